@@ -1,0 +1,1 @@
+"""The operator: one resource runs a stateful PySpark job on Kubernetes."""

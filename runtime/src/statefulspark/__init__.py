@@ -1,0 +1,1 @@
+"""statefulspark: state, timers, checkpoints and savepoints for PySpark streams."""

@@ -1,0 +1,34 @@
+"""KeyValueStore: an ordered map of bytes that holds one slot's state as of the last committed batch."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Protocol
+
+Change = tuple[bytes, bytes | None]
+"""(store key, value); value None deletes."""
+
+
+class KeyValueStore(Protocol):
+    """Ordered by unsigned byte order. One writer thread; ``snapshot`` may run in another thread beside reads."""
+
+    def get(self, key: bytes) -> bytes | None: ...
+
+    def get_many(self, keys: Sequence[bytes]) -> list[bytes | None]: ...
+
+    def scan(self, first: bytes, end: bytes) -> Iterator[tuple[bytes, bytes]]:
+        """Entries with ``first <= key < end`` in order."""
+
+    def write(self, changes: Iterable[Change]) -> None:
+        """Apply in order (bounded memory inside; later wins)."""
+
+    def delete_range(self, first: bytes, end: bytes) -> None: ...
+
+    def snapshot(self, directory: Path) -> None:
+        """Put an openable copy (hard links where possible) into ``directory``, which must not exist. Releases the GIL for the slow part."""
+
+    def size_bytes(self) -> int:
+        """Approximate bytes of live data."""
+
+    def close(self) -> None: ...
