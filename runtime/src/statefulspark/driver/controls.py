@@ -1,0 +1,183 @@
+"""JobControls: what the driver API, the command line and the operator may see of a running job and ask of it.
+
+Implemented by ``job.running.RunningJob``; called by the REST API (many threads) and by the ``run`` command (main thread).
+This module imports nothing but the error tree, so the job may import its data classes without pulling in a web server.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Literal, Protocol
+
+from statefulspark.errors import StatefulSparkError
+
+
+class JobState(StrEnum):
+    """Life cycle of a job. FINISHED, SUSPENDED, CANCELED and FAILED are final for this driver."""
+
+    CREATED = "CREATED"
+    """Being restored; no batch has started."""
+    RUNNING = "RUNNING"
+    RESCALING = "RESCALING"
+    """Between two parallelisms: checkpointed, slots and query are being started again."""
+    SUSPENDED = "SUSPENDED"
+    """Stopped with a checkpoint or savepoint; goes on from there when it is run again."""
+    FAILED = "FAILED"
+    FINISHED = "FINISHED"
+    """The sources have nothing more, or the job was drained."""
+    CANCELED = "CANCELED"
+
+    @property
+    def final(self) -> bool:
+        """True when no further batch will run in this driver."""
+        return self in _FINAL
+
+
+_FINAL = frozenset({JobState.SUSPENDED, JobState.FAILED, JobState.FINISHED, JobState.CANCELED})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobError:
+    """Why a job failed, or why a request was refused."""
+
+    reason: str
+    """One word for programs: the error class without "Error", e.g. ``UserFunction``, ``Unavailable``, ``CorruptData``."""
+    message: str
+    """For people: names the field or the object and the remedy; carries the user's own traceback for ``UserFunction``."""
+
+    @classmethod
+    def of(cls, error: BaseException) -> JobError:
+        """Describe an exception; one that is not of this package's tree becomes ``Internal`` and keeps only its class name and text."""
+        if isinstance(error, StatefulSparkError):
+            return cls(reason=type(error).__name__.removesuffix("Error"), message=str(error))
+        return cls(reason="Internal", message=f"{type(error).__name__}: {error}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SlotStatus:
+    """One slot: the owner of a contiguous range of key groups."""
+
+    slot: int
+    first: int
+    """First key group, inclusive."""
+    last: int
+    """Last key group, inclusive."""
+    state: str
+    """``STARTING``, ``RESTORING``, ``RUNNING`` or ``LOST``."""
+    epoch: int
+    """Number of the slot's incarnation; an older one gets nothing accepted."""
+    executor: str | None = None
+    host: str | None = None
+    pid: int | None = None
+    restarts: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CheckpointInfo:
+    """One completed checkpoint or savepoint."""
+
+    id: int
+    kind: Literal["checkpoint", "savepoint"] = "checkpoint"
+    path: str
+    """URL of the folder that holds ``_metadata``; what ``statefulspark run --from`` takes."""
+    batch: int
+    """The state is that after this batch."""
+    completed_ms: int
+    """Milliseconds since the epoch."""
+    duration_ms: int
+    """From the trigger to the published ``_metadata``."""
+    sync_ms: int
+    """Longest time for which a slot could not process rows."""
+    size_bytes: int
+    """All files the checkpoint refers to."""
+    uploaded_bytes: int
+    """Bytes that were new, i.e. not already uploaded by an earlier checkpoint."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobStatus:
+    """One consistent look at a job."""
+
+    job_id: str
+    name: str
+    state: JobState
+    since_ms: int
+    """When ``state`` was entered; milliseconds since the epoch."""
+    parallelism: int
+    max_parallelism: int
+    attempt: int
+    """Number of this driver start in the job's lineage."""
+    batch: int
+    """Last committed batch; -1 before the first."""
+    input_rows: int
+    """Rows read from the sources by this driver."""
+    output_rows: int
+    """Rows the keyed steps gave out in this driver."""
+    watermarks: Mapping[str, int | None] = field(default_factory=dict)
+    """Per operator uid; milliseconds since the epoch, None before the first event."""
+    slots: tuple[SlotStatus, ...] = ()
+    last_checkpoint: CheckpointInfo | None = None
+    last_savepoint: CheckpointInfo | None = None
+    restored_from: str | None = None
+    """Checkpoint or savepoint this attempt started from; None when it started empty."""
+    failed_checkpoints: int = 0
+    error: JobError | None = None
+    """Set when ``state`` is FAILED."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MetricSample:
+    """One number. ``name`` carries its unit (``_bytes``, ``_seconds``, ``_rows``); prefix and ``_total`` are added by the exposition."""
+
+    name: str
+    help: str
+    kind: Literal["counter", "gauge"]
+    value: float
+    labels: Mapping[str, str] = field(default_factory=dict)
+
+
+class JobControls(Protocol):
+    """A running job as seen from outside. Thread-safe: the API calls it from several threads at once.
+
+    Every method may raise UnavailableError (storage or a slot did not answer in time), ConflictError (the job's state does not
+    allow it now, e.g. two rescales at once) and ClosedError (the job has ended).
+    """
+
+    def status(self) -> JobStatus:
+        """Look; never blocks on storage or slots and also works after the job has ended."""
+
+    def checkpoints(self) -> list[CheckpointInfo]:
+        """Retained checkpoints and the savepoints taken by this driver, oldest first."""
+
+    def trigger_checkpoint(self, timeout_s: float) -> CheckpointInfo:
+        """Take a checkpoint now and wait until it is published."""
+
+    def trigger_savepoint(self, target: str | None, timeout_s: float) -> CheckpointInfo:
+        """Take a savepoint below the URL ``target`` (None: the manifest's savepoint directory) and wait until it is published."""
+
+    def stop(self, *, savepoint: bool, target: str | None, drain: bool, timeout_s: float) -> CheckpointInfo | None:
+        """End the job after the current batch, keeping its state.
+
+        Args:
+            savepoint: Take a savepoint first; otherwise a checkpoint.
+            target: URL below which the savepoint goes; None for the manifest's directory.
+            drain: Advance the watermark to its maximum first, so that every event-time timer fires; the job then counts as FINISHED.
+            timeout_s: When it passes without a complete checkpoint the job runs on and UnavailableError is raised.
+
+        Returns:
+            What the job can be restored from; None when it had no state to keep.
+        """
+
+    def cancel(self) -> None:
+        """End the job now, without a checkpoint; the manifest's retention decides whether old ones stay. Repeating it is fine."""
+
+    def rescale(self, parallelism: int, timeout_s: float) -> JobStatus:
+        """Checkpoint, start slots and query again with ``parallelism`` (1..max_parallelism), and return once batches run again."""
+
+    def metrics(self) -> list[MetricSample]:
+        """All samples at this moment; samples of one name agree in kind and help."""
+
+    def wait(self, timeout_s: float | None) -> JobState:
+        """Block until the state is final or ``timeout_s`` has passed (None: for ever); return the state then."""
