@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -86,7 +88,7 @@ def test_ranges_partition_the_key_groups(layout: tuple[int, int]) -> None:
     owned = ranges(parallelism, max_parallelism)
     assert owned[0].first == 0
     assert owned[-1].last == max_parallelism - 1
-    assert all(left.last + 1 == right.first for left, right in zip(owned, owned[1:], strict=False))
+    assert all(left.last + 1 == right.first for left, right in itertools.pairwise(owned))
     assert max(each.count for each in owned) - min(each.count for each in owned) <= 1
 
 

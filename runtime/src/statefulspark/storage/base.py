@@ -6,6 +6,7 @@ Implementations are thread-safe and picklable (they reconnect lazily after unpic
 
 from __future__ import annotations
 
+import builtins
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -55,10 +56,10 @@ class ObjectStore(Protocol):
     def head(self, key: str) -> ObjectInfo | None:
         """Info or None."""
 
-    def list(self, prefix: str) -> list[ObjectInfo]:
+    def list(self, prefix: str) -> builtins.list[ObjectInfo]:
         """All objects whose key starts with ``prefix``, sorted by key."""
 
-    def list_folders(self, prefix: str) -> list[str]:
+    def list_folders(self, prefix: str) -> builtins.list[str]:
         """Names (not keys) directly below ``prefix`` (which ends with "/" or is empty) that have objects under them, sorted."""
 
     def copy(self, source: str, target: str) -> None:
