@@ -1,0 +1,70 @@
+"""The ``statefulspark`` command: collects the sub-commands and turns errors into exit codes.
+
+Each sub-command lives in a module of this package that has ``register(app)``. To add one, write the module and add its name to
+`COMMAND_MODULES`. These modules must import quickly: whatever needs pyspark is imported inside the command.
+
+Exit codes: 0 done, 1 failed (the text says what to do next), 2 the input is wrong and nothing was touched.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.metadata
+from typing import Annotated, Any
+
+import typer
+from typer.core import TyperGroup
+
+from statefulspark.errors import InvalidInputError, StatefulSparkError
+
+COMMAND_MODULES = ("key_groups",)
+"""Modules of this package with sub-commands, sorted; the help lists the commands in this order."""
+
+_EXIT_FAILED = 1
+_EXIT_INVALID_INPUT = 2
+
+
+class _Commands(TyperGroup):
+    """The command group; the one place where an error becomes text and an exit code."""
+
+    def invoke(self, ctx: Any) -> Any:
+        """Run the sub-command, ending with ``error: ...`` on stderr when it raises one of this package's errors."""
+        try:
+            return super().invoke(ctx)
+        except StatefulSparkError as error:
+            typer.echo(f"error: {error}", err=True)
+            raise typer.Exit(_EXIT_INVALID_INPUT if isinstance(error, InvalidInputError) else _EXIT_FAILED) from error
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"statefulspark {importlib.metadata.version('statefulspark')}")
+        raise typer.Exit
+
+
+def _root(
+    version: Annotated[bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and exit.")] = False,
+) -> None:
+    """Flink's state model for PySpark streams: run jobs, take savepoints, rescale, look into checkpoints."""
+
+
+def build_app() -> typer.Typer:
+    """Return the command with all its sub-commands."""
+    commands = typer.Typer(
+        name="statefulspark",
+        cls=_Commands,
+        callback=_root,
+        no_args_is_help=True,
+        add_completion=False,
+        # A traceback of ours is for a bug report; rich's rendering of locals could show secrets.
+        pretty_exceptions_enable=False,
+    )
+    for name in COMMAND_MODULES:
+        importlib.import_module(f"{__package__}.{name}").register(commands)
+    return commands
+
+
+app = build_app()
+
+if __name__ == "__main__":
+    app()
