@@ -1,0 +1,78 @@
+"""What a key may look like, checked the same way by every store so that data moves freely between file:// and s3://."""
+
+from __future__ import annotations
+
+from statefulspark.errors import InvalidInputError
+
+TEMPORARY_PREFIX = ".statefulspark-tmp-"
+"""File names that start so belong to unfinished local writes; no object may be called so."""
+
+KEY_BYTES_MAX = 900
+"""S3 allows 1024 bytes; the rest is for the prefix of the store."""
+
+PART_BYTES_MAX = 255
+"""The longest file name of the usual file systems."""
+
+_REMEDY = "Use relative keys made of parts joined by '/', without empty parts, '.', '..', backslashes or control characters"
+
+
+def check_key(key: str) -> str:
+    """Return ``key`` when every store can hold it.
+
+    Args:
+        key: Relative path, at most ``KEY_BYTES_MAX`` bytes of UTF-8; each part at most ``PART_BYTES_MAX``.
+
+    Raises:
+        InvalidInputError: It is empty, absolute, climbs (``..``), has empty parts or unusable characters, or is too long.
+    """
+    parts = key.split("/")
+    for part in parts:
+        if part in {"", ".", ".."}:
+            message = f"{key!r} has an empty, '.' or '..' part"
+            raise InvalidInputError(message, field="key", remedy=_REMEDY)
+    _check_characters(key, parts)
+    return key
+
+
+def check_prefix(prefix: str) -> str:
+    """Return ``prefix`` when it can begin a key; its last part may be incomplete or empty.
+
+    Raises:
+        InvalidInputError: No key could begin so.
+    """
+    parts = prefix.split("/")
+    for part in parts[:-1]:
+        if part in {"", ".", ".."}:
+            message = f"prefix {prefix!r} has an empty, '.' or '..' part"
+            raise InvalidInputError(message, field="prefix", remedy=_REMEDY)
+    _check_characters(prefix, [])
+    return prefix
+
+
+def check_folder(prefix: str) -> str:
+    """Return ``prefix`` when it names a folder: empty, or it ends with '/'.
+
+    Raises:
+        InvalidInputError: It does not.
+    """
+    if prefix and not prefix.endswith("/"):
+        message = f"prefix {prefix!r} does not end with '/'"
+        raise InvalidInputError(message, field="prefix", remedy="Add the slash, or pass an empty prefix for the root")
+    return check_prefix(prefix)
+
+
+def _check_characters(text: str, parts: list[str]) -> None:
+    if "\\" in text or any(ord(char) < 0x20 or ord(char) == 0x7F for char in text):
+        message = f"{text!r} has a backslash or a control character"
+        raise InvalidInputError(message, field="key", remedy=_REMEDY)
+    try:
+        size = len(text.encode("utf-8"))
+    except UnicodeEncodeError as exc:
+        message = f"{text!r} is not valid Unicode"
+        raise InvalidInputError(message, field="key", remedy=_REMEDY) from exc
+    if size > KEY_BYTES_MAX or any(len(part.encode("utf-8")) > PART_BYTES_MAX for part in parts):
+        message = f"{text[:80]!r}... is longer than {KEY_BYTES_MAX} bytes, or one part longer than {PART_BYTES_MAX}"
+        raise InvalidInputError(message, field="key", remedy="Shorten the job id or the names")
+    if any(part.startswith(TEMPORARY_PREFIX) for part in parts):
+        message = f"{text!r} starts a part with {TEMPORARY_PREFIX!r}, which is kept for unfinished writes"
+        raise InvalidInputError(message, field="key", remedy="Choose another name")

@@ -1,0 +1,219 @@
+"""LocalStore: objects as files below a folder (``file://``), on a local disk or a shared file system with POSIX renames.
+
+An object appears under its name in one step: it is written to a temporary file in the same folder, synced, then renamed
+(``put``) or hard-linked (``put_if_absent``: a link, unlike a rename, fails when the name exists). The folder is synced
+afterwards, so that what was reported as written survives a power loss.
+"""
+
+from __future__ import annotations
+
+import builtins
+import errno
+import os
+import shutil
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import BinaryIO
+
+from statefulspark.errors import ConflictError, InvalidInputError, UnavailableError
+from statefulspark.storage.base import ObjectInfo
+from statefulspark.storage.folders import prune, sync_folder, temporary_file
+from statefulspark.storage.keys import TEMPORARY_PREFIX, check_folder, check_key, check_prefix
+from statefulspark.storage.os_errors import DIR_FIELD, WORKING_FIELD, translated
+
+DIR_FIELD = "checkpointing.dir"
+_WORKING_FIELD = "local working directory"
+_COPY_BUFFER_BYTES = 1 << 20
+_RACES_MAX = 100
+"""How often an object may appear and vanish again under a conditional write."""
+
+_NO_LINKS = {errno.EOPNOTSUPP, errno.ENOTSUP, errno.ENOSYS, errno.EMLINK, errno.EXDEV}
+
+
+@dataclass(frozen=True, slots=True)
+class LocalStore:
+    """An ObjectStore in the folder ``root`` (absolute; made by the first write).
+
+    Every node of the job must see the same folder. Needs hard links, as all usual local file systems, NFS and CephFS have.
+
+    Raises:
+        InvalidInputError: ``root`` is relative.
+    """
+
+    root: Path
+
+    def __post_init__(self) -> None:
+        """Refuse a root whose meaning would depend on the working directory of each process."""
+        if not self.root.is_absolute():
+            raise InvalidInputError(f"{str(self.root)!r} is not absolute", field=DIR_FIELD, remedy="Give an absolute path")
+
+    @property
+    def url(self) -> str:
+        """``file:///...``, percent-encoded."""
+        return self.root.as_uri()
+
+    def put(self, key: str, data: bytes) -> None:
+        """Write or replace."""
+        self._replace(key, lambda stream: stream.write(data))
+
+    def put_if_absent(self, key: str, data: bytes) -> None:
+        """Create; ConflictError when the key exists with other bytes."""
+        path = self._path(key)
+        with translated(path), temporary_file(path.parent) as (temporary, stream):
+            stream.write(data)
+            _sync(stream)
+            for _ in range(_RACES_MAX):
+                try:
+                    _link(temporary, path)
+                except FileExistsError:
+                    existing = self._read(key)
+                    if existing is None:
+                        continue
+                    if existing != data:
+                        raise ConflictError(f"{key} exists in {self.url} with other content") from None
+                # Also when it existed: its writer may have died before this step.
+                sync_folder(path.parent)
+                return
+        raise UnavailableError(f"{key} in {self.url} keeps appearing and vanishing")
+
+    def put_file(self, key: str, path: Path) -> None:
+        """Copy a local file in; FileNotFoundError when there is none."""
+        with path.open("rb") as source:
+            self._replace(key, lambda stream: shutil.copyfileobj(source, stream, _COPY_BUFFER_BYTES))
+
+    def get(self, key: str) -> bytes:
+        """Read whole; KeyError when absent."""
+        path = self._path(key)
+        with translated(path):
+            data = self._read(key)
+        if data is None:
+            raise KeyError(key)
+        return data
+
+    def get_file(self, key: str, path: Path) -> None:
+        """Copy to ``path`` (folders are made); KeyError when absent."""
+        source_path = self._path(key)
+        with translated(source_path):
+            source = _open(source_path)
+        if source is None:
+            raise KeyError(key)
+        with source, translated(path, WORKING_FIELD), temporary_file(path.absolute().parent) as (temporary, stream):
+            shutil.copyfileobj(source, stream, _COPY_BUFFER_BYTES)
+            stream.flush()
+            temporary.replace(path)
+
+    def head(self, key: str) -> ObjectInfo | None:
+        """Info or None."""
+        path = self._path(key)
+        with translated(path):
+            try:
+                status = path.stat()
+            except (FileNotFoundError, NotADirectoryError):
+                return None
+            if not path.is_file():
+                return None
+        return ObjectInfo(key=key, size_bytes=status.st_size, modified_s=status.st_mtime)
+
+    def list(self, prefix: str) -> builtins.list[ObjectInfo]:
+        """All objects whose key starts with ``prefix``, sorted by key."""
+        folder, _, start = check_prefix(prefix).rpartition("/")
+        with translated(self.root):
+            found = [info for info in self._walk(folder, start)]
+        return sorted(found, key=lambda info: info.key)
+
+    def list_folders(self, prefix: str) -> builtins.list[str]:
+        """Names directly below ``prefix`` that have objects under them, sorted."""
+        folder = check_folder(prefix).rstrip("/")
+        with translated(self.root):
+            names = [e.name for e in _entries(self.root / folder) if e.is_dir()]
+            return sorted(name for name in names if any(True for _ in self._walk(f"{folder}/{name}" if folder else name, "")))
+
+    def copy(self, source: str, target: str) -> None:
+        """Copy within the store; KeyError when ``source`` is absent."""
+        source_path = self._path(source)
+        with translated(source_path):
+            stream = _open(source_path)
+        if stream is None:
+            raise KeyError(source)
+        with stream:
+            self._replace(target, lambda written: shutil.copyfileobj(stream, written, _COPY_BUFFER_BYTES))
+
+    def delete(self, keys: Iterable[str]) -> None:
+        """Delete; absent keys are fine. Folders left empty go too."""
+        folders = set()
+        for path in [self._path(key) for key in keys]:
+            with translated(path):
+                try:
+                    if not path.is_dir():
+                        path.unlink()
+                        folders.add(path.parent)
+                except (FileNotFoundError, NotADirectoryError):
+                    folders.add(path.parent)
+        prune(folders, self.root)
+
+    def _path(self, key: str) -> Path:
+        return self.root / check_key(key)
+
+    def _replace(self, key: str, fill: Callable[[BinaryIO], object]) -> None:
+        path = self._path(key)
+        with translated(path), temporary_file(path.parent) as (temporary, stream):
+            fill(stream)
+            _sync(stream)
+            temporary.replace(path)
+            sync_folder(path.parent)
+
+    def _read(self, key: str) -> bytes | None:
+        stream = _open(self._path(key))
+        if stream is None:
+            return None
+        with stream:
+            return stream.read()
+
+    def _walk(self, folder: str, start: str) -> Iterator[ObjectInfo]:
+        """Objects in ``folder`` (relative, no slash at the end) whose path below it begins with ``start``."""
+        for entry in _entries(self.root / folder):
+            if not entry.name.startswith(start) or entry.name.startswith(TEMPORARY_PREFIX):
+                continue
+            key = f"{folder}/{entry.name}" if folder else entry.name
+            try:
+                if entry.is_dir():
+                    yield from self._walk(key, "")
+                elif entry.is_file():
+                    status = entry.stat()
+                    yield ObjectInfo(key=key, size_bytes=status.st_size, modified_s=status.st_mtime)
+            except FileNotFoundError:
+                continue  # deleted while we look
+
+
+def _entries(folder: Path) -> builtins.list[os.DirEntry[str]]:
+    try:
+        with os.scandir(folder) as entries:
+            return list(entries)
+    except (FileNotFoundError, NotADirectoryError):
+        return []
+
+
+def _open(path: Path) -> BinaryIO | None:
+    try:
+        return path.open("rb")
+    except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
+        return None
+
+
+def _sync(stream: BinaryIO) -> None:
+    stream.flush()
+    os.fsync(stream.fileno())
+
+
+def _link(temporary: Path, path: Path) -> None:
+    try:
+        os.link(temporary, path)
+    except FileExistsError:
+        raise
+    except OSError as exc:
+        # EPERM is what file systems without links answer; the temporary file next to it could just be written, so it is not access.
+        if exc.errno in _NO_LINKS or exc.errno == errno.EPERM:
+            message = f"the file system of {path.parent} has no hard links, which creating an object exactly once needs"
+            raise InvalidInputError(message, field=DIR_FIELD, remedy="Use a POSIX file system, NFS or s3://") from exc
+        raise

@@ -1,0 +1,303 @@
+"""S3Store: objects in a bucket of AWS S3 or a compatible service. The only module that imports boto3.
+
+Conditional writes are the base of exactly-once here, and they are where S3 is subtle: the service may store the object and
+the reply may be lost, after which the client's own retry is told "exists already". So whenever a conditional write ends in
+anything but plain success, the object is read back and its bytes decide.
+"""
+
+from __future__ import annotations
+
+import base64
+import builtins
+import os
+import threading
+import uuid
+import zlib
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import boto3
+import botocore.exceptions
+from boto3.s3.transfer import TransferConfig, create_transfer_manager
+from botocore.config import Config
+from s3transfer.exceptions import RetriesExceededError
+
+from statefulspark.errors import ConflictError, InvalidInputError, StatefulSparkError, UnavailableError
+from statefulspark.storage import s3_errors
+from statefulspark.storage.base import ObjectInfo
+from statefulspark.storage.keys import TEMPORARY_PREFIX, check_folder, check_key, check_prefix
+from statefulspark.storage.os_errors import WORKING_FIELD, translated
+from statefulspark.storage.settings import FIELD, StorageSettings
+
+if TYPE_CHECKING:
+    from mypy_boto3_s3 import S3Client
+
+_MIB = 1 << 20
+_DELETE_BATCH = 1000
+"""The most keys that one DeleteObjects request takes."""
+
+_RACES_MAX = 20
+"""How often an object may appear and vanish again under a conditional write."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class S3Limits:
+    """Bounds of the client; the defaults fit a service in the same region or cluster."""
+
+    connect_timeout_s: float = 5.0
+    """Longest wait for a connection, seconds."""
+
+    read_timeout_s: float = 30.0
+    """Longest silence of the service within an answer, seconds."""
+
+    attempts: int = 3
+    """Attempts per request inside the client (throttling, 5xx, resets); RetryingStore repeats the whole operation above that."""
+
+    connections: int = 32
+    """Connections kept per process."""
+
+    part_bytes: int = 16 * _MIB
+    """Files from this size on go up and down in parts of it, 4 at a time; at least 5 MiB, the least S3 takes."""
+
+    copy_part_bytes: int = 256 * _MIB
+    """Objects from this size on are copied in parts, so that one copy stays within the read timeout; at most 5 GiB."""
+
+
+class S3Store:
+    """An ObjectStore in a bucket, below a prefix. Thread-safe; picklable (connects again where it is unpickled).
+
+    Args:
+        bucket: Name of an existing bucket.
+        prefix: Relative path without a slash at its ends; empty for the whole bucket.
+        settings: Endpoint and credentials.
+        limits: Time and size bounds.
+    """
+
+    def __init__(
+        self, bucket: str, prefix: str = "", settings: StorageSettings | None = None, *, limits: S3Limits | None = None
+    ) -> None:
+        self._bucket = bucket
+        self._prefix = f"{check_key(prefix)}/" if prefix else ""
+        self._settings = settings or StorageSettings()
+        self._limits = limits or S3Limits()
+        self._connect_anew()
+
+    @property
+    def url(self) -> str:
+        """``s3://bucket/prefix``."""
+        return f"s3://{self._bucket}/{self._prefix}".rstrip("/")
+
+    def __repr__(self) -> str:
+        """Name the place, never the credentials."""
+        return f"S3Store({self.url!r}, endpoint={self._settings.endpoint!r})"
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Leave out the connection."""
+        return {"bucket": self._bucket, "prefix": self._prefix, "settings": self._settings, "limits": self._limits}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        """Restore; the connection is made at the first use."""
+        self._bucket, self._prefix = state["bucket"], state["prefix"]
+        self._settings, self._limits = state["settings"], state["limits"]
+        self._connect_anew()
+
+    def put(self, key: str, data: bytes) -> None:
+        """Write or replace."""
+        name = self._name(key)
+        with self._translated("write", key):
+            self._client().put_object(Bucket=self._bucket, Key=name, Body=data, ChecksumCRC32=_crc32(data))
+
+    def put_if_absent(self, key: str, data: bytes) -> None:
+        """Create; ConflictError when the key exists with other bytes."""
+        for _ in range(_RACES_MAX):
+            failure = self._create(key, data)
+            if failure is None:
+                return
+            try:
+                existing = self.get(key)
+            except KeyError:
+                if isinstance(failure, UnavailableError):
+                    # Not written so far, but the request may still be under way: only a repetition of it decides.
+                    raise failure from failure.__cause__
+                continue  # it was deleted again, or the competing write failed
+            if existing == data:
+                return
+            raise ConflictError(f"{key} exists in {self.url} with other content") from failure
+        raise UnavailableError(f"{key} in {self.url} keeps appearing and vanishing")
+
+    def put_file(self, key: str, path: Path) -> None:
+        """Upload a local file (in parts when large); FileNotFoundError when there is none."""
+        name = self._name(key)
+        if path.stat().st_size < self._limits.part_bytes:
+            self.put(key, path.read_bytes())
+            return
+        with self._translated("upload", key), self._transfers(self._limits.part_bytes) as manager:
+            manager.upload(str(path), self._bucket, name).result()
+
+    def get(self, key: str) -> bytes:
+        """Read whole; KeyError when absent."""
+        name = self._name(key)
+        with self._translated("read", key):
+            return self._client().get_object(Bucket=self._bucket, Key=name)["Body"].read()
+
+    def get_file(self, key: str, path: Path) -> None:
+        """Download to ``path`` (folders are made); KeyError when absent."""
+        name = self._name(key)
+        temporary = path.parent / f"{TEMPORARY_PREFIX}{uuid.uuid4().hex}"
+        with translated(path, WORKING_FIELD):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            try:
+                with self._translated("download", key), self._transfers(self._limits.part_bytes) as manager:
+                    manager.download(self._bucket, name, str(temporary)).result()
+                temporary.replace(path)
+            finally:
+                temporary.unlink(missing_ok=True)
+
+    def head(self, key: str) -> ObjectInfo | None:
+        """Info or None. A missing bucket looks like a missing object here: S3 answers both without a body."""
+        name = self._name(key)
+        try:
+            with self._translated("look up", key):
+                found = self._client().head_object(Bucket=self._bucket, Key=name)
+        except KeyError:
+            return None
+        return ObjectInfo(key=key, size_bytes=found["ContentLength"], modified_s=found["LastModified"].timestamp())
+
+    def list(self, prefix: str) -> builtins.list[ObjectInfo]:
+        """All objects whose key starts with ``prefix``, sorted by key."""
+        found = []
+        start = self._prefix + check_prefix(prefix)
+        with self._translated("list", prefix):
+            for page in self._client().get_paginator("list_objects_v2").paginate(Bucket=self._bucket, Prefix=start):
+                for item in page.get("Contents", []):
+                    key = item["Key"].removeprefix(self._prefix)
+                    # Consoles make objects called "folder/" to show a folder; they are no keys of ours.
+                    if not key.endswith("/") and key:
+                        found.append(ObjectInfo(key=key, size_bytes=item["Size"], modified_s=item["LastModified"].timestamp()))
+        return sorted(found, key=lambda info: info.key)
+
+    def list_folders(self, prefix: str) -> builtins.list[str]:
+        """Names directly below ``prefix`` that have objects under them, sorted."""
+        start = self._prefix + check_folder(prefix)
+        with self._translated("list", prefix):
+            pages = self._client().get_paginator("list_objects_v2")
+            found = [
+                item["Prefix"].removeprefix(start).rstrip("/")
+                for page in pages.paginate(Bucket=self._bucket, Prefix=start, Delimiter="/")
+                for item in page.get("CommonPrefixes", [])
+            ]
+        return sorted(found)
+
+    def copy(self, source: str, target: str) -> None:
+        """Server-side copy (in parts when large); KeyError when ``source`` is absent."""
+        origin = {"Bucket": self._bucket, "Key": self._name(source)}
+        name = self._name(target)
+        with self._translated("copy", source), self._transfers(self._limits.copy_part_bytes) as manager:
+            manager.copy(origin, self._bucket, name).result()
+
+    def delete(self, keys: Iterable[str]) -> None:
+        """Delete; absent keys are fine."""
+        names = [self._name(key) for key in keys]
+        for start in range(0, len(names), _DELETE_BATCH):
+            batch = names[start : start + _DELETE_BATCH]
+            with self._translated("delete", batch[0].removeprefix(self._prefix)):
+                answer = self._client().delete_objects(
+                    Bucket=self._bucket, Delete={"Objects": [{"Key": name} for name in batch], "Quiet": True}
+                )
+            for error in answer.get("Errors", []):
+                code = error.get("Code", "unknown")
+                if code != "NoSuchKey":
+                    url = f"s3://{self._bucket}/{error.get('Key', '')}"
+                    raise s3_errors.translate_code(code, url=url, operation="delete")
+
+    def _create(self, key: str, data: bytes) -> StatefulSparkError | None:
+        """Try the conditional write; return what left it undecided (exists, being written, no answer), or None when written."""
+        name = self._name(key)
+        try:
+            self._client().put_object(Bucket=self._bucket, Key=name, Body=data, ChecksumCRC32=_crc32(data), IfNoneMatch="*")
+        except (botocore.exceptions.BotoCoreError, botocore.exceptions.ClientError) as exc:
+            if s3_errors.is_lost_condition(exc):
+                return ConflictError(f"{key} exists in {self.url}")
+            failure = s3_errors.translate(exc, url=f"{self.url}/{key}", operation="create")
+            failure.__cause__ = exc
+            if isinstance(failure, UnavailableError):
+                return failure
+            raise failure from exc
+        return None
+
+    def _name(self, key: str) -> str:
+        return self._prefix + check_key(key)
+
+    def _connect_anew(self) -> None:
+        self._lock = threading.Lock()
+        self._connected: tuple[int, S3Client] | None = None
+
+    def _client(self) -> S3Client:
+        """The client of this process: after a fork its sockets would be shared with the parent, so the child makes its own."""
+        connected = self._connected
+        if connected is not None and connected[0] == os.getpid():
+            return connected[1]
+        with self._lock:
+            if self._connected is None or self._connected[0] != os.getpid():
+                self._connected = (os.getpid(), _connect(self._settings, self._limits))
+            return self._connected[1]
+
+    @contextmanager
+    def _transfers(self, part_bytes: int) -> Iterator[Any]:
+        """A transfer manager; ``Any`` because boto3 does not publish its type."""
+        config = TransferConfig(
+            multipart_threshold=part_bytes, multipart_chunksize=part_bytes, max_concurrency=4, preferred_transfer_client="classic"
+        )
+        with create_transfer_manager(self._client(), config) as manager:
+            yield manager
+
+    @contextmanager
+    def _translated(self, operation: str, key: str) -> Iterator[None]:
+        try:
+            yield
+        except (botocore.exceptions.BotoCoreError, botocore.exceptions.ClientError) as exc:
+            if s3_errors.is_absent(exc):
+                raise KeyError(key) from exc
+            raise s3_errors.translate(exc, url=f"{self.url}/{key}", operation=operation) from exc
+        except RetriesExceededError as exc:
+            raise UnavailableError(f"{self.url}/{key}: the transfer kept breaking off") from exc
+
+
+def _connect(settings: StorageSettings, limits: S3Limits) -> S3Client:
+    path_style = settings.path_style if settings.path_style is not None else settings.endpoint is not None
+    config = Config(
+        connect_timeout=limits.connect_timeout_s,
+        read_timeout=limits.read_timeout_s,
+        max_pool_connections=limits.connections,
+        # "standard", not "adaptive": the latter's rate limiter makes callers wait without a bound.
+        retries={"mode": "standard", "total_max_attempts": limits.attempts},
+        s3={"addressing_style": "path" if path_style else "auto"},
+        tcp_keepalive=True,
+    )
+    try:
+        session = boto3.session.Session(
+            aws_access_key_id=settings.access_key_id,
+            aws_secret_access_key=settings.secret_access_key,
+            aws_session_token=settings.session_token,
+            region_name=settings.region,
+        )
+        return session.client(
+            "s3",
+            region_name=settings.region or session.region_name or "us-east-1",
+            endpoint_url=settings.endpoint,
+            verify=settings.ca_bundle,
+            config=config,
+        )
+    except (botocore.exceptions.BotoCoreError, ValueError) as exc:
+        # botocore uses ValueError for an endpoint that is no URL.
+        raise InvalidInputError(
+            f"no S3 client can be made ({type(exc).__name__})", field=FIELD, remedy="Correct endpoint, region, caBundle or the AWS profile"
+        ) from exc
+
+
+def _crc32(data: bytes) -> str:
+    """The checksum header that lets the service refuse a body damaged on the way (and spares the chunked encoding)."""
+    return base64.b64encode(zlib.crc32(data).to_bytes(4, "big")).decode()
