@@ -201,7 +201,9 @@ class FaultyStore:
                 self._attempts.clear()
             self._attempts[operation, key] += 1
             attempt = self._attempts[operation, key]
-        digest = hashlib.blake2b(f"{self._plan.seed}\0{operation}\0{key}\0{attempt}".encode(), digest_size=16).digest()
+        digest = hashlib.blake2b(
+            f"{self._plan.seed}\0{operation}\0{key}\0{attempt}".encode("utf-8", "surrogatepass"), digest_size=16
+        ).digest()
         if int.from_bytes(digest[:8], "big") / 2**64 >= self._plan.rate:
             return None, False
         fault = self._plan.kinds[int.from_bytes(digest[8:12], "big") % len(self._plan.kinds)]
@@ -226,6 +228,6 @@ def _append(path: Path, line: str) -> None:
     # One write in append mode: lines of several processes do not mix.
     descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
     try:
-        os.write(descriptor, line.encode())
+        os.write(descriptor, line.encode("utf-8", "backslashreplace"))
     finally:
         os.close(descriptor)

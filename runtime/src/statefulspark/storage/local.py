@@ -22,8 +22,6 @@ from statefulspark.storage.folders import prune, sync_folder, temporary_file
 from statefulspark.storage.keys import TEMPORARY_PREFIX, check_folder, check_key, check_prefix
 from statefulspark.storage.os_errors import DIR_FIELD, WORKING_FIELD, translated
 
-DIR_FIELD = "checkpointing.dir"
-_WORKING_FIELD = "local working directory"
 _COPY_BUFFER_BYTES = 1 << 20
 _RACES_MAX = 100
 """How often an object may appear and vanish again under a conditional write."""
@@ -119,8 +117,7 @@ class LocalStore:
         """All objects whose key starts with ``prefix``, sorted by key."""
         folder, _, start = check_prefix(prefix).rpartition("/")
         with translated(self.root):
-            found = [info for info in self._walk(folder, start)]
-        return sorted(found, key=lambda info: info.key)
+            return sorted(self._walk(folder, start), key=lambda info: info.key)
 
     def list_folders(self, prefix: str) -> builtins.list[str]:
         """Names directly below ``prefix`` that have objects under them, sorted."""

@@ -91,8 +91,8 @@ def _open(url: str, settings: StorageSettings | None) -> ObjectStore:
         return LocalStore(_local_path(rest))
     if scheme == "s3":
         bucket, prefix = _bucket_and_prefix(rest)
-        # Imported here: boto3 takes long to load, and a job on file:// has no use for it.
-        from statefulspark.storage.s3 import S3Store
+        # Imported here (hence the noqa): boto3 takes long to load, and a job on file:// has no use for it.
+        from statefulspark.storage.s3 import S3Store  # noqa: PLC0415
 
         return S3Store(bucket, prefix, settings)
     remedy = "Write s3:// instead" if scheme in {"s3a", "s3n"} else "Give s3://bucket/prefix, file:///folder or a path"
@@ -108,10 +108,10 @@ def _local_path(rest: str) -> Path:
         rest = slash + path
     if "?" in rest or "#" in rest:
         raise InvalidInputError("has a '?' or '#'", field=_FIELD, remedy="Write them as %3F and %23")
-    path = Path(urllib.parse.unquote(rest))
-    if not path.is_absolute():
+    folder = Path(urllib.parse.unquote(rest))
+    if not folder.is_absolute():
         raise InvalidInputError("is not absolute", field=_FIELD, remedy="Write file:///folder with an absolute path")
-    return path
+    return folder
 
 
 def _bucket_and_prefix(rest: str) -> tuple[str, str]:

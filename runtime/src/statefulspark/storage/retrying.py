@@ -36,10 +36,10 @@ class RetryPolicy:
     """No attempt starts later than this after the first one, seconds, >= 0. One attempt more may still be running then."""
 
     wait_s_first: float = 0.1
-    """Wait before the second attempt, seconds, > 0; doubles with each attempt, plus jitter of the same size."""
+    """Wait before the second attempt, seconds, > 0; doubles with each attempt; up to as much again is added at random."""
 
     wait_s_max: float = 10.0
-    """Longest wait between two attempts, seconds."""
+    """The doubling ends here, seconds, >= ``wait_s_first``."""
 
     def __post_init__(self) -> None:
         """Check the bounds."""
@@ -111,6 +111,7 @@ class RetryingStore:
 
     def _call(self, operation: str, key: str, attempt: Callable[[], T]) -> T:
         start_s = self.clock()
+        first_s = self.policy.wait_s_first
 
         def give_up(state: tenacity.RetryCallState) -> bool:
             wait_s = state.upcoming_sleep
@@ -129,9 +130,7 @@ class RetryingStore:
 
         retrying = tenacity.Retrying(
             retry=tenacity.retry_if_exception_type(UnavailableError),
-            wait=tenacity.wait_exponential_jitter(
-                initial=self.policy.wait_s_first, max=self.policy.wait_s_max, jitter=self.policy.wait_s_first
-            ),
+            wait=tenacity.wait_exponential(multiplier=first_s, max=self.policy.wait_s_max) + tenacity.wait_random(0, first_s),
             stop=give_up,
             sleep=self.sleep,
             before_sleep=before_sleep,

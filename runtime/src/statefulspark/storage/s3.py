@@ -13,57 +13,43 @@ import os
 import threading
 import uuid
 import zlib
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import boto3
-import botocore.exceptions
 from boto3.s3.transfer import TransferConfig, create_transfer_manager
+from botocore import exceptions as boto
 from botocore.config import Config
 from s3transfer.exceptions import RetriesExceededError
 
-from statefulspark.errors import ConflictError, InvalidInputError, StatefulSparkError, UnavailableError
+from statefulspark.errors import ConflictError, CorruptDataError, InvalidInputError, StatefulSparkError, UnavailableError
 from statefulspark.storage import s3_errors
 from statefulspark.storage.base import ObjectInfo
 from statefulspark.storage.keys import TEMPORARY_PREFIX, check_folder, check_key, check_prefix
 from statefulspark.storage.os_errors import WORKING_FIELD, translated
-from statefulspark.storage.settings import FIELD, StorageSettings
+from statefulspark.storage.settings import FIELD, S3Limits, StorageSettings
 
 if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client
 
-_MIB = 1 << 20
 _DELETE_BATCH = 1000
 """The most keys that one DeleteObjects request takes."""
 
 _RACES_MAX = 20
 """How often an object may appear and vanish again under a conditional write."""
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class S3Limits:
-    """Bounds of the client; the defaults fit a service in the same region or cluster."""
-
-    connect_timeout_s: float = 5.0
-    """Longest wait for a connection, seconds."""
-
-    read_timeout_s: float = 30.0
-    """Longest silence of the service within an answer, seconds."""
-
-    attempts: int = 3
-    """Attempts per request inside the client (throttling, 5xx, resets); RetryingStore repeats the whole operation above that."""
-
-    connections: int = 32
-    """Connections kept per process."""
-
-    part_bytes: int = 16 * _MIB
-    """Files from this size on go up and down in parts of it, 4 at a time; at least 5 MiB, the least S3 takes."""
-
-    copy_part_bytes: int = 256 * _MIB
-    """Objects from this size on are copied in parts, so that one copy stays within the read timeout; at most 5 GiB."""
+_NO_CREDENTIALS = (
+    boto.NoCredentialsError,
+    boto.PartialCredentialsError,
+    boto.ProfileNotFound,
+    boto.NoAuthTokenError,
+    boto.TokenRetrievalError,
+    boto.UnauthorizedSSOTokenError,
+    boto.SSOTokenLoadError,
+)
+_MISCONFIGURED = (boto.BaseEndpointResolverError, boto.ValidationError, boto.ParamValidationError)
 
 
 class S3Store:
@@ -76,9 +62,7 @@ class S3Store:
         limits: Time and size bounds.
     """
 
-    def __init__(
-        self, bucket: str, prefix: str = "", settings: StorageSettings | None = None, *, limits: S3Limits | None = None
-    ) -> None:
+    def __init__(self, bucket: str, prefix: str = "", settings: StorageSettings | None = None, *, limits: S3Limits | None = None) -> None:
         self._bucket = bucket
         self._prefix = f"{check_key(prefix)}/" if prefix else ""
         self._settings = settings or StorageSettings()
@@ -218,10 +202,10 @@ class S3Store:
         name = self._name(key)
         try:
             self._client().put_object(Bucket=self._bucket, Key=name, Body=data, ChecksumCRC32=_crc32(data), IfNoneMatch="*")
-        except (botocore.exceptions.BotoCoreError, botocore.exceptions.ClientError) as exc:
-            if s3_errors.is_lost_condition(exc):
+        except (boto.BotoCoreError, boto.ClientError) as exc:
+            if s3_errors.is_lost_condition(_code(exc)):
                 return ConflictError(f"{key} exists in {self.url}")
-            failure = s3_errors.translate(exc, url=f"{self.url}/{key}", operation="create")
+            failure = _translate(exc, url=f"{self.url}/{key}", operation="create")
             failure.__cause__ = exc
             if isinstance(failure, UnavailableError):
                 return failure
@@ -258,10 +242,10 @@ class S3Store:
     def _translated(self, operation: str, key: str) -> Iterator[None]:
         try:
             yield
-        except (botocore.exceptions.BotoCoreError, botocore.exceptions.ClientError) as exc:
-            if s3_errors.is_absent(exc):
+        except (boto.BotoCoreError, boto.ClientError) as exc:
+            if s3_errors.is_absent(_code(exc)):
                 raise KeyError(key) from exc
-            raise s3_errors.translate(exc, url=f"{self.url}/{key}", operation=operation) from exc
+            raise _translate(exc, url=f"{self.url}/{key}", operation=operation) from exc
         except RetriesExceededError as exc:
             raise UnavailableError(f"{self.url}/{key}: the transfer kept breaking off") from exc
 
@@ -291,11 +275,37 @@ def _connect(settings: StorageSettings, limits: S3Limits) -> S3Client:
             verify=settings.ca_bundle,
             config=config,
         )
-    except (botocore.exceptions.BotoCoreError, ValueError) as exc:
+    except (boto.BotoCoreError, ValueError) as exc:
         # botocore uses ValueError for an endpoint that is no URL.
         raise InvalidInputError(
             f"no S3 client can be made ({type(exc).__name__})", field=FIELD, remedy="Correct endpoint, region, caBundle or the AWS profile"
         ) from exc
+
+
+def _code(exc: Exception) -> str:
+    """The service's error code; empty when there was no answer."""
+    return str(exc.response.get("Error", {}).get("Code", "")) if isinstance(exc, boto.ClientError) else ""
+
+
+def _translate(exc: Exception, *, url: str, operation: str) -> StatefulSparkError:
+    """Our error for ``exc``, which ended ``operation`` on ``url``."""
+    name = type(exc).__name__
+    if isinstance(exc, boto.ClientError):
+        metadata = exc.response.get("ResponseMetadata", {})
+        status, request_id = int(metadata.get("HTTPStatusCode", 0)), str(metadata.get("RequestId", "unknown"))
+        return s3_errors.translate_answer(_code(exc), status=status, request_id=request_id, url=url, operation=operation)
+    if isinstance(exc, boto.FlexibleChecksumError):
+        return CorruptDataError("the bytes read do not have the checksum that the service stored", path=url)
+    if isinstance(exc, boto.SSLError) and s3_errors.is_untrusted(exc):
+        remedy = "Give the authority's PEM file as caBundle, or correct the host name"
+        return InvalidInputError(f"{url}: the TLS certificate is not trusted", field=f"{FIELD}.endpoint", remedy=remedy)
+    if isinstance(exc, _NO_CREDENTIALS):
+        remedy = "Give accessKeyId and secretAccessKey, set the AWS_* environment, run with a role, or log in again"
+        return InvalidInputError(f"{url}: no usable credentials ({name})", field=FIELD, remedy=remedy)
+    if isinstance(exc, _MISCONFIGURED):
+        remedy = "Correct the bucket's name, the region and the endpoint"
+        return InvalidInputError(f"{url}: cannot {operation} ({name})", field=FIELD, remedy=remedy)
+    return UnavailableError(f"{url}: no answer to {operation} ({name}); is {FIELD}.endpoint right and reachable?")
 
 
 def _crc32(data: bytes) -> str:

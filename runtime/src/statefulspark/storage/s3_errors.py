@@ -1,4 +1,4 @@
-"""What an S3 client says, in the words of our error tree. Only ``s3.py`` uses it.
+"""What an S3 client says, in the words of our error tree: the codes; ``s3.py`` knows the classes.
 
 Texts hold the service's error code and request id, never its message: messages may repeat parts of signed requests.
 """
@@ -7,9 +7,7 @@ from __future__ import annotations
 
 import ssl
 
-from botocore import exceptions as boto
-
-from statefulspark.errors import CorruptDataError, InvalidInputError, StatefulSparkError, UnavailableError
+from statefulspark.errors import InvalidInputError, StatefulSparkError, UnavailableError
 from statefulspark.storage.settings import FIELD as STORAGE
 
 _DIR = "checkpointing.dir"
@@ -51,61 +49,46 @@ _REFUSED_BY_STATUS = {
 }
 """A HEAD has no body, so its error has only the status; other codes we do not know are judged by it too."""
 
+_STATUS_TEXTS = {"Forbidden", "Bad Request", "Unauthorized", "Moved Permanently", "Not Implemented"}
 
-def is_absent(exc: Exception) -> bool:
+
+def is_absent(code: str) -> bool:
     """Whether the service says that the object is not there."""
-    return isinstance(exc, boto.ClientError) and _code(exc) in _ABSENT
+    return code in _ABSENT
 
 
-def is_lost_condition(exc: Exception) -> bool:
+def is_lost_condition(code: str) -> bool:
     """Whether a conditional write was refused because the object exists, or because another one is being written now."""
-    return isinstance(exc, boto.ClientError) and _code(exc) in _LOST_CONDITION
+    return code in _LOST_CONDITION
 
 
-def translate(exc: Exception, *, url: str, operation: str) -> StatefulSparkError:
-    """Return our error for ``exc``, which ended ``operation`` on ``url``.
+def translate_answer(code: str, *, status: int, request_id: str, url: str, operation: str) -> StatefulSparkError:
+    """Return our error for an answer other than success.
+
+    Args:
+        code: The service's error code; for a HEAD, which has no body, the status as text.
+        status: HTTP status; 0 when the answer had none.
+        request_id: What the service's support asks for.
+        url: The object.
+        operation: What was tried, a verb.
 
     Returns:
-        InvalidInputError where only the user can help, CorruptDataError where checksums differ, else UnavailableError.
+        InvalidInputError where only the user can help, else UnavailableError.
     """
-    if isinstance(exc, boto.ClientError):
-        return _translate_answer(exc, url, operation)
-    name = type(exc).__name__
-    if isinstance(exc, boto.FlexibleChecksumError):
-        return CorruptDataError("the bytes read do not have the checksum that the service stored", path=url)
-    if isinstance(exc, boto.SSLError) and _is_untrusted(exc):
-        remedy = "Give the authority's PEM file as caBundle, or correct the host name"
-        return InvalidInputError(f"{url}: the TLS certificate is not trusted", field=f"{STORAGE}.endpoint", remedy=remedy)
-    if isinstance(exc, (boto.NoCredentialsError, boto.PartialCredentialsError, boto.ProfileNotFound, boto.NoAuthTokenError)):
-        remedy = "Give accessKeyId and secretAccessKey, set the AWS_* environment, or run with a role"
-        return InvalidInputError(f"{url}: no usable credentials ({name})", field=STORAGE, remedy=remedy)
-    if isinstance(exc, (boto.TokenRetrievalError, boto.UnauthorizedSSOTokenError, boto.SSOTokenLoadError)):
-        return InvalidInputError(f"{url}: the login has expired ({name})", field=STORAGE, remedy="Log in again, or give permanent credentials")
-    if isinstance(exc, (boto.BaseEndpointResolverError, boto.ValidationError, boto.ParamValidationError, boto.InvalidRegionError)):
-        remedy = "Correct the bucket's name, the region and the endpoint"
-        return InvalidInputError(f"{url}: cannot {operation} ({name})", field=STORAGE, remedy=remedy)
-    return UnavailableError(f"{url}: no answer to {operation} ({name}); is {STORAGE}.endpoint right and reachable?")
+    message = f"{url}: {operation} was refused ({code}, HTTP {status}, request id {request_id})"
+    if code in _REFUSED:
+        return _refusal(code, message)
+    if code in _BUSY or status in {0, 200, 408, 429} or (status >= 500 and status != 501):
+        return UnavailableError(message)
+    if status in _REFUSED_BY_STATUS and code in _STATUS_TEXTS | {str(status)}:
+        return _refusal(_REFUSED_BY_STATUS[status], message)
+    return InvalidInputError(message, field=STORAGE, remedy="See the error code in the documentation of the service")
 
 
 def translate_code(code: str, *, url: str, operation: str) -> StatefulSparkError:
-    """Return our error for one key of a batch that failed with ``code``."""
-    if code in _REFUSED:
-        return _refusal(code, f"{url}: {operation} was refused ({code})")
-    return UnavailableError(f"{url}: {operation} failed ({code})")
-
-
-def _translate_answer(exc: boto.ClientError, url: str, operation: str) -> StatefulSparkError:
-    code = _code(exc)
-    metadata = exc.response.get("ResponseMetadata", {})
-    status = int(metadata.get("HTTPStatusCode", 0))
-    message = f"{url}: {operation} was refused ({code}, HTTP {status}, request id {metadata.get('RequestId', 'unknown')})"
-    if code in _REFUSED:
-        return _refusal(code, message)
-    if code in _BUSY or (status >= 500 and status != 501) or status in {0, 200, 408, 429}:
-        return UnavailableError(message)
-    if status in _REFUSED_BY_STATUS and code in {str(status), "Forbidden", "Bad Request", "Unauthorized", "Moved Permanently", "Not Implemented"}:
-        return _refusal(_REFUSED_BY_STATUS[status], message)
-    return InvalidInputError(message, field=STORAGE, remedy="See the error code in the documentation of the service")
+    """Return our error for one object of a batch that failed with ``code``."""
+    message = f"{url}: {operation} was refused ({code})"
+    return _refusal(code, message) if code in _REFUSED else UnavailableError(message)
 
 
 def _refusal(code: str, message: str) -> InvalidInputError:
@@ -113,12 +96,8 @@ def _refusal(code: str, message: str) -> InvalidInputError:
     return InvalidInputError(message, field=field, remedy=remedy)
 
 
-def _code(exc: boto.ClientError) -> str:
-    return str(exc.response.get("Error", {}).get("Code", ""))
-
-
-def _is_untrusted(exc: BaseException) -> bool:
-    """Look for a failed verification among the causes: other TLS errors (a reset during the handshake) are transient."""
+def is_untrusted(exc: BaseException) -> bool:
+    """Whether a TLS error comes from a failed verification; others (a reset during the handshake) are transient."""
     seen: set[int] = set()
     pending: list[object] = [exc]
     while pending:

@@ -6,6 +6,8 @@ from dataclasses import dataclass, field
 
 from statefulspark.errors import InvalidInputError
 
+_MIB = 1 << 20
+
 FIELD = "checkpointing.storage"
 """Where the user wrote these settings; the start of every field name in errors."""
 
@@ -57,3 +59,26 @@ class StorageSettings:
             )
         if self.session_token is not None and self.access_key_id is None:
             raise InvalidInputError("sessionToken needs accessKeyId and secretAccessKey", field=FIELD, remedy="Give all three")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class S3Limits:
+    """Bounds of the client; the defaults fit a service in the same region or cluster."""
+
+    connect_timeout_s: float = 5.0
+    """Longest wait for a connection, seconds."""
+
+    read_timeout_s: float = 30.0
+    """Longest silence of the service within an answer, seconds."""
+
+    attempts: int = 3
+    """Attempts per request inside the client (throttling, 5xx, resets); RetryingStore repeats the whole operation above that."""
+
+    connections: int = 32
+    """Connections kept per process."""
+
+    part_bytes: int = 16 * _MIB
+    """Files from this size on go up and down in parts of it, 4 at a time; at least 5 MiB, the least S3 takes."""
+
+    copy_part_bytes: int = 256 * _MIB
+    """Objects from this size on are copied in parts, so that one copy stays within the read timeout; at most 5 GiB."""

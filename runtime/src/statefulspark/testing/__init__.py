@@ -1,0 +1,1 @@
+"""Test kits for users who extend the runtime; needs pytest."""
