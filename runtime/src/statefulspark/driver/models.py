@@ -1,0 +1,185 @@
+"""What the API sends and takes: pydantic models with the descriptions and examples that make up its OpenAPI document.
+
+They mirror the data classes of ``controls`` (the inside) at the trust boundary; clients ignore fields they do not know, so new
+fields may be added without a new version of the API.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal, Self
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from statefulspark.driver.controls import CheckpointInfo, JobState, JobStatus
+from statefulspark.driver.operations import Operation, OperationKind, OperationState
+
+Milliseconds = Annotated[int, Field(description="Milliseconds since the epoch (UTC).", examples=[1_790_000_000_000])]
+
+
+class _Answer(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="ignore", from_attributes=True)
+
+
+class _Request(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class ErrorModel(_Answer):
+    """Why something failed."""
+
+    reason: str = Field(description="One word for programs.", examples=["InvalidInput", "Conflict", "Unavailable", "UserFunction"])
+    message: str = Field(description="For people: names the field or object and the remedy.")
+
+
+class ProblemModel(_Answer):
+    """Body of every answer that is not a success."""
+
+    error: ErrorModel
+
+
+class CheckpointModel(_Answer):
+    """One completed checkpoint or savepoint."""
+
+    id: int = Field(description="Number within the job.", examples=[17])
+    kind: Literal["checkpoint", "savepoint"]
+    path: str = Field(description="Folder that holds `_metadata`; give it to `statefulspark run --from`.", examples=["s3://bucket/job/chk-17"])
+    batch: int = Field(description="The state is that after this batch.", examples=[204])
+    completed_ms: Milliseconds
+    duration_ms: int = Field(description="From the trigger to the published metadata.", examples=[840])
+    sync_ms: int = Field(description="Longest time for which a slot could not process rows.", examples=[12])
+    size_bytes: int = Field(description="All files the checkpoint refers to.", examples=[1_073_741_824])
+    uploaded_bytes: int = Field(description="Bytes that no earlier checkpoint had uploaded.", examples=[8_388_608])
+
+
+class SlotModel(_Answer):
+    """One slot and its contiguous range of key groups."""
+
+    slot: int = Field(examples=[0])
+    first: int = Field(description="First key group, inclusive.", examples=[0])
+    last: int = Field(description="Last key group, inclusive.", examples=[63])
+    state: str = Field(description="STARTING, RESTORING, RUNNING or LOST.", examples=["RUNNING"])
+    epoch: int = Field(description="Number of the incarnation; grows with each restart.", examples=[1])
+    executor: str | None = Field(description="Spark's executor id.", examples=["1"])
+    host: str | None = Field(examples=["10.1.2.3"])
+    pid: int | None = Field(description="Process id on that host.", examples=[4711])
+    restarts: int = Field(description="Times this slot was started again in this attempt.", examples=[0])
+
+
+class StatusModel(_Answer):
+    """One consistent look at the job."""
+
+    job_id: str = Field(examples=["turnaround-5f0c2a"])
+    name: str = Field(examples=["turnaround"])
+    state: JobState = Field(description="SUSPENDED, FAILED, FINISHED and CANCELED are final.")
+    since_ms: Milliseconds
+    parallelism: int = Field(description="Number of slots.", examples=[2])
+    max_parallelism: int = Field(description="Number of key groups; fixed for the job's life.", examples=[128])
+    attempt: int = Field(description="Number of this driver start in the job's lineage.", examples=[3])
+    batch: int = Field(description="Last committed batch; -1 before the first.", examples=[204])
+    input_rows: int = Field(description="Rows read from the sources by this driver.", examples=[336_776])
+    output_rows: int = Field(description="Rows given out by the keyed steps in this driver.", examples=[330_000])
+    watermarks: dict[str, int | None] = Field(
+        description="Per operator uid, milliseconds since the epoch; null before the first event.", examples=[{"turnaround": 1_357_041_600_000}]
+    )
+    slots: list[SlotModel]
+    last_checkpoint: CheckpointModel | None
+    last_savepoint: CheckpointModel | None
+    restored_from: str | None = Field(description="What this attempt started from; null when it started empty.")
+    failed_checkpoints: int = Field(description="Checkpoints of this driver that did not complete.", examples=[0])
+    error: ErrorModel | None = Field(description="Set when the state is FAILED.")
+
+    @classmethod
+    def of(cls, status: JobStatus) -> Self:
+        """Convert from the inside."""
+        return cls.model_validate(status)
+
+
+class CheckpointListModel(_Answer):
+    """Retained checkpoints and this driver's savepoints, oldest first."""
+
+    checkpoints: list[CheckpointModel]
+
+
+class StopModel(_Answer):
+    """The end of a job."""
+
+    state: JobState
+    checkpoint: CheckpointModel | None = Field(description="What the job can be restored from; null when there was no state to keep.")
+
+
+class OperationModel(_Answer):
+    """A request that is being carried out, or has been."""
+
+    id: str = Field(examples=["9f1c6a0d2b3e4f50"])
+    kind: OperationKind
+    state: OperationState
+    started_ms: Milliseconds
+    finished_ms: int | None = Field(description="Milliseconds since the epoch; null while running.")
+    checkpoint: CheckpointModel | None = Field(default=None, description="Result of checkpoint, savepoint and stop.")
+    status: StatusModel | None = Field(default=None, description="Result of rescale and cancel.")
+    error: ErrorModel | None = Field(description="Set when the state is FAILED.")
+
+    @classmethod
+    def of(cls, operation: Operation) -> Self:
+        """Convert from the inside."""
+        result = operation.result
+        return cls(
+            id=operation.id,
+            kind=operation.kind,
+            state=operation.state,
+            started_ms=operation.started_ms,
+            finished_ms=operation.finished_ms,
+            checkpoint=CheckpointModel.model_validate(result) if isinstance(result, CheckpointInfo) else None,
+            status=StatusModel.of(result) if isinstance(result, JobStatus) else None,
+            error=ErrorModel.model_validate(operation.error) if operation.error else None,
+        )
+
+
+class OperationListModel(_Answer):
+    """The operations the driver remembers, oldest first."""
+
+    operations: list[OperationModel]
+
+
+class HealthModel(_Answer):
+    """The process answers."""
+
+    status: Literal["ok"] = "ok"
+
+
+class ReadyModel(_Answer):
+    """Whether batches are running."""
+
+    ready: bool
+    state: JobState
+
+
+Target = Annotated[
+    str | None,
+    Field(
+        description="URL below which the savepoint's folder is made; null for the manifest's savepoint directory.",
+        min_length=1,
+        max_length=4096,
+        examples=["s3://bucket/savepoints"],
+    ),
+]
+
+
+class SavepointRequest(_Request):
+    """Where a savepoint goes."""
+
+    target: Target = None
+
+
+class StopRequest(_Request):
+    """How the job ends."""
+
+    savepoint: bool = Field(default=True, description="Take a savepoint first; otherwise a checkpoint.")
+    target: Target = None
+    drain: bool = Field(default=False, description="Advance the watermark to its end first, so that every event-time timer fires.")
+
+
+class RescaleRequest(_Request):
+    """How many slots the job shall have."""
+
+    parallelism: int = Field(ge=1, le=32_768, description="1 to the job's max_parallelism.", examples=[3])
