@@ -53,7 +53,8 @@ _DESCRIPTION = (
 
 Wait = Annotated[bool, Query(description="false: answer 202 at once; ask `/v1/operations/{id}` how it went.")]
 Timeout = Annotated[
-    float, Query(gt=0, le=TIMEOUT_S_MAX, description="Seconds after which the operation is given up (503); the job runs on.", examples=[600])
+    float,
+    Query(gt=0, le=TIMEOUT_S_MAX, description="Seconds after which the operation is given up (503); the job runs on.", examples=[600]),
 ]
 IdempotencyKey = Annotated[
     str | None,
@@ -173,14 +174,14 @@ def _steer_routes(job: JobControls, operations: Operations) -> APIRouter:
         return operations.submit(kind, request, work, key=key)
 
     @router.post("/checkpoints", summary="Take a checkpoint now", responses=_LONG, response_model=CheckpointModel)
-    async def checkpoint(wait: Wait = True, timeout_s: Timeout = 600.0, idempotency_key: IdempotencyKey = None) -> Any:  # noqa: FBT002 - a query parameter
+    async def checkpoint(wait: Wait = True, timeout_s: Timeout = 600.0, idempotency_key: IdempotencyKey = None) -> Any:
         operation = start("checkpoint", "{}", lambda: job.trigger_checkpoint(timeout_s), idempotency_key)
         return await answer(operation, wait=wait, timeout_s=timeout_s, model=lambda: CheckpointModel.model_validate(operation.result))
 
     @router.post("/savepoints", summary="Take a savepoint", responses=_LONG, response_model=CheckpointModel)
     async def savepoint(
         body: SavepointRequest | None = None,
-        wait: Wait = True,  # noqa: FBT002 - a query parameter
+        wait: Wait = True,
         timeout_s: Timeout = 600.0,
         idempotency_key: IdempotencyKey = None,
     ) -> Any:
@@ -191,7 +192,7 @@ def _steer_routes(job: JobControls, operations: Operations) -> APIRouter:
     @router.post("/stop", summary="End the job, keeping its state", responses=_LONG, response_model=StopModel)
     async def stop(
         body: StopRequest | None = None,
-        wait: Wait = True,  # noqa: FBT002 - a query parameter
+        wait: Wait = True,
         timeout_s: Timeout = 600.0,
         idempotency_key: IdempotencyKey = None,
     ) -> Any:
@@ -210,14 +211,14 @@ def _steer_routes(job: JobControls, operations: Operations) -> APIRouter:
         )
 
     @router.post("/cancel", summary="End the job without a checkpoint", responses=_LONG, response_model=StatusModel)
-    async def cancel(wait: Wait = True, timeout_s: Timeout = 600.0, idempotency_key: IdempotencyKey = None) -> Any:  # noqa: FBT002 - a query parameter
+    async def cancel(wait: Wait = True, timeout_s: Timeout = 600.0, idempotency_key: IdempotencyKey = None) -> Any:
         operation = start("cancel", "{}", job.cancel, idempotency_key)
         return await answer(operation, wait=wait, timeout_s=timeout_s, model=lambda: StatusModel.of(job.status()))
 
     @router.post("/rescale", summary="Run with another number of slots", responses=_LONG, response_model=StatusModel)
     async def rescale(
         body: RescaleRequest,
-        wait: Wait = True,  # noqa: FBT002 - a query parameter
+        wait: Wait = True,
         timeout_s: Timeout = 600.0,
         idempotency_key: IdempotencyKey = None,
     ) -> Any:
@@ -280,4 +281,8 @@ def _handle_errors(app: FastAPI) -> None:
         message = error.detail
         if message in {"Not Found", "Method Not Allowed"}:
             message = f"{request.method} {request.url.path} is not part of this API; GET /docs lists what is"
-        return reply(Problem(error.status_code, JobError(reason=reasons.get(error.status_code, "InvalidInput"), message=message), error.headers or {}))
+        return reply(
+            Problem(
+                error.status_code, JobError(reason=reasons.get(error.status_code, "InvalidInput"), message=message), error.headers or {}
+            )
+        )

@@ -73,7 +73,10 @@ class BearerGate:
 def _with_headers(send: Send) -> Send:
     async def add(message: Message) -> None:
         if message["type"] == "http.response.start":
-            message["headers"] = [*message.get("headers", []), *((name.lower().encode(), value.encode()) for name, value in SECURITY_HEADERS.items())]
+            message["headers"] = [
+                *message.get("headers", []),
+                *((name.lower().encode(), value.encode()) for name, value in SECURITY_HEADERS.items()),
+            ]
         await send(message)
 
     return add

@@ -109,11 +109,15 @@ class JobClient:
         try:
             response = self._http.request(method, path, **options)
         except httpx.TimeoutException as exc:
-            raise UnavailableError(f"the job at {self._url} did not answer in time. Look again: the operation may still be running") from exc
+            raise UnavailableError(
+                f"the job at {self._url} did not answer in time. Look again: the operation may still be running"
+            ) from exc
         except httpx.TransportError as exc:
             raise UnavailableError(f"no job answers at {self._url} ({exc}). Is it running, and is the URL right?") from exc
         if response.status_code == 202:
-            raise UnavailableError(f"the operation is still running in the driver; ask {response.headers.get('Location', path)} for its end")
+            raise UnavailableError(
+                f"the operation is still running in the driver; ask {response.headers.get('Location', path)} for its end"
+            )
         if not response.is_success:
             raise self._error(response)
         try:
@@ -134,7 +138,9 @@ class JobClient:
             return InvalidInputError(f"{self._url} is not a statefulspark driver (HTTP {response.status_code})", field="--job")
         retry = response.headers.get("Retry-After", "")
         return error_of(
-            response.status_code, JobError(reason=error.reason, message=error.message), retry_after_s=float(retry) if retry.isdigit() else 1.0
+            response.status_code,
+            JobError(reason=error.reason, message=error.message),
+            retry_after_s=float(retry) if retry.isdigit() else 1.0,
         )
 
 

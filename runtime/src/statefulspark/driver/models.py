@@ -42,7 +42,9 @@ class CheckpointModel(_Answer):
 
     id: int = Field(description="Number within the job.", examples=[17])
     kind: Literal["checkpoint", "savepoint"]
-    path: str = Field(description="Folder that holds `_metadata`; give it to `statefulspark run --from`.", examples=["s3://bucket/job/chk-17"])
+    path: str = Field(
+        description="Folder that holds `_metadata`; give it to `statefulspark run --from`.", examples=["s3://bucket/job/chk-17"]
+    )
     batch: int = Field(description="The state is that after this batch.", examples=[204])
     completed_ms: Milliseconds
     duration_ms: int = Field(description="From the trigger to the published metadata.", examples=[840])
@@ -79,7 +81,8 @@ class StatusModel(_Answer):
     input_rows: int = Field(description="Rows read from the sources by this driver.", examples=[336_776])
     output_rows: int = Field(description="Rows given out by the keyed steps in this driver.", examples=[330_000])
     watermarks: dict[str, int | None] = Field(
-        description="Per operator uid, milliseconds since the epoch; null before the first event.", examples=[{"turnaround": 1_357_041_600_000}]
+        description="Per operator uid, milliseconds since the epoch; null before the first event.",
+        examples=[{"turnaround": 1_357_041_600_000}],
     )
     slots: list[SlotModel]
     last_checkpoint: CheckpointModel | None

@@ -81,7 +81,9 @@ class Operations:
                     raise ConflictError(f"Idempotency-Key was already used for a different request ({known.kind}, operation {known.id})")
                 return known
             if sum(operation.state is OperationState.RUNNING for operation in self._by_id.values()) >= self._running_max:
-                raise UnavailableError(f"{self._running_max} operations are running already; ask again when one has ended", retry_after_s=5.0)
+                raise UnavailableError(
+                    f"{self._running_max} operations are running already; ask again when one has ended", retry_after_s=5.0
+                )
             operation = Operation(secrets.token_hex(8), kind, request, self._clock_ms())
             # Marked as running, a future can no longer be cancelled by a waiter that gives up.
             operation.done.set_running_or_notify_cancel()

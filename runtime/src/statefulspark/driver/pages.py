@@ -36,10 +36,14 @@ def status_policy() -> str:
 
 def reference_page(document: Mapping[str, Any]) -> str:
     """Render an OpenAPI document as one page: each operation with its parameters, body and answers."""
-    parts = [f"<h1>{_text(document['info']['title'])} {_text(document['info']['version'])}</h1><p>{_text(document['info']['description'])}</p>"]
+    parts = [
+        f"<h1>{_text(document['info']['title'])} {_text(document['info']['version'])}</h1><p>{_text(document['info']['description'])}</p>"
+    ]
     for path, methods in document["paths"].items():
         for method, operation in methods.items():
-            parts.append(f"<h2><code>{method.upper()} {_text(path)}</code></h2><p>{_text(operation.get('description', operation['summary']))}</p>")
+            parts.append(
+                f"<h2><code>{method.upper()} {_text(path)}</code></h2><p>{_text(operation.get('description', operation['summary']))}</p>"
+            )
             parts.append(_parameters(operation))
             rows = "".join(
                 f"<tr><td>{_text(status)}</td><td>{_text(answer['description'])}</td><td>{_schema_of(answer)}</td></tr>"
@@ -53,7 +57,9 @@ def reference_page(document: Mapping[str, Any]) -> str:
         "body{font:15px/1.5 system-ui,sans-serif;max-width:60rem;margin:2rem auto;padding:0 1rem}"
         "table{border-collapse:collapse;width:100%}td,th{border:1px solid #8886;padding:.25rem .5rem;text-align:left;vertical-align:top}"
     )
-    return f'<!doctype html><html lang="en"><meta charset="utf-8"><title>API</title><style>{style}</style><body>{"".join(parts)}</body></html>'
+    return (
+        f'<!doctype html><html lang="en"><meta charset="utf-8"><title>API</title><style>{style}</style><body>{"".join(parts)}</body></html>'
+    )
 
 
 def _parameters(operation: Mapping[str, Any]) -> str:

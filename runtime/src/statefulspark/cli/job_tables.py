@@ -1,0 +1,102 @@
+"""A job's status and checkpoints as tables for people; every table fits a terminal of 80 columns."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from datetime import UTC, datetime
+
+from statefulspark.cli.output import TableView
+from statefulspark.driver.models import CheckpointModel, StatusModel
+
+_KIB = 1024
+
+
+def status_tables(status: StatusModel) -> list[TableView]:
+    """Return the tables of ``statefulspark status``: the job, its watermarks, its slots."""
+    facts: list[tuple[str, object]] = [
+        ("state", f"{status.state} since {at(status.since_ms)}"),
+        ("job id", status.job_id),
+        ("parallelism", f"{status.parallelism} of at most {status.max_parallelism}"),
+        ("attempt", status.attempt),
+        ("last batch", status.batch if status.batch >= 0 else None),
+        ("input rows", f"{status.input_rows:,}"),
+        ("output rows", f"{status.output_rows:,}"),
+        ("failed checkpoints", status.failed_checkpoints),
+        ("slot restarts", sum(slot.restarts for slot in status.slots)),
+    ]
+    facts += [(f"watermark {uid}", at(watermark) if watermark is not None else None) for uid, watermark in status.watermarks.items()]
+    if status.last_checkpoint is not None:
+        facts.append(("last checkpoint", _brief(status.last_checkpoint)))
+    if status.last_savepoint is not None:
+        facts.append(("last savepoint", _brief(status.last_savepoint)))
+    tables = [TableView(f"job {status.name}", ("fact", "value"), _fitted(facts))]
+    if status.slots:
+        columns = ("slot", "key groups", "state", "epoch", "exec", "host", "pid")
+        rows = [
+            (slot.slot, f"{slot.first}-{slot.last}", slot.state, slot.epoch, slot.executor, slot.host, slot.pid) for slot in status.slots
+        ]
+        tables.append(TableView("slots", columns, [_short(row) for row in rows]))
+    return tables
+
+
+def snapshot_table(info: CheckpointModel) -> TableView:
+    """Return the table of one checkpoint or savepoint."""
+    facts: list[tuple[str, object]] = [
+        ("after batch", info.batch),
+        ("completed", at(info.completed_ms)),
+        ("duration", duration(info.duration_ms)),
+        ("rows held up", duration(info.sync_ms)),
+        ("size", size(info.size_bytes)),
+        ("uploaded", size(info.uploaded_bytes)),
+    ]
+    return TableView(f"{info.kind} {info.id}", ("fact", "value"), _fitted(facts))
+
+
+def paths(*named: tuple[str, str | None]) -> list[str]:
+    """Return lines ``name: path`` for what has a path. Lines, because a path cut to fit a table cannot be copied."""
+    return [f"{name}: {path}" for name, path in named if path]
+
+
+def at(milliseconds: int) -> str:
+    """Return a time as text, to the second, in UTC."""
+    try:
+        return datetime.fromtimestamp(milliseconds / 1000, UTC).strftime("%Y-%m-%d %H:%M:%SZ")
+    except (OverflowError, ValueError, OSError):
+        return "end of time" if milliseconds > 0 else "beginning of time"  # watermarks: the extreme longs mean just that
+
+
+def duration(milliseconds: int) -> str:
+    """Return a duration as text: ``840 ms``, ``12.4 s``, ``3 min 20 s``."""
+    if milliseconds < 1_000:
+        return f"{milliseconds} ms"
+    if milliseconds < 60_000:
+        return f"{milliseconds / 1_000:.1f} s"
+    minutes, seconds = divmod(round(milliseconds / 1_000), 60)
+    return f"{minutes} min {seconds} s"
+
+
+def size(count: float) -> str:
+    """Return a number of bytes as text in binary units."""
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if count < _KIB:
+            return f"{count:.0f} {unit}" if unit == "B" else f"{count:.1f} {unit}"
+        count /= _KIB
+    return f"{count:.1f} TiB"
+
+
+def _brief(info: CheckpointModel) -> str:
+    return f"{info.id} after batch {info.batch}, {size(info.size_bytes)} in {duration(info.duration_ms)}"
+
+
+def _fitted(facts: Iterable[tuple[str, object]]) -> list[tuple[object, ...]]:
+    return [(_cut(name, 28), value if value is None else _cut(str(value), 45)) for name, value in facts]
+
+
+def _short(row: Sequence[object]) -> tuple[object, ...]:
+    """Cut the texts of a slot's row; 15 characters hold an IPv4 address."""
+    widths = (5, 11, 9, 5, 6, 15, 7)
+    return tuple(_cut(cell, width) if isinstance(cell, str) else cell for cell, width in zip(row, widths, strict=True))
+
+
+def _cut(text: str, width: int) -> str:
+    return text if len(text) <= width else text[: width - 1] + "~"

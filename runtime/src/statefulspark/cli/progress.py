@@ -1,0 +1,148 @@
+"""What ``statefulspark run`` shows while a job runs: one live line on a terminal, or a log line now and then."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from types import TracebackType
+from typing import Self
+
+import structlog
+from rich.console import Console
+from rich.live import Live
+from rich.spinner import Spinner
+from rich.text import Text
+
+from statefulspark.cli.job_tables import at, duration
+from statefulspark.driver.controls import JobStatus
+
+_WINDOW_S = 10.0
+
+
+class Throughput:
+    """Rows per second over the last ten seconds.
+
+    Args:
+        clock_s: Monotonic seconds.
+    """
+
+    def __init__(self, clock_s: Callable[[], float]) -> None:
+        self._clock_s = clock_s
+        self._seen: deque[tuple[float, int]] = deque()
+
+    def update(self, rows: int) -> float | None:
+        """Take a new total; return the rate, or None before there are two looks."""
+        now = self._clock_s()
+        if self._seen and rows < self._seen[-1][1]:
+            self._seen.clear()  # a rescale may count anew
+        self._seen.append((now, rows))
+        while len(self._seen) > 2 and now - self._seen[1][0] >= _WINDOW_S:
+            self._seen.popleft()
+        first, before = self._seen[0]
+        return (rows - before) / (now - first) if now > first else None
+
+
+class TerminalReporter:
+    """One live line at the bottom of a terminal; a context manager.
+
+    Args:
+        console: The terminal (stderr, so that stdout stays the answer).
+        clock_s: Monotonic seconds.
+        clock_ms: Milliseconds since the epoch.
+    """
+
+    def __init__(self, console: Console, *, clock_s: Callable[[], float], clock_ms: Callable[[], int]) -> None:
+        self._console = console
+        self._clock_ms = clock_ms
+        self._throughput = Throughput(clock_s)
+        self._spinner = Spinner("dots", Text("starting Spark and restoring state"))
+        self._live = Live(self._spinner, console=console, transient=True, refresh_per_second=4)
+
+    def __enter__(self) -> Self:
+        """Show the line."""
+        self._live.start()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        """Take the line away."""
+        self._live.stop()
+
+    def started(self, status: JobStatus, *, url: str, connection_file: str) -> None:
+        """Say where the API is; the token is in the file, never on the screen."""
+        origin = f" from {status.restored_from}" if status.restored_from else ""
+        self.notice(f"job {status.name} runs (attempt {status.attempt}, {status.parallelism} slots){origin}")
+        self.notice(f"API {url}, token in {connection_file}")
+
+    def progress(self, status: JobStatus) -> None:
+        """Renew the line."""
+        self._spinner.update(
+            text=Text(
+                progress_line(status, self._throughput.update(status.input_rows), self._clock_ms()), overflow="ellipsis", no_wrap=True
+            )
+        )
+
+    def notice(self, text: str) -> None:
+        """Print above the line."""
+        self._console.print(Text(text), soft_wrap=True)
+
+
+class LogReporter:
+    """Structured log records: on every change of state, on every new checkpoint, and every ``every_s`` seconds.
+
+    Args:
+        clock_s: Monotonic seconds.
+        every_s: Pause between records when nothing else is to be told.
+    """
+
+    def __init__(self, *, clock_s: Callable[[], float], every_s: float = 10.0) -> None:
+        self._log = structlog.stdlib.get_logger("statefulspark.run")
+        self._clock_s = clock_s
+        self._every_s = every_s
+        self._throughput = Throughput(clock_s)
+        self._told: tuple[object, ...] = ()
+        self._told_s = clock_s()
+
+    def __enter__(self) -> Self:
+        """Nothing to open."""
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        """Nothing to close."""
+
+    def started(self, status: JobStatus, *, url: str, connection_file: str) -> None:
+        """Record the start."""
+        self._log.info(
+            "job started", job=status.name, job_id=status.job_id, attempt=status.attempt, parallelism=status.parallelism,
+            restored_from=status.restored_from, api_url=url, connection_file=connection_file,
+        )  # fmt: skip
+
+    def progress(self, status: JobStatus) -> None:
+        """Record when there is something to tell."""
+        rate = self._throughput.update(status.input_rows)
+        telling = (status.state, status.last_checkpoint.id if status.last_checkpoint else None, status.failed_checkpoints)
+        now = self._clock_s()
+        if telling == self._told and now - self._told_s < self._every_s:
+            return
+        self._told, self._told_s = telling, now
+        self._log.info(
+            "progress", job=status.name, state=status.state.value, batch=status.batch, input_rows=status.input_rows,
+            output_rows=status.output_rows, rows_per_second=round(rate) if rate is not None else None, watermarks=dict(status.watermarks),
+            last_checkpoint=telling[1], failed_checkpoints=status.failed_checkpoints,
+        )  # fmt: skip
+
+    def notice(self, text: str) -> None:
+        """Record a sentence."""
+        self._log.warning(text)
+
+
+def progress_line(status: JobStatus, rows_per_second: float | None, now_ms: int) -> str:
+    """Return the live line: state, batch, rates, watermark, last checkpoint. The most telling first, as narrow terminals cut the end."""
+    parts = [status.state.value.lower(), f"batch {status.batch}" if status.batch >= 0 else "no batch yet"]
+    if rows_per_second is not None:
+        parts.append(f"{rows_per_second:,.0f} rows/s")
+    known = [watermark for watermark in status.watermarks.values() if watermark is not None]
+    if known:
+        parts.append(f"watermark {at(min(known)).removesuffix('Z')}")
+    if status.last_checkpoint is not None:
+        parts.append(f"chk-{status.last_checkpoint.id} {duration(max(0, now_ms - status.last_checkpoint.completed_ms))} ago")
+    return " | ".join(parts)

@@ -1,0 +1,29 @@
+"""``statefulspark rescale``: give a running job another number of slots."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from statefulspark.cli.connect import JobOption, TimeoutOption, TokenFileOption, connect
+from statefulspark.cli.job_tables import status_tables
+from statefulspark.cli.output import Output, OutputOption, show
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command to ``app``."""
+    app.command(name="rescale")(rescale)
+
+
+def rescale(
+    parallelism: Annotated[int, typer.Argument(help="Number of slots, 1 to the job's max_parallelism.", min=1)],
+    job: JobOption,
+    token_file: TokenFileOption = None,
+    timeout: TimeoutOption = 600.0,
+    output: OutputOption = Output.TABLE,
+) -> None:
+    """Rescale a running job: checkpoint, start slots and query again inside the same driver, go on."""
+    with connect(job, token_file) as client:
+        answer = client.rescale(parallelism, timeout_s=timeout)
+    show(answer.model_dump(mode="json"), output, *status_tables(answer))

@@ -1,0 +1,32 @@
+"""``statefulspark savepoint``: have a running job take a savepoint."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from statefulspark.cli.connect import JobOption, TimeoutOption, TokenFileOption, connect
+from statefulspark.cli.job_tables import paths, snapshot_table
+from statefulspark.cli.output import Output, OutputOption, show
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command to ``app``."""
+    app.command(name="savepoint")(savepoint)
+
+
+def savepoint(
+    job: JobOption,
+    target: Annotated[str | None, typer.Option(help="URL below which the savepoint's folder is made; else the manifest's.")] = None,
+    token_file: TokenFileOption = None,
+    timeout: TimeoutOption = 600.0,
+    output: OutputOption = Output.TABLE,
+) -> None:
+    """Take a savepoint of a running job: its whole state in one folder, which the job never deletes."""
+    with connect(job, token_file) as client:
+        info = client.savepoint(target=target, timeout_s=timeout)
+    show(info.model_dump(mode="json"), output, snapshot_table(info))
+    if output is Output.TABLE:
+        for line in paths(("path", info.path)):
+            typer.echo(line)
