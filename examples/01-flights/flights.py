@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pyspark.sql import functions as F
+from pyspark.sql import functions as sf
 
 from statefulspark import (
     KeyedProcessFunction,
@@ -35,6 +35,9 @@ if TYPE_CHECKING:
 MINUTE_MS = 60_000
 IDLE_AFTER_MS = 24 * 60 * MINUTE_MS
 RECENT_LEGS = 5
+LEG_ONLY = """
+    flight origin legs_to_dest dep_delay arr_delay previous_arr_delay carried_delay scheduled_gap actual_gap cancelled_before delay_recent
+""".split()
 
 FLIGHT_SCHEMA = """
     flight_id INT, scheduled TIMESTAMP, scheduled_ms BIGINT, tailnum STRING, flight STRING, origin STRING, dest STRING,
@@ -118,10 +121,7 @@ class AircraftRotation(KeyedProcessFunction):
         """Say since when the aircraft is missing and where it was last seen going."""
         self.deadline_ms.clear()
         last = self.last_leg.value()
-        absent = dict.fromkeys(
-            ("flight", "origin", "legs_to_dest", "dep_delay", "arr_delay", "previous_arr_delay", "carried_delay")
-            + ("scheduled_gap", "actual_gap", "cancelled_before", "delay_recent")
-        )
+        absent = dict.fromkeys(LEG_ONLY)
         return Row(tailnum=tailnum, kind="idle", at_ms=deadline_ms, leg=last.leg, dest=last.dest, **absent)
 
 
@@ -139,18 +139,20 @@ def pipeline(job: Job) -> DataStreamWriter:
     """Read the prepared files, follow the aircraft, write Parquet. The runtime names and starts the query."""
     options = parse_args(job.args)
     if not any(options.input.glob("*.parquet")):
-        raise FileNotFoundError(f"--input {options.input}: no flights here; write them first: python examples/01-flights/prepare.py {options.input}")
+        raise FileNotFoundError(
+            f"--input {options.input}: no flights here; write them first: python examples/01-flights/prepare.py {options.input}"
+        )
     flights = (
         job.spark.readStream.schema(FLIGHT_SCHEMA)
         .option("maxFilesPerTrigger", options.days_per_batch)
         .option("latestFirst", False)
         .parquet(str(options.input.absolute()))
     )
-    known = flights.where(F.col("tailnum").isNotNull())
+    known = flights.where(sf.col("tailnum").isNotNull())
     rotation = job.key_by(known, "tailnum").process(
         AircraftRotation(), ROTATION_SCHEMA, uid="rotation", event_time="scheduled", watermark="1 hour"
     )
-    result = rotation.withColumn("at", F.timestamp_millis("at_ms")).drop("at_ms")
+    result = rotation.withColumn("at", sf.timestamp_millis("at_ms")).drop("at_ms")
     return result.writeStream.format("parquet").option("path", str(options.output.absolute())).outputMode("append")
 
 

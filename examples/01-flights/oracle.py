@@ -15,10 +15,8 @@ from pathlib import Path
 import pandas as pd
 
 TEXT = ["tailnum", "kind", "flight", "origin", "dest"]
-NUMBERS = (
-    ["leg", "legs_to_dest", "dep_delay", "arr_delay", "previous_arr_delay", "carried_delay"]
-    + ["scheduled_gap", "actual_gap", "cancelled_before", "delay_recent"]
-)
+DELAYS = ["dep_delay", "arr_delay", "previous_arr_delay", "carried_delay", "delay_recent"]
+NUMBERS = ["leg", "legs_to_dest", *DELAYS, "scheduled_gap", "actual_gap", "cancelled_before"]
 COLUMNS = ["at", *TEXT, *NUMBERS]
 ORDER = ["tailnum", "at", "kind", "leg"]
 DAY = pd.Timedelta(hours=24)
@@ -103,7 +101,7 @@ def idle_rows(legs: pd.DataFrame, final_watermark: pd.Timestamp) -> pd.DataFrame
 
 def tidy(rows: pd.DataFrame) -> pd.DataFrame:
     """Bring both sides to the same column order, types and row order."""
-    types = {name: "Int64" for name in NUMBERS} | {name: "string" for name in TEXT} | {"at": "datetime64[us, UTC]"}
+    types = dict.fromkeys(NUMBERS, "Int64") | dict.fromkeys(TEXT, "string") | {"at": "datetime64[us, UTC]"}
     return rows.reindex(columns=COLUMNS).astype(types).sort_values(ORDER, kind="stable", ignore_index=True)
 
 
