@@ -35,9 +35,8 @@ if TYPE_CHECKING:
 MINUTE_MS = 60_000
 IDLE_AFTER_MS = 24 * 60 * MINUTE_MS
 RECENT_LEGS = 5
-LEG_ONLY = """
-    flight origin legs_to_dest dep_delay arr_delay previous_arr_delay carried_delay scheduled_gap actual_gap cancelled_before delay_recent
-""".split()
+DELAYS = ["dep_delay", "arr_delay", "previous_arr_delay", "carried_delay", "delay_recent"]
+LEG_ONLY = ["flight", "origin", "legs_to_dest", *DELAYS, "scheduled_gap", "actual_gap", "cancelled_before"]
 
 FLIGHT_SCHEMA = """
     flight_id INT, scheduled TIMESTAMP, scheduled_ms BIGINT, tailnum STRING, flight STRING, origin STRING, dest STRING,

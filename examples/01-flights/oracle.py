@@ -110,7 +110,7 @@ def committed_files(output: Path) -> list[Path]:
     log = output / "_spark_metadata"
     batches = {int(path.name.split(".")[0]): path for path in sorted(log.iterdir()) if path.name.split(".")[0].isdigit()}
     compacted = max((number for number, path in batches.items() if path.suffix == ".compact"), default=-1)
-    names: dict[str, None] = {}
+    names: dict[Path, None] = {}
     for number, path in sorted(batches.items()):
         if number >= compacted:
             version, *entries = path.read_text().splitlines()

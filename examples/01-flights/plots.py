@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import matplotlib as mpl
 import pandas as pd
-from matplotlib import dates
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 INK, QUIET, BLUE, ORANGE, BAND = "#1f2933", "#7b8794", "#1f6f8b", "#d9822b", "#cfe3ea"
-STYLE = {
+STYLE: dict[Any, Any] = {
     "font.family": "DejaVu Sans",
     "font.size": 10,
     "text.color": INK,
@@ -99,16 +99,15 @@ def draw_rotation(axes: Axes, rows: pd.DataFrame) -> None:
     rows = rows.sort_values(["tailnum", "at", "kind", "leg"])
     before = rows.groupby("tailnum").kind.shift().fillna("none")
     step = (rows.kind == "leg").astype(int) * before.ne("leg").astype(int) - (rows.kind == "idle").astype(int)
-    active = step.groupby(rows["at"]).sum().cumsum()
+    active = step.groupby(rows["at"].dt.tz_convert("America/New_York")).sum().cumsum()
     daily = active.resample("6h").mean().loc["2013-01-02":"2013-12-31"]
-    local = daily.index.tz_convert("America/New_York")
-    axes.fill_between(local, daily, color=BAND, linewidth=0)
-    axes.plot(local, daily, color=BLUE, linewidth=1.1)
+    axes.fill_between(daily.index, daily, color=BAND, linewidth=0)
+    axes.plot(daily.index, daily, color=BLUE, linewidth=1.1)
     for start, end, name, side in (("2013-02-08", "2013-02-11", "blizzard", "left"), ("2013-11-27", "2013-11-30", "Thanksgiving", "right")):
         window = daily.loc[start:end]
         axes.annotate(
             f"{name}: {window.min():.0f}",
-            (window.idxmin().tz_convert("America/New_York"), window.min()),
+            (window.idxmin(), window.min()),
             xytext=(8 if side == "left" else -8, -3),
             ha=side,
             textcoords="offset points",
@@ -116,9 +115,10 @@ def draw_rotation(axes: Axes, rows: pd.DataFrame) -> None:
             fontsize=9,
             weight="bold",
         )
-    axes.xaxis.set_major_locator(dates.MonthLocator())
-    axes.xaxis.set_major_formatter(dates.DateFormatter("%b"))
-    axes.set(ylim=(0, None), ylabel="aircraft", xlim=(local[0], local[-1]))
+    months = pd.date_range("2013-02-01", "2013-12-01", freq="MS", tz="America/New_York")
+    ticks: list[Any] = list(months)
+    axes.set_xticks(ticks, [month.strftime("%b") for month in months])
+    axes.set(ylim=(0, None), ylabel="aircraft", xlim=(daily.index[0], daily.index[-1]))
     title(
         axes,
         "Aircraft in the New York rotation",
