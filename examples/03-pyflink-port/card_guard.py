@@ -1,6 +1,15 @@
+# ruff: noqa: ANN001, ANN201, ARG002 - kept as it was written for PyFlink
 """The PyFlink function of ``card_guard_pyflink.py``, with its imports changed and nothing else."""
 
-from statefulspark import KeyedProcessFunction, MapStateDescriptor, ReducingStateDescriptor, Row, RuntimeContext, Types, ValueStateDescriptor
+from statefulspark import (
+    KeyedProcessFunction,
+    MapStateDescriptor,
+    ReducingStateDescriptor,
+    Row,
+    RuntimeContext,
+    Types,
+    ValueStateDescriptor,
+)
 
 HOUR_MS = 60 * 60 * 1000
 LIMIT_CENTS = 100_000
