@@ -42,7 +42,7 @@ class KeyGroupRange:
 
     def __post_init__(self) -> None:
         if not 0 <= self.first < MAX_PARALLELISM_LIMIT:
-            raise InvalidInputError(f"{self.first} is not a key group", field="first", remedy=f"Use 0 .. {MAX_PARALLELISM_LIMIT - 1}.")
+            raise InvalidInputError(f"{self.first} is not a key group", field="first", remedy=f"Use 0 .. {MAX_PARALLELISM_LIMIT - 1}")
         if not self.first <= self.last < MAX_PARALLELISM_LIMIT:
             raise InvalidInputError(
                 f"{self.last} does not follow first = {self.first}",
@@ -80,7 +80,7 @@ def key_group_range(slot: int, parallelism: int, max_parallelism: int) -> KeyGro
     """
     _check_bounds(parallelism, max_parallelism)
     if not 0 <= slot < parallelism:
-        raise InvalidInputError(f"{slot} is not one of {parallelism} slots", field="slot", remedy=f"Use 0 .. {parallelism - 1}.")
+        raise InvalidInputError(f"{slot} is not one of {parallelism} slots", field="slot", remedy=f"Use 0 .. {parallelism - 1}")
     first = (slot * max_parallelism + parallelism - 1) // parallelism
     last = ((slot + 1) * max_parallelism - 1) // parallelism
     return KeyGroupRange(first, last)

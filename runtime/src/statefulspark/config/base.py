@@ -1,0 +1,66 @@
+"""What all models of a manifest have in common, and what changing a field of a running job costs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Annotated, Any, Self
+
+from pydantic import BaseModel, ConfigDict, Strict, StringConstraints, model_validator
+from pydantic.alias_generators import to_camel
+from pydantic.config import JsonDict
+
+from statefulspark.config.problems import Problem, conflicting
+
+IGNORE: JsonDict = {"change": "ignore"}
+"""Takes effect without touching what runs."""
+SCALE: JsonDict = {"change": "scale"}
+"""Changes the number of slots: state moves, code and settings stay."""
+UPGRADE: JsonDict = {"change": "upgrade"}
+"""Stops the job with its state and starts it again with the new spec."""
+REJECT: JsonDict = {"change": "reject"}
+"""Can never change while the job keeps its state."""
+
+WholeNumber = Annotated[int, Strict()]
+"""A whole number; text and booleans are refused."""
+Number = Annotated[float, Strict()]
+"""A number; text and booleans are refused."""
+Flag = Annotated[bool, Strict()]
+"""true or false; text and numbers are refused."""
+Text = Annotated[str, StringConstraints(min_length=1, max_length=4096)]
+"""Text that is not empty, at most 4096 characters."""
+ObjectName = Annotated[str, StringConstraints(pattern=r"^[a-z0-9]([-.a-z0-9]{0,251}[a-z0-9])?$")]
+"""Name of a Kubernetes object (RFC 1123 subdomain)."""
+
+
+class Model(BaseModel):
+    """Base of every model: frozen, no unknown fields, camelCase in YAML, snake_case in Python.
+
+    A subclass says in `conflicts` which of its fields do not go together. Attribute docstrings are the descriptions in the
+    custom resource definition and its documentation.
+    """
+
+    model_config = ConfigDict(
+        frozen=True,
+        extra="forbid",
+        alias_generator=to_camel,
+        validate_by_name=True,
+        validate_by_alias=True,
+        use_attribute_docstrings=True,
+        hide_input_in_errors=True,
+        allow_inf_nan=False,
+    )
+
+    def conflicts(self) -> Iterator[Problem]:
+        """Yield one problem for each set of fields that do not go together; fields are relative to this model."""
+        yield from ()
+
+    @model_validator(mode="after")
+    def _check_conflicts(self) -> Self:
+        found = tuple(self.conflicts())
+        if found:
+            raise conflicting(found)
+        return self
+
+    def to_manifest(self) -> dict[str, Any]:
+        """Return the model as it would be written in YAML, without what is not set; secrets are masked."""
+        return self.model_dump(mode="json", by_alias=True, exclude_none=True)

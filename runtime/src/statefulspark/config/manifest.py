@@ -1,0 +1,135 @@
+"""Reads the YAML of a `StatefulSparkJob`, from a file or from text."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from pathlib import Path
+from typing import Any
+
+import yaml
+from pydantic import ValidationError
+
+from statefulspark.config.job import KIND, StatefulSparkJob
+from statefulspark.config.problems import as_invalid_input, did_you_mean
+from statefulspark.errors import InvalidInputError
+
+_BYTES_MAX = 1 << 20
+"""Kubernetes does not store larger objects either."""
+
+
+def load_manifest(path: Path | str) -> StatefulSparkJob:
+    """Read a manifest file.
+
+    Relative paths in ``job.script``, ``job.pyFiles`` and ``checkpointing.storage.caBundle`` are taken from the file's folder.
+
+    Args:
+        path: A YAML file with exactly one `StatefulSparkJob` and any number of other documents; at most 1 MiB.
+
+    Raises:
+        InvalidInputError: The file cannot be read, is no YAML, or is no valid job; one sentence per problem.
+    """
+    path = Path(path)
+    try:
+        with path.open("rb") as file:
+            content = file.read(_BYTES_MAX + 1)
+    except OSError as error:
+        raise InvalidInputError(f"cannot be read: {error.strerror}", field=str(path), remedy="Give the path of a manifest") from error
+    if len(content) > _BYTES_MAX:
+        raise InvalidInputError("is larger than 1Mi", field=str(path), remedy="Give the path of a manifest")
+    try:
+        text = content.decode()
+    except UnicodeDecodeError as error:
+        raise InvalidInputError("is not UTF-8 text", field=str(path), remedy="Give the path of a manifest") from error
+    return parse_manifest(text, folder=path.resolve().parent)
+
+
+def parse_manifest(text: str, *, folder: Path | None = None) -> StatefulSparkJob:
+    """Read a manifest from its text.
+
+    Args:
+        text: YAML with exactly one `StatefulSparkJob`.
+        folder: Where relative paths start; None leaves them as they are.
+
+    Raises:
+        InvalidInputError: No YAML, or no valid job; one sentence per problem, with the field's path as in YAML.
+    """
+    return validate_job(_only_job(_documents(text)), folder=folder)
+
+
+def validate_job(document: object, *, folder: Path | None = None) -> StatefulSparkJob:
+    """Check a job that is already parsed, for example an object of the Kubernetes API.
+
+    Args:
+        document: The mapping with apiVersion, kind, metadata and spec; a status is ignored.
+        folder: Where relative paths start; None leaves them as they are.
+
+    Raises:
+        InvalidInputError: No valid job; one sentence per problem, with the field's path as in YAML.
+    """
+    try:
+        job = StatefulSparkJob.model_validate(document, by_alias=True, by_name=False)
+    except ValidationError as error:
+        raise as_invalid_input(error, StatefulSparkJob) from None  # the cause holds the input, which may have secrets
+    return _with_absolute_paths(job, folder) if folder is not None else job
+
+
+class _Loader(yaml.SafeLoader):
+    """Refuses a name that is written twice in one mapping; plain YAML keeps the last one silently."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
+        seen: set[str] = set()
+        for key, _ in node.value:
+            name = key.value if isinstance(key, yaml.ScalarNode) else ""
+            if name in seen and name != "<<":
+                raise yaml.constructor.ConstructorError(None, None, f"{name} is written twice in one mapping", key.start_mark)
+            seen.add(name)
+        return super().construct_mapping(node, deep)
+
+
+def _documents(text: str) -> list[Any]:
+    try:
+        return [each for each in yaml.load_all(text, Loader=_Loader) if each is not None]
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark
+        where = f" in line {mark.line + 1}, column {mark.column + 1}" if mark else ""
+        raise InvalidInputError(f"not valid YAML{where}: {error.problem}", field="manifest", remedy="Mend the YAML") from None
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
+        raise InvalidInputError(f"not valid YAML: {type(error).__name__}", field="manifest", remedy="Mend the YAML") from None
+
+
+def _only_job(documents: list[Any]) -> object:
+    if not documents:
+        raise InvalidInputError("is empty", field="manifest", remedy=f"Write a {KIND}")
+    if len(documents) == 1:
+        document = documents[0]
+        if not isinstance(document, dict):
+            raise InvalidInputError("is not a mapping", field="manifest", remedy="Start with apiVersion, kind, metadata and spec")
+        for field in ("apiVersion", "kind"):
+            if field not in document:
+                value = StatefulSparkJob.model_fields["api_version" if field == "apiVersion" else "kind"].default
+                raise InvalidInputError("is missing", field=field, remedy=f"Write {field}: {value}")
+        return document
+    jobs = [each for each in documents if isinstance(each, dict) and each.get("kind") == KIND]
+    if len(jobs) != 1:
+        kinds = [str(each.get("kind")) for each in documents if isinstance(each, dict)]
+        remedy = did_you_mean(kinds[0], [KIND]) if not jobs and len(kinds) == 1 else f"Keep exactly one {KIND} in the file"
+        raise InvalidInputError(f"holds {len(jobs)} documents of kind {KIND}", field="manifest", remedy=remedy)
+    return jobs[0]
+
+
+def _with_absolute_paths(job: StatefulSparkJob, folder: Path) -> StatefulSparkJob:
+    def absolute(path: str) -> str:
+        return path if "://" in path else str(folder / path)
+
+    spec, storage = job.spec, job.spec.checkpointing.storage
+    program = spec.job.model_copy(
+        update={
+            "script": absolute(spec.job.script) if spec.job.script is not None else None,
+            "py_files": tuple(absolute(each) for each in spec.job.py_files),
+        }
+    )
+    update: dict[str, Any] = {"job": program}
+    if storage.ca_bundle is not None:
+        reachable = storage.model_copy(update={"ca_bundle": absolute(storage.ca_bundle)})
+        update["checkpointing"] = spec.checkpointing.model_copy(update={"storage": reachable})
+    return job.model_copy(update={"spec": spec.model_copy(update=update)})

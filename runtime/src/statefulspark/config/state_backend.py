@@ -1,0 +1,110 @@
+"""Where a slot keeps its state, and how RocksDB is tuned. Names and defaults are Flink's."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from enum import StrEnum
+from typing import Annotated
+
+from pydantic import AfterValidator, Field, StringConstraints
+
+from statefulspark.config.base import UPGRADE, Flag, Model, Number, Text
+from statefulspark.config.problems import Problem, did_you_mean, refused
+from statefulspark.config.rocksdb_names import METRICS, OPTIONS
+from statefulspark.config.scalars import ScalarText
+from statefulspark.config.sizes import ByteSize, between
+
+
+class StateBackendType(StrEnum):
+    """Kinds of store of a slot."""
+
+    MEMORY = "memory"
+    FILESYSTEM = "filesystem"
+    ROCKSDB = "rocksdb"
+
+
+class PredefinedOptions(StrEnum):
+    """Flink's sets of RocksDB options."""
+
+    DEFAULT = "DEFAULT"
+    SPINNING_DISK_OPTIMIZED = "SPINNING_DISK_OPTIMIZED"
+    SPINNING_DISK_OPTIMIZED_HIGH_MEM = "SPINNING_DISK_OPTIMIZED_HIGH_MEM"
+    FLASH_SSD_OPTIMIZED = "FLASH_SSD_OPTIMIZED"
+
+
+def _known_option(name: str) -> str:
+    if name not in OPTIONS:
+        raise refused("is not a RocksDB option", did_you_mean(name, OPTIONS))
+    return name
+
+
+def _known_metric(name: str) -> str:
+    if name not in METRICS:
+        raise refused("is not a RocksDB metric", did_you_mean(name, METRICS))
+    return name
+
+
+class RocksDBMemorySpec(Model):
+    """How a slot's native memory is split. Write buffers may overshoot by half, which the split takes into account."""
+
+    managed: Flag = Field(default=True, json_schema_extra=UPGRADE)
+    """Keep all RocksDB instances of a slot within its managed memory; false lets each take what its options say."""
+
+    fixed_per_slot: Annotated[ByteSize, between("1Mi")] | None = Field(default=None, json_schema_extra=UPGRADE)
+    """Budget of each slot, 1Mi .. 1Ti, instead of its managed memory; wins over managed."""
+
+    write_buffer_ratio: Annotated[Number, Field(gt=0, lt=1)] = Field(default=0.5, json_schema_extra=UPGRADE)
+    """Part of the budget for write buffers, between 0 and 1."""
+
+    high_prio_pool_ratio: Annotated[Number, Field(ge=0, lt=1)] = Field(default=0.1, json_schema_extra=UPGRADE)
+    """Part of the cache for index and filter blocks, from 0 to below 1."""
+
+    def conflicts(self) -> Iterator[Problem]:
+        """Write buffers and the high-priority pool together fit into the cache, which is (3 - r) / 3 of the budget."""
+        of_cache = 2 * self.write_buffer_ratio / (3 - self.write_buffer_ratio)
+        if of_cache + self.high_prio_pool_ratio >= 1:
+            yield Problem(
+                "highPrioPoolRatio",
+                f"write buffers take {of_cache:.2f} of the cache (2r / (3 - r), r = writeBufferRatio = {self.write_buffer_ratio}),"
+                f" so {self.high_prio_pool_ratio} more leaves no room for data blocks",
+                "Keep 2r / (3 - r) + highPrioPoolRatio below 1",
+            )
+
+
+class RocksDBSpec(Model):
+    """RocksDB under a slot. The options factory wins over options, options win over predefinedOptions."""
+
+    memory: RocksDBMemorySpec = Field(default=RocksDBMemorySpec(), json_schema_extra=UPGRADE)
+    """Split of the native memory."""
+
+    predefined_options: PredefinedOptions = Field(default=PredefinedOptions.DEFAULT, json_schema_extra=UPGRADE)
+    """Set of options to start from: DEFAULT, SPINNING_DISK_OPTIMIZED, SPINNING_DISK_OPTIMIZED_HIGH_MEM or FLASH_SSD_OPTIMIZED."""
+
+    options_factory: Annotated[str, StringConstraints(pattern=r"^[A-Za-z_][\w.]*:[A-Za-z_]\w*$")] | None = Field(
+        default=None, json_schema_extra=UPGRADE
+    )
+    """Python function that gets the options and returns them changed, as module:function."""
+
+    options: dict[Annotated[str, AfterValidator(_known_option)], ScalarText] = Field(default_factory=dict, json_schema_extra=UPGRADE)
+    """Single options by Flink's names without the prefix state.backend.rocksdb., for example compaction.style."""
+
+    metrics: tuple[Annotated[str, AfterValidator(_known_metric)], ...] = Field(default=(), json_schema_extra=UPGRADE)
+    """Native metrics to export, by Flink's names, for example block-cache-usage; all are off unless named."""
+
+    local_dir: Text | None = Field(default=None, json_schema_extra=UPGRADE)
+    """Folder on each node for RocksDB's files; the executor's scratch space when not given."""
+
+
+class StateBackendSpec(Model):
+    """Where each slot keeps its state while the job runs."""
+
+    type: StateBackendType = Field(default=StateBackendType.ROCKSDB, json_schema_extra=UPGRADE)
+    """memory and filesystem keep state on the Python heap, rocksdb keeps it on local disk within the managed memory."""
+
+    rocksdb: RocksDBSpec = Field(default=RocksDBSpec(), json_schema_extra=UPGRADE)
+    """Tuning of RocksDB; only for type rocksdb."""
+
+    def conflicts(self) -> Iterator[Problem]:
+        """Tuning needs something to tune."""
+        if self.type is not StateBackendType.ROCKSDB and self.rocksdb != RocksDBSpec():
+            yield Problem("rocksdb", f"has no effect with type {self.type}", "Remove it or set type: rocksdb")
