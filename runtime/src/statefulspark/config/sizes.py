@@ -19,7 +19,7 @@ from statefulspark.errors import InvalidInputError
 
 _POWERS = {"": 0, "k": 1, "m": 2, "g": 3, "t": 4, "p": 5}
 _UNIT_NAMES = ("b", "Ki", "Mi", "Gi", "Ti", "Pi")
-_TEXT = re.compile(r"(?P<number>\d{1,18}(?:\.\d{1,3})?)\s*(?P<unit>bytes|b|[kmgtp](?:i?b?))", re.IGNORECASE | re.ASCII)
+_TEXT = re.compile(r"(?P<number>\d{1,19}(?:\.\d{1,3})?)\s*(?P<unit>bytes|b|[kmgtp](?:i?b?))", re.IGNORECASE | re.ASCII)
 _SIZE_MAX = 1 << 60
 _REMEDY = "Write a number and a unit, for example 512Mi, 4Gi or 64k"
 _PATTERN = r"^\s*(0|[0-9]+(\.[0-9]+)?\s*([bB]|[bB][yY][tT][eE][sS]|[kKmMgGtTpP][iI]?[bB]?))\s*$"
