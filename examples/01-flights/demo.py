@@ -15,6 +15,7 @@ from pathlib import Path
 import oracle
 import plots
 import prepare
+import yaml
 from displays import Display, summary
 from rich.console import Console
 from runs import JobRun, RunFailedError
@@ -159,13 +160,23 @@ def unfinished(story: Story) -> list[str]:
     return [*story.errors, *(text for text, at_s in wanted.items() if at_s is None)]
 
 
+def write_manifest(folder: Path) -> Path:
+    """Copy ``job.yaml`` with what differs from machine to machine: checkpoints go into the demo's own folder, by its absolute path."""
+    manifest = yaml.safe_load((HERE / "job.yaml").read_text())
+    manifest["spec"]["job"]["script"] = str(HERE.absolute() / "flights.py")
+    manifest["spec"]["checkpointing"]["dir"] = (folder / "checkpoints").absolute().as_uri()
+    path = folder / "job.yaml"
+    path.write_text(yaml.safe_dump(manifest, sort_keys=False))
+    return path
+
+
 def demo(console: Console) -> bool:
     """Prepare, run, disturb, prove and draw; True when everything held."""
     shutil.rmtree(FOLDER, ignore_errors=True)
     prepared = prepare.prepare(FOLDER / "input")
     console.print(f"{prepared.rows:,} flights of 2013 in {prepared.files} files, one per day, in event-time order")
     started_s = time.monotonic()
-    with JobRun(HERE / "job.yaml", NAME, FOLDER) as run, Display(console, prepared.rows) as display:
+    with JobRun(write_manifest(FOLDER), NAME, FOLDER) as run, Display(console, prepared.rows) as display:
         story = watch(run, display, prepared.rows)
         seconds = time.monotonic() - started_s
         display.event("the job has ended; comparing its output with pandas")

@@ -76,7 +76,7 @@ class JobRun:
     def __enter__(self) -> Self:
         """Start the process in a session of its own, so that its JVMs can be ended with it."""
         self.log.parent.mkdir(parents=True, exist_ok=True)
-        command = [str(Path(sys.executable).with_name("statefulspark")), "run", str(self._manifest), "--until-idle"]
+        command = [str(Path(sys.executable).with_name("statefulspark")), "run", str(self._manifest), "--until-idle", "--no-progress"]
         with self.log.open("wb") as log:
             self._process = subprocess.Popen(
                 command,

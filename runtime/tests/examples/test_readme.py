@@ -1,0 +1,28 @@
+"""What the README shows is what the repository has."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+LINES_MAX = 30
+
+
+@pytest.fixture(scope="module")
+def readme(examples: Path) -> str:
+    return (examples.parent / "README.md").read_text()
+
+
+def test_the_sample_is_the_second_example_and_short(readme: str, examples: Path) -> None:
+    """The example's first line is for the linter; everything after it is shown."""
+    (sample,) = re.findall(r"```python\n(.*?)```", readme, flags=re.DOTALL)
+    assert sample.strip() == (examples / "02-sessions" / "sessions.py").read_text().split("\n", 1)[1].strip()
+    assert len([line for line in sample.splitlines() if line.strip()]) <= LINES_MAX
+
+
+def test_every_manifest_that_is_mentioned_exists(readme: str, examples: Path) -> None:
+    mentioned = re.findall(r"statefulspark run (\S+)", readme + (examples / "README.md").read_text())
+    assert mentioned
+    assert [path for path in mentioned if not (examples.parent / path).is_file()] == []
