@@ -1,0 +1,115 @@
+"""Arrow columns to Python values, as fast as each type allows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import UTC
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.types as pt
+
+from statefulspark.errors import InvalidInputError
+from statefulspark.process.rows import row_class
+
+__all__ = ["check_event_time", "event_time_keys", "event_time_ms", "python_values"]
+
+_UNITS_PER_MS = {"us": 1_000, "ns": 1_000_000}
+NULL_TIME = np.iinfo(np.int64).min
+"""Stands for a null event time: it sorts first, and no real time is that old."""
+
+
+def python_values(column: pa.Array) -> list[Any]:
+    """Return the column as Python values: rows for structs, dicts for maps, ``datetime`` for timestamps, None for nulls.
+
+    As in PyFlink a ``datetime`` has no zone; where the column is a point in time (Spark's ``timestamp``) it is in UTC.
+    """
+    kind = column.type
+    if pt.is_timestamp(kind):
+        return _datetimes(column)
+    if column.null_count == 0 and (pt.is_integer(kind) or pt.is_floating(kind) or pt.is_boolean(kind)):
+        values: list[Any] = column.to_numpy(zero_copy_only=False).tolist()
+        return values
+    convert = _nested(kind)
+    values = column.to_pylist()
+    return values if convert is None else [None if value is None else convert(value) for value in values]
+
+
+def _datetimes(column: pa.Array) -> list[Any]:
+    # Nanoseconds do not fit a datetime; they are cut, as Spark does.
+    micros = column.cast(pa.timestamp("us", column.type.tz), safe=False)
+    numbers = micros.cast(pa.int64()).fill_null(0).to_numpy(zero_copy_only=False)
+    values: list[Any] = numbers.view("datetime64[us]").tolist()
+    if column.null_count:
+        for index in np.flatnonzero(column.is_null().to_numpy(zero_copy_only=False)).tolist():
+            values[index] = None
+    return values
+
+
+def _nested(kind: pa.DataType) -> Callable[[Any], Any] | None:
+    """Return what turns Arrow's Python form of ``kind`` into ours, or None when they are the same."""
+    if pt.is_struct(kind):
+        inner = [_nested(kind.field(index).type) for index in range(kind.num_fields)]
+        row = row_class(tuple(kind.field(index).name for index in range(kind.num_fields)))
+        return lambda value: tuple.__new__(row, [_apply(one, each) for one, each in zip(inner, value.values(), strict=True)])
+    if pt.is_map(kind):
+        key, item = _nested(kind.key_type), _nested(kind.item_type)
+        return lambda pairs: {_apply(key, name): _apply(item, value) for name, value in pairs}
+    if pt.is_timestamp(kind) and kind.tz is not None:
+        return lambda value: value.astimezone(UTC).replace(tzinfo=None)
+    if pt.is_list(kind) or pt.is_large_list(kind) or pt.is_fixed_size_list(kind):
+        element = _nested(kind.value_type)
+        return None if element is None else lambda values: [_apply(element, value) for value in values]
+    return None
+
+
+def _apply(convert: Callable[[Any], Any] | None, value: Any) -> Any:
+    return value if convert is None or value is None else convert(value)
+
+
+def check_event_time(kind: pa.DataType, name: str) -> None:
+    """Refuse an event-time column that is neither a timestamp nor a bigint (milliseconds since the epoch)."""
+    if not (pt.is_timestamp(kind) or pt.is_int64(kind)):
+        raise InvalidInputError(
+            f"column {name!r} has type {kind}",
+            field="event_time",
+            remedy="Name a timestamp column, or a bigint column of milliseconds since the epoch",
+        )
+
+
+def event_time_keys(column: pa.Array) -> np.ndarray[Any, np.dtype[np.int64]]:
+    """Return the column in its own unit as int64, nulls as ``NULL_TIME``: what rows are sorted by."""
+    numbers = column if pt.is_int64(column.type) else column.cast(pa.int64())
+    if numbers.null_count:
+        numbers = numbers.fill_null(int(NULL_TIME))
+    keys: np.ndarray[Any, np.dtype[np.int64]] = numbers.to_numpy(zero_copy_only=False)
+    return keys
+
+
+def event_time_ms(column: pa.Array) -> list[int | None]:
+    """Return milliseconds since the epoch (rounded down), None for nulls."""
+    numbers = event_time_keys(column)
+    unit = column.type.unit if pt.is_timestamp(column.type) else "ms"
+    values: list[int | None] = _to_ms(numbers, unit).tolist()
+    if column.null_count:
+        for index in np.flatnonzero(column.is_null().to_numpy(zero_copy_only=False)).tolist():
+            values[index] = None
+    return values
+
+
+def max_event_time_ms(column: pa.Array) -> int | None:
+    """Return the latest event time in milliseconds, or None when the column has none."""
+    numbers = column if pt.is_int64(column.type) else column.cast(pa.int64())
+    latest = pc.max(numbers).as_py()
+    if latest is None:
+        return None
+    unit = column.type.unit if pt.is_timestamp(column.type) else "ms"
+    return int(_to_ms(np.array([latest], dtype=np.int64), unit)[0])
+
+
+def _to_ms(numbers: np.ndarray[Any, np.dtype[np.int64]], unit: str) -> np.ndarray[Any, np.dtype[np.int64]]:
+    if unit == "s":
+        return numbers * 1_000
+    return numbers // _UNITS_PER_MS[unit] if unit in _UNITS_PER_MS else numbers

@@ -1,0 +1,186 @@
+"""The contexts a slot hands to functions."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from statefulspark.errors import InvalidInputError
+from statefulspark.process.functions import KeyedProcessFunction, RuntimeContext, TimeDomain, TimerService
+from statefulspark.process.metrics import MetricGroup
+
+if TYPE_CHECKING:
+    from statefulspark.state.backend import KeyedStateBackend, TimerTable
+    from statefulspark.state.descriptors import (
+        AggregatingStateDescriptor,
+        ListStateDescriptor,
+        MapStateDescriptor,
+        ReducingStateDescriptor,
+        ValueStateDescriptor,
+    )
+    from statefulspark.state.states import AggregatingState, ListState, MapState, ReducingState, ValueState
+
+__all__ = [
+    "EVENT_TIMERS",
+    "MIN_WATERMARK_MS",
+    "PROCESSING_TIMERS",
+    "ElementContext",
+    "SlotRuntimeContext",
+    "SlotTimerService",
+    "TimerContext",
+]
+
+MIN_WATERMARK_MS = -(1 << 63)
+"""What ``current_watermark`` says before there is a watermark, as in PyFlink."""
+EVENT_TIMERS = "event-timers"
+PROCESSING_TIMERS = "processing-timers"
+_TIMESTAMP_MAX = (1 << 63) - 1
+
+
+class SlotTimerService(TimerService):
+    """The timers of whatever key the backend has as its current one."""
+
+    __slots__ = ("_event_time", "_timers", "_uid", "processing_time_ms", "watermark_ms")
+
+    def __init__(self, timers: TimerTable, *, uid: str, event_time: bool) -> None:
+        self._timers = timers
+        self._uid = uid
+        self._event_time = event_time
+        self.processing_time_ms = 0
+        self.watermark_ms = MIN_WATERMARK_MS
+
+    def current_processing_time(self) -> int:
+        return self.processing_time_ms
+
+    def current_watermark(self) -> int:
+        return self.watermark_ms
+
+    def register_event_time_timer(self, timestamp: int) -> None:
+        if not self._event_time:
+            raise InvalidInputError(
+                f"the step {self._uid!r} registers an event-time timer but has no event-time column",
+                field="event_time",
+                remedy="Pass event_time=<column> and watermark=<delay> to process(), or register a processing-time timer",
+            )
+        self._timers.register(EVENT_TIMERS, self._checked(timestamp))
+
+    def register_processing_time_timer(self, timestamp: int) -> None:
+        self._timers.register(PROCESSING_TIMERS, self._checked(timestamp))
+
+    def delete_event_time_timer(self, timestamp: int) -> None:
+        self._timers.delete(EVENT_TIMERS, self._checked(timestamp))
+
+    def delete_processing_time_timer(self, timestamp: int) -> None:
+        self._timers.delete(PROCESSING_TIMERS, self._checked(timestamp))
+
+    def _checked(self, timestamp: int) -> int:
+        if timestamp.__class__ is not int:
+            if isinstance(timestamp, bool) or not hasattr(timestamp, "__index__"):
+                raise InvalidInputError(
+                    f"a timer of the step {self._uid!r} was given a {type(timestamp).__name__}",
+                    field="timestamp",
+                    remedy="Timers take whole milliseconds since the epoch: int(...)",
+                )
+            timestamp = timestamp.__index__()
+        if not MIN_WATERMARK_MS <= timestamp <= _TIMESTAMP_MAX:
+            raise InvalidInputError(
+                f"a timer of the step {self._uid!r} lies outside 64 bits", field="timestamp", remedy="Use milliseconds since the epoch"
+            )
+        return timestamp
+
+
+class ElementContext(KeyedProcessFunction.Context):
+    """One per operator; the row loop sets ``key`` and ``time`` before each call."""
+
+    __slots__ = ("_timer_service", "key", "time")
+
+    def __init__(self, timer_service: SlotTimerService) -> None:
+        self._timer_service = timer_service
+        self.key: Any = None
+        self.time: int | None = None
+
+    def get_current_key(self) -> Any:
+        return self.key
+
+    def timestamp(self) -> int | None:
+        return self.time
+
+    def timer_service(self) -> TimerService:
+        return self._timer_service
+
+
+class TimerContext(ElementContext, KeyedProcessFunction.OnTimerContext):
+    """One per operator; the timer loop sets ``domain`` too."""
+
+    __slots__ = ("domain",)
+
+    def __init__(self, timer_service: SlotTimerService) -> None:
+        super().__init__(timer_service)
+        self.domain = TimeDomain.EVENT_TIME
+
+    def time_domain(self) -> TimeDomain:
+        return self.domain
+
+
+class SlotRuntimeContext(RuntimeContext):
+    """A step's view of its slot."""
+
+    def __init__(
+        self,
+        backend: KeyedStateBackend,
+        *,
+        uid: str,
+        slot: int,
+        parallelism: int,
+        max_parallelism: int,
+        attempt: int,
+        job_parameters: Mapping[str, str],
+        metrics: MetricGroup,
+    ) -> None:
+        self._backend = backend
+        self._uid = uid
+        self._slot = slot
+        self._parallelism = parallelism
+        self._max_parallelism = max_parallelism
+        self._attempt = attempt
+        self._job_parameters = job_parameters
+        self._metrics = metrics
+
+    def get_task_name(self) -> str:
+        return self._uid
+
+    def get_number_of_parallel_subtasks(self) -> int:
+        return self._parallelism
+
+    def get_max_number_of_parallel_subtasks(self) -> int:
+        return self._max_parallelism
+
+    def get_index_of_this_subtask(self) -> int:
+        return self._slot
+
+    def get_attempt_number(self) -> int:
+        return self._attempt
+
+    def get_task_name_with_subtasks(self) -> str:
+        return f"{self._uid} ({self._slot + 1}/{self._parallelism})"
+
+    def get_job_parameter(self, key: str, default_value: str) -> str:
+        return self._job_parameters.get(key, default_value)
+
+    def get_metrics_group(self) -> MetricGroup:
+        return self._metrics
+
+    def get_state(self, state_descriptor: ValueStateDescriptor) -> ValueState:
+        return self._backend.value_state(state_descriptor)
+
+    def get_list_state(self, state_descriptor: ListStateDescriptor) -> ListState:
+        return self._backend.list_state(state_descriptor)
+
+    def get_map_state(self, state_descriptor: MapStateDescriptor) -> MapState:
+        return self._backend.map_state(state_descriptor)
+
+    def get_reducing_state(self, state_descriptor: ReducingStateDescriptor) -> ReducingState:
+        return self._backend.reducing_state(state_descriptor)
+
+    def get_aggregating_state(self, state_descriptor: AggregatingStateDescriptor) -> AggregatingState:
+        return self._backend.aggregating_state(state_descriptor)

@@ -1,0 +1,177 @@
+"""What users write and what they are given: PyFlink's names and signatures.
+
+A PyFlink ``KeyedProcessFunction`` runs here after changing only its imports. The implementations of the contexts are in
+``contexts.py``; this module holds no behaviour.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterable
+from enum import Enum
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from statefulspark.process.metrics import MetricGroup
+    from statefulspark.state.descriptors import (
+        AggregatingStateDescriptor,
+        ListStateDescriptor,
+        MapStateDescriptor,
+        ReducingStateDescriptor,
+        ValueStateDescriptor,
+    )
+    from statefulspark.state.states import AggregatingState, ListState, MapState, ReducingState, ValueState
+
+__all__ = ["KeyedProcessFunction", "RuntimeContext", "TimeDomain", "TimerService"]
+
+
+class TimeDomain(Enum):
+    """Which clock a timer follows."""
+
+    EVENT_TIME = 0
+    """The watermark, which comes from the rows."""
+    PROCESSING_TIME = 1
+    """The wall clock, fixed once per batch."""
+
+
+class TimerService(ABC):
+    """The clocks and timers of the current key.
+
+    A timer is one (key, time domain, timestamp): registering it twice fires once. Timers are state: they are part of
+    checkpoints and move with their key.
+    """
+
+    @abstractmethod
+    def current_processing_time(self) -> int:
+        """Return the processing time in milliseconds since the epoch; it stands still within a batch, so that a retry sees the same."""
+
+    @abstractmethod
+    def current_watermark(self) -> int:
+        """Return the event-time watermark in milliseconds since the epoch, -9223372036854775808 before there is one."""
+
+    @abstractmethod
+    def register_event_time_timer(self, timestamp: int) -> None:
+        """Call ``on_timer`` for the current key once the watermark has reached ``timestamp`` (milliseconds since the epoch).
+
+        Raises:
+            InvalidInputError: the step has no event-time column, or ``timestamp`` is not a whole number of 64 bits.
+        """
+
+    @abstractmethod
+    def register_processing_time_timer(self, timestamp: int) -> None:
+        """Call ``on_timer`` for the current key once processing time has reached ``timestamp`` (milliseconds since the epoch)."""
+
+    @abstractmethod
+    def delete_event_time_timer(self, timestamp: int) -> None:
+        """Forget the current key's event-time timer of ``timestamp``; without such a timer nothing happens."""
+
+    @abstractmethod
+    def delete_processing_time_timer(self, timestamp: int) -> None:
+        """Forget the current key's processing-time timer of ``timestamp``; without such a timer nothing happens."""
+
+
+class RuntimeContext(ABC):
+    """What a function is told when it is opened: where it runs, and its keyed state.
+
+    State handles are taken once, in ``open``; each access means the value of the key that is being processed.
+    """
+
+    @abstractmethod
+    def get_task_name(self) -> str:
+        """Return the name of the step: its uid."""
+
+    @abstractmethod
+    def get_number_of_parallel_subtasks(self) -> int:
+        """Return the parallelism: the number of slots."""
+
+    @abstractmethod
+    def get_max_number_of_parallel_subtasks(self) -> int:
+        """Return max_parallelism: the number of key groups."""
+
+    @abstractmethod
+    def get_index_of_this_subtask(self) -> int:
+        """Return the slot's number, 0..parallelism-1."""
+
+    @abstractmethod
+    def get_attempt_number(self) -> int:
+        """Return how often the step was started before in this slot; the first attempt is 0."""
+
+    @abstractmethod
+    def get_task_name_with_subtasks(self) -> str:
+        """Return the name with the slot counted from 1, such as ``turnaround (1/2)``."""
+
+    @abstractmethod
+    def get_job_parameter(self, key: str, default_value: str) -> str:
+        """Return a parameter of the job, or ``default_value`` when the job does not have it."""
+
+    @abstractmethod
+    def get_metrics_group(self) -> MetricGroup:
+        """Return where the function registers its own counters and gauges."""
+
+    @abstractmethod
+    def get_state(self, state_descriptor: ValueStateDescriptor) -> ValueState:
+        """Return the handle of a single value per key."""
+
+    @abstractmethod
+    def get_list_state(self, state_descriptor: ListStateDescriptor) -> ListState:
+        """Return the handle of a list per key."""
+
+    @abstractmethod
+    def get_map_state(self, state_descriptor: MapStateDescriptor) -> MapState:
+        """Return the handle of a map per key, whose entries are read and written one by one."""
+
+    @abstractmethod
+    def get_reducing_state(self, state_descriptor: ReducingStateDescriptor) -> ReducingState:
+        """Return the handle of a value per key into which added values are reduced."""
+
+    @abstractmethod
+    def get_aggregating_state(self, state_descriptor: AggregatingStateDescriptor) -> AggregatingState:
+        """Return the handle of an accumulator per key into which added values are aggregated."""
+
+
+class KeyedProcessFunction(ABC):
+    """A function over a keyed stream, with state and timers.
+
+    ``process_element`` and ``on_timer`` are generators that yield output rows, or return an iterable of them, or None.
+    An output row is a tuple in the order of the output schema, a ``Row`` or dict by name, or a bare value when the output
+    schema has one column. One instance lives per slot; it is called by one thread.
+    """
+
+    class Context(ABC):
+        """What surrounds one element."""
+
+        @abstractmethod
+        def get_current_key(self) -> Any:
+            """Return the key: a value for one key column, a tuple for several."""
+
+        @abstractmethod
+        def timestamp(self) -> int | None:
+            """Return the element's event time in milliseconds since the epoch; None without an event-time column or value.
+
+            In ``on_timer`` it is the timer's timestamp.
+            """
+
+        @abstractmethod
+        def timer_service(self) -> TimerService:
+            """Return the clocks and timers of the current key."""
+
+    class OnTimerContext(Context):
+        """What surrounds one timer."""
+
+        @abstractmethod
+        def time_domain(self) -> TimeDomain:
+            """Return the clock that fired the timer."""
+
+    def open(self, runtime_context: RuntimeContext) -> None:  # noqa: B027  # optional to override, as in PyFlink
+        """Prepare the function in its slot, before the first element: take state handles here."""
+
+    @abstractmethod
+    def process_element(self, value: Any, ctx: KeyedProcessFunction.Context) -> Iterable[Any] | None:
+        """Process one row, ``value``; rows of one key come in event-time order within a batch."""
+
+    def on_timer(self, timestamp: int, ctx: KeyedProcessFunction.OnTimerContext) -> Iterable[Any] | None:  # noqa: ARG002  # for overriding
+        """Process a timer of the current key that has become due; ``timestamp`` is the one it was registered with."""
+        return None
+
+    def close(self) -> None:  # noqa: B027  # optional to override, as in PyFlink
+        """Let go of what ``open`` took; the slot is about to stop or to move the step."""

@@ -1,0 +1,108 @@
+"""What functions yield, as Arrow record batches of the declared schema, or an error that says what does not fit."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.types as pt
+
+from statefulspark.errors import InvalidInputError
+from statefulspark.process.rows import Row
+from statefulspark.process.values import MisfitError, ValueType
+
+__all__ = ["OutputSchema"]
+
+
+class OutputSchema:
+    """Converts rows of one step; ``uid`` is for error messages."""
+
+    def __init__(self, schema: pa.Schema, uid: str) -> None:
+        self._schema = schema
+        self._uid = uid
+        self._names: tuple[str, ...] = tuple(schema.names)
+        self._types = [ValueType(field.type) for field in schema]
+        only = schema.field(0).type if len(schema) == 1 else None
+        self._list_is_value = only is not None and (pt.is_list(only) or pt.is_large_list(only) or pt.is_fixed_size_list(only))
+        self._dict_is_value = only is not None and (pt.is_map(only) or pt.is_struct(only))
+
+    def batch(self, rows: Sequence[Any]) -> pa.RecordBatch:
+        """Return the rows as one record batch.
+
+        Raises:
+            InvalidInputError: a row does not fit the schema; names the column, the expected type and the Python type found.
+        """
+        tuples = rows if set(map(type, rows)) == {tuple} else [self._tuple(row) for row in rows]
+        try:
+            columns = list(zip(*tuples, strict=True))
+        except ValueError:
+            columns = []
+        if len(columns) != len(self._names):
+            self._refuse_arity(tuples)
+        arrays = [self._column(*each) for each in zip(range(len(columns)), columns, strict=True)]
+        return pa.RecordBatch.from_arrays(arrays, schema=self._schema)
+
+    def _column(self, index: int, values: Sequence[Any]) -> pa.Array:
+        field = self._schema.field(index)
+        try:
+            array = self._types[index].array(values)
+        except MisfitError as misfit:
+            raise InvalidInputError(
+                f"the step {self._uid!r} gave {misfit.found} for output column {field.name + misfit.path!r} of type {misfit.expected}",
+                field="output_schema",
+                remedy=misfit.remedy or "Yield a value of that type, or change the column's type",
+            ) from misfit.__cause__
+        if array.null_count and not field.nullable:
+            raise InvalidInputError(
+                f"the step {self._uid!r} gave None for output column {field.name!r}, which is not nullable ({field.type})",
+                field="output_schema",
+                remedy="Yield a value, or make the column nullable",
+            )
+        return array
+
+    def _tuple(self, row: Any) -> tuple[Any, ...]:
+        """Bring one row into column order."""
+        if isinstance(row, Row):
+            return tuple(row) if row.names is None else self._by_name(row.as_dict())
+        if isinstance(row, tuple):
+            # Named tuples and input rows have _fields, pyspark's rows have __fields__ when they are named.
+            names = getattr(row, "_fields", None) or getattr(row, "__fields__", None)
+            return tuple(row) if names is None else self._by_name(dict(zip(names, row, strict=True)))
+        if isinstance(row, Mapping) and not (self._dict_is_value and self._names[0] not in row):
+            return self._by_name(row)
+        if isinstance(row, list) and not self._list_is_value:
+            return tuple(row)
+        if len(self._names) == 1:
+            return (row,)
+        raise InvalidInputError(
+            f"the step {self._uid!r} gave a {type(row).__name__} as an output row of {len(self._names)} columns",
+            field="output_schema",
+            remedy="Yield tuples, Rows or dicts; a function that returns instead of yielding returns a list of rows",
+        )
+
+    def _by_name(self, row: Mapping[str, Any]) -> tuple[Any, ...]:
+        try:
+            values = tuple(row[name] for name in self._names)
+        except KeyError as error:
+            raise InvalidInputError(
+                f"the step {self._uid!r} gave an output row without the column {error.args[0]!r}",
+                field="output_schema",
+                remedy="Yield every column by name (None for null), or a plain tuple to go by position",
+            ) from None
+        if len(row) != len(values):
+            extra = ", ".join(repr(name) for name in row if name not in self._names)
+            raise InvalidInputError(
+                f"the step {self._uid!r} gave an output row with unknown columns {extra}",
+                field="output_schema",
+                remedy=f"The output schema has: {', '.join(self._names)}",
+            )
+        return values
+
+    def _refuse_arity(self, rows: Sequence[tuple[Any, ...]]) -> None:
+        found = next((len(row) for row in rows if len(row) != len(self._names)), 0)
+        raise InvalidInputError(
+            f"the step {self._uid!r} gave an output row of {found} values for {len(self._names)} columns ({', '.join(self._names)})",
+            field="output_schema",
+            remedy="Yield one value per column; a function that returns instead of yielding returns a list of rows",
+        )
