@@ -38,7 +38,7 @@ from statefulspark.process.step import StepSpec
 if TYPE_CHECKING:
     from statefulspark.state.backend import KeyedStateBackend
 
-__all__ = ["KeyedProcessOperator"]
+__all__ = ["KeyedProcessOperator", "StepSpec"]
 
 Produce = Callable[[Any, Any], Iterable[Any] | None]
 

@@ -9,13 +9,13 @@ from collections.abc import Iterator, Sequence
 from functools import cache, partial
 from keyword import iskeyword
 from operator import itemgetter
-from typing import Any, ClassVar, SupportsIndex
+from typing import TYPE_CHECKING, Any, ClassVar, SupportsIndex
 
 from statefulspark.process.row import Row
 
 try:
-    from _collections import _tuplegetter
-except ImportError:  # private to CPython
+    from _collections import _tuplegetter  # type: ignore[import-not-found]  # private to CPython, so without a stub
+except ImportError:
     _tuplegetter = None
 
 __all__ = ["InputRow", "Row", "row_class", "rows_of"]
@@ -39,6 +39,10 @@ class InputRow(tuple[Any, ...]):
             except KeyError:
                 raise KeyError(f"{item}: not a column of this row, which has {', '.join(self._fields)}") from None
         return tuple.__getitem__(self, item)  # type: ignore[index]  # a str cannot get here
+
+    if TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Any: ...
 
     def as_dict(self, recursive: bool = False) -> dict[str, Any]:
         """Return the row as a dict by column name; with ``recursive`` nested rows become dicts too."""
