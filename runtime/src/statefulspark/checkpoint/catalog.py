@@ -1,0 +1,257 @@
+"""Finding checkpoints and savepoints from a URL that a person gives.
+
+The URL may be a checkpoint directory with several jobs, one job's folder, a ``chk-N`` folder, a savepoint folder or the
+``_metadata`` in it. Every checkpoint found is opened through the folder above its own, because files in ``shared/`` lie there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+from statefulspark.checkpoint import paths
+from statefulspark.checkpoint.metadata import METADATA_NAME, CheckpointKind, CheckpointMetadata, decode_metadata
+from statefulspark.errors import CorruptDataError, InvalidInputError
+from statefulspark.storage.base import ObjectStore
+
+OpenStore = Callable[[str], ObjectStore]
+"""Opens the object store of a root URL."""
+
+
+@dataclass(frozen=True, slots=True)
+class StoredCheckpoint:
+    """A checkpoint that was loaded, and where it lies."""
+
+    store: ObjectStore
+    """Opened at the folder above the checkpoint's folder."""
+    folder: str
+    """Name of the checkpoint's folder, e.g. ``chk-7``."""
+    metadata: CheckpointMetadata
+
+    @property
+    def key(self) -> str:
+        """Key of ``_metadata``."""
+        return paths.metadata_key(self.folder)
+
+    @property
+    def url(self) -> str:
+        """URL of the checkpoint's folder."""
+        return f"{self.store.url.rstrip('/')}/{self.folder}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CheckpointSummary:
+    """One line of a list of checkpoints."""
+
+    url: str
+    """URL of the checkpoint's folder."""
+    status: Literal["complete", "damaged", "unfinished"]
+    """Unfinished: there is no ``_metadata``; it is being taken or was given up."""
+    problem: str | None = None
+    """What is damaged."""
+    kind: CheckpointKind | None = None
+    job_id: str | None = None
+    job_name: str | None = None
+    checkpoint_id: int | None = None
+    attempt: int | None = None
+    batch: int | None = None
+    parallelism: int | None = None
+    max_parallelism: int | None = None
+    created_ms: int | None = None
+    duration_ms: int | None = None
+    size_bytes: int = 0
+    """All files it needs."""
+    incremental_bytes: int = 0
+    """The files that were uploaded for it."""
+
+
+def load(store: ObjectStore, key: str) -> CheckpointMetadata:
+    """Read and verify a ``_metadata``.
+
+    Args:
+        store: Opened at the folder above the checkpoint's folder.
+        key: Key of ``_metadata``, e.g. ``chk-7/_metadata``.
+
+    Raises:
+        InvalidInputError: There is none.
+        CorruptDataError: It is damaged, or (IncompatibleFormatError) of an unknown version.
+        UnavailableError: Storage did not answer.
+    """
+    path = f"{store.url.rstrip('/')}/{key}"
+    try:
+        data = store.get(key)
+    except KeyError:
+        raise InvalidInputError(
+            f"{path} does not exist", field="checkpoint", remedy="List what is there with `statefulspark checkpoints DIR`."
+        ) from None
+    return decode_metadata(data, path=path)
+
+
+def open_checkpoint(url: str, open_store: OpenStore) -> StoredCheckpoint:
+    """Load the one checkpoint that ``url`` means; of a job's folder, the newest that is complete.
+
+    Raises:
+        InvalidInputError: There is no checkpoint, or the folder holds several jobs.
+        CorruptDataError: The checkpoint is damaged.
+        UnavailableError: Storage did not answer.
+    """
+    if (above := _open_above(url, open_store)) is not None:
+        store, folder = above
+        return StoredCheckpoint(store, folder, load(store, paths.metadata_key(folder)))
+    root = open_store(url)
+    if not _is_job_folder(root):
+        raise InvalidInputError(
+            f"{root.url} is neither a checkpoint, a savepoint nor a job's folder",
+            field="path",
+            remedy="List what is there with `statefulspark checkpoints DIR` and name one of its paths.",
+        )
+    for summary in reversed(_list_folder(root)):
+        if summary.status == "complete":
+            name = _parent_and_name(summary.url)[1]
+            return StoredCheckpoint(root, name, load(root, paths.metadata_key(name)))
+    raise InvalidInputError(f"{root.url} holds no complete checkpoint", field="path", remedy="Name a savepoint or another job's folder.")
+
+
+def list_checkpoints(url: str, open_store: OpenStore) -> list[CheckpointSummary]:
+    """List what lies at ``url``, in order of job and checkpoint number, savepoints last.
+
+    Presence and size of every file are checked against ``_metadata``, not their bytes (`inspect.verify` does that).
+
+    Raises:
+        InvalidInputError: There is nothing.
+        UnavailableError: Storage did not answer.
+    """
+    if (above := _open_above(url, open_store)) is not None:
+        store, folder = above
+        return [_summarize(store, folder, stored_sizes(store, folder))]
+    root = open_store(url)
+    found = _list_folder(root)
+    for name in root.list_folders(""):
+        if not name.startswith(("chk-", "savepoint-")):
+            found += _list_folder(open_store(f"{root.url.rstrip('/')}/{name}"))
+    if not found:
+        raise InvalidInputError(
+            f"{root.url} holds no checkpoints", field="path", remedy="Name a checkpoint directory, a job's folder in it or a savepoint."
+        )
+    return found
+
+
+def newest(store: ObjectStore) -> StoredCheckpoint | None:
+    """Return a job folder's newest checkpoint whose files are all there, None when there is none.
+
+    Raises:
+        UnavailableError: Storage did not answer.
+    """
+    for checkpoint_id in reversed(checkpoint_ids(store)):
+        folder = paths.checkpoint_folder(checkpoint_id)
+        try:
+            metadata = load(store, paths.metadata_key(folder))
+            check_presence(metadata, paths.metadata_key(folder), stored_sizes(store, folder))
+        except (CorruptDataError, InvalidInputError):
+            continue
+        return StoredCheckpoint(store, folder, metadata)
+    return None
+
+
+def checkpoint_ids(store: ObjectStore) -> list[int]:
+    """Numbers of all checkpoint folders of a job folder, finished or not, ascending; the next checkpoint takes the last plus one."""
+    return sorted(number for name in store.list_folders("") if (number := paths.checkpoint_id_of(name)) is not None)
+
+
+def check_presence(metadata: CheckpointMetadata, key: str, sizes: Mapping[str, int]) -> None:
+    """Check that every file of a checkpoint is stored with its size.
+
+    Args:
+        metadata: The checkpoint.
+        key: Key of its ``_metadata``.
+        sizes: Size in bytes by key, of everything stored in the checkpoint's folder and in ``shared/``.
+
+    Raises:
+        CorruptDataError: A file is missing or has another size.
+    """
+    for file in metadata.files():
+        target = paths.resolve_reference(key, file.path)
+        found = sizes.get(target)
+        if found is None:
+            raise CorruptDataError("a file of the checkpoint is missing", path=target)
+        if found != file.size_bytes:
+            raise CorruptDataError(
+                "a file of the checkpoint has another size", path=target, expected=f"{file.size_bytes} bytes", found=f"{found} bytes"
+            )
+
+
+def stored_sizes(store: ObjectStore, folder: str) -> dict[str, int]:
+    """Size in bytes by key of everything in a checkpoint's folder and in ``shared/`` beside it."""
+    prefixes = (f"{folder}/", paths.SHARED_PREFIX) if paths.checkpoint_id_of(folder) is not None else (f"{folder}/",)
+    return _sizes(store, prefixes)
+
+
+def _is_job_folder(store: ObjectStore) -> bool:
+    return store.head(paths.JOB_KEY) is not None or bool(checkpoint_ids(store))
+
+
+def _list_folder(store: ObjectStore) -> list[CheckpointSummary]:
+    ids = checkpoint_ids(store)
+    shared = _sizes(store, (paths.SHARED_PREFIX,)) if ids else {}
+    folders = [paths.checkpoint_folder(checkpoint_id) for checkpoint_id in ids]
+    folders += [name for name in store.list_folders("") if name.startswith("savepoint-")]
+    return [_summarize(store, folder, shared | _sizes(store, (f"{folder}/",))) for folder in folders]
+
+
+def _summarize(store: ObjectStore, folder: str, sizes: Mapping[str, int]) -> CheckpointSummary:
+    key = paths.metadata_key(folder)
+    url = f"{store.url.rstrip('/')}/{folder}"
+    if key not in sizes:
+        return CheckpointSummary(url=url, status="unfinished", checkpoint_id=paths.checkpoint_id_of(folder))
+    try:
+        metadata = load(store, key)
+    except (CorruptDataError, InvalidInputError) as problem:
+        return CheckpointSummary(url=url, status="damaged", problem=str(problem), checkpoint_id=paths.checkpoint_id_of(folder))
+    problem_text: str | None = None
+    try:
+        check_presence(metadata, key, sizes)
+    except (CorruptDataError, InvalidInputError) as problem:
+        problem_text = str(problem)
+    files = {paths.resolve_reference(key, file.path): file.size_bytes for file in metadata.files()}
+    return CheckpointSummary(
+        url=url,
+        status="damaged" if problem_text else "complete",
+        problem=problem_text,
+        kind=metadata.kind,
+        job_id=metadata.job_id,
+        job_name=metadata.job_name,
+        checkpoint_id=metadata.checkpoint_id,
+        attempt=metadata.attempt,
+        batch=metadata.batch,
+        parallelism=metadata.parallelism,
+        max_parallelism=metadata.max_parallelism,
+        created_ms=metadata.created_ms,
+        duration_ms=metadata.duration_ms,
+        size_bytes=sum(files.values()),
+        incremental_bytes=sum(
+            size for file, size in files.items() if paths.shared_checkpoint_id(file) in (None, metadata.checkpoint_id)
+        ),
+    )
+
+
+def _sizes(store: ObjectStore, prefixes: tuple[str, ...]) -> dict[str, int]:
+    return {info.key: info.size_bytes for prefix in prefixes for info in store.list(prefix)}
+
+
+def _open_above(url: str, open_store: OpenStore) -> tuple[ObjectStore, str] | None:
+    """The folder above a checkpoint's folder and its name; None when ``url`` is no checkpoint's folder or ``_metadata``."""
+    parent, name = _parent_and_name(url)
+    if not name:
+        return None
+    store = open_store(parent)
+    return (store, name) if store.head(paths.metadata_key(name)) is not None else None
+
+
+def _parent_and_name(url: str) -> tuple[str, str]:
+    """Split the last part off; the name is empty for a bucket or the root of a file system, which have nothing above them."""
+    trimmed = url.rstrip("/").removesuffix(f"/{METADATA_NAME}")
+    parent, _, name = trimmed.rpartition("/")
+    if parent.endswith(":/"):
+        return trimmed, ""
+    return (f"{parent}/" if parent in ("", "file://") else parent), name

@@ -1,0 +1,99 @@
+"""The envelope of every JSON object in a checkpoint directory.
+
+``{"format_version": 1, "kind": "checkpoint", "checksum": "sha256:…", "body": {…}}`` with the version first, so that a person or
+another release sees it before anything else. The checksum covers the canonical form of the body (sorted keys, no spaces,
+ASCII), so damage inside a document is seen although nothing outside refers to it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from typing import Any, Literal, TypeVar
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from statefulspark.errors import CorruptDataError, IncompatibleFormatError
+
+FORMAT_VERSION = 1
+"""The one version this release writes and reads."""
+
+Kind = Literal["checkpoint", "batch", "attempt", "attempt-start", "job"]
+
+
+class Document(BaseModel):
+    """Base of the bodies: immutable, and an unknown field is refused because its meaning would be lost."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", ser_json_bytes="base64", val_json_bytes="base64")
+
+
+Body = TypeVar("Body", bound=Document)
+"""The model of one kind of document."""
+
+
+def encode_document(kind: Kind, body: Document) -> bytes:
+    """Return the envelope's bytes; equal bodies give equal bytes."""
+    canonical = _canonical(body.model_dump(mode="json"))
+    return b'{"format_version":%d,"kind":"%s","checksum":"%s","body":%s}\n' % (
+        FORMAT_VERSION,
+        kind.encode(),
+        _checksum(canonical).encode(),
+        canonical,
+    )
+
+
+def decode_document(data: bytes, kind: Kind, model: type[Body], *, path: str) -> Body:
+    """Read an envelope and verify it.
+
+    Args:
+        data: The object's bytes.
+        kind: What it must be.
+        model: The body's model.
+        path: Name of the object for the error text.
+
+    Raises:
+        IncompatibleFormatError: Written by a version this release does not read, or with fields it does not know.
+        CorruptDataError: Not such a document, or its bytes changed.
+    """
+    envelope = _envelope(data, path)
+    version = envelope["format_version"]
+    if version != FORMAT_VERSION:
+        raise IncompatibleFormatError(
+            "written in a format this release does not read; use the release that wrote it or a later one",
+            path=path,
+            expected=f"format_version {FORMAT_VERSION}",
+            found=f"format_version {version!r}"[:80],
+        )
+    if envelope.get("kind") != kind:
+        raise CorruptDataError("this is another kind of object", path=path, expected=kind, found=str(envelope.get("kind"))[:40])
+    try:
+        canonical = _canonical(envelope.get("body"))
+    except ValueError as exc:
+        raise CorruptDataError("the document holds a number that JSON does not have", path=path) from exc
+    found, expected = _checksum(canonical), str(envelope.get("checksum"))
+    if found != expected:
+        raise CorruptDataError("the document's bytes changed since it was written", path=path, expected=expected[:80], found=found)
+    try:
+        return model.model_validate_json(canonical)
+    except ValidationError as exc:
+        # The checksum fits, so these are the bytes that were written: another release with other fields wrote them.
+        where = ", ".join(".".join(str(part) for part in problem["loc"]) for problem in exc.errors(include_input=False)[:5])
+        raise IncompatibleFormatError(f"fields do not fit format_version {FORMAT_VERSION}: {where}", path=path) from exc
+
+
+def _envelope(data: bytes, path: str) -> dict[str, Any]:
+    try:
+        envelope = json.loads(data)
+    except ValueError as exc:
+        raise CorruptDataError("not a JSON document", path=path) from exc
+    if not isinstance(envelope, dict) or "format_version" not in envelope:
+        raise CorruptDataError("the document has no format_version", path=path)
+    return envelope
+
+
+def _canonical(body: object) -> bytes:
+    return json.dumps(body, sort_keys=True, separators=(",", ":"), ensure_ascii=True, allow_nan=False).encode("ascii")
+
+
+def _checksum(canonical: bytes) -> str:
+    return f"sha256:{hashlib.sha256(canonical).hexdigest()}"

@@ -1,0 +1,118 @@
+"""The local Spark checkpoint location: what Spark wrote there, carried to durable storage and back.
+
+Spark keeps its offsets, commits and source logs in a local folder that dies with the driver's disk. Each batch record takes
+what is new since the record before; a checkpoint takes the whole. Spark's own state stores (``state/``) are not carried:
+keyed state lives in slots, and a query with Spark's own stateful operators is refused elsewhere.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+
+from statefulspark.errors import InvalidInputError
+
+_NUMBERED_LOGS = ("offsets", "commits")
+_SKIPPED_FOLDERS = frozenset({"state", "temp"})
+
+_Mark = tuple[int, int]
+"""Size in bytes and modification time in nanoseconds."""
+
+
+class LocationFiles:
+    """Remembers which files of a local Spark checkpoint location are already durable.
+
+    Args:
+        root: The folder; it may still be missing.
+    """
+
+    def __init__(self, root: Path) -> None:
+        self._root = root
+        self._durable: dict[str, _Mark] = {}
+        self._read: dict[str, _Mark] = {}
+
+    def new_files(self) -> dict[str, bytes]:
+        """Return the files that are new or changed since the last `confirm`, by path relative to the folder."""
+        self._read = {}
+        files: dict[str, bytes] = {}
+        for path, mark in _scan(self._root):
+            if self._durable.get(path) != mark:
+                content = _read(self._root / path)
+                if content is not None:
+                    files[path] = content
+                    self._read[path] = mark
+        return files
+
+    def confirm(self) -> None:
+        """Note that what the last `new_files` returned is durable now."""
+        self._durable |= self._read
+        self._read = {}
+
+    def all_files(self, *, batch: int) -> dict[str, bytes]:
+        """Return the files as they must be to go on after ``batch``: later offsets and commits are left out.
+
+        Args:
+            batch: Last batch whose offsets and commit are taken; -1 takes none.
+        """
+        paths = [path for path, _ in _scan(self._root) if _belongs(path, planned=batch, committed=batch)]
+        contents = ((path, _read(self._root / path)) for path in paths)
+        return {path: content for path, content in contents if content is not None}
+
+    def restore(self, layers: Iterable[Mapping[str, bytes]], *, planned: int, committed: int) -> None:
+        """Fill the empty or missing folder, and take what was written as durable.
+
+        Args:
+            layers: Files by relative path, oldest first; later content of a path wins.
+            planned: Last batch whose offsets are kept; Spark runs it (again) with exactly those.
+            committed: Last batch that counts as done, ``planned`` or ``planned - 1``; -1 for none.
+
+        Raises:
+            InvalidInputError: The folder is not empty, or the two batches do not fit each other.
+        """
+        if not planned - 1 <= committed <= planned:
+            raise InvalidInputError(f"batch {committed} cannot be the last committed one when {planned} is planned", field="committed")
+        if self._root.exists() and any(self._root.iterdir()):
+            raise InvalidInputError("the local checkpoint location is not empty", field=str(self._root), remedy="Use a new folder.")
+        self._root.mkdir(parents=True, exist_ok=True)
+        files: dict[str, bytes] = {}
+        for layer in layers:
+            files.update(layer)
+        for path, content in files.items():
+            if _belongs(path, planned=planned, committed=committed):
+                target = self._root / path
+                target.parent.mkdir(parents=True, exist_ok=True)
+                target.write_bytes(content)
+        self._durable = dict(_scan(self._root))
+
+
+def _scan(root: Path) -> Iterator[tuple[str, _Mark]]:
+    """Files that are carried, in order of their paths. Spark renames finished files into place, so each one is whole."""
+    if not root.is_dir():
+        return
+    for folder, folders, names in os.walk(root):
+        relative = Path(folder).relative_to(root)
+        folders[:] = sorted(name for name in folders if not (relative == Path() and name in _SKIPPED_FOLDERS))
+        for name in sorted(names):
+            # Hidden files are checksums and unfinished temporary files of Hadoop's local file system; Spark makes them again.
+            if name.startswith(".") or name.endswith((".crc", ".tmp")):
+                continue
+            try:
+                status = os.stat(os.path.join(folder, name))
+            except FileNotFoundError:
+                continue
+            yield (relative / name).as_posix(), (status.st_size, status.st_mtime_ns)
+
+
+def _read(path: Path) -> bytes | None:
+    try:
+        return path.read_bytes()
+    except FileNotFoundError:
+        return None  # Spark purges old entries at any time.
+
+
+def _belongs(path: str, *, planned: int, committed: int) -> bool:
+    folder, _, name = path.partition("/")
+    if folder not in _NUMBERED_LOGS or not name.isdecimal():
+        return True
+    return int(name) <= (planned if folder == "offsets" else committed)

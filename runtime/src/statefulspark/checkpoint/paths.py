@@ -1,0 +1,112 @@
+"""Names of the objects in a job folder, written and taken apart in one place.
+
+All keys are relative to the job folder (``<checkpoint dir>/<job id>``), the root of the `ObjectStore` that the runtime uses.
+Numbers have a fixed width, so that the order of names is the order of numbers.
+"""
+
+from __future__ import annotations
+
+import posixpath
+import re
+from hashlib import sha256
+from uuid import uuid4
+
+from statefulspark.checkpoint.metadata import METADATA_NAME
+from statefulspark.errors import InvalidInputError
+
+JOB_KEY = "_job"
+SHARED_PREFIX = "shared/"
+CHANGELOG_PREFIX = "changelog/"
+BATCHES_PREFIX = "batches/"
+ATTEMPTS_PREFIX = "attempts/"
+
+_CHECKPOINT_FOLDER = re.compile(r"^chk-(\d+)$")
+_SHARED = re.compile(r"^shared/(\d{10})-[0-9a-f]{32}$")
+_ATTEMPT_BATCH = re.compile(r"^(?:batches|changelog)/(\d{8})/(\d{12})(?:/.*)?$")
+_ATTEMPT = re.compile(r"^attempts/(\d{8})(-start)?$")
+
+
+def checkpoint_folder(checkpoint_id: int) -> str:
+    """``chk-7``."""
+    return f"chk-{checkpoint_id}"
+
+
+def checkpoint_id_of(folder: str) -> int | None:
+    """Number of a checkpoint folder's name, None when it is another folder."""
+    match = _CHECKPOINT_FOLDER.match(folder)
+    return int(match[1]) if match else None
+
+
+def savepoint_folder(job_id: str) -> str:
+    """A new ``savepoint-<job>-<nonce>``."""
+    return f"savepoint-{job_id}-{uuid4().hex[:12]}"
+
+
+def metadata_key(folder: str) -> str:
+    """``chk-7/_metadata``."""
+    return f"{folder}/{METADATA_NAME}"
+
+
+def shared_key(checkpoint_id: int) -> str:
+    """A new name below ``shared/``; it begins with the checkpoint that uploaded it, so retention can tell what is in flight."""
+    return f"{SHARED_PREFIX}{checkpoint_id:010d}-{uuid4().hex}"
+
+
+def shared_checkpoint_id(key: str) -> int | None:
+    """The checkpoint that uploaded a shared file, None when the name is not ours."""
+    match = _SHARED.match(key)
+    return int(match[1]) if match else None
+
+
+def changelog_key(attempt: int, batch: int, uid: str, slot: int, epoch: int) -> str:
+    """A new name for one changelog; a slot that writes the same batch again takes another name."""
+    uid_hash = sha256(uid.encode()).hexdigest()[:16]
+    return f"{CHANGELOG_PREFIX}{attempt:08d}/{batch:012d}/{uid_hash}-{slot}-{epoch}-{uuid4().hex[:12]}"
+
+
+def batch_key(attempt: int, batch: int) -> str:
+    """Name of a batch record."""
+    return f"{BATCHES_PREFIX}{attempt:08d}/{batch:012d}"
+
+
+def attempt_and_batch(key: str) -> tuple[int, int] | None:
+    """Attempt and batch in the name of a batch record or changelog, None when the name is not ours."""
+    match = _ATTEMPT_BATCH.match(key)
+    return (int(match[1]), int(match[2])) if match else None
+
+
+def attempt_key(attempt: int) -> str:
+    """Name of the claim of an attempt."""
+    return f"{ATTEMPTS_PREFIX}{attempt:08d}"
+
+
+def attempt_start_key(attempt: int) -> str:
+    """Name of the object that says what an attempt started from."""
+    return f"{ATTEMPTS_PREFIX}{attempt:08d}-start"
+
+
+def attempt_of(key: str) -> tuple[int, bool] | None:
+    """Number of the attempt and whether ``key`` is its start (else its claim), None when the name is not ours."""
+    match = _ATTEMPT.match(key)
+    return (int(match[1]), match[2] is not None) if match else None
+
+
+def resolve_reference(metadata_path: str, reference: str) -> str:
+    """Key of a file that ``_metadata`` at ``metadata_path`` names by the relative path ``reference``.
+
+    Raises:
+        InvalidInputError: The reference leaves the store's root.
+    """
+    key = posixpath.normpath(posixpath.join(posixpath.dirname(metadata_path), reference))
+    if key.startswith(("../", "/")) or key in ("..", "."):
+        raise InvalidInputError(
+            "the file lies outside the opened folder",
+            field="path",
+            remedy="Open the checkpoint through its job folder, which also holds shared/.",
+        )
+    return key
+
+
+def relative_reference(folder: str, key: str) -> str:
+    """The relative path by which ``<folder>/_metadata`` names ``key``."""
+    return posixpath.relpath(key, folder)
