@@ -229,9 +229,7 @@ def _summarize(store: ObjectStore, folder: str, sizes: Mapping[str, int]) -> Che
         created_ms=metadata.created_ms,
         duration_ms=metadata.duration_ms,
         size_bytes=sum(files.values()),
-        incremental_bytes=sum(
-            size for file, size in files.items() if paths.shared_checkpoint_id(file) in (None, metadata.checkpoint_id)
-        ),
+        incremental_bytes=sum(size for file, size in files.items() if paths.shared_checkpoint_id(file) in (None, metadata.checkpoint_id)),
     )
 
 

@@ -153,7 +153,8 @@ class ChangelogWriter:
         self._write(frame)
 
     def _write(self, data: bytes) -> None:
-        assert self._file is not None
+        if self._file is None:
+            raise ClosedError("the changelog is closed")
         self._file.write(data)
         self._digest.update(data)
         self._size_bytes += len(data)
@@ -171,13 +172,11 @@ def read_changelog(path: Path) -> tuple[ChangelogHeader, Iterator[Change]]:
         IncompatibleFormatError: Written in a version this release does not read.
         OSError: The file cannot be read.
     """
-    file = path.open("rb")
-    try:
+    with path.open("rb") as file:
         header = _read_header(file, str(path))
-    except BaseException:
-        file.close()
-        raise
-    return header, _read_frames(file, str(path))
+        position = file.tell()
+    # The changes open the file themselves, so an iterator that is never started holds nothing open.
+    return header, _read_frames(path, position)
 
 
 def _length_sum(parts: Iterable[bytes]) -> int:
@@ -253,9 +252,11 @@ def _read_header(file: IO[bytes], path: str) -> ChangelogHeader:
         raise IncompatibleFormatError(f"the header's fields do not fit version {VERSION}", path=path) from exc
 
 
-def _read_frames(file: IO[bytes], path: str) -> Iterator[Change]:
+def _read_frames(local: Path, position: int) -> Iterator[Change]:
+    path = str(local)
     entries = frames = 0
-    with file:
+    with local.open("rb") as file:
+        file.seek(position)
         while True:
             tag = _read_exactly(file, 1, path)[0]
             if tag == _END_TAG:

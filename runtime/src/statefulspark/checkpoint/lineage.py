@@ -16,7 +16,15 @@ from dataclasses import dataclass
 from uuid import uuid4
 
 from statefulspark.checkpoint import paths
-from statefulspark.checkpoint.catalog import OpenStore, StoredCheckpoint, check_presence, checkpoint_ids, load, open_checkpoint, stored_sizes
+from statefulspark.checkpoint.catalog import (
+    OpenStore,
+    StoredCheckpoint,
+    check_presence,
+    checkpoint_ids,
+    load,
+    open_checkpoint,
+    stored_sizes,
+)
 from statefulspark.checkpoint.documents import decode_document, encode_document
 from statefulspark.checkpoint.records import AttemptClaim, AttemptStart, BatchRecord, ChangelogRef, JobIdentity
 from statefulspark.errors import ConflictError, CorruptDataError, FencedError, NotRestorableError
@@ -163,9 +171,7 @@ def begin_attempt(
     """
     attempt = claim_attempt(store, now_ms=now_ms)
     found = resolve(store, open_store=open_store, damaged=damaged) if origin is None else _begin_from(store, origin, open_store)
-    start = AttemptStart(
-        attempt=attempt, created_ms=now_ms, origin=found.origin, checkpoints=found.checkpoints, records=found.record_keys
-    )
+    start = AttemptStart(attempt=attempt, created_ms=now_ms, origin=found.origin, checkpoints=found.checkpoints, records=found.record_keys)
     store.put_if_absent(paths.attempt_start_key(attempt), encode_document("attempt-start", start))
     _refuse_fenced(store, attempt)
     return Lineage(
@@ -274,9 +280,7 @@ def _choose(
     )
 
 
-def _own_checkpoints(
-    store: ObjectStore, start: AttemptStart, damaged: Collection[str], problems: list[str]
-) -> Iterator[StoredCheckpoint]:
+def _own_checkpoints(store: ObjectStore, start: AttemptStart, damaged: Collection[str], problems: list[str]) -> Iterator[StoredCheckpoint]:
     """Readable checkpoints of this folder that belong to the lineage, newest first."""
     for checkpoint_id in reversed(checkpoint_ids(store)):
         folder = paths.checkpoint_folder(checkpoint_id)

@@ -110,3 +110,27 @@ def resolve_reference(metadata_path: str, reference: str) -> str:
 def relative_reference(folder: str, key: str) -> str:
     """The relative path by which ``<folder>/_metadata`` names ``key``."""
     return posixpath.relpath(key, folder)
+
+
+def common_root(first: str, second: str) -> str | None:
+    """The deepest folder that two store URLs share, or None when they are in different buckets or kinds of storage."""
+    (scheme, rest), (other_scheme, other_rest) = _split_url(first), _split_url(second)
+    if scheme != other_scheme:
+        return None
+    shared: list[str] = []
+    for part, other in zip(rest.split("/"), other_rest.split("/"), strict=False):
+        if part != other:
+            break
+        shared.append(part)
+    # Of s3://bucket/prefix at least the bucket must be the same; of file:///a/b the root is worth nothing.
+    return f"{scheme}://{'/'.join(shared)}" if any(shared) else None
+
+
+def key_below(root: str, url: str, key: str) -> str:
+    """The key, below ``root``, of ``key`` below ``url``, which lies in ``root``."""
+    return posixpath.join(url.rstrip("/").removeprefix(root.rstrip("/")).strip("/"), key)
+
+
+def _split_url(url: str) -> tuple[str, str]:
+    scheme, separator, rest = url.rstrip("/").partition("://")
+    return (scheme, rest) if separator else ("file", scheme)

@@ -10,16 +10,15 @@ being taken. What an unfinished checkpoint uploaded is never named again, becaus
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeVar
 from uuid import uuid4
 
 from statefulspark.checkpoint import paths
 from statefulspark.checkpoint.digests import digest_file
 from statefulspark.checkpoint.metadata import FileRef, SlotState
+from statefulspark.checkpoint.transfers import in_parallel
 from statefulspark.errors import InvalidInputError
 from statefulspark.keygroups import KeyGroupRange
 from statefulspark.storage.base import ObjectStore
@@ -30,9 +29,6 @@ _REMEMBERED_CHECKPOINTS_MAX = 16
 
 _LocalFile = tuple[str, int]
 """Name and size in bytes: identifies an immutable file as long as the store is open."""
-
-T = TypeVar("T")
-U = TypeVar("U")
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,12 +106,19 @@ class SlotUploader:
         return self._state([file.ref for file in shared], private, operator_batches)
 
     def upload_savepoint(
-        self, snapshot: Path, target: ObjectStore, folder: str, *, base_checkpoint_id: int | None, operator_batches: Mapping[str, int]
+        self,
+        snapshot: Path,
+        target: ObjectStore,
+        folder: str,
+        *,
+        base_checkpoint_id: int | None,
+        operator_batches: Mapping[str, int],
+        common: ObjectStore | None = None,
     ) -> SlotState:
         """Put every file of a snapshot into a savepoint's own folder.
 
-        Files of the base are copied inside the storage when the savepoint lies in the job folder's own store, which moves no
-        bytes through this machine; otherwise they are uploaded from the snapshot.
+        Given ``common``, files of the base are copied inside the storage, which moves no bytes through this machine; without
+        it everything is uploaded from the snapshot.
 
         Args:
             snapshot: Folder that the store's ``snapshot`` made; only read.
@@ -123,20 +126,20 @@ class SlotUploader:
             folder: Name of the savepoint's folder.
             base_checkpoint_id: As in `upload`.
             operator_batches: Last batch in the store per operator uid.
+            common: Opened at a folder (or bucket) that both the job folder and ``target`` lie in; see `paths.common_root`.
 
         Raises:
             UnavailableError: Storage did not answer; the savepoint has no ``_metadata`` and is no savepoint.
         """
         known = self._uploaded.get(base_checkpoint_id, {}) if base_checkpoint_id is not None else {}
-        copies = target.url.rstrip("/") == self._store.url.rstrip("/")
         private_folder = f"slot-{self._slot}-{uuid4().hex[:8]}"
 
         def send(path: Path) -> FileRef:
             reference = f"{private_folder}/{path.name}"
             key = f"{folder}/{reference}"
-            found = known.get((path.name, path.stat().st_size)) if copies else None
-            if found is not None:
-                target.copy(found.key, key)
+            found = known.get((path.name, path.stat().st_size))
+            if found is not None and common is not None:
+                common.copy(paths.key_below(common.url, self._store.url, found.key), paths.key_below(common.url, target.url, key))
                 return found.ref.model_copy(update={"path": reference})
             digest = digest_file(path)
             target.put_file(key, path)
@@ -161,12 +164,6 @@ class SlotUploader:
             private=tuple(private),
             operator_batches=dict(operator_batches),
         )
-
-
-def in_parallel(act: Callable[[T], U], items: Iterable[T], threads: int) -> list[U]:
-    """Call ``act`` for every item in a few threads; results in order of the items, the first error after all have ended."""
-    with ThreadPoolExecutor(max_workers=threads, thread_name_prefix="checkpoint-files") as pool:
-        return [future.result() for future in [pool.submit(act, item) for item in items]]
 
 
 def _store_files(snapshot: Path) -> list[Path]:
