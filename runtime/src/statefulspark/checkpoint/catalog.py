@@ -108,7 +108,7 @@ def open_checkpoint(url: str, open_store: OpenStore) -> StoredCheckpoint:
         )
     for summary in reversed(_list_folder(root)):
         if summary.status == "complete":
-            name = _parent_and_name(summary.url)[1]
+            name = summary.url.rpartition("/")[2]
             return StoredCheckpoint(root, name, load(root, paths.metadata_key(name)))
     raise InvalidInputError(f"{root.url} holds no complete checkpoint", field="path", remedy="Name a savepoint or another job's folder.")
 
@@ -239,17 +239,9 @@ def _sizes(store: ObjectStore, prefixes: tuple[str, ...]) -> dict[str, int]:
 
 def _open_above(url: str, open_store: OpenStore) -> tuple[ObjectStore, str] | None:
     """The folder above a checkpoint's folder and its name; None when ``url`` is no checkpoint's folder or ``_metadata``."""
-    parent, name = _parent_and_name(url)
-    if not name:
+    parent, _, name = open_store(url.rstrip("/").removesuffix(f"/{METADATA_NAME}")).url.rstrip("/").rpartition("/")
+    if parent.endswith(("/", ":")):
+        # Nothing is above a bucket; a checkpoint directly in the root of a file system is nobody's.
         return None
     store = open_store(parent)
     return (store, name) if store.head(paths.metadata_key(name)) is not None else None
-
-
-def _parent_and_name(url: str) -> tuple[str, str]:
-    """Split the last part off; the name is empty for a bucket or the root of a file system, which have nothing above them."""
-    trimmed = url.rstrip("/").removesuffix(f"/{METADATA_NAME}")
-    parent, _, name = trimmed.rpartition("/")
-    if parent.endswith(":/"):
-        return trimmed, ""
-    return (f"{parent}/" if parent in ("", "file://") else parent), name

@@ -22,7 +22,7 @@ import zlib
 from array import array
 from collections.abc import Iterable, Iterator
 from hashlib import sha256
-from itertools import accumulate, islice
+from itertools import accumulate, islice, pairwise
 from pathlib import Path
 from typing import IO, Any
 
@@ -296,8 +296,8 @@ def _read_frame(file: IO[bytes], path: str, frame: int) -> list[Any]:
     value_ends = list(accumulate((0 if length == _DELETED else length for length in value_lengths), initial=key_ends[-1]))
     if value_ends[-1] != raw_length:
         raise CorruptDataError(f"frame {frame} of the changelog is damaged", path=path)
-    keys = [raw[start:end] for start, end in zip(key_ends, key_ends[1:], strict=False)]
-    values: list[bytes | None] = [raw[start:end] for start, end in zip(value_ends, value_ends[1:], strict=False)]
+    keys = [raw[start:end] for start, end in pairwise(key_ends)]
+    values: list[bytes | None] = [raw[start:end] for start, end in pairwise(value_ends)]
     if _DELETED in value_lengths:
         values = [None if length == _DELETED else value for length, value in zip(value_lengths, values, strict=True)]
     return list(zip(keys, values, strict=True))

@@ -232,7 +232,7 @@ def resolve(store: ObjectStore, *, open_store: OpenStore, damaged: Collection[st
     keys = _record_keys(store, start)
     problems: list[str] = []
     own = list(_own_checkpoints(store, start, damaged, problems))
-    base, records = _choose(store, start, own, keys, open_store, damaged, problems)
+    base, records = _choose(store, start, own, keys, open_store=open_store, damaged=damaged, problems=problems)
     return Lineage(
         attempt=start.attempt,
         base=base,
@@ -249,6 +249,7 @@ def _choose(
     start: AttemptStart,
     own: Iterable[StoredCheckpoint],
     keys: tuple[str, ...],
+    *,
     open_store: OpenStore,
     damaged: Collection[str],
     problems: list[str],

@@ -92,13 +92,14 @@ def _scan(root: Path) -> Iterator[tuple[str, _Mark]]:
         return
     for folder, folders, names in os.walk(root):
         relative = Path(folder).relative_to(root)
-        folders[:] = sorted(name for name in folders if not (relative == Path() and name in _SKIPPED_FOLDERS))
+        skipped = _SKIPPED_FOLDERS if relative == Path() else frozenset()
+        folders[:] = sorted(name for name in folders if not name.startswith(".") and name not in skipped)
         for name in sorted(names):
             # Hidden files are checksums and unfinished temporary files of Hadoop's local file system; Spark makes them again.
             if name.startswith(".") or name.endswith((".crc", ".tmp")):
                 continue
             try:
-                status = os.stat(os.path.join(folder, name))
+                status = (root / relative / name).stat()
             except FileNotFoundError:
                 continue
             yield (relative / name).as_posix(), (status.st_size, status.st_mtime_ns)

@@ -34,6 +34,7 @@ def replay(
     changelogs: Iterable[ChangelogRef],
     store: KeyValueStore,
     key_groups: KeyGroupRange,
+    *,
     folder: Path,
     table: StateTable,
     threads: int,

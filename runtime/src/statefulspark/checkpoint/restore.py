@@ -100,7 +100,9 @@ def restore_slot(plan: RestorePlan, directory: Path, open_state: OpenState, *, t
         else _Built(open_state(directory / "store"))
     )
     try:
-        replayed = replay(plan.store, plan.changelogs, build.store, plan.key_groups, directory / "changelogs", table, threads)
+        replayed = replay(
+            plan.store, plan.changelogs, build.store, plan.key_groups, folder=directory / "changelogs", table=table, threads=threads
+        )
     except BaseException:
         build.store.close()
         raise

@@ -1,0 +1,155 @@
+"""``_metadata`` opens in every later release, or is refused with the reason; damage is always seen."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pydantic import ValidationError
+
+from statefulspark.checkpoint.changelog import read_changelog
+from statefulspark.checkpoint.documents import decode_document, encode_document
+from statefulspark.checkpoint.metadata import CheckpointMetadata, FileRef, SlotState, decode_metadata, encode_metadata
+from statefulspark.checkpoint.records import AttemptStart, BatchRecord, JobIdentity
+from statefulspark.errors import CorruptDataError, IncompatibleFormatError
+
+GOLDEN = Path(__file__).parent / "golden"
+SUM = "sha256:" + "ab" * 32
+
+
+def _metadata(**changes: Any) -> CheckpointMetadata:
+    fields: dict[str, Any] = {
+        "job_id": "flights",
+        "job_name": "flights",
+        "checkpoint_id": 7,
+        "kind": "checkpoint",
+        "attempt": 2,
+        "batch": 41,
+        "max_parallelism": 128,
+        "parallelism": 2,
+        "created_ms": 1_767_225_600_000,
+        "duration_ms": 250,
+        "states": ({"state_id": 1, "uid": "turnaround", "name": "last", "kind": "value"},),
+        "slots": tuple(
+            SlotState(
+                slot=slot,
+                first=64 * slot,
+                last=64 * slot + 63,
+                backend="rocksdb",
+                shared=(FileRef(name="000012.sst", path=f"../shared/0000000007-{slot}", size_bytes=1_000, checksum=SUM),),
+                private=(FileRef(name="MANIFEST-000005", path=f"slot-{slot}/MANIFEST-000005", size_bytes=10, checksum=SUM),),
+                operator_batches={"turnaround": 41 - slot},
+            )
+            for slot in range(2)
+        ),
+        "spark_location": FileRef(name="spark-location", path="spark-location", size_bytes=5, checksum=SUM),
+        "watermarks": {"turnaround": 1_357_000_000_000, "other": None},
+    }
+    return CheckpointMetadata(**(fields | changes))
+
+
+@pytest.mark.parametrize(
+    ("name", "kind", "model"),
+    [
+        ("checkpoint-v1.json", "checkpoint", CheckpointMetadata),
+        ("batch-v1.json", "batch", BatchRecord),
+        ("attempt-start-v1.json", "attempt-start", AttemptStart),
+        ("job-v1.json", "job", JobIdentity),
+    ],
+)
+def test_documents_of_version_1_open_and_are_written_the_same(name: str, kind: Any, model: Any) -> None:
+    """Golden files written when the format was fixed: never regenerate them, add a version instead."""
+    data = (GOLDEN / name).read_bytes()
+    document = decode_document(data, kind, model, path=name)
+    assert encode_document(kind, document) == data
+
+
+def test_a_changelog_of_version_1_opens() -> None:
+    """Its entries come back as they were."""
+    header, changes = read_changelog(GOLDEN / "changelog-v1.bin")
+    assert (header.uid, header.slot, header.batch, header.epoch) == ("turnaround", 1, 7, 3)
+    assert list(changes) == [(b"\x00\x40key", b"value"), (b"\x00\x41gone", None), (b"\x00\x42empty", b"")]
+
+
+def test_the_golden_checkpoint_says_what_it_said() -> None:
+    """Fields keep their meaning, not only their syntax."""
+    metadata = decode_metadata((GOLDEN / "checkpoint-v1.json").read_bytes(), path="golden")
+    assert metadata == _metadata()
+    assert metadata.replay_after == 40
+
+
+def test_the_version_stands_first() -> None:
+    """A person or program sees it before anything else."""
+    assert encode_metadata(_metadata()).startswith(b'{"format_version":1,"kind":"checkpoint",')
+
+
+def test_an_unknown_version_is_refused_as_such() -> None:
+    """Not as damage: the remedy is another release."""
+    later = encode_metadata(_metadata()).replace(b'"format_version":1', b'"format_version":2', 1)
+    with pytest.raises(IncompatibleFormatError, match="format_version 2"):
+        decode_metadata(later, path="p")
+
+
+def test_a_field_this_release_does_not_know_is_refused() -> None:
+    """Its meaning would be lost."""
+
+    class Later(CheckpointMetadata):
+        flavour: str = "new"
+
+    data = encode_document("checkpoint", Later(**_metadata().model_dump()))
+    with pytest.raises(IncompatibleFormatError, match="flavour"):
+        decode_metadata(data, path="p")
+
+
+def test_another_kind_of_object_is_refused() -> None:
+    """A batch record is not a checkpoint."""
+    with pytest.raises(CorruptDataError, match="another kind"):
+        decode_metadata(encode_document("job", JobIdentity(name="n", max_parallelism=1)), path="p")
+
+
+@given(data=st.data())
+def test_every_changed_byte_is_seen(data: st.DataObject) -> None:
+    """Any byte replaced by another: refused, or it changes nothing that is said (white space between tokens)."""
+    original = encode_metadata(_metadata())
+    damaged = bytearray(original)
+    damaged[data.draw(st.integers(0, len(original) - 1))] = data.draw(st.integers(0, 255))
+    try:
+        found = decode_metadata(bytes(damaged), path="p")
+    except CorruptDataError:
+        return
+    assert found == _metadata()
+
+
+@given(length=st.integers(0, 400))
+def test_truncation_is_seen(length: int) -> None:
+    """A torn write is never taken for a checkpoint."""
+    data = encode_metadata(_metadata())
+    with pytest.raises(CorruptDataError):
+        decode_metadata(data[: min(length, len(data) - 2)], path="p")
+
+
+def test_slots_must_hold_every_key_group_once() -> None:
+    """A metadata with a gap is never written."""
+    slots = _metadata().slots
+    with pytest.raises(ValidationError, match="does not follow"):
+        _metadata(slots=(slots[1], slots[0]))
+    with pytest.raises(ValidationError, match="every key group"):
+        _metadata(slots=slots[:1])
+
+
+@pytest.mark.parametrize("path", ["/etc/passwd", "../../x", "a/../b", "a//b", "../shared/../../x", "."])
+def test_references_cannot_leave_the_folder(path: str) -> None:
+    """A metadata made by somebody else must not make the restore read or write elsewhere."""
+    with pytest.raises(ValidationError):
+        FileRef(name="n", path=path, size_bytes=1, checksum=SUM)
+    with pytest.raises(ValidationError):
+        FileRef(name="a/b", path="x", size_bytes=1, checksum=SUM)
+
+
+def test_the_document_is_plain_json() -> None:
+    """Tools without this package can read it."""
+    assert json.loads(encode_metadata(_metadata()))["body"]["batch"] == 41
