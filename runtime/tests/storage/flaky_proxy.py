@@ -24,6 +24,12 @@ class Fault:
     code: str = "InternalError"
     """S3 error code in the answer."""
 
+    body: bytes | None = None
+    """The whole answer, instead of an error document."""
+
+    damage: bool = False
+    """Forward, then change one byte of the answer's body."""
+
     silent: bool = False
     """Answer nothing until the client gives up."""
 
@@ -82,8 +88,9 @@ class _Handler(BaseHTTPRequestHandler):
         fault = proxy.next_fault(self.command, self.path)
         proxy.headers.append(dict(self.headers.items()))
         body = self._body()
-        if fault is None:
-            self._answer(*self._forward(body))
+        if fault is None or fault.damage:
+            status, headers, answer = self._forward(body)
+            self._answer(status, headers, bytes([answer[0] ^ 1]) + answer[1:] if fault else answer)
             return
         if fault.forward:
             self._forward(body)
@@ -91,7 +98,7 @@ class _Handler(BaseHTTPRequestHandler):
             proxy.released.wait(20)
             self.close_connection = True
         elif fault.status is not None:
-            text = f"<?xml version='1.0'?><Error><Code>{fault.code}</Code><Message>told so</Message></Error>".encode()
+            text = fault.body or f"<?xml version='1.0'?><Error><Code>{fault.code}</Code><Message>told so</Message></Error>".encode()
             self._answer(fault.status, {"Content-Type": "application/xml"}, b"" if self.command == "HEAD" else text)
         else:
             self._reset()

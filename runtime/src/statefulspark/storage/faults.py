@@ -9,6 +9,7 @@ attempts of the two this store has seen: not on the order of threads, so a faili
 from __future__ import annotations
 
 import builtins
+import contextlib
 import hashlib
 import os
 import threading
@@ -20,7 +21,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any, TypeVar
 
-from statefulspark.errors import InvalidInputError, UnavailableError
+from statefulspark.errors import InvalidInputError, StatefulSparkError, UnavailableError
 from statefulspark.storage.base import ObjectInfo, ObjectStore
 
 FAULTS_ENVIRONMENT = "STATEFULSPARK_STORAGE_FAULTS"
@@ -192,7 +193,9 @@ class FaultyStore:
         if fault is FaultKind.TORN and torn is not None:
             torn()
         if fault is FaultKind.LOST_REPLY or (fault is FaultKind.TIMEOUT and coin and operation in _WRITES):
-            act()
+            # Whatever the answer was, also "absent" or "conflict": it is what gets lost.
+            with contextlib.suppress(StatefulSparkError, KeyError):
+                act()
         raise UnavailableError(f"{self.url}: injected fault {fault.value} in {operation}", retry_after_s=0.05)
 
     def _next_fault(self, operation: str, key: str) -> tuple[FaultKind | None, bool]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import time
 import uuid
@@ -29,8 +30,9 @@ def make_folder(folder: Path) -> None:
         try:
             step.mkdir()
         except FileExistsError:
-            if not step.is_dir():
-                raise NotADirectoryError(20, "a file is where a folder must be", str(step)) from None
+            # Vanished again means a concurrent prune: the sync below then finds nothing, the caller's use of it tells.
+            if step.exists() and not step.is_dir():
+                raise NotADirectoryError(errno.ENOTDIR, "a file is where a folder must be", str(step)) from None
         sync_folder(step.parent)
 
 
@@ -66,7 +68,7 @@ def _create(folder: Path) -> tuple[Path, BinaryIO]:
             return path, path.open("xb")
         except FileNotFoundError:
             continue
-    raise FileNotFoundError(2, "the folder keeps vanishing", str(folder))
+    raise FileNotFoundError(errno.ENOENT, "the folder keeps vanishing", str(folder))
 
 
 def prune(folders: Iterable[Path], root: Path) -> None:

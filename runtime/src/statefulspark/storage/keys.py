@@ -16,11 +16,12 @@ PART_BYTES_MAX = 255
 _REMEDY = "Use relative keys made of parts joined by '/', without empty parts, '.', '..', backslashes or control characters"
 
 
-def check_key(key: str) -> str:
+def check_key(key: str, *, field: str = "key") -> str:
     """Return ``key`` when every store can hold it.
 
     Args:
         key: Relative path, at most ``KEY_BYTES_MAX`` bytes of UTF-8; each part at most ``PART_BYTES_MAX``.
+        field: Where it was written, for the error.
 
     Raises:
         InvalidInputError: It is empty, absolute, climbs (``..``), has empty parts or unusable characters, or is too long.
@@ -29,8 +30,8 @@ def check_key(key: str) -> str:
     for part in parts:
         if part in {"", ".", ".."}:
             message = f"{key!r} has an empty, '.' or '..' part"
-            raise InvalidInputError(message, field="key", remedy=_REMEDY)
-    _check_characters(key, parts)
+            raise InvalidInputError(message, field=field, remedy=_REMEDY)
+    _check_characters(key, parts, field)
     return key
 
 
@@ -45,7 +46,7 @@ def check_prefix(prefix: str) -> str:
         if part in {"", ".", ".."}:
             message = f"prefix {prefix!r} has an empty, '.' or '..' part"
             raise InvalidInputError(message, field="prefix", remedy=_REMEDY)
-    _check_characters(prefix, [])
+    _check_characters(prefix, [], "prefix")
     return prefix
 
 
@@ -61,18 +62,18 @@ def check_folder(prefix: str) -> str:
     return check_prefix(prefix)
 
 
-def _check_characters(text: str, parts: list[str]) -> None:
+def _check_characters(text: str, parts: list[str], field: str) -> None:
     if "\\" in text or any(ord(char) < 0x20 or ord(char) == 0x7F for char in text):
         message = f"{text!r} has a backslash or a control character"
-        raise InvalidInputError(message, field="key", remedy=_REMEDY)
+        raise InvalidInputError(message, field=field, remedy=_REMEDY)
     try:
         size = len(text.encode("utf-8"))
     except UnicodeEncodeError as exc:
         message = f"{text!r} is not valid Unicode"
-        raise InvalidInputError(message, field="key", remedy=_REMEDY) from exc
+        raise InvalidInputError(message, field=field, remedy=_REMEDY) from exc
     if size > KEY_BYTES_MAX or any(len(part.encode("utf-8")) > PART_BYTES_MAX for part in parts):
         message = f"{text[:80]!r}... is longer than {KEY_BYTES_MAX} bytes, or one part longer than {PART_BYTES_MAX}"
-        raise InvalidInputError(message, field="key", remedy="Shorten the job id or the names")
+        raise InvalidInputError(message, field=field, remedy="Shorten the job id or the names")
     if any(part.startswith(TEMPORARY_PREFIX) for part in parts):
         message = f"{text!r} starts a part with {TEMPORARY_PREFIX!r}, which is kept for unfinished writes"
-        raise InvalidInputError(message, field="key", remedy="Choose another name")
+        raise InvalidInputError(message, field=field, remedy="Choose another name")

@@ -11,6 +11,7 @@ import builtins
 import errno
 import os
 import shutil
+import stat
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -109,8 +110,8 @@ class LocalStore:
                 status = path.stat()
             except (FileNotFoundError, NotADirectoryError):
                 return None
-            if not path.is_file():
-                return None
+        if not stat.S_ISREG(status.st_mode):
+            return None
         return ObjectInfo(key=key, size_bytes=status.st_size, modified_s=status.st_mtime)
 
     def list(self, prefix: str) -> builtins.list[ObjectInfo]:

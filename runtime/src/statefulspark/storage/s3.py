@@ -64,7 +64,7 @@ class S3Store:
 
     def __init__(self, bucket: str, prefix: str = "", settings: StorageSettings | None = None, *, limits: S3Limits | None = None) -> None:
         self._bucket = bucket
-        self._prefix = f"{check_key(prefix)}/" if prefix else ""
+        self._prefix = f"{check_key(prefix, field='checkpointing.dir')}/" if prefix else ""
         self._settings = settings or StorageSettings()
         self._limits = limits or S3Limits()
         self._connect_anew()
@@ -92,7 +92,7 @@ class S3Store:
         """Write or replace."""
         name = self._name(key)
         with self._translated("write", key):
-            self._client().put_object(Bucket=self._bucket, Key=name, Body=data, ChecksumCRC32=_crc32(data))
+            self._client().put_object(Bucket=self._bucket, Key=name, Body=data, ChecksumAlgorithm="CRC32", ChecksumCRC32=_crc32(data))
 
     def put_if_absent(self, key: str, data: bytes) -> None:
         """Create; ConflictError when the key exists with other bytes."""
@@ -179,6 +179,11 @@ class S3Store:
         """Server-side copy (in parts when large); KeyError when ``source`` is absent."""
         origin = {"Bucket": self._bucket, "Key": self._name(source)}
         name = self._name(target)
+        if source == target:
+            # S3 refuses to copy an object onto itself.
+            if self.head(source) is None:
+                raise KeyError(source)
+            return
         with self._translated("copy", source), self._transfers(self._limits.copy_part_bytes) as manager:
             manager.copy(origin, self._bucket, name).result()
 
@@ -201,7 +206,9 @@ class S3Store:
         """Try the conditional write; return what left it undecided (exists, being written, no answer), or None when written."""
         name = self._name(key)
         try:
-            self._client().put_object(Bucket=self._bucket, Key=name, Body=data, ChecksumCRC32=_crc32(data), IfNoneMatch="*")
+            self._client().put_object(
+                Bucket=self._bucket, Key=name, Body=data, ChecksumAlgorithm="CRC32", ChecksumCRC32=_crc32(data), IfNoneMatch="*"
+            )
         except (boto.BotoCoreError, boto.ClientError) as exc:
             if s3_errors.is_lost_condition(_code(exc)):
                 return ConflictError(f"{key} exists in {self.url}")

@@ -153,13 +153,17 @@ class ObjectStoreContract:
         assert [info.key for info in store.list("")] == ["many/stays"]
 
     def test_copy(self, store: ObjectStore) -> None:
-        """A copy replaces its target and lives on without its source."""
+        """A copy replaces its target and lives on without its source; onto itself it changes nothing."""
         store.put("source", b"content")
         store.put("deep/target", b"old and longer")
         store.copy("source", "deep/target")
         store.delete(["source"])
         assert store.get("deep/target") == b"content"
         assert store.head("source") is None
+        store.copy("deep/target", "deep/target")
+        assert store.get("deep/target") == b"content"
+        with pytest.raises(KeyError):
+            store.copy("source", "source")
 
     @pytest.mark.parametrize(
         "key", ["", "/a", "a/", "a//b", "../a", "a/../b", "a/./b", ".", "a\\b", "a\nb", "a\x00b", "\ud800", "x" * 256, "x/" * 600 + "x"]
