@@ -1,4 +1,4 @@
-"""Settings of every test: hypothesis profiles, chosen with ``HYPOTHESIS_PROFILE`` (dev, ci, thorough)."""
+"""Settings of every test: a Java for Spark, and hypothesis profiles chosen with ``HYPOTHESIS_PROFILE`` (dev, ci, thorough)."""
 
 from __future__ import annotations
 
@@ -6,8 +6,14 @@ import os
 
 from hypothesis import HealthCheck, settings
 
+from statefulspark.job.java import find_java_home
+
 # No deadline: the machine is shared, and a slow example is no defect.
 settings.register_profile("dev", deadline=None, max_examples=50, suppress_health_check=[HealthCheck.too_slow])
 settings.register_profile("ci", parent=settings.get_profile("dev"), derandomize=True, max_examples=100)
 settings.register_profile("thorough", parent=settings.get_profile("dev"), max_examples=2000)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "dev"))
+
+# Tests that start Spark themselves need what `open_session` would find.
+if (_java_home := find_java_home()) is not None:
+    os.environ["JAVA_HOME"] = _java_home
