@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import http.client
 import socket
+import ssl
 import struct
 import threading
 from collections.abc import Callable
@@ -37,7 +38,7 @@ class Fault:
 class FlakyProxy:
     """Forwards to ``host:port``; ``faults`` are used up one by one by the requests that ``matches`` picks."""
 
-    def __init__(self, host: str, port: int) -> None:
+    def __init__(self, host: str, port: int, tls: ssl.SSLContext | None = None) -> None:
         self.target = (host, port)
         self.conditional = threading.Lock()
         self.reset()
@@ -49,7 +50,9 @@ class FlakyProxy:
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
         self._server.daemon_threads = True
         self._server.block_on_close = False
-        self.url = f"http://127.0.0.1:{self._server.server_address[1]}"
+        if tls is not None:
+            self._server.socket = tls.wrap_socket(self._server.socket, server_side=True)
+        self.url = f"{'https' if tls else 'http'}://127.0.0.1:{self._server.server_address[1]}"
         threading.Thread(target=self._server.serve_forever, args=(0.05,), daemon=True).start()
 
     def reset(self) -> None:

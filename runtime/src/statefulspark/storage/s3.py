@@ -10,6 +10,7 @@ from __future__ import annotations
 import base64
 import builtins
 import os
+import ssl
 import threading
 import uuid
 import zlib
@@ -113,7 +114,11 @@ class S3Store:
         raise UnavailableError(f"{key} in {self.url} keeps appearing and vanishing")
 
     def put_file(self, key: str, path: Path) -> None:
-        """Upload a local file (in parts when large); FileNotFoundError when there is none."""
+        """Upload a local file (in parts when large); FileNotFoundError when there is none.
+
+        A process killed meanwhile leaves invisible parts that cost money: give the bucket a lifecycle rule that aborts
+        incomplete multipart uploads after a day.
+        """
         name = self._name(key)
         if path.stat().st_size < self._limits.part_bytes:
             self.put(key, path.read_bytes())
@@ -258,6 +263,8 @@ class S3Store:
 
 
 def _connect(settings: StorageSettings, limits: S3Limits) -> S3Client:
+    if settings.ca_bundle is not None:
+        _check_bundle(settings.ca_bundle)
     path_style = settings.path_style if settings.path_style is not None else settings.endpoint is not None
     config = Config(
         connect_timeout=limits.connect_timeout_s,
@@ -287,6 +294,15 @@ def _connect(settings: StorageSettings, limits: S3Limits) -> S3Client:
         raise InvalidInputError(
             f"no S3 client can be made ({type(exc).__name__})", field=FIELD, remedy="Correct endpoint, region, caBundle or the AWS profile"
         ) from exc
+
+
+def _check_bundle(path: str) -> None:
+    """Botocore would report an unusable bundle as a broken connection, at the first request."""
+    try:
+        ssl.create_default_context(cafile=path)
+    except OSError as exc:
+        remedy = "Give a PEM file of authorities that exists on every node"
+        raise InvalidInputError(f"{path} cannot be used ({type(exc).__name__})", field=f"{FIELD}.caBundle", remedy=remedy) from exc
 
 
 def _code(exc: Exception) -> str:
