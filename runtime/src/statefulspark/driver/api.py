@@ -18,6 +18,7 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.responses import HTMLResponse, JSONResponse
 from fastapi.security import HTTPBearer
 from starlette.exceptions import HTTPException
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from statefulspark.driver import metrics, pages
 from statefulspark.driver.authentication import BearerGate
@@ -99,6 +100,7 @@ def create_app(job: JobControls, *, token: str, clock_ms: Callable[[], int]) -> 
         docs_url=None,
         redoc_url=None,
     )
+    app.add_middleware(_LastResort)
     app.add_middleware(BearerGate, check=TokenCheck(token), login_page=pages.status_page(), login_policy=pages.status_policy())
     _handle_errors(app)
     operations = Operations(clock_ms)
@@ -163,7 +165,8 @@ def _steer_routes(job: JobControls, operations: Operations) -> APIRouter:
             # The job keeps its own time limit; some slack lets its error (which says what hangs) come first.
             done, _ = await asyncio.wait({ended}, timeout=timeout_s + 5)
             if done:
-                ended.result()
+                if error := ended.exception():
+                    return _reply(problem_of(error))  # the operation has logged it
                 return await asyncio.to_thread(model)
         return JSONResponse(
             OperationModel.of(operation).model_dump(mode="json"), 202, headers={"Location": f"/v1/operations/{operation.id}"}
@@ -257,23 +260,46 @@ def _page_routes(app: FastAPI, job: JobControls, clock_ms: Callable[[], int]) ->
     return router
 
 
-def _handle_errors(app: FastAPI) -> None:
-    def reply(problem: Problem) -> JSONResponse:
-        return JSONResponse(problem.body(), problem.status, headers=dict(problem.headers))
+def _reply(problem: Problem) -> JSONResponse:
+    return JSONResponse(problem.body(), problem.status, headers=dict(problem.headers))
 
+
+class _LastResort:
+    """ASGI middleware: a defect becomes an answer and a log record.
+
+    Starlette's own would pass the exception on to uvicorn, which then drops the connection under the client's next request.
+    """
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        started = False
+
+        async def watched(message: Message) -> None:
+            nonlocal started
+            started = started or message["type"] == "http.response.start"
+            await send(message)
+
+        try:
+            await self._app(scope, receive, watched)
+        except Exception as exc:
+            if started or scope["type"] != "http":
+                raise
+            _log.exception("%s %s failed", scope["method"], scope["path"])
+            await _reply(problem_of(exc))(scope, receive, send)
+
+
+def _handle_errors(app: FastAPI) -> None:
     @app.exception_handler(StatefulSparkError)
     async def own(_: Request, error: StatefulSparkError) -> JSONResponse:
-        return reply(problem_of(error))
-
-    @app.exception_handler(Exception)
-    async def unexpected(_: Request, error: Exception) -> JSONResponse:
-        return reply(problem_of(error))  # uvicorn's log gets the traceback
+        return _reply(problem_of(error))
 
     @app.exception_handler(RequestValidationError)
     async def invalid(_: Request, error: RequestValidationError) -> JSONResponse:
         # Where and why, but not the value: it may be anything the client sent.
         sentences = [f"{'.'.join(str(part) for part in item['loc'])}: {item['msg']}" for item in error.errors()]
-        return reply(Problem(422, JobError(reason="InvalidInput", message="; ".join(sentences))))
+        return _reply(Problem(422, JobError(reason="InvalidInput", message="; ".join(sentences))))
 
     @app.exception_handler(HTTPException)
     async def refused(request: Request, error: HTTPException) -> JSONResponse:
@@ -281,7 +307,7 @@ def _handle_errors(app: FastAPI) -> None:
         message = error.detail
         if message in {"Not Found", "Method Not Allowed"}:
             message = f"{request.method} {request.url.path} is not part of this API; GET /docs lists what is"
-        return reply(
+        return _reply(
             Problem(
                 error.status_code, JobError(reason=reasons.get(error.status_code, "InvalidInput"), message=message), error.headers or {}
             )

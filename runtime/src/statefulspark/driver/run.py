@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import IntEnum
@@ -13,6 +14,9 @@ from statefulspark.driver.connection import Connection, ConnectionFile
 from statefulspark.driver.controls import JobControls, JobState, JobStatus
 from statefulspark.driver.server import ApiServer, ServerSettings
 from statefulspark.driver.signals import StopSignals
+from statefulspark.errors import ClosedError, ConflictError
+
+_CONFLICT_PAUSE_S = 0.2
 
 
 class ExitCode(IntEnum):
@@ -112,10 +116,24 @@ class _Stop:
         return self.error is not None
 
     def _run(self) -> None:
-        try:
-            self._job.stop(savepoint=False, target=None, drain=False, timeout_s=self._timeout_s)
-        except Exception as exc:  # noqa: BLE001 - whatever it is, the main thread reports it and ends the run
-            self.error = exc
+        deadline_s = time.monotonic() + self._timeout_s
+        while True:
+            left_s = max(1.0, deadline_s - time.monotonic())
+            try:
+                self._job.stop(savepoint=False, target=None, drain=False, timeout_s=left_s)
+            except ClosedError:
+                return  # it ended by itself meanwhile
+            except ConflictError as exc:
+                # A rescale or another stop is under way: it ends, or this stop's turn comes.
+                if time.monotonic() + _CONFLICT_PAUSE_S >= deadline_s:
+                    self.error = exc
+                    return
+                time.sleep(_CONFLICT_PAUSE_S)
+            except Exception as exc:  # noqa: BLE001 - whatever it is, the main thread reports it and ends the run
+                self.error = exc
+                return
+            else:
+                return
 
 
 def _watch(job: JobControls, signals: StopSignals, settings: RunSettings, reporter: RunReporter) -> _Stop | None:
