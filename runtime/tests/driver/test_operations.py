@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 
 import pytest
 
@@ -15,11 +16,18 @@ def ended(operation: Operation) -> Operation:
     return operation
 
 
+def held(release: threading.Event) -> Callable[[], None]:
+    def work() -> None:
+        release.wait(20)
+
+    return work
+
+
 def test_the_oldest_ended_ones_are_forgotten_with_their_keys() -> None:
     """A driver that runs for months does not grow; a running one is never forgotten."""
     release = threading.Event()
     operations = Operations(lambda: 0, finished_max=3)
-    running = operations.submit("rescale", "r", lambda: release.wait(20) and None, key="running")
+    running = operations.submit("rescale", "r", held(release), key="running")
     for number in range(10):
         ended(operations.submit("checkpoint", "c", lambda: None, key=f"key-{number}"))
     kept = [operation.id for operation in operations.all()]
@@ -36,8 +44,8 @@ def test_bounds_and_conflicts() -> None:
     """More than may run at once are put off; the same key for another request is a conflict."""
     release = threading.Event()
     operations = Operations(lambda: 0, running_max=2)
-    first = operations.submit("savepoint", "a", lambda: release.wait(20) and None, key="k")
-    operations.submit("savepoint", "b", lambda: release.wait(20) and None)
+    first = operations.submit("savepoint", "a", held(release), key="k")
+    operations.submit("savepoint", "b", held(release))
     with pytest.raises(UnavailableError, match="2 operations"):
         operations.submit("savepoint", "c", lambda: None)
     with pytest.raises(ConflictError, match=first.id):

@@ -144,5 +144,6 @@ def progress_line(status: JobStatus, rows_per_second: float | None, now_ms: int)
     if known:
         parts.append(f"watermark {at(min(known)).removesuffix('Z')}")
     if status.last_checkpoint is not None:
-        parts.append(f"chk-{status.last_checkpoint.id} {duration(max(0, now_ms - status.last_checkpoint.completed_ms))} ago")
-    return " | ".join(parts)
+        age_s = max(0, now_ms - status.last_checkpoint.completed_ms) // 1_000
+        parts.append(f"chk-{status.last_checkpoint.id} {f'{age_s} s' if age_s < 60 else duration(age_s * 1_000)} ago")
+    return ", ".join(parts)
