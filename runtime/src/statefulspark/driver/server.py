@@ -100,8 +100,10 @@ class ApiServer:
 
 def _bind(host: str, port: int) -> socket.socket:
     try:
-        family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
-        server = socket.socket(family, socket.SOCK_STREAM)
+        family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
+        # With the protocol named: asyncio switches Nagle's algorithm off only for sockets that say they are TCP; with it on, every
+        # answer (head and body are two writes) waits 40 ms for the client's delayed acknowledgement.
+        server = socket.socket(family, kind, protocol)
         try:
             server.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             server.bind(address)
