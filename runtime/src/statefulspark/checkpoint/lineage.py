@@ -314,8 +314,12 @@ def _records_after(store: ObjectStore, batch: int, keys: Iterable[str]) -> tuple
 
 
 def _record_keys(store: ObjectStore, start: AttemptStart) -> tuple[str, ...]:
-    by_batch = {_batch_of(key): key for key in start.records}
-    by_batch |= {_batch_of(info.key): info.key for info in store.list(f"{paths.BATCHES_PREFIX}{start.attempt:08d}/")}
+    """Stored records of the lineage in batch order: inherited ones that retention has left, and the attempt's own."""
+    stored = [info.key for info in store.list(paths.BATCHES_PREFIX)]
+    inherited = set(start.records)
+    own = f"{paths.BATCHES_PREFIX}{start.attempt:08d}/"
+    by_batch = {_batch_of(key): key for key in stored if key in inherited}
+    by_batch |= {_batch_of(key): key for key in stored if key.startswith(own)}
     return tuple(by_batch[batch] for batch in sorted(by_batch))
 
 
