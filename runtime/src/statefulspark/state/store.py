@@ -11,19 +11,26 @@ Change = tuple[bytes, bytes | None]
 
 
 class KeyValueStore(Protocol):
-    """Ordered by unsigned byte order. One writer thread; ``snapshot`` may run in another thread beside reads."""
+    """Ordered by unsigned byte order. One writer thread; ``snapshot`` may run in another thread beside reads.
 
-    def get(self, key: bytes) -> bytes | None: ...
+    Raises (any method): ClosedError after ``close``; UnavailableError when the disk is full or fails; CorruptDataError when
+    stored bytes are damaged.
+    """
 
-    def get_many(self, keys: Sequence[bytes]) -> list[bytes | None]: ...
+    def get(self, key: bytes) -> bytes | None:
+        """Return the value, None when absent."""
+
+    def get_many(self, keys: Sequence[bytes]) -> list[bytes | None]:
+        """Return the values in the order of ``keys``."""
 
     def scan(self, first: bytes, end: bytes) -> Iterator[tuple[bytes, bytes]]:
-        """Entries with ``first <= key < end`` in order."""
+        """Entries with ``first <= key < end`` in order, as of the call or later; close or exhaust it before ``close``."""
 
     def write(self, changes: Iterable[Change]) -> None:
         """Apply in order (bounded memory inside; later wins)."""
 
-    def delete_range(self, first: bytes, end: bytes) -> None: ...
+    def delete_range(self, first: bytes, end: bytes) -> None:
+        """Delete entries with ``first <= key < end``."""
 
     def snapshot(self, directory: Path) -> None:
         """Put an openable copy (hard links where possible) into ``directory``, which must not exist. Releases the GIL for the slow part."""
@@ -31,4 +38,5 @@ class KeyValueStore(Protocol):
     def size_bytes(self) -> int:
         """Approximate bytes of live data."""
 
-    def close(self) -> None: ...
+    def close(self) -> None:
+        """Release everything; twice is fine."""

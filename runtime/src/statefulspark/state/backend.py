@@ -1,0 +1,343 @@
+"""KeyedStateBackend: the keyed state of one step in one slot, batch by batch.
+
+The changes of a batch stay apart until the next batch begins, which says that this one was committed: then they are written to the
+store. When instead the same batch begins again they are dropped. So the store always holds exactly the last committed batch.
+
+    begin_batch -> states and timers are used -> finish_batch -> apply_pending (or the next begin_batch)
+         ^                    | abort_batch           | begin_batch of the same batch
+         +--------------------+-----------------------+
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final, TypeVar, cast
+
+from statefulspark.errors import FencedError, InvalidInputError
+from statefulspark.keygroups import KeyGroupRange
+from statefulspark.state.combining import KeyedAggregatingState, KeyedReducingState
+from statefulspark.state.context import KeyContext
+from statefulspark.state.descriptors import (
+    AggregatingStateDescriptor,
+    ListStateDescriptor,
+    MapStateDescriptor,
+    ReducingStateDescriptor,
+    StateDescriptor,
+    ValueStateDescriptor,
+)
+from statefulspark.state.keys import KeyCodec
+from statefulspark.state.layers import Layers, SpillStore
+from statefulspark.state.layout import StateIds, group_prefix
+from statefulspark.state.lists import KeyedListState
+from statefulspark.state.maps import KeyedMapState
+from statefulspark.state.states import AggregatingState, ListState, MapState, ReducingState, State, ValueState
+from statefulspark.state.store import Change, KeyValueStore
+from statefulspark.state.stores import open_spill
+from statefulspark.state.tables import StateTable
+from statefulspark.state.timers import TIMER_KINDS, TimerQueue, TimerTable
+from statefulspark.state.value import KeyedValueState
+
+_S = TypeVar("_S", bound=State)
+
+_CHUNK_CHANGES: Final = 10_000
+_KEYS_PER_CHECK_MAX: Final = 256
+_RECOUNT_SHARE: Final = 2
+"""After an exact count anything above half of the budget is spilled, so that counting is not repeated for every change."""
+
+
+@dataclass(frozen=True, slots=True)
+class BatchBudget:
+    """Bounds of a backend's memory in Python objects, estimated.
+
+    Attributes:
+        cache_bytes: For the cache of unchanged entries; 0 keeps hardly any.
+        dirty_bytes: For the changes of a batch; a batch that changes more spills to local disk.
+    """
+
+    cache_bytes: int = 128 << 20
+    dirty_bytes: int = 64 << 20
+
+
+class KeyedStateBackend:
+    """See the module. Used by one thread.
+
+    Args:
+        store: The slot's store; shared by all steps of the slot and not closed here.
+        state_ids: Numbers the states.
+        uid: The step.
+        key_codec: Of its keys.
+        key_groups: The slot's.
+        budget: Bounds of memory.
+        spill_directory: Where a batch that outgrows memory may write; made and emptied here.
+        open_spill: Makes an empty store in a directory, instead of the usual one.
+
+    Attributes:
+        batch: The last batch finished here, -1 at the start; whoever restores the store sets it.
+        key_codec: As given.
+        timers: The step's timers.
+
+    Raises:
+        NotRestorableError: Restored timers have keys of another type.
+    """
+
+    def __init__(
+        self,
+        store: KeyValueStore,
+        state_ids: StateIds,
+        *,
+        uid: str,
+        key_codec: KeyCodec,
+        key_groups: KeyGroupRange,
+        budget: BatchBudget,
+        spill_directory: Path,
+        open_spill: Callable[[Path], SpillStore] = open_spill,
+    ) -> None:
+        self.batch = -1
+        self.key_codec = key_codec
+        self._uid = uid
+        self._state_ids = state_ids
+        self._budget = budget
+        spill_numbers = itertools.count()
+        self._layers = Layers(store, lambda: open_spill(spill_directory / f"spill-{next(spill_numbers)}"))
+        self._context = KeyContext(max(1, budget.dirty_bytes // 16), self._relieve)
+        self._prefixes = {group: group_prefix(group) for group in range(key_groups.first, key_groups.last + 1)}
+        self._keys_per_check = max(1, min(_KEYS_PER_CHECK_MAX, budget.dirty_bytes // 4096))
+        self._keys_until_check = self._keys_per_check
+        self._states: dict[str, tuple[StateDescriptor, State]] = {}
+        self._tables: dict[str, StateTable] = {}
+        self._running: int | None = None
+        self._batch_before = -1
+        self._pending: list[list[Change]] | None = None
+        self._applying = False
+        queues = {kind: TimerQueue(self._context, self._layers, self._register_timers(kind), key_groups) for kind in TIMER_KINDS}
+        self._tables.update(queues)
+        self.timers = TimerTable(queues, self._context, key_codec)
+
+    def begin_batch(self, batch: int, *, processing_time_ms: int) -> None:
+        """Begin a batch.
+
+        A batch after the last finished one commits that one; the last finished one again drops what it changed; a batch that was
+        begun and not finished is undone first.
+
+        Args:
+            batch: Its number, 0 or more.
+            processing_time_ms: Its processing time in ms since the epoch, the same for each attempt at it.
+
+        Raises:
+            FencedError: The batch, or a later one, has been applied to the store.
+            UnavailableError: The changes of the batch before cannot be written; begin again to retry.
+        """
+        if batch < self.batch or (batch == self.batch and (self._pending is None or self._applying)):
+            raise FencedError(f"batch {batch} of uid {self._uid!r} is part of the store, which stands at batch {self.batch}")
+        self.abort_batch()
+        if batch == self.batch:
+            self._pending = None
+            self._roll_back()
+            self.batch = self._batch_before
+        else:
+            self.apply_pending()
+        self._context.processing_time_ms = processing_time_ms
+        self._running = batch
+
+    def set_current_key(self, key_group: int, key: Any, key_bytes: bytes) -> None:
+        """Make a key current; ``key_bytes`` is what the key codec makes of ``key``.
+
+        Raises:
+            InvalidInputError: The key group is not the slot's.
+        """
+        context = self._context
+        try:
+            context.ident = self._prefixes[key_group] + key_bytes
+        except KeyError:
+            raise InvalidInputError(f"key group {key_group} is not one of this slot's", field="key group") from None
+        context.key = key
+        self._keys_until_check -= 1
+        if not self._keys_until_check:
+            self._relieve()
+
+    def prefetch(self, keys: Sequence[tuple[int, bytes]]) -> None:
+        """Read the point states of keys that are about to become current, in fewer calls; a few thousand at a time serve best."""
+        prefixes = self._prefixes
+        idents = [prefixes[key_group] + key_bytes for key_group, key_bytes in keys]
+        for table in self._tables.values():
+            table.prefetch(idents)
+        self._relieve()
+
+    def value_state(self, descriptor: ValueStateDescriptor) -> ValueState[Any]:
+        """Return the state of a descriptor; the same name gives the same object.
+
+        Raises:
+            InvalidInputError: The name is used with another type or kind.
+            NotRestorableError: Stored state of the name has another type or kind.
+        """
+        return self._state(descriptor, lambda: self._cell(descriptor, descriptor.value_type))
+
+    def list_state(self, descriptor: ListStateDescriptor) -> ListState[Any]:
+        """Return the state of a descriptor; see `value_state`."""
+
+        def make() -> ListState[Any]:
+            state_id, where = self._register(descriptor)
+            state = KeyedListState(self._context, self._layers, state_id, element=descriptor.element_type, where=where)
+            self._tables[descriptor.name] = state
+            return state
+
+        return self._state(descriptor, make)
+
+    def map_state(self, descriptor: MapStateDescriptor) -> MapState[Any, Any]:
+        """Return the state of a descriptor; see `value_state`."""
+
+        def make() -> MapState[Any, Any]:
+            state_id, where = self._register(descriptor)
+            types = {"key_type": descriptor.key_type, "value_type": descriptor.value_type}
+            state = KeyedMapState(self._context, self._layers, state_id, **types, where=where)
+            self._tables[descriptor.name] = state
+            return state
+
+        return self._state(descriptor, make)
+
+    def reducing_state(self, descriptor: ReducingStateDescriptor) -> ReducingState[Any]:
+        """Return the state of a descriptor; see `value_state`."""
+        return self._state(descriptor, lambda: KeyedReducingState(self._cell(descriptor, descriptor.value_type), descriptor.reduce))
+
+    def aggregating_state(self, descriptor: AggregatingStateDescriptor) -> AggregatingState[Any, Any]:
+        """Return the state of a descriptor; see `value_state`."""
+        return self._state(descriptor, lambda: KeyedAggregatingState(self._cell(descriptor, descriptor.value_type), descriptor.aggregate))
+
+    def finish_batch(self, changes: Callable[[Iterable[Change]], None]) -> None:
+        """End the batch: encode what it changed and pass it on exactly as it will be applied.
+
+        Args:
+            changes: Takes the changes in several calls; a store key occurs once in all of them. When it raises, the batch is
+                still running and can be aborted.
+
+        Raises:
+            InvalidInputError: A value does not fit its type.
+        """
+        if self._running is None:
+            raise InvalidInputError("no batch was begun", field="batch")
+        self._context.ident = self._context.key = None
+        pending: list[list[Change]] = []
+        if self._layers.spills:
+            self._spill()
+            for chunk in _chunks(self._layers.spilled_changes()):
+                changes(chunk)
+        else:
+            pending = [encoded for table in self._tables.values() if (encoded := table.changes())]
+            for encoded in pending:
+                changes(encoded)
+        self._pending = pending
+        self._batch_before, self.batch = self.batch, self._running
+        self._running = None
+
+    def abort_batch(self) -> None:
+        """Undo everything since `begin_batch`; without a running batch there is nothing to undo."""
+        if self._running is not None:
+            self._running = None
+            self._roll_back()
+
+    def apply_pending(self) -> None:
+        """Write the changes of the finished batch, which has been committed, to the store; a second call does nothing.
+
+        Raises:
+            UnavailableError: The store cannot be written; call again to retry.
+        """
+        if self._pending is None:
+            return
+        # From here on the batch cannot be dropped any more, also when writing fails half-way: it can only be written again.
+        self._applying = True
+        store = self._layers.base
+        if self._layers.spills:
+            store.write(self._layers.spilled_changes())
+        for encoded in self._pending:
+            store.write(encoded)
+        for table in self._tables.values():
+            table.commit()
+        self._layers.drop_spill()
+        self._pending = None
+        self._applying = False
+        self._relieve_cache()
+
+    def entry_counts(self) -> dict[str, int]:
+        """Return per state how many entries are held in memory, changed or cached."""
+        return {name: table.entry_count() for name, table in self._tables.items()}
+
+    def _roll_back(self) -> None:
+        self._context.ident = self._context.key = None
+        spilled = self._layers.spills > 0
+        for table in self._tables.values():
+            table.rollback(spilled=spilled)
+        self._layers.drop_spill()
+
+    def _relieve(self) -> None:
+        """Spill or evict when the budget is used up."""
+        self._keys_until_check = self._keys_per_check
+        self._context.growth_bytes = 0
+        self._relieve_cache()
+        limit = self._budget.dirty_bytes
+        if self._changed_bytes() > limit:
+            for table in self._tables.values():
+                table.recount()
+            if self._changed_bytes() > limit // _RECOUNT_SHARE:
+                self._spill()
+
+    def _relieve_cache(self) -> None:
+        # Two generations share the budget.
+        if sum(table.cached_bytes() for table in self._tables.values()) * 2 > self._budget.cache_bytes:
+            for table in self._tables.values():
+                table.age()
+
+    def _changed_bytes(self) -> int:
+        return sum(table.changed_bytes() for table in self._tables.values())
+
+    def _spill(self) -> None:
+        for table in self._tables.values():
+            changes = table.changes()
+            if changes:
+                self._layers.spill(changes)
+                table.spilled()
+
+    def _state(self, descriptor: StateDescriptor, make: Callable[[], _S]) -> _S:
+        known = self._states.get(descriptor.name)
+        if known is None:
+            state = make()
+            self._states[descriptor.name] = descriptor, state
+            return state
+        before, state_before = known
+        if before.kind != descriptor.kind or before.stored_type != descriptor.stored_type or before.ttl != descriptor.ttl:
+            raise InvalidInputError(
+                f"declared as {before.kind} of {before.stored_type!r} before, now as {descriptor.kind} of {descriptor.stored_type!r}",
+                field=f"state {descriptor.name!r}",
+                remedy="Give each state of a step its own name.",
+            )
+        return cast("_S", state_before)
+
+    def _cell(self, descriptor: StateDescriptor, type_: Any) -> ValueState[Any]:
+        """Make the table of a state that keeps one value per key."""
+        state_id, where = self._register(descriptor)
+        state = KeyedValueState(self._context, self._layers, state_id, type_=type_, where=where)
+        self._tables[descriptor.name] = state
+        return state
+
+    def _register(self, descriptor: StateDescriptor) -> tuple[int, str]:
+        """Return the state's id and what errors call it."""
+        if descriptor.name in TIMER_KINDS:
+            raise InvalidInputError("the name is reserved", field=f"state {descriptor.name!r}", remedy="Choose another name.")
+        description = {
+            "key_type": self.key_codec.to_json(),
+            "type": descriptor.stored_type.to_json(),
+            "ttl_ms": descriptor.ttl.ttl_ms if descriptor.ttl else None,
+        }
+        info = self._state_ids.register(self._uid, descriptor.name, descriptor.kind, description)
+        return info.state_id, f"state {descriptor.name!r} of uid {self._uid!r}"
+
+    def _register_timers(self, kind: str) -> int:
+        description: dict[str, Any] = {"key_type": self.key_codec.to_json(), "type": {}, "ttl_ms": None}
+        return self._state_ids.register(self._uid, kind, kind, description).state_id
+
+
+def _chunks(changes: Iterator[Change]) -> Iterator[list[Change]]:
+    while chunk := list(itertools.islice(changes, _CHUNK_CHANGES)):
+        yield chunk

@@ -1,0 +1,42 @@
+"""open_store: the one place that knows which kinds of stores there are."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from typing import Final
+
+from statefulspark.errors import InvalidInputError
+from statefulspark.state.memory import MemoryStore
+from statefulspark.state.rocksdb import RocksDBOptions, RocksDBStore
+from statefulspark.state.rocksdb_memory import RocksDBMemory
+from statefulspark.state.store import KeyValueStore
+
+_SPILL_BYTES: Final = 32 << 20
+
+
+def open_store(kind: str, path: Path, options: RocksDBOptions | None = None) -> KeyValueStore:
+    """Open the store in ``path``, which may be a snapshot of the same kind; a missing or empty directory gives an empty store.
+
+    Args:
+        kind: ``rocksdb``, or Flink's two names for state in memory: ``memory`` and ``filesystem``.
+        path: Directory of the store. A store in memory only reads it.
+        options: For ``rocksdb``.
+
+    Raises:
+        InvalidInputError: The kind is unknown.
+        ConflictError: The directory is open elsewhere.
+        CorruptDataError: What is there is damaged.
+        UnavailableError: The disk is full or fails.
+    """
+    if kind == "rocksdb":
+        return RocksDBStore(path, options)
+    if kind in {"memory", "filesystem"}:
+        return MemoryStore(path)
+    raise InvalidInputError(f"unknown kind {kind!r}", field="state backend", remedy="Use rocksdb, memory or filesystem.")
+
+
+def open_spill(path: Path) -> RocksDBStore:
+    """Open the empty store of a batch that outgrew its memory; it is small in memory and written and read once."""
+    shutil.rmtree(path, ignore_errors=True)
+    return RocksDBStore(path, RocksDBOptions(memory=RocksDBMemory.managed(_SPILL_BYTES), compression="lz4"))

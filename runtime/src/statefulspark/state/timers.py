@@ -1,0 +1,288 @@
+"""Timers of one keyed step: registered, deleted and fired in order, in memory that does not grow with their number."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from heapq import heapify, heappop, heappush
+from itertools import islice
+from typing import Any, Final
+
+from statefulspark.errors import InvalidInputError
+from statefulspark.keygroups import KeyGroupRange
+from statefulspark.state.context import KeyContext, no_current_key
+from statefulspark.state.keys import KeyCodec
+from statefulspark.state.layers import Layers
+from statefulspark.state.layout import group_prefix, state_range
+from statefulspark.state.store import Change
+
+EVENT_TIMERS: Final = "event-timers"
+PROCESSING_TIMERS: Final = "processing-timers"
+TIMER_KINDS: Final = (EVENT_TIMERS, PROCESSING_TIMERS)
+
+TIMESTAMP_MS_MIN: Final = -(1 << 63)
+TIMESTAMP_MS_MAX: Final = (1 << 63) - 1
+
+_TIMER_VALUE: Final = b"\x01"
+_TIMER_BYTES: Final = 240
+"""Memory of one changed timer: its bytes, its place in the dict and in the heap."""
+_AHEAD_TIMERS: Final = 64
+_SIGN: Final = 1 << 63
+
+DueTimer = tuple[int, int, Any, bytes]
+"""(timestamp in ms, key group, key, key bytes)"""
+
+
+class TimerTable:
+    """The timers of both kinds.
+
+    Args:
+        kinds: By kind, its queue.
+        context: The backend's.
+        key_codec: Of the step's keys.
+    """
+
+    __slots__ = ("_context", "_key_codec", "_kinds")
+
+    def __init__(self, kinds: dict[str, TimerQueue], context: KeyContext, key_codec: KeyCodec) -> None:
+        self._kinds = kinds
+        self._context = context
+        self._key_codec = key_codec
+
+    def register(self, kind: str, timestamp_ms: int) -> None:
+        """Let a timer of the current key fire when the clock of ``kind`` reaches ``timestamp_ms`` (a signed 64-bit number).
+
+        One key has at most one timer of a kind and timestamp; registering it again changes nothing.
+
+        Raises:
+            InvalidInputError: No key is current, or the timestamp is out of bounds.
+        """
+        self._queue(kind).register(self._timer(timestamp_ms))
+
+    def delete(self, kind: str, timestamp_ms: int) -> None:
+        """Delete a timer of the current key; absent ones are fine. Errors as in `register`."""
+        self._queue(kind).delete(self._timer(timestamp_ms))
+
+    def due(self, kind: str, up_to_ms: int) -> Iterator[DueTimer]:
+        """Yield and remove the timers with a timestamp of at most ``up_to_ms`` in the order of (timestamp, key group, key bytes).
+
+        Timers may be registered and deleted meanwhile: a new one that is due too comes in its place, or next when that is past.
+        """
+        queue = self._queue(kind)
+        decode = self._key_codec.decode
+        # Every timer is longer than 8 bytes, so those of the next millisecond are above the end.
+        end = max(0, up_to_ms + 1 + _SIGN).to_bytes(8, "big") if up_to_ms < TIMESTAMP_MS_MAX else b"\xff" * 9
+        while (timer := queue.pop(end)) is not None:
+            key_bytes = timer[10:]
+            yield int.from_bytes(timer[:8], "big") - _SIGN, timer[8] << 8 | timer[9], decode(key_bytes), key_bytes
+
+    def min_timestamp(self, kind: str) -> int | None:
+        """Return the earliest timestamp, None without timers. After `finish_batch` it counts that batch's changes."""
+        timer = self._queue(kind).first()
+        return None if timer is None else int.from_bytes(timer[:8], "big") - _SIGN
+
+    def _queue(self, kind: str) -> TimerQueue:
+        try:
+            return self._kinds[kind]
+        except KeyError:
+            raise InvalidInputError(f"unknown kind of timers {kind!r}", field="kind", remedy=f"Use {' or '.join(self._kinds)}.") from None
+
+    def _timer(self, timestamp_ms: int) -> bytes:
+        ident = self._context.ident
+        if ident is None:
+            raise no_current_key()
+        try:
+            return (timestamp_ms + _SIGN).to_bytes(8, "big") + ident
+        except OverflowError:
+            raise InvalidInputError("not a signed 64-bit number of milliseconds", field="timestamp") from None
+
+
+class _Front:
+    """Where one key group's stored timers begin.
+
+    Attributes:
+        at: No stored timer of the group that has not fired comes before it; None when there are no more.
+        ahead: The next timers in reverse order, read from the store; the last one is ``at``. Empty when not read.
+    """
+
+    __slots__ = ("ahead", "at", "group")
+
+    def __init__(self, group: bytes) -> None:
+        self.group = group
+        self.at: bytes | None = b""
+        self.ahead: list[bytes] = []
+
+
+class TimerQueue:
+    """The timers of one kind. A timer is ``timestamp u64 with the sign flipped | key group u16 | key``: bytes in firing order.
+
+    The store keeps the timers of each key group in order. In memory are what the running batch changed, and per key group a
+    lower bound of what is stored and the few timers read ahead, so asking for due timers when there are none costs one comparison.
+
+    Args:
+        context: The backend's.
+        layers: The backend's.
+        state_id: Of this kind.
+        key_groups: The slot's.
+    """
+
+    __slots__ = ("_added", "_before", "_changed", "_context", "_fronts", "_layers", "_queue", "_state_id")
+
+    def __init__(self, context: KeyContext, layers: Layers, state_id: int, key_groups: KeyGroupRange) -> None:
+        self._context = context
+        self._layers = layers
+        self._state_id = state_id
+        self._changed: dict[bytes, bool] = {}
+        self._added: list[bytes] = []
+        groups = [group_prefix(group) for group in range(key_groups.first, key_groups.last + 1)]
+        self._fronts = {group: _Front(group) for group in groups}
+        # (front.at, group); entries whose front has moved meanwhile are stale and skipped.
+        self._queue: list[tuple[bytes, bytes]] = [(b"", group) for group in groups]
+        # Where fronts stood before the running batch moved them.
+        self._before: dict[bytes, bytes | None] = {}
+
+    def register(self, timer: bytes) -> None:
+        """Add a timer."""
+        if self._changed.get(timer):
+            return
+        self._changed[timer] = True
+        heappush(self._added, timer)
+        self._context.grow(_TIMER_BYTES)
+
+    def delete(self, timer: bytes) -> None:
+        """Remove a timer."""
+        if timer not in self._changed:
+            self._context.grow(_TIMER_BYTES)
+        self._remove(timer)
+
+    def pop(self, end: bytes) -> bytes | None:
+        """Remove and return the first timer if it is below ``end``."""
+        timer = self._first(end)
+        if timer is None or timer >= end:
+            return None
+        self._remove(timer)
+        return timer
+
+    def first(self) -> bytes | None:
+        """Return the first timer."""
+        return self._first(None)
+
+    def changes(self) -> list[Change]:
+        state_id = self._state_id.to_bytes(2, "big")
+        return [
+            (timer[8:10] + state_id + timer[:8] + timer[10:], _TIMER_VALUE if there else None) for timer, there in self._changed.items()
+        ]
+
+    def changed_bytes(self) -> int:
+        return len(self._changed) * _TIMER_BYTES
+
+    def recount(self) -> None:
+        """Do nothing: the estimate is exact."""
+
+    def cached_bytes(self) -> int:
+        return 0
+
+    def age(self) -> None:
+        """Do nothing: what is read ahead is bounded."""
+
+    def spilled(self) -> None:
+        for timer in self._changed:
+            group = timer[8:10]
+            self._before.setdefault(group, self._fronts[group].at)
+        self._take_in_changed()
+
+    def commit(self) -> None:
+        self._take_in_changed()
+        self._before = {}
+
+    def rollback(self, *, spilled: bool) -> None:
+        self._changed = {}
+        self._added = []
+        if spilled:
+            for front in self._fronts.values():
+                front.ahead = []
+        for group, at in self._before.items():
+            front = self._fronts[group]
+            front.ahead = []
+            front.at = at
+        self._before = {}
+        self._queue = [(front.at, group) for group, front in self._fronts.items() if front.at is not None]
+        heapify(self._queue)
+
+    def prefetch(self, idents: Sequence[bytes]) -> None:
+        """Do nothing: timers are read in time order."""
+
+    def entry_count(self) -> int:
+        return len(self._changed) + sum(len(front.ahead) for front in self._fronts.values())
+
+    def _remove(self, timer: bytes) -> None:
+        group = timer[8:10]
+        stored_from = self._before.get(group, self._fronts[group].at)
+        if self._layers.spills == 0 and (stored_from is None or timer < stored_from):
+            # It was never stored: forgetting it saves a useless delete in the changelog and the store.
+            self._changed.pop(timer, None)
+        else:
+            self._changed[timer] = False
+
+    def _first(self, end: bytes | None) -> bytes | None:
+        """Return the first timer; with ``end`` timers at or after it may be left out."""
+        added, changed = self._added, self._changed
+        while added and not changed.get(added[0]):
+            heappop(added)
+        while (stored := self._first_stored(end)) is not None and stored in changed:
+            # Deleted, or added again and then found among the added.
+            self._pass_stored(stored)
+        if not added or (stored is not None and stored < added[0]):
+            return stored
+        return added[0]
+
+    def _first_stored(self, end: bytes | None) -> bytes | None:
+        queue = self._queue
+        while queue:
+            at, group = queue[0]
+            front = self._fronts[group]
+            if front.at != at:
+                heappop(queue)
+            elif end is not None and at >= end:
+                return None
+            elif front.ahead:
+                return at
+            else:
+                heappop(queue)
+                self._read_ahead(front, at)
+        return None
+
+    def _read_ahead(self, front: _Front, at: bytes) -> None:
+        first, end = state_range(front.group[0] << 8 | front.group[1], self._state_id)
+        if at:
+            first += at[:8] + at[10:]
+        keys = [store_key for store_key, _ in islice(self._layers.scan(first, end), _AHEAD_TIMERS)]
+        front.ahead = [store_key[4:12] + front.group + store_key[12:] for store_key in reversed(keys)]
+        front.at = front.ahead[-1] if front.ahead else None
+        if front.at is not None:
+            heappush(self._queue, (front.at, front.group))
+
+    def _pass_stored(self, timer: bytes) -> None:
+        """Move a front behind ``timer``, at which it stands."""
+        group = timer[8:10]
+        front = self._fronts[group]
+        self._before.setdefault(group, timer)
+        front.ahead.pop()
+        front.at = front.ahead[-1] if front.ahead else timer + b"\0"
+        heappush(self._queue, (front.at, group))
+
+    def _take_in_changed(self) -> None:
+        """Forget the changed timers, which now lie in the layers below; move fronts back where they would miss one."""
+        moved = set()
+        for timer, there in self._changed.items():
+            front = self._fronts[timer[8:10]]
+            if front.at is None or timer < front.at:
+                if there:
+                    front.ahead = []
+                    front.at = timer
+                    moved.add(front.group)
+            elif front.ahead and timer <= front.ahead[0]:
+                front.ahead = []
+        for group in moved:
+            heappush(self._queue, (self._fronts[group].at or b"", group))
+        self._changed = {}
+        self._added = []

@@ -1,0 +1,89 @@
+"""Time and Instant: PyFlink's two small time classes that appear in state declarations and values."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import timedelta
+
+from statefulspark.errors import InvalidInputError
+
+_NANOS_PER_SECOND = 1_000_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class Time:
+    """A length of time in whole milliseconds, built as in PyFlink: ``Time.hours(1)``.
+
+    Attributes:
+        length_ms: Milliseconds, may be any integer; users of a ``Time`` state their own bounds.
+    """
+
+    length_ms: int
+
+    def to_milliseconds(self) -> int:
+        """Return the length in milliseconds."""
+        return self.length_ms
+
+    @classmethod
+    def milliseconds(cls, milliseconds: int) -> Time:
+        """Return a length of so many milliseconds."""
+        return cls(milliseconds)
+
+    @classmethod
+    def seconds(cls, seconds: int) -> Time:
+        """Return a length of so many seconds."""
+        return cls(seconds * 1000)
+
+    @classmethod
+    def minutes(cls, minutes: int) -> Time:
+        """Return a length of so many minutes."""
+        return cls.seconds(minutes * 60)
+
+    @classmethod
+    def hours(cls, hours: int) -> Time:
+        """Return a length of so many hours."""
+        return cls.minutes(hours * 60)
+
+    @classmethod
+    def days(cls, days: int) -> Time:
+        """Return a length of so many days of 24 hours."""
+        return cls.hours(days * 24)
+
+    @classmethod
+    def of(cls, length: Time | timedelta | int) -> Time:
+        """Take a ``Time``, a ``timedelta`` (cut to milliseconds) or milliseconds."""
+        if isinstance(length, Time):
+            return length
+        if isinstance(length, timedelta):
+            return cls(length // timedelta(milliseconds=1))
+        return cls(length)
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Instant:
+    """A point on the time line with nanoseconds, the value of ``Types.INSTANT()``.
+
+    Attributes:
+        seconds: Seconds since 1970-01-01T00:00:00Z, may be negative.
+        nanos: 0 .. 999,999,999, added to ``seconds``.
+
+    Raises:
+        InvalidInputError: ``nanos`` is out of bounds.
+    """
+
+    seconds: int
+    nanos: int = 0
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.nanos < _NANOS_PER_SECOND:
+            raise InvalidInputError("not between 0 and 999,999,999", field="nanos")
+
+    def to_epoch_milli(self) -> int:
+        """Return milliseconds since the epoch, rounded down."""
+        return self.seconds * 1000 + self.nanos // 1_000_000
+
+    @staticmethod
+    def of_epoch_milli(epoch_milli: int) -> Instant:
+        """Return the instant so many milliseconds after the epoch."""
+        seconds, milliseconds = divmod(epoch_milli, 1000)
+        return Instant(seconds, milliseconds * 1_000_000)

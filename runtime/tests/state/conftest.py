@@ -1,0 +1,39 @@
+"""What the tests of state share: stores of each kind, and a backend made with few words."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from statefulspark.state.backend import BatchBudget
+from statefulspark.state.memory import MemoryStore
+from statefulspark.state.rocksdb import RocksDBStore
+from statefulspark.state.store import KeyValueStore
+from statefulspark.testing.keyed_state import KeyedSlot
+
+
+@pytest.fixture(params=["memory", "rocksdb"])
+def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[KeyValueStore]:
+    """Each kind of store, empty."""
+    opened: KeyValueStore = MemoryStore() if request.param == "memory" else RocksDBStore(tmp_path / "db")
+    yield opened
+    opened.close()
+
+
+@pytest.fixture
+def make_slot(tmp_path: Path) -> Callable[..., KeyedSlot]:
+    """Makes a slot in memory; budgets by name."""
+
+    def make(store: KeyValueStore | None = None, **budget: Any) -> KeyedSlot:
+        return KeyedSlot(store if store is not None else MemoryStore(), tmp_path, BatchBudget(**budget))
+
+    return make
+
+
+@pytest.fixture
+def slot(store: KeyValueStore, tmp_path: Path) -> KeyedSlot:
+    """A slot on each kind of store."""
+    return KeyedSlot(store, tmp_path, BatchBudget())

@@ -1,0 +1,156 @@
+"""The stores keep the contract, and each its own promises."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from statefulspark.errors import ConflictError, CorruptDataError, IncompatibleFormatError, InvalidInputError
+from statefulspark.state.entries import read_entries, write_entries
+from statefulspark.state.memory import MemoryStore
+from statefulspark.state.rocksdb import RocksDBOptions, RocksDBStore
+from statefulspark.state.rocksdb_memory import MemorySplit, RocksDBMemory
+from statefulspark.state.store import KeyValueStore
+from statefulspark.state.stores import open_store
+from statefulspark.testing.key_value_store import KeyValueStoreContract
+
+_MIB = 1 << 20
+
+
+class TestMemoryStore(KeyValueStoreContract):
+    def open_store(self, path: Path) -> KeyValueStore:
+        return MemoryStore(path)
+
+
+class TestRocksDBStore(KeyValueStoreContract):
+    def open_store(self, path: Path) -> KeyValueStore:
+        return RocksDBStore(path)
+
+
+@pytest.mark.parametrize(("kind", "expected"), [("rocksdb", RocksDBStore), ("memory", MemoryStore), ("filesystem", MemoryStore)])
+def test_open_store_knows_the_kinds(kind: str, expected: type, tmp_path: Path) -> None:
+    """Each kind of the manifest opens its store."""
+    store = open_store(kind, tmp_path / "store")
+    assert isinstance(store, expected)
+    store.close()
+
+
+def test_open_store_refuses_other_kinds(tmp_path: Path) -> None:
+    """An unknown kind is named with the remedy."""
+    with pytest.raises(InvalidInputError, match=r"unknown kind 'forst'.*Use rocksdb"):
+        open_store("forst", tmp_path)
+
+
+def test_rocksdb_applies_options_to_existing_files(tmp_path: Path) -> None:
+    """Reopened files use the shared block cache of the one who opens them, not that of who wrote them."""
+    RocksDBStore(tmp_path / "db", RocksDBOptions(memory=RocksDBMemory.managed(16 * _MIB))).close()
+    memory = RocksDBMemory.managed(48 * _MIB)
+    store = RocksDBStore(tmp_path / "db", RocksDBOptions(memory=memory))
+    store.write([(number.to_bytes(4, "big"), b"v" * 1000) for number in range(5000)])
+    assert memory.usage_bytes() > 4 * _MIB, "write buffers are charged to the shared cache"
+    store.close()
+
+
+def test_rocksdb_directory_belongs_to_one(tmp_path: Path) -> None:
+    """Opening a directory twice is a conflict."""
+    store = RocksDBStore(tmp_path / "db")
+    with pytest.raises(ConflictError, match="open elsewhere"):
+        RocksDBStore(tmp_path / "db")
+    store.close()
+
+
+def test_rocksdb_snapshot_links_files(tmp_path: Path) -> None:
+    """A snapshot shares its files with the store, has no write-ahead log, and two snapshots share unchanged files."""
+    store = RocksDBStore(tmp_path / "db")
+    store.write([(number.to_bytes(4, "big"), b"v" * 100) for number in range(1000)])
+    store.snapshot(tmp_path / "one")
+    store.snapshot(tmp_path / "two")
+    names = {path.name for path in (tmp_path / "one").iterdir()}
+    assert not [name for name in names if name.endswith(".log")]
+    files = [name for name in names if name.endswith(".sst")]
+    assert files
+    for name in files:
+        assert (tmp_path / "one" / name).stat().st_ino == (tmp_path / "two" / name).stat().st_ino
+    store.close()
+
+
+def test_rocksdb_damaged_file_is_corrupt_data(tmp_path: Path) -> None:
+    """A damaged data file is refused as such, when it is opened or when it is read."""
+    store = RocksDBStore(tmp_path / "db")
+    store.write([(number.to_bytes(4, "big"), b"v" * 100) for number in range(1000)])
+    store.flush()
+    store.close()
+    for path in (tmp_path / "db").glob("*.sst"):
+        path.write_bytes(bytes(byte ^ 0x55 for byte in path.read_bytes()))
+    with pytest.raises(CorruptDataError):
+        list(RocksDBStore(tmp_path / "db").scan(b"", b"\xff"))
+
+
+def test_rocksdb_missing_file_is_corrupt_data(tmp_path: Path) -> None:
+    """A missing data file is refused when the store is opened."""
+    store = RocksDBStore(tmp_path / "db")
+    store.write([(b"a", b"1")])
+    store.flush()
+    store.close()
+    for path in (tmp_path / "db").glob("*.sst"):
+        path.unlink()
+    with pytest.raises(CorruptDataError):
+        RocksDBStore(tmp_path / "db")
+
+
+@pytest.mark.parametrize(("managed", "cache", "write_buffers"), [(128, 106.67, 42.67), (256, 213.33, 85.33), (1024, 853.33, 341.33)])
+def test_memory_is_split_by_flinks_arithmetic(managed: int, cache: float, write_buffers: float) -> None:
+    """The worked values of Flink's formula at its default ratio."""
+    split = MemorySplit.of(managed * _MIB)
+    assert split.cache_bytes / _MIB == pytest.approx(cache, abs=0.01)
+    assert split.write_buffer_bytes / _MIB == pytest.approx(write_buffers, abs=0.01)
+
+
+def test_memory_too_small_is_refused() -> None:
+    """Too little memory is an input error, as is a ratio outside 0 to 1."""
+    with pytest.raises(InvalidInputError, match="at least 8 MiB"):
+        MemorySplit.of(1 * _MIB)
+    with pytest.raises(InvalidInputError, match="between 0 and 1"):
+        MemorySplit.of(64 * _MIB, 1.0)
+
+
+class TestEntriesFile:
+    ENTRIES = ((b"", b"1"), (b"a", b""), (b"b", b"x" * 1000))
+
+    def test_round_trip(self, tmp_path: Path) -> None:
+        """What is written is read, and counted."""
+        assert write_entries(tmp_path / "entries", self.ENTRIES) == 3
+        assert list(read_entries(tmp_path / "entries")) == list(self.ENTRIES)
+
+    def test_every_damaged_byte_is_noticed(self, tmp_path: Path) -> None:
+        """No single damaged byte goes through."""
+        path = tmp_path / "entries"
+        write_entries(path, self.ENTRIES[:2])
+        good = path.read_bytes()
+        for position in range(len(good)):
+            path.write_bytes(good[:position] + bytes([good[position] ^ 1]) + good[position + 1 :])
+            with pytest.raises(CorruptDataError):
+                list(read_entries(path))
+
+    def test_every_cut_is_noticed(self, tmp_path: Path) -> None:
+        """A file cut anywhere, or with something appended, is refused."""
+        path = tmp_path / "entries"
+        write_entries(path, self.ENTRIES[:2])
+        good = path.read_bytes()
+        for length in range(len(good)):
+            path.write_bytes(good[:length])
+            with pytest.raises(CorruptDataError):
+                list(read_entries(path))
+        path.write_bytes(good + b"\0")
+        with pytest.raises(CorruptDataError):
+            list(read_entries(path))
+
+    def test_unknown_version_is_refused(self, tmp_path: Path) -> None:
+        """A newer version is refused as such."""
+        path = tmp_path / "entries"
+        write_entries(path, self.ENTRIES)
+        good = path.read_bytes()
+        path.write_bytes(good[:4] + b"\x02" + good[5:])
+        with pytest.raises(IncompatibleFormatError, match="unknown version"):
+            list(read_entries(path))
