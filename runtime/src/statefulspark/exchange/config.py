@@ -1,0 +1,64 @@
+"""What the driver hands to slots and exchange tasks: plain picklable data."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from statefulspark.storage.base import ObjectStore
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Endpoint:
+    """Where the coordinator answers, and the job's secret."""
+
+    location: str
+    """Flight location, ``grpc+tcp://host:port``."""
+    secret: str = field(repr=False)
+    """Shared by all parts of one attempt of the job; made anew for each attempt."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SlotConfig:
+    """Everything a slot process needs before it talks to the coordinator."""
+
+    coordinator: Endpoint
+    job_name: str
+    parallelism: int
+    max_parallelism: int
+    steps: bytes
+    """cloudpickle of ``list[StepSpec]``."""
+    store: ObjectStore
+    """Durable storage, rooted at the job's folder."""
+    backend: str
+    """memory | filesystem | rocksdb."""
+    backend_options: dict[str, Any] = field(default_factory=dict)
+    """Keyword options of the store kind (state.stores.open_store)."""
+    local_dir: str | None = None
+    """Folder for working files; the system's temporary folder when None."""
+    host: str = "127.0.0.1"
+    """Address to listen on; ``auto`` takes the address by which this host reaches others (executor pods)."""
+    cache_bytes: int = 64 << 20
+    """Decoded objects kept per operator and slot."""
+    dirty_bytes: int = 64 << 20
+    """Changes of one batch kept in memory before they spill."""
+    sort_bytes: int = 64 << 20
+    """Rows of one batch sorted in memory before they spill."""
+    heartbeat_s: float = 1.0
+    """Pause between two signs of life."""
+    orphan_s: float = 15.0
+    """A slot that cannot reach its coordinator this long ends itself."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExchangeConfig:
+    """Everything an exchange task needs."""
+
+    coordinator: Endpoint
+    uid: str
+    max_parallelism: int
+    parallelism: int
+    start_wait_s: float = 30.0
+    """How long to wait for a slot nobody has started; then the task fails and leaves its core to the slot."""
+    restore_wait_s: float = 1800.0
+    """How long to wait for a slot that is restoring its state."""

@@ -1,0 +1,186 @@
+"""One operator (uid) in one slot: runs batches against its keyed state backend and makes their changelogs durable."""
+
+from __future__ import annotations
+
+import secrets
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from statefulspark import failpoints
+from statefulspark.checkpoint.changelog import ChangelogHeader, ChangelogWriter, read_changelog
+from statefulspark.checkpoint.paths import changelog_key
+from statefulspark.errors import FencedError, UnavailableError
+from statefulspark.exchange.config import SlotConfig
+from statefulspark.exchange.flight import ExchangeStream, FlightPeer
+from statefulspark.exchange.states import CoordinatorStateIds
+from statefulspark.keygroups import key_group_range
+from statefulspark.process.operator import KeyedProcessOperator, StepSpec
+from statefulspark.process.rows import key_type_infos
+from statefulspark.state.backend import BatchBudget, KeyedStateBackend
+from statefulspark.state.keys import KeyCodec
+from statefulspark.state.layout import key_group_of
+from statefulspark.state.store import KeyValueStore
+
+_BUSY_S = 600.0
+
+
+class OperatorSlot:
+    """The state of one uid in this slot, at the end of batch ``batch``."""
+
+    def __init__(
+        self,
+        step: StepSpec,
+        *,
+        config: SlotConfig,
+        slot: int,
+        epoch: int,
+        store: KeyValueStore,
+        batch: int,
+        work: Path,
+        coordinator: FlightPeer,
+    ) -> None:
+        self.step = step
+        self.lock = threading.Lock()
+        self._config = config
+        self._slot = slot
+        self._epoch = epoch
+        self._store = store
+        self._work = work / f"uid-{secrets.token_hex(4)}"
+        self._work.mkdir(parents=True)
+        self._coordinator = coordinator
+        self._key_groups = key_group_range(slot, config.parallelism, config.max_parallelism)
+        self._ids = CoordinatorStateIds(coordinator)
+        self._open(batch)
+
+    def _open(self, batch: int) -> None:
+        """Open the function on a backend that stands at the end of ``batch``."""
+        self.backend = KeyedStateBackend(
+            self._store,
+            self._ids,
+            uid=self.step.uid,
+            key_codec=KeyCodec(key_type_infos(self.step)),
+            key_groups=self._key_groups,
+            budget=BatchBudget(cache_bytes=self._config.cache_bytes, dirty_bytes=self._config.dirty_bytes),
+            spill_directory=self._work / "spill",
+        )
+        self.backend.batch = batch
+        self._operator = KeyedProcessOperator(
+            self.step,
+            self.backend,
+            slot=self._slot,
+            parallelism=self._config.parallelism,
+            job_name=self._config.job_name,
+        )
+        self._operator.open()
+
+    def begin(self, batch: int, expected: int, processing_time_ms: int, store_lock: threading.Lock) -> None:
+        """Bring the state to the start of ``batch``.
+
+        Args:
+            batch: the batch that runs.
+            expected: the last batch before it that changed this operator here; the state is brought there first.
+            processing_time_ms: the batch's processing time.
+            store_lock: held while the store is written; a running snapshot holds it too.
+        """
+        with store_lock:
+            if self.backend.batch not in (expected, batch):
+                self._catch_up(expected)
+            self.backend.begin_batch(batch, processing_time_ms=processing_time_ms)
+
+    def settle(self, expected: int) -> None:
+        """Put everything up to the committed batch ``expected`` into the store; the caller holds the store lock."""
+        if self.backend.batch != expected:
+            self._catch_up(expected)
+        self.backend.apply_pending()
+
+    def _catch_up(self, expected: int) -> None:
+        """Apply changelogs of committed batches that another incarnation of this slot wrote."""
+        if self.backend.batch > expected:
+            raise FencedError(f"slot {self._slot} is at batch {self.backend.batch} of {self.step.uid!r}, the job is at {expected}")
+        self.backend.apply_pending()
+        request = {"uid": self.step.uid, "slot": self._slot, "after": self.backend.batch, "until": expected}
+        for ref in self._coordinator.call("changelogs", request)["changelogs"]:
+            path = self._work / f"catch-up-{secrets.token_hex(4)}"
+            self._config.store.get_file(ref["key"], path)
+            _, changes = read_changelog(path)
+            mine = self._key_groups
+            self._store.write(change for change in changes if key_group_of(change[0]) in mine)
+            path.unlink()
+        self._operator.close()
+        self._open(expected)
+
+    def run(self, request: dict[str, Any], stream: ExchangeStream) -> dict[str, Any]:
+        """Process one batch that has begun, send its results, and make its changes durable.
+
+        Returns:
+            The acknowledgement the coordinator needs.
+        """
+        batch = int(request["batch"])
+        started = time.monotonic()
+        path = self._work / f"changelog-{batch}-{secrets.token_hex(4)}"
+        header = ChangelogHeader(uid=self.step.uid, slot=self._slot, batch=batch, epoch=self._epoch, states=[])
+        writer = ChangelogWriter(path, header)
+        finished = False
+        try:
+            self.backend.on_spill(writer.append)
+            for result in self._results(request, stream.batches()):
+                stream.send(result)
+            failpoints.reach("slot.processed")
+            self.backend.finish_batch(writer.append)
+            finished = True
+            processed = time.monotonic()
+            digest = writer.close(states=self._ids.known(self.step.uid))
+            ack = self._acknowledgement(batch, started, processed)
+            if writer.entries:
+                key = changelog_key(int(request["attempt"]), batch, self.step.uid, self._slot, self._epoch)
+                self._config.store.put_file(key, path)
+                ack["changelog"] = {"key": key, "size_bytes": digest.size_bytes, "checksum": digest.checksum}
+            failpoints.reach("slot.changelog.durable")
+        except BaseException:
+            if not finished:
+                self.backend.abort_batch()
+            raise
+        finally:
+            path.unlink(missing_ok=True)
+        return ack
+
+    def _results(self, request: dict[str, Any], batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        return self._operator.run(
+            batches,
+            watermark_ms=request["watermark"],
+            processing_time_ms=int(request["processing_time"]),
+            sort_bytes=self._config.sort_bytes,
+            spill_directory=self._work / "sort",
+        )
+
+    def _acknowledgement(self, batch: int, started: float, processed: float) -> dict[str, Any]:
+        operator = self._operator
+        return {
+            "uid": self.step.uid,
+            "slot": self._slot,
+            "epoch": self._epoch,
+            "batch": batch,
+            "changelog": None,
+            "max_event_time": operator.max_event_time_ms,
+            "event_timer": self.backend.timers.min_timestamp("event"),
+            "processing_timer": self.backend.timers.min_timestamp("processing"),
+            "rows_in": operator.rows_in,
+            "rows_out": operator.rows_out,
+            "timers_fired": operator.timers_fired,
+            "process_ms": int((processed - started) * 1000),
+            "durable_ms": int((time.monotonic() - processed) * 1000),
+        }
+
+    def acquire(self) -> None:
+        """Wait for an earlier attempt of the same batch to end."""
+        if not self.lock.acquire(timeout=_BUSY_S):
+            raise UnavailableError(f"uid {self.step.uid!r} is busy with an earlier attempt")
+
+    def close(self) -> None:
+        """Close the function."""
+        self._operator.close()

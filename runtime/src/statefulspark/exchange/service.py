@@ -1,0 +1,168 @@
+"""What a slot serves: exchanges of its operators, and snapshots of its store."""
+
+from __future__ import annotations
+
+import secrets
+import shutil
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pyarrow as pa
+
+from statefulspark import failpoints
+from statefulspark.checkpoint.upload import SlotUploader
+from statefulspark.errors import FencedError, StatefulSparkError, UnavailableError
+from statefulspark.exchange.flight import Action, ExchangeStream, FlightPeer, FlightService
+from statefulspark.exchange.operators import OperatorSlot
+from statefulspark.keygroups import KeyGroupRange
+from statefulspark.state.store import KeyValueStore
+
+
+class SlotService:
+    """One incarnation of a slot while it is ready. The store holds the last committed batch while the next one runs."""
+
+    def __init__(
+        self,
+        *,
+        slot: int,
+        epoch: int,
+        key_groups: KeyGroupRange,
+        store: KeyValueStore,
+        operators: dict[str, OperatorSlot],
+        uploader: SlotUploader,
+        work: Path,
+        coordinator: FlightPeer,
+        backend: str,
+    ) -> None:
+        self.stopping = threading.Event()
+        self.servers: list[FlightService] = []
+        self.socket_folder: Path | None = None
+        self.restore_ms = 0
+        self._slot = slot
+        self._epoch = epoch
+        self._key_groups = key_groups
+        self._store = store
+        self._store_lock = threading.Lock()
+        self._operators = operators
+        self._uploader = uploader
+        self._work = work
+        self._coordinator = coordinator
+        self._backend = backend
+        self._process = psutil.Process()
+
+    def actions(self) -> dict[str, Action]:
+        """The JSON actions of a slot."""
+        return {"ping": self._ping, "snapshot": self._snapshot, "stop": self._stop}
+
+    def output_schema(self, request: dict[str, Any]) -> pa.Schema:
+        """Schema of an operator's results."""
+        self._check_epoch(request)
+        return self._operators[request["uid"]].step.output_schema
+
+    def exchange(self, request: dict[str, Any], stream: ExchangeStream) -> dict[str, Any]:
+        """Run one batch of one operator and acknowledge it to the coordinator."""
+        self._check_epoch(request)
+        operator = self._operators[request["uid"]]
+        operator.acquire()
+        try:
+            operator.begin(int(request["batch"]), int(request["expected"]), int(request["processing_time"]), self._store_lock)
+            failpoints.reach("slot.begun")
+            ack = operator.run(request, stream)
+            self._coordinator.call("ack", ack)
+            failpoints.reach("slot.acknowledged")
+        finally:
+            operator.lock.release()
+        return {"rows_out": ack["rows_out"]}
+
+    def _check_epoch(self, request: dict[str, Any]) -> None:
+        if int(request["epoch"]) != self._epoch or self.stopping.is_set():
+            raise FencedError(f"slot {self._slot} is at epoch {self._epoch}, the caller asks for {request['epoch']}")
+
+    def _ping(self, request: dict[str, Any]) -> dict[str, Any]:
+        self._check_epoch(request)
+        return {}
+
+    def _stop(self, request: dict[str, Any]) -> dict[str, Any]:
+        self._check_epoch(request)
+        self.stopping.set()
+        return {}
+
+    def _snapshot(self, request: dict[str, Any]) -> dict[str, Any]:
+        """Start a snapshot of the committed state; flush, links and upload run in the background.
+
+        The store lock is handed to the background thread: the next change of the store waits for the hard links.
+        """
+        self._check_epoch(request)
+        started = time.monotonic()
+        if not self._store_lock.acquire(timeout=30):
+            raise UnavailableError(f"slot {self._slot} still takes an earlier snapshot")
+        try:
+            for uid, expected in request["expected"].items():
+                self._operators[uid].settle(int(expected))
+            sync_ms = (time.monotonic() - started) * 1000
+            thread = threading.Thread(target=self._snapshot_in_background, args=(request, sync_ms), name="snapshot", daemon=True)
+            thread.start()
+        except BaseException:
+            self._store_lock.release()
+            raise
+        return {"sync_ms": sync_ms}
+
+    def _snapshot_in_background(self, request: dict[str, Any], sync_ms: float) -> None:
+        folder = self._work / f"snapshot-{secrets.token_hex(4)}"
+        body: dict[str, Any] = {"slot": self._slot, "epoch": self._epoch, "checkpoint_id": request["checkpoint_id"]}
+        started = time.monotonic()
+        try:
+            try:
+                self._store.snapshot(folder)
+            finally:
+                self._store_lock.release()
+            failpoints.reach("slot.snapshot.linked")
+            linked = time.monotonic()
+            state = self._uploader.upload(
+                folder,
+                request["checkpoint_id"],
+                self._slot,
+                self._key_groups,
+                backend=self._backend,
+                operator_batches=request["expected"],
+                savepoint=request.get("savepoint"),
+            )
+            failpoints.reach("slot.snapshot.uploaded")
+            body |= {
+                "state": state.model_dump(mode="json"),
+                "sync_ms": sync_ms,
+                "flush_ms": (linked - started) * 1000,
+                "upload_ms": (time.monotonic() - linked) * 1000,
+                "uploaded_bytes": self._uploader.uploaded_bytes,
+            }
+        except Exception as error:  # noqa: BLE001  the coordinator must hear of every failure
+            body["error"] = f"{type(error).__name__}: {error}"
+        finally:
+            shutil.rmtree(folder, ignore_errors=True)
+        try:
+            self._coordinator.call("snapshot-done", body)
+        except StatefulSparkError:
+            return  # the coordinator times the checkpoint out
+
+    def vitals(self) -> dict[str, Any]:
+        """What a sign of life reports."""
+        return {
+            "rss_bytes": self._process.memory_info().rss,
+            "state_bytes": self._store.size_bytes(),
+            "restore_ms": self.restore_ms,
+        }
+
+    def close(self) -> None:
+        """Stop serving and close the store. Safe to call once."""
+        self.stopping.set()
+        for operator in self._operators.values():
+            operator.close()
+        with self._store_lock:
+            self._store.close()
+        for server in self.servers:
+            threading.Thread(target=server.shutdown, daemon=True).start()  # waits for open calls, which die with the process
+        if self.socket_folder is not None:
+            shutil.rmtree(self.socket_folder, ignore_errors=True)

@@ -1,0 +1,148 @@
+"""A slot: the long-lived process that owns a contiguous range of key groups, one store and one memory budget.
+
+It registers with the coordinator (which gives it an epoch and what to restore), restores, serves exchanges, takes snapshots in the
+background, and lives until it is told to stop, is fenced by a newer incarnation, or cannot reach its coordinator any more.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import socket
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+import cloudpickle
+
+from statefulspark import failpoints
+from statefulspark.checkpoint.restore import RestorePlan, restore_slot
+from statefulspark.checkpoint.upload import SlotUploader
+from statefulspark.errors import FencedError, StatefulSparkError, UnavailableError
+from statefulspark.exchange.config import SlotConfig
+from statefulspark.exchange.flight import FlightPeer, FlightService
+from statefulspark.exchange.operators import OperatorSlot
+from statefulspark.exchange.service import SlotService
+from statefulspark.keygroups import key_group_range
+from statefulspark.process.operator import StepSpec
+
+STOPPED = "stopped"
+DECLINED = "declined"
+
+
+def run_slot(config: SlotConfig, slot: int, executor: str) -> str:
+    """Live as slot ``slot`` until told otherwise.
+
+    Returns:
+        ``stopped`` after an orderly end, ``declined`` when the coordinator wants this slot on another executor.
+
+    Raises:
+        StatefulSparkError: the slot cannot restore its state; the keeper decides what next.
+    """
+    work = _working_folder(config, slot)
+    coordinator = FlightPeer(config.coordinator.location, config.coordinator.secret)
+    service: SlotService | None = None
+    try:
+        identity = {"slot": slot, "executor": executor, "host": socket.gethostname(), "pid": os.getpid()}
+        answer = coordinator.call("register", identity)
+        if answer.get("declined"):
+            return DECLINED
+        epoch = int(answer["epoch"])
+        service = _restored_service(config, slot, epoch, RestorePlan.from_json(answer["restore"]), work, coordinator)
+        servers = _listen(config, service, work)
+        where = {"slot": slot, "epoch": epoch, "location": servers[0][1], "unix": servers[1][1].removeprefix("grpc+unix://")}
+        coordinator.call("ready", {**where, "rss_bytes": 0})
+        return _beat(config, slot, epoch, coordinator, service)
+    finally:
+        if service is not None:
+            service.close()
+        coordinator.close()
+        shutil.rmtree(work, ignore_errors=True)
+
+
+def _working_folder(config: SlotConfig, slot: int) -> Path:
+    """A fresh folder named after this process; those of dead processes of the same job are removed first."""
+    root = Path(config.local_dir or tempfile.gettempdir()) / "statefulspark" / config.job_name
+    root.mkdir(parents=True, exist_ok=True)
+    for old in root.glob("slot-*-pid-*"):
+        pid = int(old.name.rsplit("-", 1)[1])
+        if not Path(f"/proc/{pid}").exists():
+            shutil.rmtree(old, ignore_errors=True)
+    return Path(tempfile.mkdtemp(prefix=f"slot-{slot}-", suffix=f"-pid-{os.getpid()}", dir=root))
+
+
+def _restored_service(
+    config: SlotConfig, slot: int, epoch: int, plan: RestorePlan, work: Path, coordinator: FlightPeer
+) -> SlotService:
+    started = time.monotonic()
+    restored = restore_slot(config.store, plan, work / "store", config.backend, config.backend_options)
+    failpoints.reach("slot.restored")
+    uploader = SlotUploader(config.store)
+    uploader.seed(restored.uploaded)
+    steps: list[StepSpec] = cloudpickle.loads(config.steps)
+    operators = {
+        step.uid: OperatorSlot(
+            step,
+            config=config,
+            slot=slot,
+            epoch=epoch,
+            store=restored.store,
+            batch=restored.operator_batches.get(step.uid, -1),
+            work=work,
+            coordinator=coordinator,
+        )
+        for step in steps
+    }
+    service = SlotService(
+        slot=slot,
+        epoch=epoch,
+        key_groups=key_group_range(slot, config.parallelism, config.max_parallelism),
+        store=restored.store,
+        operators=operators,
+        uploader=uploader,
+        work=work,
+        coordinator=coordinator,
+        backend=config.backend,
+    )
+    service.restore_ms = int((time.monotonic() - started) * 1000)
+    return service
+
+
+def _listen(config: SlotConfig, service: SlotService, work: Path) -> list[tuple[FlightService, str]]:
+    """Serve on TCP for exchanges of other hosts and on a Unix socket for those of this one."""
+    host = config.host if config.host != "auto" else socket.gethostbyname(socket.gethostname())
+    socket_folder = tempfile.mkdtemp(prefix="ssp-")  # socket paths are limited to about 100 bytes
+    service.socket_folder = Path(socket_folder)
+    servers = []
+    for location in (f"grpc+tcp://{host}:0", f"grpc+unix://{socket_folder}/s"):
+        server = FlightService(location, config.coordinator.secret, service.actions(), service)
+        address = location if location.startswith("grpc+unix") else f"grpc+tcp://{host}:{server.port}"
+        servers.append((server, address))
+    service.servers = [server for server, _ in servers]
+    return servers
+
+
+def _beat(config: SlotConfig, slot: int, epoch: int, coordinator: FlightPeer, service: SlotService) -> str:
+    """Report signs of life until the coordinator says stop, a newer epoch exists, or nobody answers."""
+    parent = os.getppid()
+    last_answer = time.monotonic()
+    while True:
+        if service.stopping.wait(config.heartbeat_s):
+            return STOPPED
+        try:
+            answer = coordinator.call("heartbeat", {"slot": slot, "epoch": epoch, **service.vitals()}, timeout_s=5)
+            last_answer = time.monotonic()
+            if answer.get("stop"):
+                return STOPPED
+        except FencedError:
+            return STOPPED
+        except UnavailableError:
+            if time.monotonic() - last_answer > config.orphan_s:
+                raise
+        except StatefulSparkError:
+            raise
+        if os.getppid() != parent:
+            os._exit(1)  # the executor is gone: nobody would collect this process
+
+
