@@ -5,7 +5,8 @@ from __future__ import annotations
 import secrets
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ import pyarrow as pa
 
 from statefulspark import failpoints
 from statefulspark.checkpoint.changelog import ChangelogHeader, ChangelogWriter, read_changelog
+from statefulspark.checkpoint.digests import FileDigest
 from statefulspark.checkpoint.paths import changelog_key
 from statefulspark.errors import FencedError, UnavailableError
 from statefulspark.exchange.config import SlotConfig
@@ -24,7 +26,7 @@ from statefulspark.process.rows import key_type_infos
 from statefulspark.state.backend import BatchBudget, KeyedStateBackend
 from statefulspark.state.keys import KeyCodec
 from statefulspark.state.layout import key_group_of
-from statefulspark.state.store import KeyValueStore
+from statefulspark.state.store import Change, KeyValueStore
 
 _BUSY_S = 600.0
 
@@ -123,31 +125,52 @@ class OperatorSlot:
         batch = int(request["batch"])
         started = time.monotonic()
         path = self._work / f"changelog-{batch}-{secrets.token_hex(4)}"
-        header = ChangelogHeader(uid=self.step.uid, slot=self._slot, batch=batch, epoch=self._epoch, states=[])
-        writer = ChangelogWriter(path, header)
+        changelog = _Changelog(path, lambda: self._header(batch))
         finished = False
         try:
-            self.backend.on_spill(writer.append)
+            self.backend.on_spill(changelog.append)
             for result in self._results(request, stream.batches()):
                 stream.send(result)
             failpoints.reach("slot.processed")
-            self.backend.finish_batch(writer.append)
+            self.backend.finish_batch(changelog.append)
             finished = True
             processed = time.monotonic()
-            digest = writer.close(states=self._ids.known(self.step.uid))
+            digest = changelog.close()
             ack = self._acknowledgement(batch, started, processed)
-            if writer.entries:
+            if digest is not None:
                 key = changelog_key(int(request["attempt"]), batch, self.step.uid, self._slot, self._epoch)
                 self._config.store.put_file(key, path)
-                ack["changelog"] = {"key": key, "size_bytes": digest.size_bytes, "checksum": digest.checksum}
+                ack["changelog"] = {
+                    "uid": self.step.uid,
+                    "slot": self._slot,
+                    "first": self._key_groups.first,
+                    "last": self._key_groups.last,
+                    "batch": batch,
+                    "epoch": self._epoch,
+                    "key": key,
+                    "size_bytes": digest.size_bytes,
+                    "checksum": digest.checksum,
+                }
             failpoints.reach("slot.changelog.durable")
         except BaseException:
             if not finished:
                 self.backend.abort_batch()
             raise
         finally:
+            changelog.discard()
             path.unlink(missing_ok=True)
         return ack
+
+    def _header(self, batch: int) -> ChangelogHeader:
+        return ChangelogHeader(
+            uid=self.step.uid,
+            slot=self._slot,
+            batch=batch,
+            epoch=self._epoch,
+            first_key_group=self._key_groups.first,
+            last_key_group=self._key_groups.last,
+            states=tuple(self._ids.known(self.step.uid)),
+        )
 
     def _results(self, request: dict[str, Any], batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         return self._operator.run(
@@ -160,6 +183,7 @@ class OperatorSlot:
 
     def _acknowledgement(self, batch: int, started: float, processed: float) -> dict[str, Any]:
         operator = self._operator
+        event_timer, processing_timer = self.earliest_timers()
         return {
             "uid": self.step.uid,
             "slot": self._slot,
@@ -167,14 +191,18 @@ class OperatorSlot:
             "batch": batch,
             "changelog": None,
             "max_event_time": operator.max_event_time_ms,
-            "event_timer": self.backend.timers.min_timestamp("event"),
-            "processing_timer": self.backend.timers.min_timestamp("processing"),
+            "event_timer": event_timer,
+            "processing_timer": processing_timer,
             "rows_in": operator.rows_in,
             "rows_out": operator.rows_out,
             "timers_fired": operator.timers_fired,
             "process_ms": int((processed - started) * 1000),
             "durable_ms": int((time.monotonic() - processed) * 1000),
         }
+
+    def earliest_timers(self) -> list[int | None]:
+        """Timestamps of the earliest event-time and processing-time timer."""
+        return [self.backend.timers.min_timestamp("event"), self.backend.timers.min_timestamp("processing")]
 
     def acquire(self) -> None:
         """Wait for an earlier attempt of the same batch to end."""
@@ -184,3 +212,28 @@ class OperatorSlot:
     def close(self) -> None:
         """Close the function."""
         self._operator.close()
+
+
+class _Changelog:
+    """A changelog that is begun with its first change, when all states of the batch so far are known."""
+
+    def __init__(self, path: Path, header: Callable[[], ChangelogHeader]) -> None:
+        self._path = path
+        self._header = header
+        self._writer: ChangelogWriter | None = None
+
+    def append(self, changes: Iterable[Change]) -> None:
+        """Write changes as they will be applied."""
+        for first in (iterator := iter(changes)):
+            if self._writer is None:
+                self._writer = ChangelogWriter(self._path, self._header())
+            self._writer.append(chain((first,), iterator))
+
+    def close(self) -> FileDigest | None:
+        """Complete the file; None when the batch changed nothing."""
+        return self._writer.close() if self._writer is not None and self._writer.entries else None
+
+    def discard(self) -> None:
+        """Release the file, complete or not."""
+        if self._writer is not None:
+            self._writer.abandon()

@@ -147,6 +147,10 @@ class SlotService:
         except StatefulSparkError:
             return  # the coordinator times the checkpoint out
 
+    def timers(self) -> dict[str, list[int | None]]:
+        """Earliest event-time and processing-time timer per uid."""
+        return {uid: operator.earliest_timers() for uid, operator in self._operators.items()}
+
     def vitals(self) -> dict[str, Any]:
         """What a sign of life reports."""
         return {

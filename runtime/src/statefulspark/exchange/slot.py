@@ -49,10 +49,10 @@ def run_slot(config: SlotConfig, slot: int, executor: str) -> str:
         if answer.get("declined"):
             return DECLINED
         epoch = int(answer["epoch"])
-        service = _restored_service(config, slot, epoch, RestorePlan.from_json(answer["restore"]), work, coordinator)
+        service = _restored_service(config, slot, answer, work, coordinator)
         servers = _listen(config, service, work)
         where = {"slot": slot, "epoch": epoch, "location": servers[0][1], "unix": servers[1][1].removeprefix("grpc+unix://")}
-        coordinator.call("ready", {**where, "rss_bytes": 0})
+        coordinator.call("ready", {**where, "timers": service.timers()})
         return _beat(config, slot, epoch, coordinator, service)
     finally:
         if service is not None:
@@ -73,8 +73,10 @@ def _working_folder(config: SlotConfig, slot: int) -> Path:
 
 
 def _restored_service(
-    config: SlotConfig, slot: int, epoch: int, plan: RestorePlan, work: Path, coordinator: FlightPeer
+    config: SlotConfig, slot: int, answer: dict[str, Any], work: Path, coordinator: FlightPeer
 ) -> SlotService:
+    epoch = int(answer["epoch"])
+    plan = RestorePlan.from_json(answer["restore"])
     started = time.monotonic()
     restored = restore_slot(config.store, plan, work / "store", config.backend, config.backend_options)
     failpoints.reach("slot.restored")
@@ -88,7 +90,7 @@ def _restored_service(
             slot=slot,
             epoch=epoch,
             store=restored.store,
-            batch=restored.operator_batches.get(step.uid, -1),
+            batch=int(answer["expected"][step.uid]),
             work=work,
             coordinator=coordinator,
         )

@@ -1,0 +1,138 @@
+"""What the coordinator knows of batches: the one that runs, what slots acknowledged, and the changelogs since the base checkpoint. Pure.
+
+A batch is *begun* by its first exchange and *committed* when Spark has written its commit, which is certain when the next batch begins.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BatchParameters:
+    """What is fixed for a batch, through all its retries."""
+
+    batch: int
+    watermarks: Mapping[str, int | None]
+    """Per uid, milliseconds since the epoch; None before the first event."""
+    processing_time_ms: int
+
+
+@dataclass(slots=True)
+class BatchLog:
+    """The state of the job's batches; the caller guards it with a lock."""
+
+    delays_ms: Mapping[str, int]
+    """Watermark delay per uid; its keys are all uids with event time or without."""
+    committed: int = -1
+    """Last batch known to be committed."""
+    current: BatchParameters | None = None
+    acknowledgements: dict[tuple[str, int], dict[str, Any]] = field(default_factory=dict)
+    """Newest acknowledgement per (uid, slot) of the current batch."""
+    max_event_times: dict[str, int | None] = field(default_factory=dict)
+    """Greatest event time per uid over committed batches."""
+    base: int = -1
+    """Batch of the base checkpoint: slots restore it, then the changelogs after it."""
+    changelogs: list[dict[str, Any]] = field(default_factory=list)
+    """Changelogs of committed batches after ``base``, in batch order."""
+    expected: dict[tuple[str, int], int] = field(default_factory=dict)
+    """Last committed batch that reached the operator in the slot, where it is later than ``expected_base``."""
+    expected_base: int = -1
+    """Last batch every slot has after being started from scratch."""
+    timers: dict[tuple[str, int], tuple[int | None, int | None]] = field(default_factory=dict)
+    """Earliest (event time, processing time) timer per (uid, slot)."""
+    processing_time_ms: int = 0
+    rows_in: int = 0
+    rows_out: int = 0
+    timers_fired: int = 0
+
+    def commit_current(self) -> None:
+        """The current batch is committed. Does nothing when it already is."""
+        if self.current is None or self.current.batch <= self.committed:
+            return
+        batch = self.current.batch
+        self.committed = batch
+        for (uid, slot), ack in self.acknowledgements.items():
+            self.expected[(uid, slot)] = batch
+            if ack["changelog"] is not None:
+                self.changelogs.append(ack["changelog"])
+            seen = ack["max_event_time"]
+            if seen is not None:
+                self.max_event_times[uid] = max(seen, self.max_event_times.get(uid) or seen)
+            self.rows_in += ack["rows_in"]
+            self.rows_out += ack["rows_out"]
+            self.timers_fired += ack["timers_fired"]
+
+    def next_parameters(self, batch: int, now_ms: int, *, drain: bool = False) -> BatchParameters:
+        """Fix a new batch's watermarks and processing time; neither ever goes back."""
+        return BatchParameters(
+            batch=batch,
+            watermarks={uid: self.watermark(uid, drain=drain) for uid in self.delays_ms},
+            processing_time_ms=max(now_ms, self.processing_time_ms),
+        )
+
+    def begin(self, parameters: BatchParameters) -> None:
+        """Start a batch whose record is durable."""
+        self.current = parameters
+        self.processing_time_ms = parameters.processing_time_ms
+        self.acknowledgements = {}
+
+    def acknowledge(self, ack: dict[str, Any]) -> bool:
+        """Take a slot's acknowledgement; False when it is of another batch than the current one."""
+        if self.current is None or ack["batch"] != self.current.batch or self.committed >= ack["batch"]:
+            return False
+        key = (ack["uid"], ack["slot"])
+        self.acknowledgements[key] = ack
+        self.timers[key] = (ack["event_timer"], ack["processing_timer"])
+        return True
+
+    def watermark(self, uid: str, *, drain: bool = False) -> int | None:
+        """Watermark of ``uid`` for a batch that begins now."""
+        if drain:
+            return _MAX_WATERMARK
+        seen = self.max_event_times.get(uid)
+        return None if seen is None else seen - self.delays_ms[uid]
+
+    def pending_watermark(self, uid: str) -> int | None:
+        """Watermark that the next batch will have, counting what the current batch has acknowledged."""
+        seen = [self.max_event_times.get(uid)]
+        seen += [ack["max_event_time"] for (owner, _), ack in self.acknowledgements.items() if owner == uid]
+        known = [time for time in seen if time is not None]
+        return max(known) - self.delays_ms[uid] if known else None
+
+    def tick_due(self, uid: str, now_ms: int, *, drain: bool = False) -> bool:
+        """Whether a timer of ``uid`` could fire in a batch that begins now."""
+        watermark = _MAX_WATERMARK if drain else self.pending_watermark(uid)
+        for (owner, _), (event_timer, processing_timer) in self.timers.items():
+            if owner != uid:
+                continue
+            if event_timer is not None and watermark is not None and event_timer <= watermark:
+                return True
+            if processing_timer is not None and processing_timer <= now_ms:
+                return True
+        return False
+
+    def expected_batch(self, uid: str, slot: int) -> int:
+        """Last committed batch that changed ``uid`` in ``slot``."""
+        return self.expected.get((uid, slot), self.expected_base)
+
+    def reset_slots(self) -> None:
+        """All slots start from scratch at the committed batch (rescale, recovery); they report their timers anew."""
+        self.expected = {}
+        self.expected_base = self.committed
+        self.timers = {}
+
+    def rebase(self, batch: int) -> None:
+        """A checkpoint of ``batch`` is complete: earlier changelogs are no longer needed by this attempt."""
+        self.base = batch
+        self.changelogs = [ref for ref in self.changelogs if ref["batch"] > batch]
+
+    def changelogs_of(self, uid: str, slots: Iterable[int], after: int, until: int) -> list[dict[str, Any]]:
+        """Changelogs of ``uid`` written by ``slots`` in batches ``after < batch <= until``."""
+        wanted = set(slots)
+        return [ref for ref in self.changelogs if ref["uid"] == uid and ref["slot"] in wanted and after < ref["batch"] <= until]
+
+
+_MAX_WATERMARK = (1 << 63) - 1

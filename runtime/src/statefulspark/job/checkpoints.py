@@ -1,0 +1,201 @@
+"""The checkpoint in progress: asks every slot for a snapshot at one batch boundary, collects them, publishes `_metadata`.
+
+At most one runs at a time. It is triggered between two batches (or while the query is idle), so every slot's store holds exactly the
+committed batch; the slots flush and upload while the next batch runs.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from typing import Any
+
+import structlog
+
+from statefulspark import failpoints
+from statefulspark.checkpoint.metadata import CheckpointMetadata, FileRef, SlotState
+from statefulspark.errors import FencedError, StatefulSparkError, UnavailableError
+from statefulspark.driver.controls import CheckpointInfo
+from statefulspark.job.slots import READY, Slot
+
+_log = structlog.get_logger("statefulspark.checkpoints")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Request:
+    """Somebody wants a checkpoint (``savepoint`` None) or a savepoint in that folder URL ("" = the configured one)."""
+
+    savepoint: str | None
+    done: threading.Event = field(default_factory=threading.Event)
+    result: list[CheckpointInfo | StatefulSparkError] = field(default_factory=list)
+
+    def finish(self, outcome: CheckpointInfo | StatefulSparkError) -> None:
+        """Hand the outcome to whoever waits."""
+        self.result.append(outcome)
+        self.done.set()
+
+
+@dataclass(slots=True, kw_only=True)
+class InProgress:
+    """One running checkpoint."""
+
+    checkpoint_id: int
+    batch: int
+    request: Request | None
+    started_s: float
+    created_ms: int
+    frame: Mapping[str, Any]
+    """What the metadata says besides the slots: fixed at the boundary."""
+    waiting: set[int]
+    """Slots that have not answered, with their epochs in ``epochs``."""
+    epochs: dict[int, int]
+    states: dict[int, SlotState] = field(default_factory=dict)
+    sync_ms: float = 0.0
+    uploaded_bytes: int = 0
+
+    @property
+    def savepoint(self) -> str | None:
+        """Target when it is a savepoint."""
+        return self.request.savepoint if self.request is not None else None
+
+
+class Snapshots:
+    """Runs one checkpoint at a time over all slots."""
+
+    def __init__(
+        self,
+        *,
+        call_slot: Callable[[Slot, dict[str, Any]], dict[str, Any]],
+        publish: Callable[[InProgress, tuple[SlotState, ...]], CheckpointInfo],
+        finished: Callable[[InProgress, CheckpointInfo | StatefulSparkError], None],
+        timeout_s: float,
+    ) -> None:
+        """Prepare.
+
+        Args:
+            call_slot: sends a snapshot request to a slot and returns its answer.
+            publish: writes the metadata (may raise).
+            finished: told of every outcome, from a background thread.
+            timeout_s: a checkpoint that takes longer is given up.
+        """
+        self._call_slot = call_slot
+        self._publish = publish
+        self._finished = finished
+        self._timeout_s = timeout_s
+        self._lock = threading.Lock()
+        self._current: InProgress | None = None
+        self._pool = ThreadPoolExecutor(max_workers=16, thread_name_prefix="snapshot")
+
+    @property
+    def running(self) -> bool:
+        """Whether a checkpoint is in progress."""
+        return self._current is not None
+
+    @property
+    def current_id(self) -> int | None:
+        """Number of the checkpoint in progress."""
+        current = self._current
+        return current.checkpoint_id if current is not None else None
+
+    def start(self, progress: InProgress, slots: list[Slot], expected: Mapping[int, Mapping[str, int]]) -> None:
+        """Ask every slot; returns when each has settled at the boundary, so that the next batch may run.
+
+        Args:
+            progress: the new checkpoint.
+            slots: all slots.
+            expected: per slot, the last batch per uid that its store must contain.
+        """
+        with self._lock:
+            self._current = progress
+        if any(slot.state != READY for slot in slots):
+            self._end(progress, UnavailableError("a slot is being started; the checkpoint is tried again at a later batch"))
+            return
+
+        def ask(slot: Slot) -> float:
+            body = {
+                "epoch": slot.epoch,
+                "checkpoint_id": progress.checkpoint_id,
+                "expected": dict(expected[slot.index]),
+                "savepoint": progress.savepoint,
+            }
+            return float(self._call_slot(slot, body)["sync_ms"])
+
+        try:
+            progress.sync_ms = max(self._pool.map(ask, slots))
+        except StatefulSparkError as error:
+            self._end(progress, error)
+
+    def slot_done(self, body: dict[str, Any]) -> None:
+        """A slot's background part has ended; the last one publishes."""
+        with self._lock:
+            progress = self._current
+            slot = int(body["slot"])
+            if progress is None or body["checkpoint_id"] != progress.checkpoint_id or progress.epochs.get(slot) != body["epoch"]:
+                return
+            if "error" not in body:
+                progress.states[slot] = SlotState.model_validate(body["state"])
+                progress.uploaded_bytes += int(body["uploaded_bytes"])
+                progress.waiting.discard(slot)
+                if progress.waiting:
+                    return
+        if "error" in body:
+            self._end(progress, UnavailableError(f"slot {slot}: {body['error']}"))
+        else:
+            self._pool.submit(self._complete, progress)
+
+    def _complete(self, progress: InProgress) -> None:
+        try:
+            failpoints.reach("driver.checkpoint.collected")
+            info = self._publish(progress, tuple(progress.states[slot] for slot in sorted(progress.states)))
+            failpoints.reach("driver.checkpoint.published")
+        except StatefulSparkError as error:
+            self._end(progress, error)
+        except Exception as error:  # noqa: BLE001  a checkpoint that fails must not hang
+            self._end(progress, UnavailableError(f"{type(error).__name__}: {error}"))
+        else:
+            self._end(progress, info)
+
+    def expire(self, *, gone: Mapping[int, int] | None = None) -> None:
+        """Give up a checkpoint that takes too long, or one of whose slots has another epoch by now."""
+        progress = self._current
+        if progress is None:
+            return
+        if time.monotonic() - progress.started_s > self._timeout_s:
+            self._end(progress, UnavailableError(f"checkpoint {progress.checkpoint_id} took longer than {self._timeout_s:.0f} s"))
+        elif gone is not None and any(gone.get(slot) != epoch for slot, epoch in progress.epochs.items() if slot in progress.waiting):
+            self._end(progress, UnavailableError("a slot was lost while it took its snapshot"))
+
+    def _end(self, progress: InProgress, outcome: CheckpointInfo | StatefulSparkError) -> None:
+        with self._lock:
+            if self._current is not progress:
+                return
+            self._current = None
+        if isinstance(outcome, StatefulSparkError):
+            _log.warning("checkpoint failed", id=progress.checkpoint_id, error=str(outcome)[:300])
+        self._finished(progress, outcome)
+
+    def close(self) -> None:
+        """Forget the checkpoint in progress."""
+        progress = self._current
+        if progress is not None:
+            self._end(progress, FencedError("the job is ending"))
+        self._pool.shutdown(wait=False, cancel_futures=True)
+
+
+def info_of(metadata: CheckpointMetadata, path: str, *, sync_ms: float, uploaded_bytes: int) -> CheckpointInfo:
+    """Describe a published checkpoint."""
+    unique: dict[str, FileRef] = {ref.path: ref for ref in metadata.files()}
+    return CheckpointInfo(
+        id=metadata.checkpoint_id,
+        kind=metadata.kind,
+        path=path,
+        batch=metadata.batch,
+        completed_ms=metadata.created_ms + metadata.duration_ms,
+        duration_ms=metadata.duration_ms,
+        sync_ms=int(sync_ms),
+        size_bytes=sum(ref.size_bytes for ref in unique.values()),
+        uploaded_bytes=uploaded_bytes,
+    )

@@ -1,0 +1,389 @@
+"""The coordinator: numbers batches, hands slots to exchanges, collects acknowledgements, and starts checkpoints at batch boundaries.
+
+It serves slots, exchange tasks and the tick source over Flight. Locks, in the order in which they may be nested:
+the batch lock (everything about batches, held while a batch record is written), then those of the slot table and the state registry.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import structlog
+
+from statefulspark import failpoints
+from statefulspark.checkpoint.location import LocationFiles
+from statefulspark.checkpoint.metadata import CheckpointMetadata, SlotState
+from statefulspark.errors import FencedError, StatefulSparkError, UnavailableError
+from statefulspark.exchange.flight import FlightPeer, FlightService
+from statefulspark.job.batches import BatchLog, BatchParameters
+from statefulspark.job.checkpoints import InProgress, Request, Snapshots, info_of
+from statefulspark.driver.controls import CheckpointInfo
+from statefulspark.job.durable import DurableJob
+from statefulspark.job.slots import READY, Slot, SlotTable
+from statefulspark.job.states import StateRegistry
+
+_log = structlog.get_logger("statefulspark.coordinator")
+
+
+class Coordinator:
+    """The driver's side of the batch protocol; one per attempt."""
+
+    def __init__(
+        self,
+        *,
+        durable: DurableJob,
+        batches: BatchLog,
+        states: StateRegistry,
+        slots: SlotTable,
+        location: Path,
+        location_files: LocationFiles,
+        host: str,
+        secret: str,
+        recovered: BatchParameters | None,
+        checkpoint_interval_s: float | None,
+        checkpoint_timeout_s: float,
+        min_pause_s: float = 0.0,
+        checkpoint_done: Callable[[CheckpointInfo | StatefulSparkError, bool], None] = lambda outcome, savepoint: None,
+    ) -> None:
+        """Start serving.
+
+        Args:
+            durable: the job's folder in storage, claimed by this attempt.
+            batches: what recovery knows of batches.
+            states: state ids.
+            slots: the slots of the first parallelism.
+            location: Spark's local checkpoint location.
+            location_files: knows what of it is durable.
+            host: address to listen on.
+            secret: the job's secret.
+            recovered: the uncommitted batch that runs again, with its parameters.
+            checkpoint_interval_s: pause between starts of periodic checkpoints; None = none.
+            checkpoint_timeout_s: longest duration of a checkpoint.
+            min_pause_s: least pause between the end of one checkpoint and the start of the next.
+            checkpoint_done: told of every outcome and whether it was a savepoint.
+        """
+        self.durable = durable
+        self.batches = batches
+        self.states = states
+        self.slots = slots
+        self.last_checkpoint: CheckpointInfo | None = None
+        self.last_savepoint: CheckpointInfo | None = None
+        self.failed_checkpoints = 0
+        self.drain = False
+        self.fatal: StatefulSparkError | None = None
+        self._location = location
+        self._files = location_files
+        self._secret = secret
+        self._recovered = recovered
+        self._interval_s = checkpoint_interval_s
+        self._min_pause_s = min_pause_s
+        self._checkpoint_done = checkpoint_done
+        self._lock = threading.RLock()
+        self._paused = False
+        self._requests: list[Request] = []
+        self._last_started_s = time.monotonic()
+        self._last_ended_s = float("-inf")
+        self._checkpointed_batch = batches.base
+        self._peers: dict[str, FlightPeer] = {}
+        self._snapshots = Snapshots(
+            call_slot=self._call_slot, publish=self._publish, finished=self._snapshot_finished, timeout_s=checkpoint_timeout_s
+        )
+        actions = {
+            "begin": self._begin,
+            "ack": self._ack,
+            "tick": self._tick,
+            "register": self._register,
+            "ready": self._ready,
+            "heartbeat": self._heartbeat,
+            "slot-unreachable": self._slot_unreachable,
+            "register-state": self._register_state,
+            "changelogs": self._changelogs,
+            "snapshot-done": self._snapshot_done,
+        }
+        self._service = FlightService(f"grpc+tcp://{host}:0", secret, actions)
+        self.location = f"grpc+tcp://{host}:{self._service.port}"
+
+    # -- batches ---------------------------------------------------------------------------------------------------------
+
+    def _begin(self, body: dict[str, Any]) -> dict[str, Any]:
+        """An exchange of (uid, slot, batch) wants to run: begin the batch if it is new, and say where the slot is."""
+        uid, index, batch = str(body["uid"]), int(body["slot"]), int(body["batch"])
+        with self._lock:
+            current = self.batches.current
+            if current is None or batch > current.batch:
+                if self._paused:
+                    return {"wait": "paused"}
+                current = self._begin_batch(batch)
+            elif batch < current.batch or batch <= self.batches.committed:
+                raise FencedError(f"batch {batch} is over, the job is at {current.batch}")
+            expected = self.batches.expected_batch(uid, index)
+        slot = self.slots.get(index)
+        if slot.state != READY:
+            return {"wait": slot.state}
+        return {
+            "location": slot.location,
+            "unix": slot.unix,
+            "epoch": slot.epoch,
+            "run": {
+                "attempt": self.durable.attempt,
+                "watermark": current.watermarks.get(uid),
+                "processing_time": current.processing_time_ms,
+                "expected": expected,
+            },
+        }
+
+    def _begin_batch(self, batch: int) -> BatchParameters:
+        """Commit the batch before, make the new batch's record durable, start a checkpoint if one is due. The caller holds the lock."""
+        if self.fatal is not None:
+            raise self.fatal
+        log = self.batches
+        log.commit_current()
+        if self._recovered is not None and self._recovered.batch == batch:
+            parameters = self._recovered
+        else:
+            parameters = log.next_parameters(batch, int(time.time() * 1000), drain=self.drain)
+        failpoints.reach("driver.begin")
+        try:
+            self.durable.write_record(parameters, self._files.new_files(), list(log.acknowledgements.values()), log)
+        except FencedError as error:
+            self.fatal = error
+            raise
+        self._files.confirm()
+        failpoints.reach("driver.begun")
+        if log.committed >= 0:
+            self._start_snapshot_if_due()
+        log.begin(parameters)
+        return parameters
+
+    def _ack(self, body: dict[str, Any]) -> dict[str, Any]:
+        self.slots.check(int(body["slot"]), int(body["epoch"]))
+        with self._lock:
+            if not self.batches.acknowledge(body):
+                raise FencedError(f"batch {body['batch']} is over")
+        failpoints.reach("driver.acknowledged")
+        return {}
+
+    def _tick(self, body: dict[str, Any]) -> dict[str, Any]:
+        """Offset of the tick source: now, while a timer is due; otherwise the last tick."""
+        uid = str(body["uid"])
+        now_ms = int(time.time() * 1000)
+        with self._lock:
+            if not self._paused and self.batches.tick_due(uid, now_ms, drain=self.drain):
+                self._ticks[uid] = now_ms
+            return {"tick": self._ticks.get(uid, 0)}
+
+    @property
+    def _ticks(self) -> dict[str, int]:
+        return self.__dict__.setdefault("_tick_offsets", {})
+
+    def idle(self) -> bool:
+        """Whether no timer is due and the last batch that began is committed."""
+        now_ms = int(time.time() * 1000)
+        with self._lock:
+            return self._settled() and not any(self.batches.tick_due(uid, now_ms, drain=self.drain) for uid in self.batches.delays_ms)
+
+    def _settled(self) -> bool:
+        """Commit the current batch if Spark has; True when no batch is running."""
+        current = self.batches.current
+        if current is None:
+            return True
+        if not (self._location / "commits" / str(current.batch)).exists():
+            return False
+        self.batches.commit_current()
+        return True
+
+    def pause(self, timeout_s: float) -> None:
+        """Let no further batch begin; returns when the running one is committed.
+
+        Raises:
+            UnavailableError: it did not end in time; batches go on.
+        """
+        deadline = time.monotonic() + timeout_s
+        with self._lock:
+            self._paused = True
+        while time.monotonic() < deadline:
+            with self._lock:
+                if self._settled():
+                    return
+            time.sleep(0.02)
+        self.resume()
+        raise UnavailableError(f"the running batch did not end within {timeout_s:.0f} s")
+
+    def resume(self) -> None:
+        """Let batches begin again."""
+        with self._lock:
+            self._paused = False
+
+    # -- slots -----------------------------------------------------------------------------------------------------------
+
+    def _register(self, body: dict[str, Any]) -> dict[str, Any]:
+        index = int(body["slot"])
+        epoch = self.slots.register(index, str(body["executor"]), str(body["host"]), int(body["pid"]))
+        if epoch is None:
+            return {"declined": True}
+        with self._lock:
+            self._settled()
+            uids = list(self.batches.delays_ms)
+            expected = {uid: self.batches.expected_batch(uid, index) for uid in uids}
+            restore = self.durable.restore_plan(index, len(self.slots.all()), self.batches)
+        return {"epoch": epoch, "restore": restore, "expected": expected}
+
+    def _ready(self, body: dict[str, Any]) -> dict[str, Any]:
+        index = int(body["slot"])
+        with self._lock:
+            for uid, timers in body["timers"].items():
+                self.batches.timers.setdefault((uid, index), (timers[0], timers[1]))
+        self.slots.ready(index, int(body["epoch"]), str(body["location"]), str(body["unix"]))
+        return {}
+
+    def _heartbeat(self, body: dict[str, Any]) -> dict[str, Any]:
+        index = int(body.pop("slot"))
+        self.slots.beat(index, int(body.pop("epoch")), body)
+        return {"stop": self.slots.stopping}
+
+    def _slot_unreachable(self, body: dict[str, Any]) -> dict[str, Any]:
+        self.slots.lose(int(body["slot"]), int(body["epoch"]))
+        return {}
+
+    def _register_state(self, body: dict[str, Any]) -> dict[str, Any]:
+        return self.states.register(str(body["uid"]), str(body["name"]), str(body["kind"]), body["description"])
+
+    def _changelogs(self, body: dict[str, Any]) -> dict[str, Any]:
+        refs = self.batches.changelogs_of(str(body["uid"]), [int(body["slot"])], int(body["after"]), int(body["until"]))
+        return {"changelogs": refs}
+
+    def _peer(self, location: str) -> FlightPeer:
+        if location not in self._peers:
+            self._peers[location] = FlightPeer(location, self._secret)
+        return self._peers[location]
+
+    def _call_slot(self, slot: Slot, body: dict[str, Any]) -> dict[str, Any]:
+        return self._peer(slot.location).call("snapshot", body, timeout_s=60)
+
+    def stop_slots(self) -> None:
+        """Tell every slot to end; those that do not hear it learn it from their next sign of life."""
+        self.slots.stopping = True
+        for slot in self.slots.all():
+            if slot.state == READY:
+                try:
+                    self._peer(slot.location).call("stop", {"epoch": slot.epoch}, timeout_s=2)
+                except StatefulSparkError as error:
+                    _log.info("slot did not hear stop", slot=slot.index, error=str(error)[:200])
+
+    def replace_slots(self, slots: SlotTable) -> None:
+        """Go on with other slots (another parallelism); the caller has paused batches and stopped the old slots."""
+        with self._lock:
+            slots.next_epoch = self.slots.next_epoch
+            self.slots = slots
+            self.batches.reset_slots()
+
+    # -- checkpoints -----------------------------------------------------------------------------------------------------
+
+    def request(self, savepoint: str | None) -> Request:
+        """Ask for a checkpoint or savepoint at the next boundary."""
+        request = Request(savepoint=savepoint)
+        with self._lock:
+            self._requests.append(request)
+        return request
+
+    def withdraw(self, request: Request) -> None:
+        """Nobody waits for this request any more."""
+        with self._lock:
+            if request in self._requests:
+                self._requests.remove(request)
+
+    def poll(self) -> None:
+        """Called a few times a second: checkpoints of an idle query, and those that take too long."""
+        self._snapshots.expire(gone={slot.index: slot.epoch for slot in self.slots.all() if slot.state == READY})
+        with self._lock:
+            if (self._requests or self._interval_due()) and self._settled() and self.slots.all_ready():
+                self._start_snapshot_if_due()
+
+    def _interval_due(self) -> bool:
+        now = time.monotonic()
+        return (
+            self._interval_s is not None
+            and now - self._last_started_s >= self._interval_s
+            and now - self._last_ended_s >= self._min_pause_s
+            and self.batches.committed > self._checkpointed_batch
+        )
+
+    def _start_snapshot_if_due(self) -> None:
+        """Start a checkpoint of the committed batch. The caller holds the lock and no batch is running."""
+        if self._snapshots.running:
+            return
+        request = self._requests.pop(0) if self._requests else None
+        if request is None and not self._interval_due():
+            return
+        log = self.batches
+        slots = self.slots.all()
+        self._last_started_s = time.monotonic()
+        checkpoint_id = self.durable.next_checkpoint_id()
+        progress = InProgress(
+            checkpoint_id=checkpoint_id,
+            batch=log.committed,
+            request=request,
+            started_s=time.monotonic(),
+            created_ms=int(time.time() * 1000),
+            frame={
+                "files": self._files.all_files(batch=log.committed),
+                "watermarks": dict(log.max_event_times),
+                "parallelism": len(slots),
+            },
+            waiting={slot.index for slot in slots},
+            epochs={slot.index: slot.epoch for slot in slots},
+        )
+        expected = {slot.index: {uid: log.expected_batch(uid, slot.index) for uid in log.delays_ms} for slot in slots}
+        self._snapshots.start(progress, slots, expected)
+
+    def _snapshot_done(self, body: dict[str, Any]) -> dict[str, Any]:
+        self.slots.check(int(body["slot"]), int(body["epoch"]))
+        self._snapshots.slot_done(body)
+        return {}
+
+    def _publish(self, progress: InProgress, slots: tuple[SlotState, ...]) -> CheckpointInfo:
+        metadata, path = self.durable.publish(progress, slots, self.states.all())
+        return info_of(metadata, path, sync_ms=progress.sync_ms, uploaded_bytes=progress.uploaded_bytes)
+
+    def _snapshot_finished(self, progress: InProgress, outcome: CheckpointInfo | StatefulSparkError) -> None:
+        self._last_ended_s = time.monotonic()
+        if isinstance(outcome, CheckpointInfo):
+            if progress.savepoint is not None:
+                self.last_savepoint = outcome
+            else:
+                self.last_checkpoint = outcome
+                with self._lock:
+                    self._checkpointed_batch = max(self._checkpointed_batch, outcome.batch)
+                    self.batches.rebase(outcome.batch)
+                    self.durable.rebase(outcome)
+                self._clean()
+        else:
+            self.failed_checkpoints += 1
+            if isinstance(outcome, FencedError) and self.durable.fenced:
+                self.fatal = outcome
+        if progress.request is not None:
+            progress.request.finish(outcome)
+        self._checkpoint_done(outcome, progress.savepoint is not None)
+
+    def _clean(self) -> None:
+        """Delete what no retained checkpoint needs; trouble here never hurts the job."""
+        try:
+            self.durable.clean()
+        except StatefulSparkError as error:
+            _log.warning("retention failed", error=str(error)[:300])
+
+    def close(self) -> None:
+        """Stop serving."""
+        self._snapshots.close()
+        for request in self._requests:
+            request.finish(FencedError("the job is ending"))
+        self._service.shutdown()
+
+
+def watermarks_of(metadata: CheckpointMetadata) -> Mapping[str, int | None]:
+    """Greatest event times a checkpoint knows."""
+    return metadata.watermarks

@@ -1,0 +1,34 @@
+"""Turns what Spark reports of a failed query into our error tree, so that the user sees his own traceback and not Spark's."""
+
+from __future__ import annotations
+
+import re
+
+from statefulspark.errors import FencedError, InternalError, InvalidInputError, NotRestorableError, StatefulSparkError, UnavailableError, UserFunctionError
+
+_PLAIN = {cls.__name__: cls for cls in (NotRestorableError, InvalidInputError, UnavailableError, FencedError)}
+_FOUND = re.compile(r"(?:statefulspark\.errors\.)?(UserFunctionError|NotRestorableError|InvalidInputError|UnavailableError|FencedError): ([^\n]*)")
+_WHERE = re.compile(r"in uid '([^']*)'(?:, key group (\d+))?")
+_END = re.compile(r"^(?: SQLSTATE|\tat |\s+at org\.|=== Streaming)", re.MULTILINE)
+
+
+def query_error(failure: BaseException) -> StatefulSparkError:
+    """The cause of a failed query, in our tree."""
+    text = str(failure)
+    found = _FOUND.search(text)
+    if found is None:
+        return InternalError(f"the query failed: {_first_lines(text)}")
+    kind, first = found.group(1), found.group(2)
+    if kind != "UserFunctionError":
+        return _PLAIN[kind](re.sub(r" SQLSTATE: \w+$", "", first.strip()))
+    rest = text[found.end() :]
+    stop = _END.search(rest)
+    trace = (rest[: stop.start()] if stop else rest).strip()
+    where = _WHERE.search(first)
+    message = first.split(" in uid ", 1)[0]
+    group = int(where.group(2)) if where and where.group(2) else None
+    return UserFunctionError(message, uid=where.group(1) if where else "?", key_group=group, user_traceback=trace)
+
+
+def _first_lines(text: str, lines: int = 12) -> str:
+    return "\n".join(text.splitlines()[:lines])[:3000]

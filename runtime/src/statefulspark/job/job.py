@@ -1,0 +1,105 @@
+"""Job: what a pipeline sees. It collects the keyed steps while the pipeline is built; each build is for one parallelism."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import cloudpickle
+from pyspark.sql import DataFrame, SparkSession
+
+from statefulspark.errors import InvalidInputError
+from statefulspark.exchange.config import Endpoint
+from statefulspark.job.steps import KeyedStream
+
+if TYPE_CHECKING:
+    from statefulspark.process.operator import StepSpec
+
+
+class Job:
+    """Handed to the user's ``pipeline(job)``, which builds one streaming query and returns its DataStreamWriter, not started.
+
+    The pipeline is built again when the job is rescaled, so it must build the same query each time.
+    """
+
+    def __init__(
+        self, *, spark: SparkSession, name: str, args: list[str], parallelism: int, max_parallelism: int, endpoint: Endpoint
+    ) -> None:
+        self._spark = spark
+        self._name = name
+        self._args = args
+        self._parallelism = parallelism
+        self._max_parallelism = max_parallelism
+        self._endpoint = endpoint
+        self._steps: dict[str, StepSpec] = {}
+
+    @property
+    def spark(self) -> SparkSession:
+        """The session to read sources with."""
+        return self._spark
+
+    @property
+    def name(self) -> str:
+        """The job's name, from the manifest's ``metadata.name``."""
+        return self._name
+
+    @property
+    def args(self) -> list[str]:
+        """The manifest's ``spec.job.args``."""
+        return self._args
+
+    @property
+    def parallelism(self) -> int:
+        """Number of slots."""
+        return self._parallelism
+
+    @property
+    def max_parallelism(self) -> int:
+        """Number of key groups."""
+        return self._max_parallelism
+
+    @property
+    def endpoint(self) -> Endpoint:
+        """Where exchanges find the coordinator."""
+        return self._endpoint
+
+    @property
+    def steps(self) -> list[StepSpec]:
+        """The keyed steps of the pipeline, in the order in which it made them."""
+        return list(self._steps.values())
+
+    def key_by(self, df: DataFrame, *keys: str) -> KeyedStream:
+        """Partition a streaming DataFrame by one key column or several.
+
+        Args:
+            df: a streaming DataFrame.
+            *keys: column names; together they are the key. Null keys make the batch fail before any state is touched.
+
+        Raises:
+            InvalidInputError: a column is missing or its type cannot be a key.
+        """
+        return KeyedStream(self, df, keys)
+
+    def add_step(self, step: StepSpec) -> None:
+        """Note a keyed step; called by ``KeyedStream.process``.
+
+        Raises:
+            InvalidInputError: the uid is taken.
+        """
+        if step.uid in self._steps:
+            raise InvalidInputError(f"{step.uid!r} names two steps", field="uid", remedy="Give each keyed step a uid of its own")
+        self._steps[step.uid] = step
+
+    def pickled_steps(self) -> bytes:
+        """The steps as slots get them.
+
+        Raises:
+            InvalidInputError: a function cannot be pickled.
+        """
+        try:
+            return cloudpickle.dumps(self.steps)
+        except Exception as error:
+            raise InvalidInputError(
+                f"a function cannot be sent to the slots: {type(error).__name__}: {error}",
+                field="process",
+                remedy="Open connections and files in open(), not in __init__ or at module level",
+            ) from error

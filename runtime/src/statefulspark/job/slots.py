@@ -1,0 +1,142 @@
+"""The table of slots: which incarnation (epoch) of each slot is alive, and where it answers."""
+
+from __future__ import annotations
+
+import threading
+import time
+from dataclasses import dataclass, field
+from typing import Any
+
+from statefulspark.errors import FencedError, InvalidInputError
+
+STARTING = "starting"
+RESTORING = "restoring"
+READY = "ready"
+LOST = "lost"
+
+
+@dataclass(slots=True)
+class Slot:
+    """What the driver knows of one slot."""
+
+    index: int
+    epoch: int = 0
+    """0 = never registered in this table."""
+    state: str = STARTING
+    executor: str = ""
+    host: str = ""
+    pid: int = 0
+    location: str = ""
+    unix: str = ""
+    incarnations: int = 0
+    last_sign_s: float = 0.0
+    vitals: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def restarts(self) -> int:
+        """How often the slot was started again."""
+        return max(0, self.incarnations - 1)
+
+
+class SlotTable:
+    """Slots ``0..parallelism-1``. Epochs grow over all slots and tables of a driver, so that no two incarnations share one."""
+
+    def __init__(self, parallelism: int, *, slots_per_executor: int | None, first_epoch: int = 1, silent_s: float = 10.0) -> None:
+        """Create the table.
+
+        Args:
+            parallelism: number of slots.
+            slots_per_executor: how many live slots an executor's memory is made for; None = no bound.
+            first_epoch: epoch of the next incarnation.
+            silent_s: a slot that gave no sign of life this long no longer counts for its executor.
+        """
+        self._lock = threading.Lock()
+        self._slots = [Slot(index) for index in range(parallelism)]
+        self._bound = slots_per_executor
+        self._silent_s = silent_s
+        self.next_epoch = first_epoch
+        self.stopping = False
+
+    def register(self, index: int, executor: str, host: str, pid: int) -> int | None:
+        """Start a new incarnation.
+
+        Returns:
+            Its epoch, or None when the executor already holds as many slots as its memory is made for.
+        """
+        with self._lock:
+            slot = self._slot(index)
+            if self.stopping:
+                return None
+            if self._bound is not None and self._held_by(executor, index) >= self._bound:
+                return None
+            slot.epoch = self.next_epoch
+            self.next_epoch += 1
+            slot.state = RESTORING
+            slot.executor, slot.host, slot.pid = executor, host, pid
+            slot.location = slot.unix = ""
+            slot.incarnations += 1
+            slot.last_sign_s = time.monotonic()
+            return slot.epoch
+
+    def _held_by(self, executor: str, besides: int) -> int:
+        now = time.monotonic()
+        return sum(
+            1
+            for slot in self._slots
+            if slot.executor == executor
+            and slot.index != besides
+            and slot.state in (READY, RESTORING)
+            and now - slot.last_sign_s < self._silent_s
+        )
+
+    def ready(self, index: int, epoch: int, location: str, unix: str) -> None:
+        """The incarnation has restored its state and serves."""
+        with self._lock:
+            slot = self._current(index, epoch)
+            slot.state, slot.location, slot.unix = READY, location, unix
+            slot.last_sign_s = time.monotonic()
+
+    def beat(self, index: int, epoch: int, vitals: dict[str, Any]) -> None:
+        """A sign of life."""
+        with self._lock:
+            slot = self._current(index, epoch)
+            slot.vitals = vitals
+            slot.last_sign_s = time.monotonic()
+
+    def lose(self, index: int, epoch: int) -> None:
+        """An exchange could not reach this incarnation; nobody is sent to it until it gives a sign of life or a new one registers."""
+        with self._lock:
+            slot = self._slot(index)
+            if slot.epoch == epoch and slot.state == READY and time.monotonic() - slot.last_sign_s > 2.0:
+                slot.state = LOST
+
+    def get(self, index: int) -> Slot:
+        """The slot; read its fields at once, they change."""
+        with self._lock:
+            return self._slot(index)
+
+    def check(self, index: int, epoch: int) -> None:
+        """Raise FencedError unless ``epoch`` is the slot's newest incarnation."""
+        with self._lock:
+            self._current(index, epoch)
+
+    def all(self) -> list[Slot]:
+        """All slots in order."""
+        with self._lock:
+            return list(self._slots)
+
+    def all_ready(self) -> bool:
+        """Whether every slot serves."""
+        with self._lock:
+            return all(slot.state == READY for slot in self._slots)
+
+    def _slot(self, index: int) -> Slot:
+        if not 0 <= index < len(self._slots):
+            raise InvalidInputError(f"slot {index} does not exist, the job has {len(self._slots)}")
+        return self._slots[index]
+
+    def _current(self, index: int, epoch: int) -> Slot:
+        slot = self._slot(index)
+        if slot.epoch != epoch:
+            raise FencedError(f"slot {index} has been started again: epoch {epoch} is over, {slot.epoch} is current")
+        return slot

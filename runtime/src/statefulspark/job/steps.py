@@ -1,0 +1,178 @@
+"""Keyed steps: turns ``key_by(...).process(...)`` into ordinary Spark operations around the exchange.
+
+source → key hash, slot → (union tick source) → repartitionById(slot) → mapInArrow(exchange) → the user's further steps.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+from pyspark import TaskContext
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+from pyspark.sql import types as T
+from pyspark.sql.pandas.types import to_arrow_schema
+
+from statefulspark.config.durations import parse_duration
+from statefulspark.errors import InvalidInputError
+from statefulspark.exchange.config import ExchangeConfig
+from statefulspark.exchange.task import KEY_HASH, SOURCE, exchange_partition
+from statefulspark.job.ticks import FORMAT
+from statefulspark.process.functions import KeyedProcessFunction
+from statefulspark.process.operator import StepSpec
+
+if TYPE_CHECKING:
+    from statefulspark.job.job import Job
+
+_SLOT = "__slot"
+_BATCH_ID = "streaming.sql.batchId"
+_HASHABLE = (
+    T.StringType,
+    T.BinaryType,
+    T.BooleanType,
+    T.ByteType,
+    T.ShortType,
+    T.IntegerType,
+    T.LongType,
+    T.DateType,
+    T.TimestampType,
+    T.TimestampNTZType,
+    T.DecimalType,
+)
+_EVENT_TIMES = (T.TimestampType, T.TimestampNTZType)
+
+
+class KeyedStream:
+    """A streaming DataFrame partitioned by key; made by ``Job.key_by``."""
+
+    def __init__(self, job: Job, df: DataFrame, keys: tuple[str, ...]) -> None:
+        self._job = job
+        self._df = df
+        self._keys = keys
+        _check_keys(df, keys)
+
+    def process(
+        self,
+        function: KeyedProcessFunction,
+        output_schema: T.StructType | str,
+        *,
+        uid: str,
+        event_time: str | None = None,
+        watermark: str | int = 0,
+    ) -> DataFrame:
+        """Run ``function`` for each row, with state and timers of the row's key.
+
+        Args:
+            function: the user's KeyedProcessFunction; it is pickled with cloudpickle and opened once in each slot.
+            output_schema: the rows it gives out, as a StructType or DDL text.
+            uid: stable name of this step; its state is found by it for ever. 1 to 200 characters.
+            event_time: timestamp column that ``ctx.timestamp()`` and event-time timers go by; without it only processing time is there.
+            watermark: how far behind the greatest event time seen the watermark stays: ``"1 hour"`` or milliseconds.
+
+        Returns:
+            A streaming DataFrame that any further Spark step or sink takes, another keyed step too.
+
+        Raises:
+            InvalidInputError: names the argument and the remedy; nothing has been started.
+        """
+        schema = T.StructType.fromDDL(output_schema) if isinstance(output_schema, str) else output_schema
+        if not isinstance(function, KeyedProcessFunction):
+            raise InvalidInputError(f"is a {type(function).__name__}", field="function", remedy="Derive it from KeyedProcessFunction")
+        if not uid or len(uid) > 200:
+            raise InvalidInputError("must have 1 to 200 characters", field="uid", remedy="Give the step a short stable name")
+        delay_ms = watermark if isinstance(watermark, int) else parse_duration(watermark)
+        if delay_ms < 0:
+            raise InvalidInputError("must not be negative", field="watermark", remedy="Give a duration such as '1 hour'")
+        if event_time is not None:
+            _check_event_time(self._df, event_time)
+        step = StepSpec(
+            uid=uid,
+            function=function,
+            input_schema=to_arrow_schema(self._df.schema),
+            output_schema=to_arrow_schema(schema),
+            key_columns=self._keys,
+            event_time=event_time,
+            watermark_delay_ms=delay_ms,
+            max_parallelism=self._job.max_parallelism,
+        )
+        self._job.add_step(step)
+        return _exchange(self._job, self._df, self._keys, uid, schema)
+
+
+def _check_keys(df: DataFrame, keys: tuple[str, ...]) -> None:
+    if not keys:
+        raise InvalidInputError("no key column given", field="key_by", remedy="Name one column or more, e.g. key_by(df, 'user')")
+    if not df.isStreaming:
+        raise InvalidInputError("the DataFrame is not a stream", field="key_by", remedy="Read it with spark.readStream")
+    for name in keys:
+        _column(df, name, "key_by")
+        kind = df.schema[name].dataType
+        if not isinstance(kind, _HASHABLE) or (isinstance(kind, T.StringType) and getattr(kind, "collation", "UTF8_BINARY") != "UTF8_BINARY"):
+            raise InvalidInputError(
+                f"column {name!r} of type {kind.simpleString()} cannot be a key: equal values may have different bytes",
+                field="key_by",
+                remedy="Use a string, binary, boolean, integer, decimal, date or timestamp column, for example by casting to string",
+            )
+    reserved = [name for name in df.columns if name in (KEY_HASH, SOURCE, _SLOT)]
+    if reserved:
+        raise InvalidInputError(f"column {reserved[0]!r} has a reserved name", field="key_by", remedy="Rename the column")
+
+
+def _check_event_time(df: DataFrame, name: str) -> None:
+    _column(df, name, "event_time")
+    kind = df.schema[name].dataType
+    if not isinstance(kind, _EVENT_TIMES):
+        raise InvalidInputError(
+            f"column {name!r} is {kind.simpleString()}, not a timestamp", field="event_time", remedy=f"Cast it: to_timestamp({name})"
+        )
+
+
+def _column(df: DataFrame, name: str, field: str) -> None:
+    if name not in df.columns:
+        raise InvalidInputError(f"column {name!r} does not exist; there are {', '.join(df.columns)}", field=field, remedy="Correct the name")
+
+
+def _exchange(job: Job, df: DataFrame, keys: tuple[str, ...], uid: str, schema: T.StructType) -> DataFrame:
+    """The Spark plan of one keyed step."""
+    columns = [F.col(f"`{name}`") for name in df.columns]
+    key_columns = [F.col(f"`{name}`") for name in keys]
+    null_key = F.lit(False)
+    for column in key_columns:
+        null_key = null_key | column.isNull()
+    message = (
+        f"InvalidInputError: key_by: a row of uid '{uid}' has a null key in {', '.join(keys)}. "
+        f"Filter such rows before key_by, for example df.where('{keys[0]} is not null')"
+    )
+    key_hash = F.when(null_key, F.raise_error(F.lit(message)).cast("bigint")).otherwise(F.xxhash64(*key_columns))
+    parallelism, groups = job.parallelism, job.max_parallelism
+    rows = df.select(key_hash.alias(KEY_HASH), F.spark_partition_id().alias(SOURCE), *columns)
+    slot = f"cast(pmod({KEY_HASH}, {groups}) * {parallelism} div {groups} as int)"
+    rows = rows.withColumn(_SLOT, F.expr(slot))
+    ticks = job.spark.readStream.format(FORMAT).option("uid", uid).load()
+    ticks = ticks.select(F.explode(F.sequence(F.lit(0), F.lit(parallelism - 1))).alias(_SLOT))
+    ticks = ticks.select(
+        F.lit(None).cast("bigint").alias(KEY_HASH),
+        F.col(_SLOT).alias(SOURCE),
+        *[F.lit(None).cast(field.dataType).alias(field.name) for field in df.schema.fields],
+        F.col(_SLOT),
+    )
+    both = rows.union(ticks).repartitionById(parallelism, F.col(_SLOT)).drop(_SLOT)
+    config = ExchangeConfig(coordinator=job.endpoint, uid=uid, max_parallelism=groups, parallelism=parallelism)
+    return both.mapInArrow(exchange_function(config), schema)
+
+
+def exchange_function(config: ExchangeConfig) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+    """The function Spark runs on each partition of a keyed step."""
+
+    def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        context: Any = TaskContext.get()
+        batch_id = context.getLocalProperty(_BATCH_ID) if context is not None else None
+        if batch_id is None:
+            raise InvalidInputError(
+                "a keyed step ran outside its streaming query", field=config.uid, remedy="Start it with Job.run or `statefulspark run`"
+            )
+        return exchange_partition(config, int(batch_id), batches)
+
+    return run

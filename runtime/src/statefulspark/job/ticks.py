@@ -1,0 +1,72 @@
+"""The tick source: a streaming source that starts a batch when a timer is due although no row has arrived.
+
+Its offset is the time of the newest tick the coordinator asked for. A tick is one row; it reaches every slot of its step.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
+from pyspark.sql.types import StructType
+
+from statefulspark.exchange.config import Endpoint
+
+FORMAT = "statefulspark-ticks"
+
+
+class _Tick(InputPartition):
+    """The one partition of a tick batch."""
+
+    def __init__(self, until: int) -> None:
+        super().__init__(until)
+        self.until = until
+
+
+class TickReader(DataSourceStreamReader):
+    """Asks the coordinator, in Spark's source process on the driver, whether a timer of ``uid`` is due."""
+
+    def __init__(self, endpoint: Endpoint, uid: str) -> None:
+        self._endpoint = endpoint
+        self._uid = uid
+
+    def initialOffset(self) -> dict[str, Any]:  # noqa: N802  Spark's name
+        return {"tick": 0}
+
+    def latestOffset(self, *_: Any) -> dict[str, Any]:  # noqa: N802  Spark's name
+        from statefulspark.errors import StatefulSparkError
+        from statefulspark.exchange.task import peer
+
+        try:
+            answer = peer(self._endpoint).call("tick", {"uid": self._uid}, timeout_s=5)
+        except StatefulSparkError:
+            return {"tick": 0}  # the driver is on its way out
+        return {"tick": int(answer["tick"])}
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
+        return [_Tick(int(end["tick"]))]
+
+    def read(self, partition: InputPartition) -> Iterator[tuple[int]]:
+        assert isinstance(partition, _Tick)
+        yield (partition.until,)
+
+    def commit(self, end: dict[str, Any]) -> None:
+        """Nothing to forget."""
+
+
+def tick_source(endpoint: Endpoint) -> type[DataSource]:
+    """The data source class of one job; its secret travels in the class, never in the options, which Spark prints."""
+
+    class TickSource(DataSource):
+        @classmethod
+        def name(cls) -> str:
+            return FORMAT
+
+        def schema(self) -> str:
+            return "tick bigint"
+
+        def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802  Spark's name
+            return TickReader(endpoint, str(self.options["uid"]))
+
+    return TickSource
