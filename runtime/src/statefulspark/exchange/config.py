@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from statefulspark.storage.base import ObjectStore
+from statefulspark.storage.settings import StorageSettings
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,6 +31,8 @@ class SlotConfig:
     """cloudpickle of ``list[StepSpec]``."""
     store: ObjectStore
     """Durable storage, rooted at the job's folder."""
+    storage: StorageSettings
+    """How to reach other places in storage (savepoints)."""
     backend: str
     """memory | filesystem | rocksdb."""
     backend_options: dict[str, Any] = field(default_factory=dict)

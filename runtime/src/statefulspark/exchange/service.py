@@ -6,6 +6,7 @@ import secrets
 import shutil
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -13,12 +14,14 @@ import psutil
 import pyarrow as pa
 
 from statefulspark import failpoints
+from statefulspark.checkpoint import paths
+from statefulspark.checkpoint.metadata import SlotState
 from statefulspark.checkpoint.upload import SlotUploader
 from statefulspark.errors import FencedError, StatefulSparkError, UnavailableError
 from statefulspark.exchange.flight import Action, ExchangeStream, FlightPeer, FlightService
 from statefulspark.exchange.operators import OperatorSlot
-from statefulspark.keygroups import KeyGroupRange
 from statefulspark.state.store import KeyValueStore
+from statefulspark.storage.base import ObjectStore
 
 
 class SlotService:
@@ -29,13 +32,12 @@ class SlotService:
         *,
         slot: int,
         epoch: int,
-        key_groups: KeyGroupRange,
         store: KeyValueStore,
         operators: dict[str, OperatorSlot],
         uploader: SlotUploader,
         work: Path,
         coordinator: FlightPeer,
-        backend: str,
+        open_store: Callable[[str], ObjectStore],
     ) -> None:
         self.stopping = threading.Event()
         self.servers: list[FlightService] = []
@@ -43,14 +45,13 @@ class SlotService:
         self.restore_ms = 0
         self._slot = slot
         self._epoch = epoch
-        self._key_groups = key_groups
         self._store = store
         self._store_lock = threading.Lock()
         self._operators = operators
         self._uploader = uploader
         self._work = work
         self._coordinator = coordinator
-        self._backend = backend
+        self._open_store = open_store
         self._process = psutil.Process()
 
     def actions(self) -> dict[str, Action]:
@@ -121,22 +122,14 @@ class SlotService:
                 self._store_lock.release()
             failpoints.reach("slot.snapshot.linked")
             linked = time.monotonic()
-            state = self._uploader.upload(
-                folder,
-                request["checkpoint_id"],
-                self._slot,
-                self._key_groups,
-                backend=self._backend,
-                operator_batches=request["expected"],
-                savepoint=request.get("savepoint"),
-            )
+            state = self._upload(folder, request)
             failpoints.reach("slot.snapshot.uploaded")
             body |= {
                 "state": state.model_dump(mode="json"),
                 "sync_ms": sync_ms,
                 "flush_ms": (linked - started) * 1000,
                 "upload_ms": (time.monotonic() - linked) * 1000,
-                "uploaded_bytes": self._uploader.uploaded_bytes,
+                "uploaded_bytes": _uploaded_bytes(state, int(request["checkpoint_id"])),
             }
         except Exception as error:  # noqa: BLE001  the coordinator must hear of every failure
             body["error"] = f"{type(error).__name__}: {error}"
@@ -146,6 +139,15 @@ class SlotService:
             self._coordinator.call("snapshot-done", body)
         except StatefulSparkError:
             return  # the coordinator times the checkpoint out
+
+    def _upload(self, folder: Path, request: dict[str, Any]) -> SlotState:
+        batches = {uid: int(request["batch"]) for uid in self._operators}
+        base = request["base_checkpoint_id"]
+        if request["savepoint"] is None:
+            return self._uploader.upload(folder, int(request["checkpoint_id"]), base_checkpoint_id=base, operator_batches=batches)
+        target = self._open_store(request["savepoint"])
+        name = request["savepoint_folder"]
+        return self._uploader.upload_savepoint(folder, target, name, base_checkpoint_id=base, operator_batches=batches)
 
     def timers(self) -> dict[str, list[int | None]]:
         """Earliest event-time and processing-time timer per uid."""
@@ -170,3 +172,8 @@ class SlotService:
             threading.Thread(target=server.shutdown, daemon=True).start()  # waits for open calls, which die with the process
         if self.socket_folder is not None:
             shutil.rmtree(self.socket_folder, ignore_errors=True)
+
+
+def _uploaded_bytes(state: SlotState, checkpoint_id: int) -> int:
+    """Bytes of the files that were uploaded for this checkpoint; the others were named again."""
+    return sum(ref.size_bytes for ref in state.files if paths.shared_checkpoint_id(ref.path.removeprefix("../")) in (None, checkpoint_id))

@@ -6,6 +6,7 @@ background, and lives until it is told to stop, is fenced by a newer incarnation
 
 from __future__ import annotations
 
+import base64
 import os
 import shutil
 import socket
@@ -26,6 +27,8 @@ from statefulspark.exchange.operators import OperatorSlot
 from statefulspark.exchange.service import SlotService
 from statefulspark.keygroups import key_group_range
 from statefulspark.process.operator import StepSpec
+from statefulspark.state.stores import open_store as open_kind
+from statefulspark.storage.open import open_store
 
 STOPPED = "stopped"
 DECLINED = "declined"
@@ -76,12 +79,14 @@ def _restored_service(
     config: SlotConfig, slot: int, answer: dict[str, Any], work: Path, coordinator: FlightPeer
 ) -> SlotService:
     epoch = int(answer["epoch"])
-    plan = RestorePlan.from_json(answer["restore"])
+    plan: RestorePlan = cloudpickle.loads(base64.b64decode(answer["restore"]))
+    key_groups = key_group_range(slot, config.parallelism, config.max_parallelism)
     started = time.monotonic()
-    restored = restore_slot(config.store, plan, work / "store", config.backend, config.backend_options)
+    restored = restore_slot(plan, work / "state", lambda path: open_kind(config.backend, path, config.backend_options))
     failpoints.reach("slot.restored")
-    uploader = SlotUploader(config.store)
-    uploader.seed(restored.uploaded)
+    uploader = SlotUploader(config.store, slot=slot, key_groups=key_groups, backend=config.backend)
+    if restored.base_checkpoint_id is not None:
+        uploader.seed(restored.base_checkpoint_id, restored.uploaded)
     steps: list[StepSpec] = cloudpickle.loads(config.steps)
     operators = {
         step.uid: OperatorSlot(
@@ -99,13 +104,12 @@ def _restored_service(
     service = SlotService(
         slot=slot,
         epoch=epoch,
-        key_groups=key_group_range(slot, config.parallelism, config.max_parallelism),
         store=restored.store,
         operators=operators,
         uploader=uploader,
         work=work,
         coordinator=coordinator,
-        backend=config.backend,
+        open_store=lambda url: open_store(url, config.storage),
     )
     service.restore_ms = int((time.monotonic() - started) * 1000)
     return service

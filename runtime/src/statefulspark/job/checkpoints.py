@@ -49,6 +49,10 @@ class InProgress:
     created_ms: int
     frame: Mapping[str, Any]
     """What the metadata says besides the slots: fixed at the boundary."""
+    savepoint_folder: str | None
+    """Name of the folder when it is a savepoint."""
+    base_checkpoint_id: int | None
+    """Complete checkpoint whose files the new one may name."""
     waiting: set[int]
     """Slots that have not answered, with their epochs in ``epochs``."""
     epochs: dict[int, int]
@@ -118,8 +122,11 @@ class Snapshots:
             body = {
                 "epoch": slot.epoch,
                 "checkpoint_id": progress.checkpoint_id,
+                "batch": progress.batch,
                 "expected": dict(expected[slot.index]),
                 "savepoint": progress.savepoint,
+                "savepoint_folder": progress.savepoint_folder,
+                "base_checkpoint_id": progress.base_checkpoint_id,
             }
             return float(self._call_slot(slot, body)["sync_ms"])
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +16,7 @@ import structlog
 
 from statefulspark import failpoints
 from statefulspark.checkpoint.location import LocationFiles
-from statefulspark.checkpoint.metadata import CheckpointMetadata, SlotState
+from statefulspark.checkpoint.metadata import SlotState
 from statefulspark.errors import FencedError, StatefulSparkError, UnavailableError
 from statefulspark.exchange.flight import FlightPeer, FlightService
 from statefulspark.job.batches import BatchLog, BatchParameters
@@ -89,6 +89,7 @@ class Coordinator:
         self._last_ended_s = float("-inf")
         self._checkpointed_batch = batches.base
         self._peers: dict[str, FlightPeer] = {}
+        self._ticks: dict[str, int] = {}
         self._snapshots = Snapshots(
             call_slot=self._call_slot, publish=self._publish, finished=self._snapshot_finished, timeout_s=checkpoint_timeout_s
         )
@@ -148,11 +149,10 @@ class Coordinator:
             parameters = log.next_parameters(batch, int(time.time() * 1000), drain=self.drain)
         failpoints.reach("driver.begin")
         try:
-            self.durable.write_record(parameters, self._files.new_files(), list(log.acknowledgements.values()), log)
+            self.durable.write_record(parameters, self._files, log, [slot.epoch for slot in self.slots.all()])
         except FencedError as error:
             self.fatal = error
             raise
-        self._files.confirm()
         failpoints.reach("driver.begun")
         if log.committed >= 0:
             self._start_snapshot_if_due()
@@ -175,10 +175,6 @@ class Coordinator:
             if not self._paused and self.batches.tick_due(uid, now_ms, drain=self.drain):
                 self._ticks[uid] = now_ms
             return {"tick": self._ticks.get(uid, 0)}
-
-    @property
-    def _ticks(self) -> dict[str, int]:
-        return self.__dict__.setdefault("_tick_offsets", {})
 
     def idle(self) -> bool:
         """Whether no timer is due and the last batch that began is committed."""
@@ -329,6 +325,8 @@ class Coordinator:
             request=request,
             started_s=time.monotonic(),
             created_ms=int(time.time() * 1000),
+            savepoint_folder=self.durable.savepoint_folder() if request is not None and request.savepoint is not None else None,
+            base_checkpoint_id=self.durable.base_checkpoint_id,
             frame={
                 "files": self._files.all_files(batch=log.committed),
                 "watermarks": dict(log.max_event_times),
@@ -347,7 +345,13 @@ class Coordinator:
 
     def _publish(self, progress: InProgress, slots: tuple[SlotState, ...]) -> CheckpointInfo:
         metadata, path = self.durable.publish(progress, slots, self.states.all())
-        return info_of(metadata, path, sync_ms=progress.sync_ms, uploaded_bytes=progress.uploaded_bytes)
+        info = info_of(metadata, path, sync_ms=progress.sync_ms, uploaded_bytes=progress.uploaded_bytes)
+        with self._lock:
+            self.durable.completed_checkpoint(metadata, info)
+            if metadata.kind == "checkpoint":
+                self._checkpointed_batch = max(self._checkpointed_batch, info.batch)
+                self.batches.rebase(info.batch)
+        return info
 
     def _snapshot_finished(self, progress: InProgress, outcome: CheckpointInfo | StatefulSparkError) -> None:
         self._last_ended_s = time.monotonic()
@@ -356,10 +360,6 @@ class Coordinator:
                 self.last_savepoint = outcome
             else:
                 self.last_checkpoint = outcome
-                with self._lock:
-                    self._checkpointed_batch = max(self._checkpointed_batch, outcome.batch)
-                    self.batches.rebase(outcome.batch)
-                    self.durable.rebase(outcome)
                 self._clean()
         else:
             self.failed_checkpoints += 1
@@ -383,7 +383,3 @@ class Coordinator:
             request.finish(FencedError("the job is ending"))
         self._service.shutdown()
 
-
-def watermarks_of(metadata: CheckpointMetadata) -> Mapping[str, int | None]:
-    """Greatest event times a checkpoint knows."""
-    return metadata.watermarks

@@ -1,0 +1,219 @@
+"""What a running attempt writes to and reads from the job's folder: batch records, checkpoints, restore plans, retention."""
+
+from __future__ import annotations
+
+import base64
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+import cloudpickle
+
+from statefulspark.checkpoint import paths
+from statefulspark.checkpoint.bundle import encode_bundle
+from statefulspark.checkpoint.catalog import StoredCheckpoint, checkpoint_ids
+from statefulspark.checkpoint.digests import digest_bytes
+from statefulspark.checkpoint.lineage import Lineage, is_fenced, write_record
+from statefulspark.checkpoint.location import LocationFiles
+from statefulspark.checkpoint.metadata import CheckpointMetadata, FileRef, SlotState
+from statefulspark.checkpoint.publish import publish
+from statefulspark.checkpoint.records import BatchRecord, ChangelogRef
+from statefulspark.checkpoint.restore import RestorePlan
+from statefulspark.checkpoint.retention import clean
+from statefulspark.driver.controls import CheckpointInfo
+from statefulspark.errors import FencedError, InvalidInputError
+from statefulspark.job.batches import BatchLog, BatchParameters
+from statefulspark.job.checkpoints import InProgress
+from statefulspark.keygroups import key_group_range
+from statefulspark.storage.base import ObjectStore
+
+_LOCATION_FILE = "spark-location"
+
+
+class DurableJob:
+    """The job's folder as seen by one attempt."""
+
+    def __init__(
+        self,
+        *,
+        store: ObjectStore,
+        open_store: Callable[[str], ObjectStore],
+        job_id: str,
+        name: str,
+        max_parallelism: int,
+        backend: str,
+        lineage: Lineage,
+        savepoint_dir: str | None,
+        retained: int,
+    ) -> None:
+        """Take over a claimed attempt.
+
+        Args:
+            store: opened at the job's folder.
+            open_store: opens the store of any URL, with the job's credentials.
+            job_id: name of the folder.
+            name: the job's name.
+            max_parallelism: number of key groups.
+            backend: kind of the slots' stores.
+            lineage: what the attempt starts from.
+            savepoint_dir: where savepoints go when the caller names no place.
+            retained: how many checkpoints are kept.
+        """
+        self.store = store
+        self.job_id = job_id
+        self.fenced = False
+        self._open_store = open_store
+        self._name = name
+        self._max_parallelism = max_parallelism
+        self._backend = backend
+        self._lineage = lineage
+        self._base: StoredCheckpoint | None = lineage.base
+        self._savepoint_dir = savepoint_dir
+        self._retained = retained
+        self._pending: BatchRecord | None = None
+        self._completed: list[CheckpointInfo] = []
+        self._cleaning = threading.Lock()
+        taken = checkpoint_ids(store)
+        if lineage.base is not None:
+            taken.append(lineage.base.metadata.checkpoint_id)
+        self._last_id = max(taken, default=0)
+
+    @property
+    def attempt(self) -> int:
+        """Number of this driver start."""
+        return self._lineage.attempt
+
+    @property
+    def base_checkpoint_id(self) -> int | None:
+        """The newest checkpoint of this folder that slots may refer to; None when there is none."""
+        base = self._base
+        if base is None or base.store.url.rstrip("/") != self.store.url.rstrip("/"):
+            return None
+        return base.metadata.checkpoint_id
+
+    def write_record(self, parameters: BatchParameters, location: LocationFiles, log: BatchLog, epochs: list[int]) -> None:
+        """Make the record of a new batch durable; when that failed before, the same record is tried again.
+
+        Raises:
+            FencedError: a newer attempt runs the job.
+            UnavailableError: storage does not answer; the batch has not begun.
+        """
+        record = self._pending
+        if record is None or record.batch != parameters.batch:
+            acks = [ChangelogRef(**ack["changelog"]) for ack in log.acknowledgements.values() if ack["changelog"] is not None]
+            record = BatchRecord(
+                attempt=self.attempt,
+                batch=parameters.batch,
+                previous=log.committed,
+                processing_time_ms=parameters.processing_time_ms,
+                watermarks=dict(parameters.watermarks),
+                max_event_times=dict(log.max_event_times),
+                epochs=tuple(epochs),
+                acks=tuple(acks),
+                files=encode_bundle(location.new_files()),
+            )
+            self._pending = record
+        try:
+            write_record(self.store, record)
+        except FencedError:
+            self.fenced = True
+            raise
+        self._pending = None
+        location.confirm()
+
+    def restore_plan(self, slot: int, parallelism: int, log: BatchLog) -> str:
+        """What a slot restores: a pickled RestorePlan in base64. It travels over the job's authenticated connection only."""
+        plan = RestorePlan(
+            store=self.store,
+            base=self._base,
+            changelogs=tuple(ChangelogRef(**ref) for ref in log.changelogs),
+            batch=log.committed,
+            key_groups=key_group_range(slot, parallelism, self._max_parallelism),
+            max_parallelism=self._max_parallelism,
+            backend=self._backend,
+        )
+        return base64.b64encode(cloudpickle.dumps(plan)).decode()
+
+    def next_checkpoint_id(self) -> int:
+        """A number no checkpoint of this folder has."""
+        self._last_id += 1
+        return self._last_id
+
+    def savepoint_target(self, target: str | None) -> str:
+        """URL below which a savepoint goes.
+
+        Raises:
+            InvalidInputError: neither the caller nor the manifest names one.
+        """
+        where = target or self._savepoint_dir
+        if where is None:
+            raise InvalidInputError(
+                "no place for savepoints is configured", field="target", remedy="Give a target URL, or set spec.checkpointing.savepointDir"
+            )
+        return where.rstrip("/")
+
+    def savepoint_folder(self) -> str:
+        """Name of a new savepoint's folder."""
+        return paths.savepoint_folder(self.job_id)
+
+    def publish(
+        self, progress: InProgress, slots: tuple[SlotState, ...], states: list[dict[str, Any]]
+    ) -> tuple[CheckpointMetadata, str]:
+        """Write the bundle of Spark's location and ``_metadata``; the checkpoint exists when this returns.
+
+        Returns:
+            The metadata and the URL of the checkpoint's folder.
+        """
+        if is_fenced(self.store, self.attempt):
+            self.fenced = True
+            raise FencedError("a newer attempt runs the job; this one publishes no more checkpoints")
+        store = self.store if progress.savepoint is None else self._open_store(progress.savepoint)
+        folder = progress.savepoint_folder or paths.checkpoint_folder(progress.checkpoint_id)
+        bundle = encode_bundle(progress.frame["files"])
+        store.put(f"{folder}/{_LOCATION_FILE}", bundle)
+        digest = digest_bytes(bundle)
+        metadata = CheckpointMetadata(
+            job_id=self.job_id,
+            job_name=self._name,
+            checkpoint_id=progress.checkpoint_id,
+            kind="checkpoint" if progress.savepoint is None else "savepoint",
+            attempt=self.attempt,
+            batch=progress.batch,
+            max_parallelism=self._max_parallelism,
+            parallelism=progress.frame["parallelism"],
+            created_ms=progress.created_ms,
+            duration_ms=int((time.monotonic() - progress.started_s) * 1000),
+            states=tuple(states),
+            slots=slots,
+            spark_location=FileRef(name=_LOCATION_FILE, path=_LOCATION_FILE, size_bytes=digest.size_bytes, checksum=digest.checksum),
+            watermarks=progress.frame["watermarks"],
+        )
+        return metadata, publish(store, metadata, progress.savepoint_folder)
+
+    def completed_checkpoint(self, metadata: CheckpointMetadata, info: CheckpointInfo) -> None:
+        """A checkpoint or savepoint is complete; a checkpoint becomes what slots restore from."""
+        self._completed.append(info)
+        if metadata.kind == "checkpoint":
+            self._base = StoredCheckpoint(self.store, paths.checkpoint_folder(metadata.checkpoint_id), metadata)
+
+    def completed(self) -> list[CheckpointInfo]:
+        """Checkpoints that still exist and savepoints taken by this driver, oldest first."""
+        return list(self._completed)
+
+    def clean(self) -> None:
+        """Delete what neither a retained checkpoint nor this attempt's lineage needs."""
+        if not self._cleaning.acquire(blocking=False):
+            return
+        try:
+            kept = clean(self.store, attempt=self.attempt, retained=self._retained, now_ms=int(time.time() * 1000))
+            self._completed = [info for info in self._completed if info.kind == "savepoint" or info.id in kept]
+        finally:
+            self._cleaning.release()
+
+    def delete_checkpoints(self) -> None:
+        """Delete all of the job's folder except its identity; savepoints stay, they belong to who asked for them."""
+        infos = self.store.list("")
+        self.store.delete(info.key for info in infos if info.key != paths.JOB_KEY and not info.key.startswith("savepoint-"))
+        self._completed = [info for info in self._completed if info.kind == "savepoint"]
+
