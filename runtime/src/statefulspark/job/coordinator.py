@@ -47,7 +47,6 @@ class Coordinator:
         checkpoint_interval_s: float | None,
         checkpoint_timeout_s: float,
         min_pause_s: float = 0.0,
-        checkpoint_done: Callable[[CheckpointInfo | StatefulSparkError, bool], None] = lambda outcome, savepoint: None,
     ) -> None:
         """Start serving.
 
@@ -64,7 +63,6 @@ class Coordinator:
             checkpoint_interval_s: pause between starts of periodic checkpoints; None = none.
             checkpoint_timeout_s: longest duration of a checkpoint.
             min_pause_s: least pause between the end of one checkpoint and the start of the next.
-            checkpoint_done: told of every outcome and whether it was a savepoint.
         """
         self.durable = durable
         self.batches = batches
@@ -81,7 +79,7 @@ class Coordinator:
         self._recovered = recovered
         self._interval_s = checkpoint_interval_s
         self._min_pause_s = min_pause_s
-        self._checkpoint_done = checkpoint_done
+        self._checkpoint_done: Callable[[CheckpointInfo | StatefulSparkError, bool], None] = lambda outcome, savepoint: None
         self._lock = threading.RLock()
         self._paused = False
         self._requests: list[Request] = []
@@ -276,6 +274,10 @@ class Coordinator:
             slots.next_epoch = self.slots.next_epoch
             self.slots = slots
             self.batches.reset_slots()
+
+    def on_checkpoint(self, told: Callable[[CheckpointInfo | StatefulSparkError, bool], None]) -> None:
+        """Tell ``told`` of every outcome, and whether it was of a savepoint."""
+        self._checkpoint_done = told
 
     # -- checkpoints -----------------------------------------------------------------------------------------------------
 

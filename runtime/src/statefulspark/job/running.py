@@ -13,7 +13,15 @@ from pyspark.sql import SparkSession
 from pyspark.sql.streaming import DataStreamWriter, StreamingQuery
 
 from statefulspark.driver.controls import CheckpointInfo, JobError, JobState, JobStatus, MetricSample, SlotStatus
-from statefulspark.errors import ClosedError, ConflictError, InvalidInputError, StatefulSparkError, UnavailableError
+from statefulspark.errors import (
+    ClosedError,
+    ConflictError,
+    FencedError,
+    InvalidInputError,
+    StatefulSparkError,
+    UnavailableError,
+    UserFunctionError,
+)
 from statefulspark.exchange.config import SlotConfig
 from statefulspark.job.coordinator import Coordinator
 from statefulspark.job.failures import query_error
@@ -43,6 +51,7 @@ class RunningJob:
         parallelism_max: int,
         local_checkpoint: str,
         restart: RestartStrategy,
+        restart_user_errors: bool,
         until_idle: bool,
         tolerable_failures: int,
         retain_on_cancellation: bool,
@@ -62,6 +71,7 @@ class RunningJob:
             parallelism_max: the most slots this Spark application has cores for.
             local_checkpoint: Spark's local checkpoint location.
             restart: what to do when the query fails.
+            restart_user_errors: whether that holds for errors of the user's function too; otherwise they end the job.
             until_idle: stop with a checkpoint when the sources have nothing more and no timer is due.
             tolerable_failures: how many checkpoints in a row may fail before the job does.
             retain_on_cancellation: whether ``cancel`` keeps checkpoints.
@@ -78,6 +88,7 @@ class RunningJob:
         self._parallelism_max = parallelism_max
         self._local_checkpoint = local_checkpoint
         self._restart = restart
+        self._restart_user_errors = restart_user_errors
         self._until_idle = until_idle
         self._tolerable_failures = tolerable_failures
         self._retain_on_cancellation = retain_on_cancellation
@@ -155,7 +166,8 @@ class RunningJob:
             self._close(JobState.FINISHED)
             return
         error = query_error(failure)
-        pause_s = None if isinstance(error, InvalidInputError) else self._restart.next_pause_s(time.monotonic())
+        final = isinstance(error, InvalidInputError | FencedError) or (isinstance(error, UserFunctionError) and not self._restart_user_errors)
+        pause_s = None if final else self._restart.next_pause_s(time.monotonic())
         if pause_s is None:
             self._fail(error)
             return

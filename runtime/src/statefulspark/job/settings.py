@@ -1,0 +1,83 @@
+"""From the manifest to what storage, slots and restarts take. Pure."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from statefulspark.config.job import StatefulSparkJob
+from statefulspark.config.restart import RestartStrategyType
+from statefulspark.errors import InvalidInputError
+from statefulspark.job.restarts import ExponentialDelay, FailureRate, FixedDelay, NoRestart, RestartStrategy
+from statefulspark.storage.settings import StorageSettings
+
+_MANAGED_BYTES = 128 << 20
+"""Managed memory of a slot when the manifest gives none."""
+
+
+def storage_settings(manifest: StatefulSparkJob) -> StorageSettings:
+    """How to reach storage."""
+    spec = manifest.spec.checkpointing.storage
+    return StorageSettings(
+        endpoint=spec.endpoint,
+        region=spec.region,
+        path_style=spec.path_style,
+        access_key_id=spec.access_key_id,
+        secret_access_key=spec.secret_access_key.get_secret_value() if spec.secret_access_key is not None else None,
+        session_token=spec.session_token.get_secret_value() if spec.session_token is not None else None,
+        ca_bundle=spec.ca_bundle,
+    )
+
+
+def slot_options(manifest: StatefulSparkJob) -> dict[str, Any]:
+    """Keyword options of SlotConfig that come from the manifest."""
+    spec = manifest.spec
+    if spec.checkpointing.mode.value != "exactly-once":
+        raise InvalidInputError("at-least-once is not there yet", field="spec.checkpointing.mode", remedy="Use exactly-once")
+    backend = spec.state_backend
+    managed = managed_bytes(manifest)
+    options: dict[str, Any] = {}
+    if backend.type.value == "rocksdb":
+        memory = backend.rocksdb.memory
+        options = {
+            "managed_bytes": memory.fixed_per_slot or managed,
+            "write_buffer_ratio": memory.write_buffer_ratio,
+            "high_prio_pool_ratio": memory.high_prio_pool_ratio,
+        }
+    return {
+        "backend": backend.type.value,
+        "backend_options": options,
+        "local_dir": backend.rocksdb.local_dir,
+    }
+
+
+def managed_bytes(manifest: StatefulSparkJob) -> int:
+    """Managed memory of one slot."""
+    executor = manifest.spec.executor
+    if executor.managed_memory.size is not None:
+        return executor.managed_memory.size // executor.slots
+    if executor.managed_memory.fraction is not None:
+        return int(executor.memory * executor.managed_memory.fraction) // executor.slots
+    return _MANAGED_BYTES
+
+
+def restart_strategy(manifest: StatefulSparkJob) -> RestartStrategy:
+    """The strategy the manifest names."""
+    spec = manifest.spec.restart_strategy
+    if spec.type is RestartStrategyType.FIXED_DELAY:
+        return FixedDelay(attempts=spec.fixed_delay.attempts, delay_s=spec.fixed_delay.delay / 1000)
+    if spec.type is RestartStrategyType.FAILURE_RATE:
+        rate = spec.failure_rate
+        return FailureRate(
+            failures=rate.max_failures_per_interval, interval_s=rate.failure_rate_interval / 1000, delay_s=rate.delay / 1000
+        )
+    if spec.type is RestartStrategyType.EXPONENTIAL_DELAY:
+        delay = spec.exponential_delay
+        return ExponentialDelay(
+            initial_s=delay.initial_backoff / 1000,
+            max_s=delay.max_backoff / 1000,
+            multiplier=delay.backoff_multiplier,
+            reset_s=delay.reset_backoff_threshold / 1000,
+            jitter=delay.jitter_factor,
+            attempts=delay.attempts_before_reset_backoff,
+        )
+    return NoRestart()

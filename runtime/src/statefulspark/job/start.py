@@ -1,0 +1,358 @@
+"""Starts a job: checks everything that can be checked, claims an attempt, restores, and sets slots and query going.
+
+Nothing of a running job is touched before the pipeline has been built and fits the state that is there: the attempt, which fences an
+older driver, is claimed last.
+"""
+
+from __future__ import annotations
+
+import secrets
+import tempfile
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import structlog
+from pyspark.sql import SparkSession
+from pyspark.sql.streaming import DataStreamWriter
+
+from statefulspark.checkpoint import paths
+from statefulspark.checkpoint.bundle import decode_bundle
+from statefulspark.checkpoint.catalog import StoredCheckpoint, open_checkpoint
+from statefulspark.checkpoint.changelog import read_changelog
+from statefulspark.checkpoint.lineage import Lineage, begin_attempt, ensure_job, resolve
+from statefulspark.checkpoint.location import LocationFiles
+from statefulspark.config.job import StatefulSparkJob
+from statefulspark.errors import InvalidInputError, NotRestorableError
+from statefulspark.exchange.config import Endpoint, SlotConfig
+from statefulspark.job.batches import BatchLog, BatchParameters
+from statefulspark.job.coordinator import Coordinator
+from statefulspark.job.durable import DurableJob
+from statefulspark.job.job import Job
+from statefulspark.job.running import RunningJob
+from statefulspark.job.script import Pipeline, load_pipeline
+from statefulspark.job.session import is_local, local_threads, open_session
+from statefulspark.job.settings import restart_strategy, slot_options, storage_settings
+from statefulspark.job.slots import SlotTable
+from statefulspark.job.states import StateRegistry
+from statefulspark.job.ticks import tick_source
+from statefulspark.storage.base import ObjectStore
+from statefulspark.storage.open import check_reachable, open_store
+
+_log = structlog.get_logger("statefulspark.start")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunOptions:
+    """What the command line adds to the manifest."""
+
+    parallelism: int | None = None
+    """Instead of the manifest's."""
+    restore_from: str | None = None
+    """URL of a checkpoint or savepoint to start from, instead of going on with the job's own newest state."""
+    until_idle: bool = False
+    """Stop with a checkpoint when the sources have nothing more."""
+    master: str | None = None
+    """Spark master instead of the manifest's or an embedded one."""
+
+
+def start_job(manifest: StatefulSparkJob, options: RunOptions) -> RunningJob:
+    """Start a job in this process.
+
+    Raises:
+        InvalidInputError: the manifest, the code or the options are wrong; nothing was touched.
+        NotRestorableError: the state that is there does not fit the job; nothing was touched.
+        UnavailableError: storage does not answer.
+        CorruptDataError: the state is damaged; the text names the file and what to do.
+    """
+    parallelism = _parallelism(manifest, options)
+    pipeline = load_pipeline(manifest)
+    settings = storage_settings(manifest)
+    job_id = manifest.metadata.uid or manifest.metadata.name
+
+    def opened(url: str) -> ObjectStore:
+        return open_store(url, settings)
+
+    store = opened(f"{manifest.spec.checkpointing.dir.rstrip('/')}/{job_id}")
+    check_reachable(store)
+    origin = options.restore_from or _initial_savepoint(manifest, store)
+    before = _state_before(store, origin, opened)
+    max_parallelism = _max_parallelism(manifest, parallelism, before)
+    spark = open_session(manifest, options.master, parallelism)
+    try:
+        trial = _Builder(spark, manifest, pipeline, max_parallelism, Endpoint(location="grpc+tcp://127.0.0.1:1", secret=""))
+        steps = {step.uid: step for step in trial.build(parallelism)[0].steps}
+        if not steps:
+            raise InvalidInputError("the pipeline has no keyed step", field="spec.job", remedy="Use job.key_by(...).process(...)")
+        _check_uids(before, set(steps), manifest.spec.allow_non_restored_state)
+        ensure_job(store, manifest.metadata.name, max_parallelism)
+        lineage = begin_attempt(store, now_ms=_now_ms(), origin=origin, open_store=opened)
+        return _run(manifest, options, spark, pipeline, lineage, store, opened, parallelism, max_parallelism, steps)
+    except BaseException:
+        spark.stop()
+        raise
+
+
+class _Builder:
+    """Builds the pipeline for one endpoint."""
+
+    def __init__(self, spark: SparkSession, manifest: StatefulSparkJob, pipeline: Pipeline, max_parallelism: int, endpoint: Endpoint) -> None:
+        self._spark = spark
+        self._manifest = manifest
+        self._pipeline = pipeline
+        self._max_parallelism = max_parallelism
+        self._endpoint = endpoint
+        spark.dataSource.register(tick_source(endpoint))
+
+    def build(self, parallelism: int) -> tuple[Job, DataStreamWriter]:
+        """Run the user's pipeline function."""
+        job = Job(
+            spark=self._spark,
+            name=self._manifest.metadata.name,
+            args=list(self._manifest.spec.job.args),
+            parallelism=parallelism,
+            max_parallelism=self._max_parallelism,
+            endpoint=self._endpoint,
+        )
+        writer = self._pipeline(job)
+        if not isinstance(writer, DataStreamWriter):
+            raise InvalidInputError(
+                f"pipeline returned a {type(writer).__name__}",
+                field="spec.job.entrypoint",
+                remedy="Return df.writeStream..., a DataStreamWriter that has not been started",
+            )
+        return job, writer
+
+
+def _run(
+    manifest: StatefulSparkJob,
+    options: RunOptions,
+    spark: SparkSession,
+    pipeline: Pipeline,
+    lineage: Lineage,
+    store: ObjectStore,
+    opened: Callable[[str], ObjectStore],
+    parallelism: int,
+    max_parallelism: int,
+    steps: dict[str, Any],
+) -> RunningJob:
+    spec = manifest.spec
+    checkpointing = spec.checkpointing
+    master = spark.sparkContext.master
+    location = Path(tempfile.mkdtemp(prefix="statefulspark-location-")) / "checkpoint"
+    files = LocationFiles(location)
+    _restore_location(files, lineage, opened)
+    for problem in lineage.problems:
+        _log.warning("passed over", problem=problem)
+    batches = _batch_log(lineage, {uid: step.watermark_delay_ms for uid, step in steps.items()})
+    states = StateRegistry()
+    if lineage.base is not None:
+        states.restore(dict(info) for info in lineage.base.metadata.states)
+    states.restore(_states_of_changelogs(lineage, store))
+    host = "127.0.0.1" if is_local(master) else str(spark.conf.get("spark.driver.host"))
+    secret = secrets.token_urlsafe(32)
+    bound = None if master.startswith("local[") else spec.executor.slots
+    coordinator = Coordinator(
+        durable=DurableJob(
+            store=store,
+            open_store=opened,
+            job_id=manifest.metadata.uid or manifest.metadata.name,
+            name=manifest.metadata.name,
+            max_parallelism=max_parallelism,
+            backend=spec.state_backend.type.value,
+            lineage=lineage,
+            savepoint_dir=checkpointing.savepoint_dir,
+            retained=checkpointing.retention.count,
+        ),
+        batches=batches,
+        states=states,
+        slots=SlotTable(parallelism, slots_per_executor=bound),
+        location=location,
+        location_files=files,
+        host=host,
+        secret=secret,
+        recovered=_recovered(lineage),
+        checkpoint_interval_s=checkpointing.interval / 1000,
+        checkpoint_timeout_s=checkpointing.timeout / 1000,
+        min_pause_s=checkpointing.min_pause / 1000,
+    )
+    endpoint = Endpoint(location=coordinator.location, secret=secret)
+    builder = _Builder(spark, manifest, pipeline, max_parallelism, endpoint)
+
+    def slot_config(job: Job) -> SlotConfig:
+        return SlotConfig(
+            coordinator=endpoint,
+            job_name=manifest.metadata.name,
+            parallelism=job.parallelism,
+            max_parallelism=max_parallelism,
+            steps=job.pickled_steps(),
+            store=store,
+            storage=storage_settings(manifest),
+            host="127.0.0.1" if is_local(master) else "auto",
+            **slot_options(manifest),
+        )
+
+    running = RunningJob(
+        spark=spark,
+        coordinator=coordinator,
+        build=builder.build,
+        slot_config=slot_config,
+        slots_per_executor=bound,
+        parallelism_max=_parallelism_max(master, parallelism, max_parallelism),
+        local_checkpoint=str(location),
+        restart=restart_strategy(manifest),
+        restart_user_errors="restart_strategy" in spec.model_fields_set,
+        until_idle=options.until_idle,
+        tolerable_failures=checkpointing.tolerable_failures,
+        retain_on_cancellation=checkpointing.retention.on_cancellation.value == "RETAIN",
+        restored_from=lineage.base.url if lineage.base is not None else None,
+        name=manifest.metadata.name,
+        max_parallelism=max_parallelism,
+    )
+    coordinator.on_checkpoint(running.checkpoint_ended)
+    job, writer = builder.build(parallelism)
+    running.start(job, writer)
+    return running
+
+
+def _now_ms() -> int:
+    return int(time.time() * 1000)
+
+
+def _parallelism(manifest: StatefulSparkJob, options: RunOptions) -> int:
+    parallelism = options.parallelism if options.parallelism is not None else manifest.spec.parallelism
+    if parallelism < 1:
+        raise InvalidInputError(f"{parallelism} is less than 1", field="parallelism", remedy="Give a positive number of slots")
+    if manifest.spec.max_parallelism_given and parallelism > manifest.spec.max_parallelism:
+        raise InvalidInputError(
+            f"{parallelism} slots cannot share {manifest.spec.max_parallelism} key groups",
+            field="parallelism",
+            remedy="Keep it at or below spec.maxParallelism",
+        )
+    return parallelism
+
+
+def _parallelism_max(master: str, parallelism: int, max_parallelism: int) -> int:
+    """The most slots, each with an exchange beside it, that an embedded Spark has threads for."""
+    if not master.startswith("local["):
+        return max_parallelism
+    threads = master.removeprefix("local[").split(",")[0].rstrip("]")
+    return max(1, (int(threads) if threads.isdecimal() else local_threads(parallelism)) // 2)
+
+
+@dataclass(frozen=True, slots=True)
+class _StateBefore:
+    """What is there before the attempt is claimed."""
+
+    max_parallelism: int | None
+    uids: frozenset[str]
+    url: str
+
+
+def _initial_savepoint(manifest: StatefulSparkJob, store: ObjectStore) -> str | None:
+    """The manifest's initial savepoint, which counts only for a job that has no state of its own yet."""
+    initial = manifest.spec.initial_savepoint_path
+    return initial if initial is not None and not store.list(paths.ATTEMPTS_PREFIX) else None
+
+
+def _state_before(store: ObjectStore, origin: str | None, opened: Callable[[str], ObjectStore]) -> _StateBefore:
+    base: StoredCheckpoint | None
+    uids: set[str] = set()
+    if origin is not None:
+        base = open_checkpoint(origin, opened)
+    else:
+        lineage = resolve(store, open_store=opened)
+        base = lineage.base
+        uids |= {ref.uid for ref in lineage.changelogs}
+    if base is None:
+        return _StateBefore(None, frozenset(uids), store.url)
+    uids |= {str(info["uid"]) for info in base.metadata.states}
+    return _StateBefore(base.metadata.max_parallelism, frozenset(uids), base.url)
+
+
+def _max_parallelism(manifest: StatefulSparkJob, parallelism: int, before: _StateBefore) -> int:
+    """The number of key groups: of the state that is there, else of the manifest."""
+    wanted = manifest.spec.max_parallelism
+    if before.max_parallelism is None:
+        return wanted
+    if manifest.spec.max_parallelism_given and wanted != before.max_parallelism:
+        raise NotRestorableError(
+            f"the state in {before.url} has {before.max_parallelism} key groups, the manifest asks for {wanted}",
+            field="spec.maxParallelism",
+            remedy=f"Set it to {before.max_parallelism}; the number of key groups is fixed for the life of a job's state",
+        )
+    if parallelism > before.max_parallelism:
+        raise InvalidInputError(
+            f"{parallelism} slots cannot share {before.max_parallelism} key groups",
+            field="parallelism",
+            remedy=f"Keep it at or below {before.max_parallelism}",
+        )
+    return before.max_parallelism
+
+
+def _check_uids(before: _StateBefore, uids: set[str], allow_non_restored: bool) -> None:
+    missing = sorted(before.uids - uids)
+    if missing and not allow_non_restored:
+        raise NotRestorableError(
+            f"{before.url} holds state of uid {', '.join(map(repr, missing))}, which the pipeline does not have; it has "
+            f"{', '.join(map(repr, sorted(uids)))}",
+            field="uid",
+            remedy="Give the step its old uid, or set spec.allowNonRestoredState: true to leave that state behind",
+        )
+
+
+def _restore_location(files: LocationFiles, lineage: Lineage, opened: Callable[[str], ObjectStore]) -> None:
+    layers = []
+    base = lineage.base
+    if base is not None and base.metadata.spark_location is not None:
+        key = paths.resolve_reference(base.key, base.metadata.spark_location.path)
+        layers.append(decode_bundle(base.store.get(key), path=f"{base.url}/{base.metadata.spark_location.path}"))
+    layers += [decode_bundle(record.files, path=f"batch record {record.batch}") for record in lineage.records]
+    uncommitted = lineage.uncommitted_batch
+    if uncommitted is not None:
+        files.restore(layers, planned=uncommitted, committed=uncommitted - 1)
+    elif base is not None:
+        files.restore(layers, planned=base.metadata.batch, committed=base.metadata.batch)
+
+
+def _batch_log(lineage: Lineage, delays_ms: dict[str, int]) -> BatchLog:
+    seen: dict[str, int | None] = {}
+    if lineage.base is not None:
+        seen |= dict(lineage.base.metadata.watermarks)
+    if lineage.records:
+        seen |= dict(lineage.records[-1].max_event_times)
+    last = lineage.records[-1] if lineage.records else None
+    return BatchLog(
+        delays_ms=delays_ms,
+        committed=lineage.committed_batch,
+        max_event_times=seen,
+        base=lineage.base.metadata.batch if lineage.base is not None else -1,
+        changelogs=[ref.model_dump(mode="json") for ref in lineage.changelogs],
+        expected_base=lineage.committed_batch,
+        processing_time_ms=last.processing_time_ms if last is not None else 0,
+    )
+
+
+def _recovered(lineage: Lineage) -> BatchParameters | None:
+    """The batch that runs again, with the parameters of its record."""
+    if not lineage.records:
+        return None
+    record = lineage.records[-1]
+    return BatchParameters(batch=record.batch, watermarks=dict(record.watermarks), processing_time_ms=record.processing_time_ms)
+
+
+def _states_of_changelogs(lineage: Lineage, store: ObjectStore) -> list[dict[str, Any]]:
+    """States first used after the base checkpoint: the changelogs' headers name them."""
+    found: dict[int, dict[str, Any]] = {}
+    newest: dict[tuple[str, int], Any] = {(ref.uid, ref.slot): ref for ref in lineage.changelogs}
+    for ref in newest.values():
+        with tempfile.TemporaryDirectory() as folder:
+            path = Path(folder) / "changelog"
+            store.get_file(ref.key, path)
+            header, _ = read_changelog(path)
+            found |= {int(str(info["state_id"])): dict(info) for info in header.states}
+    return list(found.values())
+
+
