@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any
 
 from statefulspark.storage.base import ObjectStore
 from statefulspark.storage.settings import StorageSettings
@@ -35,8 +34,10 @@ class SlotConfig:
     """How to reach other places in storage (savepoints)."""
     backend: str
     """memory | filesystem | rocksdb."""
-    backend_options: dict[str, Any] = field(default_factory=dict)
-    """Keyword options of the store kind (state.stores.open_store)."""
+    managed_bytes: int = 128 << 20
+    """Managed memory of the slot: caches and write buffers of RocksDB stay within it."""
+    write_buffer_ratio: float = 0.5
+    """Share of the managed memory for write buffers."""
     local_dir: str | None = None
     """Folder for working files; the system's temporary folder when None."""
     host: str = "127.0.0.1"

@@ -27,6 +27,8 @@ from statefulspark.exchange.operators import OperatorSlot
 from statefulspark.exchange.service import SlotService
 from statefulspark.keygroups import key_group_range
 from statefulspark.process.operator import StepSpec
+from statefulspark.state.rocksdb import RocksDBOptions
+from statefulspark.state.rocksdb_memory import RocksDBMemory
 from statefulspark.state.stores import open_store as open_kind
 from statefulspark.storage.open import open_store
 
@@ -82,7 +84,8 @@ def _restored_service(
     plan: RestorePlan = cloudpickle.loads(base64.b64decode(answer["restore"]))
     key_groups = key_group_range(slot, config.parallelism, config.max_parallelism)
     started = time.monotonic()
-    restored = restore_slot(plan, work / "state", lambda path: open_kind(config.backend, path, config.backend_options))
+    options = _rocksdb_options(config)
+    restored = restore_slot(plan, work / "state", lambda path: open_kind(config.backend, path, options))
     failpoints.reach("slot.restored")
     uploader = SlotUploader(config.store, slot=slot, key_groups=key_groups, backend=config.backend)
     if restored.base_checkpoint_id is not None:
@@ -113,6 +116,13 @@ def _restored_service(
     )
     service.restore_ms = int((time.monotonic() - started) * 1000)
     return service
+
+
+def _rocksdb_options(config: SlotConfig) -> RocksDBOptions | None:
+    """One cache and one write buffer manager for every RocksDB instance of the slot."""
+    if config.backend != "rocksdb":
+        return None
+    return RocksDBOptions(memory=RocksDBMemory.managed(config.managed_bytes, config.write_buffer_ratio))
 
 
 def _listen(config: SlotConfig, service: SlotService, work: Path) -> list[tuple[FlightService, str]]:

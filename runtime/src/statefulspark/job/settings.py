@@ -34,18 +34,11 @@ def slot_options(manifest: StatefulSparkJob) -> dict[str, Any]:
     if spec.checkpointing.mode.value != "exactly-once":
         raise InvalidInputError("at-least-once is not there yet", field="spec.checkpointing.mode", remedy="Use exactly-once")
     backend = spec.state_backend
-    managed = managed_bytes(manifest)
-    options: dict[str, Any] = {}
-    if backend.type.value == "rocksdb":
-        memory = backend.rocksdb.memory
-        options = {
-            "managed_bytes": memory.fixed_per_slot or managed,
-            "write_buffer_ratio": memory.write_buffer_ratio,
-            "high_prio_pool_ratio": memory.high_prio_pool_ratio,
-        }
+    memory = backend.rocksdb.memory
     return {
         "backend": backend.type.value,
-        "backend_options": options,
+        "managed_bytes": memory.fixed_per_slot or managed_bytes(manifest),
+        "write_buffer_ratio": memory.write_buffer_ratio,
         "local_dir": backend.rocksdb.local_dir,
     }
 

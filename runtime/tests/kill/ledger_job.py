@@ -1,0 +1,69 @@
+"""The job of the kill tests: a ledger per account with value, list and map state and both kinds of order-sensitive output.
+
+Each row gives out its number within the account, the running balance and the number of distinct shops so far, so one row that is lost,
+doubled or out of order changes every later row of its account. An event-time timer closes an account's quiet period.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from statefulspark import (
+    KeyedProcessFunction,
+    ListStateDescriptor,
+    MapStateDescriptor,
+    RuntimeContext,
+    Types,
+    ValueStateDescriptor,
+)
+
+QUIET_MS = 5_000
+OUTPUT = "account string, kind string, number bigint, balance bigint, shops bigint, at bigint"
+INPUT = "account string, at timestamp, amount bigint, shop string"
+
+
+class Ledger(KeyedProcessFunction):
+    """Counts, sums and remembers per account."""
+
+    def open(self, runtime_context: RuntimeContext) -> None:
+        """Get the states."""
+        self.balance = runtime_context.get_state(ValueStateDescriptor("balance", Types.LONG()))
+        self.number = runtime_context.get_state(ValueStateDescriptor("number", Types.LONG()))
+        self.shops = runtime_context.get_map_state(MapStateDescriptor("shops", Types.STRING(), Types.LONG()))
+        self.recent = runtime_context.get_list_state(ListStateDescriptor("recent", Types.LONG()))
+        self.timer = runtime_context.get_state(ValueStateDescriptor("timer", Types.LONG()))
+
+    def process_element(self, value: Any, ctx: KeyedProcessFunction.Context) -> Any:
+        """Book one row."""
+        number = (self.number.value() or 0) + 1
+        self.number.update(number)
+        balance = (self.balance.value() or 0) + value.amount
+        self.balance.update(balance)
+        self.shops.put(value.shop, (self.shops.get(value.shop) or 0) + 1)
+        recent = [*self.recent.get(), value.amount][-3:]
+        self.recent.update(recent)
+        due = self.timer.value()
+        quiet = due is not None and due <= ctx.timestamp()
+        if due is not None:
+            ctx.timer_service().delete_event_time_timer(due)
+        if quiet:
+            yield ctx.get_current_key(), "quiet", number - 1, balance - value.amount, 0, due
+        due = ctx.timestamp() + QUIET_MS
+        self.timer.update(due)
+        ctx.timer_service().register_event_time_timer(due)
+        yield ctx.get_current_key(), "row", number, balance, sum(1 for _ in self.shops.keys()), ctx.timestamp()
+
+    def on_timer(self, timestamp: int, ctx: KeyedProcessFunction.OnTimerContext) -> Any:
+        """The account was quiet for a while."""
+        self.timer.clear()
+        yield ctx.get_current_key(), "quiet", self.number.value(), self.balance.value(), 0, timestamp
+
+
+def pipeline(job: Any) -> Any:
+    """Files in, ledger, files out."""
+    source, target = job.args[0], job.args[1]
+    rows = job.spark.readStream.schema(INPUT).option("maxFilesPerTrigger", 1).parquet(source)
+    ledger = job.key_by(rows, "account").process(Ledger(), OUTPUT, uid="ledger", event_time="at", watermark="1 second")
+    return ledger.writeStream.format("parquet").option("path", target).outputMode("append")
+
+

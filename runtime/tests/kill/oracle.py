@@ -1,0 +1,66 @@
+"""What the ledger job must give out and keep, computed with pandas alone."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+
+QUIET_MS = 5_000
+DELAY_MS = 1_000
+
+
+def write_input(folder: Path, *, files: int, rows: int, accounts: int, seed: int) -> pd.DataFrame:
+    """Write ``files`` parquet files of ``rows`` rows in event-time order; returns all rows."""
+    random = np.random.default_rng(seed)
+    folder.mkdir(parents=True)
+    start = pd.Timestamp("2026-01-01")
+    parts = []
+    clock = 0
+    for number in range(files):
+        steps = random.integers(1, 40, rows)
+        at = clock + np.cumsum(steps)
+        clock = int(at[-1])
+        part = pd.DataFrame(
+            {
+                "account": [f"account-{n:04d}" for n in random.integers(0, accounts, rows)],
+                "at": (start + pd.to_timedelta(at, unit="ms")).astype("datetime64[us]"),
+                "amount": random.integers(-50, 100, rows),
+                "shop": [f"shop-{n}" for n in random.integers(0, 20, rows)],
+            }
+        )
+        part.to_parquet(folder / f"part-{number:05d}.parquet", index=False)
+        parts.append(part)
+    return pd.concat(parts, ignore_index=True)
+
+
+def expected_output(rows: pd.DataFrame) -> pd.DataFrame:
+    """Every output row: running numbers per account, and a quiet row for each gap of at least QUIET_MS that time has passed."""
+    data = rows.copy()
+    data["at"] = data["at"].astype("datetime64[ms]").astype("int64")
+    data["order"] = np.arange(len(data))
+    data = data.sort_values(["account", "at", "order"], kind="stable")
+    grouped = data.groupby("account", sort=False)
+    data["number"] = grouped.cumcount() + 1
+    data["balance"] = grouped["amount"].cumsum()
+    first = ~data.duplicated(["account", "shop"])
+    data["shops"] = first.astype("int64").groupby(data["account"]).cumsum()
+    booked = data.assign(kind="row")[["account", "kind", "number", "balance", "shops", "at"]]
+    following = grouped["at"].shift(-1)
+    final_watermark = data["at"].max() - DELAY_MS
+    due = data["at"] + QUIET_MS
+    quiet = data[(following.notna() & (following >= due)) | (following.isna() & (due <= final_watermark))]
+    quiet = quiet.assign(kind="quiet", at=quiet["at"] + QUIET_MS, shops=0)[["account", "kind", "number", "balance", "shops", "at"]]
+    return ordered(pd.concat([booked, quiet], ignore_index=True))
+
+
+def ordered(rows: pd.DataFrame) -> pd.DataFrame:
+    """Rows in one canonical order, with plain types."""
+    result = rows.sort_values(["account", "number", "kind", "at"], kind="stable").reset_index(drop=True)
+    return result.astype({"number": "int64", "balance": "int64", "shops": "int64", "at": "int64"})
+
+
+def expected_balances(rows: pd.DataFrame) -> dict[str, int]:
+    """The ``balance`` state at the end."""
+    return {str(account): int(total) for account, total in rows.groupby("account")["amount"].sum().items()}
