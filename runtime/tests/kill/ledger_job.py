@@ -65,5 +65,3 @@ def pipeline(job: Any) -> Any:
     rows = job.spark.readStream.schema(INPUT).option("maxFilesPerTrigger", 1).parquet(source)
     ledger = job.key_by(rows, "account").process(Ledger(), OUTPUT, uid="ledger", event_time="at", watermark="1 second")
     return ledger.writeStream.format("parquet").option("path", target).outputMode("append")
-
-

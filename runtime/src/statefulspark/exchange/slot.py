@@ -77,9 +77,7 @@ def _working_folder(config: SlotConfig, slot: int) -> Path:
     return Path(tempfile.mkdtemp(prefix=f"slot-{slot}-", suffix=f"-pid-{os.getpid()}", dir=root))
 
 
-def _restored_service(
-    config: SlotConfig, slot: int, answer: dict[str, Any], work: Path, coordinator: FlightPeer
-) -> SlotService:
+def _restored_service(config: SlotConfig, slot: int, answer: dict[str, Any], work: Path, coordinator: FlightPeer) -> SlotService:
     epoch = int(answer["epoch"])
     plan: RestorePlan = cloudpickle.loads(base64.b64decode(answer["restore"]))
     key_groups = key_group_range(slot, config.parallelism, config.max_parallelism)
@@ -160,5 +158,3 @@ def _beat(config: SlotConfig, slot: int, epoch: int, coordinator: FlightPeer, se
             raise
         if os.getppid() != parent:
             os._exit(1)  # the executor is gone: nobody would collect this process
-
-

@@ -384,4 +384,3 @@ class Coordinator:
         for request in self._requests:
             request.finish(FencedError("the job is ending"))
         self._service.shutdown()
-

@@ -157,9 +157,7 @@ class DurableJob:
         """Name of a new savepoint's folder."""
         return paths.savepoint_folder(self.job_id)
 
-    def publish(
-        self, progress: InProgress, slots: tuple[SlotState, ...], states: list[dict[str, Any]]
-    ) -> tuple[CheckpointMetadata, str]:
+    def publish(self, progress: InProgress, slots: tuple[SlotState, ...], states: list[dict[str, Any]]) -> tuple[CheckpointMetadata, str]:
         """Write the bundle of Spark's location and ``_metadata``; the checkpoint exists when this returns.
 
         Returns:
@@ -216,4 +214,3 @@ class DurableJob:
         infos = self.store.list("")
         self.store.delete(info.key for info in infos if info.key != paths.JOB_KEY and not info.key.startswith("savepoint-"))
         self._completed = [info for info in self._completed if info.kind == "savepoint"]
-

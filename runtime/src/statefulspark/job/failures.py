@@ -4,10 +4,20 @@ from __future__ import annotations
 
 import re
 
-from statefulspark.errors import FencedError, InternalError, InvalidInputError, NotRestorableError, StatefulSparkError, UnavailableError, UserFunctionError
+from statefulspark.errors import (
+    FencedError,
+    InternalError,
+    InvalidInputError,
+    NotRestorableError,
+    StatefulSparkError,
+    UnavailableError,
+    UserFunctionError,
+)
 
 _PLAIN = {cls.__name__: cls for cls in (NotRestorableError, InvalidInputError, UnavailableError, FencedError)}
-_FOUND = re.compile(r"(?:statefulspark\.errors\.)?(UserFunctionError|NotRestorableError|InvalidInputError|UnavailableError|FencedError): ([^\n]*)")
+_FOUND = re.compile(
+    r"(?:statefulspark\.errors\.)?(UserFunctionError|NotRestorableError|InvalidInputError|UnavailableError|FencedError): ([^\n]*)"
+)
 _WHERE = re.compile(r"in uid '([^']*)'(?:, key group (\d+))?")
 _END = re.compile(r"^(?: SQLSTATE|\tat |\s+at org\.|=== Streaming)", re.MULTILINE)
 

@@ -38,7 +38,9 @@ def slot_task(config: SlotConfig, slot: int) -> Callable[[Iterator[int]], Iterat
 class SlotKeepers:
     """Keeps ``parallelism`` slots running until stopped."""
 
-    def __init__(self, context: SparkContext, config: SlotConfig, *, is_ready: Callable[[int], bool], failed: Callable[[BaseException], None]) -> None:
+    def __init__(
+        self, context: SparkContext, config: SlotConfig, *, is_ready: Callable[[int], bool], failed: Callable[[BaseException], None]
+    ) -> None:
         """Prepare the keepers.
 
         Args:

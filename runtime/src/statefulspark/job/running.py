@@ -166,7 +166,9 @@ class RunningJob:
             self._close(JobState.FINISHED)
             return
         error = query_error(failure)
-        final = isinstance(error, InvalidInputError | FencedError) or (isinstance(error, UserFunctionError) and not self._restart_user_errors)
+        final = isinstance(error, InvalidInputError | FencedError) or (
+            isinstance(error, UserFunctionError) and not self._restart_user_errors
+        )
         pause_s = None if final else self._restart.next_pause_s(time.monotonic())
         if pause_s is None:
             self._fail(error)
@@ -348,7 +350,9 @@ class RunningJob:
         self._check_open()
         if not 1 <= parallelism <= self._max_parallelism:
             raise InvalidInputError(
-                f"{parallelism} is not in 1..{self._max_parallelism}", field="parallelism", remedy="maxParallelism cannot change; choose within it"
+                f"{parallelism} is not in 1..{self._max_parallelism}",
+                field="parallelism",
+                remedy="maxParallelism cannot change; choose within it",
             )
         if parallelism > self._parallelism_max:
             raise InvalidInputError(

@@ -47,7 +47,9 @@ def load_pipeline(manifest: StatefulSparkJob) -> Pipeline:
 
 def _from_script(path: Path) -> ModuleType:
     if not path.is_file():
-        raise InvalidInputError(f"{path} does not exist", field="spec.job.script", remedy="Correct the path; it is relative to the manifest")
+        raise InvalidInputError(
+            f"{path} does not exist", field="spec.job.script", remedy="Correct the path; it is relative to the manifest"
+        )
     name = f"statefulspark_script_{path.stem.replace('-', '_')}"
     found = importlib.util.spec_from_file_location(name, path)
     if found is None or found.loader is None:
@@ -64,4 +66,6 @@ def _from_module(name: str) -> ModuleType:
     try:
         return importlib.import_module(name)
     except ModuleNotFoundError as error:
-        raise InvalidInputError(f"cannot import {error.name!r}", field="spec.job.module", remedy="Install it or add it to pyFiles") from error
+        raise InvalidInputError(
+            f"cannot import {error.name!r}", field="spec.job.module", remedy="Install it or add it to pyFiles"
+        ) from error

@@ -60,9 +60,7 @@ def restart_strategy(manifest: StatefulSparkJob) -> RestartStrategy:
         return FixedDelay(attempts=spec.fixed_delay.attempts, delay_s=spec.fixed_delay.delay / 1000)
     if spec.type is RestartStrategyType.FAILURE_RATE:
         rate = spec.failure_rate
-        return FailureRate(
-            failures=rate.max_failures_per_interval, interval_s=rate.failure_rate_interval / 1000, delay_s=rate.delay / 1000
-        )
+        return FailureRate(failures=rate.max_failures_per_interval, interval_s=rate.failure_rate_interval / 1000, delay_s=rate.delay / 1000)
     if spec.type is RestartStrategyType.EXPONENTIAL_DELAY:
         delay = spec.exponential_delay
         return ExponentialDelay(

@@ -98,7 +98,9 @@ def start_job(manifest: StatefulSparkJob, options: RunOptions) -> RunningJob:
 class _Builder:
     """Builds the pipeline for one endpoint."""
 
-    def __init__(self, spark: SparkSession, manifest: StatefulSparkJob, pipeline: Pipeline, max_parallelism: int, endpoint: Endpoint) -> None:
+    def __init__(
+        self, spark: SparkSession, manifest: StatefulSparkJob, pipeline: Pipeline, max_parallelism: int, endpoint: Endpoint
+    ) -> None:
         self._spark = spark
         self._manifest = manifest
         self._pipeline = pipeline
@@ -354,5 +356,3 @@ def _states_of_changelogs(lineage: Lineage, store: ObjectStore) -> list[dict[str
             header, _ = read_changelog(path)
             found |= {int(str(info["state_id"])): dict(info) for info in header.states}
     return list(found.values())
-
-

@@ -109,7 +109,9 @@ def _check_keys(df: DataFrame, keys: tuple[str, ...]) -> None:
     for name in keys:
         _column(df, name, "key_by")
         kind = df.schema[name].dataType
-        if not isinstance(kind, _HASHABLE) or (isinstance(kind, T.StringType) and getattr(kind, "collation", "UTF8_BINARY") != "UTF8_BINARY"):
+        if not isinstance(kind, _HASHABLE) or (
+            isinstance(kind, T.StringType) and getattr(kind, "collation", "UTF8_BINARY") != "UTF8_BINARY"
+        ):
             raise InvalidInputError(
                 f"column {name!r} of type {kind.simpleString()} cannot be a key: equal values may have different bytes",
                 field="key_by",
@@ -131,7 +133,9 @@ def _check_event_time(df: DataFrame, name: str) -> None:
 
 def _column(df: DataFrame, name: str, field: str) -> None:
     if name not in df.columns:
-        raise InvalidInputError(f"column {name!r} does not exist; there are {', '.join(df.columns)}", field=field, remedy="Correct the name")
+        raise InvalidInputError(
+            f"column {name!r} does not exist; there are {', '.join(df.columns)}", field=field, remedy="Correct the name"
+        )
 
 
 def _exchange(job: Job, df: DataFrame, keys: tuple[str, ...], uid: str, schema: T.StructType) -> DataFrame:
