@@ -32,6 +32,10 @@ class LocationFiles:
         self._durable: dict[str, _Mark] = {}
         self._read: dict[str, _Mark] = {}
 
+    def is_committed(self, batch: int) -> bool:
+        """Whether Spark has written the commit of ``batch``."""
+        return (self._root / "commits" / str(batch)).exists()
+
     def new_files(self) -> dict[str, bytes]:
         """Return the files that are new or changed since the last `confirm`, by path relative to the folder."""
         self._read = {}

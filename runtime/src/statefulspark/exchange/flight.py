@@ -96,7 +96,7 @@ class _Secret(fl.ServerMiddlewareFactory):  # type: ignore[misc]  # pyarrow.flig
         super().__init__()
         self._secret = secret.encode()
 
-    def start_call(self, info: Any, headers: Mapping[str, list[str]]) -> None:
+    def start_call(self, _info: Any, headers: Mapping[str, list[str]]) -> None:
         given = headers.get(_HEADER, [""])[0]
         if not hmac.compare_digest(given.encode(), self._secret):
             raise fl.FlightUnauthenticatedError("the job's secret is missing or wrong")
@@ -138,17 +138,17 @@ class FlightService(fl.FlightServerBase):  # type: ignore[misc]  # pyarrow.fligh
         self._actions = dict(actions)
         self._handler = handler
 
-    def do_action(self, context: Any, action: Any) -> list[Any]:
+    def do_action(self, _context: Any, action: Any) -> list[Any]:
         run = self._actions.get(action.type)
         if run is None:
             raise encode_error(errors.InvalidInputError(f"unknown action {action.type!r}"))
         try:
             body = run(json.loads(action.body.to_pybytes() or b"{}"))
-        except Exception as error:  # noqa: BLE001  every failure must reach the caller as ours
+        except Exception as error:
             raise encode_error(error) from error
         return [fl.Result(json.dumps(body).encode())]
 
-    def do_exchange(self, context: Any, descriptor: Any, reader: Any, writer: Any) -> None:
+    def do_exchange(self, _context: Any, descriptor: Any, reader: Any, writer: Any) -> None:
         if self._handler is None:
             raise encode_error(errors.InvalidInputError("this server takes no exchanges"))
         try:
@@ -156,7 +156,7 @@ class FlightService(fl.FlightServerBase):  # type: ignore[misc]  # pyarrow.fligh
             writer.begin(self._handler.output_schema(request))
             result = self._handler.exchange(request, _Stream(reader, writer))
             writer.write_metadata(json.dumps(result).encode())
-        except Exception as error:  # noqa: BLE001  every failure must reach the caller as ours
+        except Exception as error:
             raise encode_error(error) from error
 
 

@@ -21,8 +21,8 @@ from statefulspark.exchange.config import SlotConfig
 from statefulspark.exchange.flight import ExchangeStream, FlightPeer
 from statefulspark.exchange.states import CoordinatorStateIds
 from statefulspark.keygroups import key_group_range
-from statefulspark.process.operator import KeyedProcessOperator, StepSpec
 from statefulspark.process.keytypes import key_type_infos
+from statefulspark.process.operator import KeyedProcessOperator, StepSpec
 from statefulspark.state.backend import BatchBudget, KeyedStateBackend
 from statefulspark.state.keys import KeyCodec
 from statefulspark.state.layout import key_group_of

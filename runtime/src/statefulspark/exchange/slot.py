@@ -55,7 +55,7 @@ def run_slot(config: SlotConfig, slot: int, executor: str) -> str:
             return DECLINED
         epoch = int(answer["epoch"])
         service = _restored_service(config, slot, answer, work, coordinator)
-        servers = _listen(config, service, work)
+        servers = _listen(config, service)
         where = {"slot": slot, "epoch": epoch, "location": servers[0][1], "unix": servers[1][1].removeprefix("grpc+unix://")}
         coordinator.call("ready", {**where, "timers": service.timers()})
         return _beat(config, slot, epoch, coordinator, service)
@@ -123,7 +123,7 @@ def _rocksdb_options(config: SlotConfig) -> RocksDBOptions | None:
     return RocksDBOptions(memory=RocksDBMemory.managed(config.managed_bytes, config.write_buffer_ratio))
 
 
-def _listen(config: SlotConfig, service: SlotService, work: Path) -> list[tuple[FlightService, str]]:
+def _listen(config: SlotConfig, service: SlotService) -> list[tuple[FlightService, str]]:
     """Serve on TCP for exchanges of other hosts and on a Unix socket for those of this one."""
     host = config.host if config.host != "auto" else socket.gethostbyname(socket.gethostname())
     socket_folder = tempfile.mkdtemp(prefix="ssp-")  # socket paths are limited to about 100 bytes

@@ -9,7 +9,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
-from pathlib import Path
+from dataclasses import dataclass, field
 from typing import Any
 
 import structlog
@@ -17,16 +17,38 @@ import structlog
 from statefulspark import failpoints
 from statefulspark.checkpoint.location import LocationFiles
 from statefulspark.checkpoint.metadata import SlotState
+from statefulspark.driver.controls import CheckpointInfo
 from statefulspark.errors import FencedError, StatefulSparkError, UnavailableError
 from statefulspark.exchange.flight import FlightPeer, FlightService
 from statefulspark.job.batches import BatchLog, BatchParameters
 from statefulspark.job.checkpoints import InProgress, Request, Snapshots, info_of
-from statefulspark.driver.controls import CheckpointInfo
 from statefulspark.job.durable import DurableJob
 from statefulspark.job.slots import READY, Slot, SlotTable
 from statefulspark.job.states import StateRegistry
 
 _log = structlog.get_logger("statefulspark.coordinator")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Listen:
+    """Where the coordinator answers."""
+
+    host: str
+    """Address to listen on."""
+    secret: str = field(repr=False)
+    """The job's secret; calls without it are refused."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CheckpointTimes:
+    """When checkpoints are taken."""
+
+    interval_s: float | None
+    """Pause between starts of periodic checkpoints; None = none are taken by themselves."""
+    timeout_s: float
+    """Longest duration of a checkpoint."""
+    min_pause_s: float = 0.0
+    """Least pause between the end of one checkpoint and the start of the next."""
 
 
 class Coordinator:
@@ -39,14 +61,10 @@ class Coordinator:
         batches: BatchLog,
         states: StateRegistry,
         slots: SlotTable,
-        location: Path,
-        location_files: LocationFiles,
-        host: str,
-        secret: str,
+        location: LocationFiles,
+        listen: Listen,
         recovered: BatchParameters | None,
-        checkpoint_interval_s: float | None,
-        checkpoint_timeout_s: float,
-        min_pause_s: float = 0.0,
+        times: CheckpointTimes,
     ) -> None:
         """Start serving.
 
@@ -55,14 +73,10 @@ class Coordinator:
             batches: what recovery knows of batches.
             states: state ids.
             slots: the slots of the first parallelism.
-            location: Spark's local checkpoint location.
-            location_files: knows what of it is durable.
-            host: address to listen on.
-            secret: the job's secret.
+            location: Spark's local checkpoint location, and what of it is durable.
+            listen: address and secret.
             recovered: the uncommitted batch that runs again, with its parameters.
-            checkpoint_interval_s: pause between starts of periodic checkpoints; None = none.
-            checkpoint_timeout_s: longest duration of a checkpoint.
-            min_pause_s: least pause between the end of one checkpoint and the start of the next.
+            times: when checkpoints are taken.
         """
         self.durable = durable
         self.batches = batches
@@ -73,13 +87,11 @@ class Coordinator:
         self.failed_checkpoints = 0
         self.drain = False
         self.fatal: StatefulSparkError | None = None
-        self._location = location
-        self._files = location_files
-        self._secret = secret
+        self._files = location
+        self.secret = listen.secret
         self._recovered = recovered
-        self._interval_s = checkpoint_interval_s
-        self._min_pause_s = min_pause_s
-        self._checkpoint_done: Callable[[CheckpointInfo | StatefulSparkError, bool], None] = lambda outcome, savepoint: None
+        self._times = times
+        self._checkpoint_done: Callable[[CheckpointInfo | StatefulSparkError, bool], None] | None = None
         self._lock = threading.RLock()
         self._paused = False
         self._requests: list[Request] = []
@@ -89,7 +101,7 @@ class Coordinator:
         self._peers: dict[str, FlightPeer] = {}
         self._ticks: dict[str, int] = {}
         self._snapshots = Snapshots(
-            call_slot=self._call_slot, publish=self._publish, finished=self._snapshot_finished, timeout_s=checkpoint_timeout_s
+            call_slot=self._call_slot, publish=self._publish, finished=self._snapshot_finished, timeout_s=times.timeout_s
         )
         actions = {
             "begin": self._begin,
@@ -103,8 +115,8 @@ class Coordinator:
             "changelogs": self._changelogs,
             "snapshot-done": self._snapshot_done,
         }
-        self._service = FlightService(f"grpc+tcp://{host}:0", secret, actions)
-        self.location = f"grpc+tcp://{host}:{self._service.port}"
+        self._service = FlightService(f"grpc+tcp://{listen.host}:0", listen.secret, actions)
+        self.location = f"grpc+tcp://{listen.host}:{self._service.port}"
 
     # -- batches ---------------------------------------------------------------------------------------------------------
 
@@ -185,7 +197,7 @@ class Coordinator:
         current = self.batches.current
         if current is None:
             return True
-        if not (self._location / "commits" / str(current.batch)).exists():
+        if not self._files.is_committed(current.batch):
             return False
         self.batches.commit_current()
         return True
@@ -252,7 +264,7 @@ class Coordinator:
 
     def _peer(self, location: str) -> FlightPeer:
         if location not in self._peers:
-            self._peers[location] = FlightPeer(location, self._secret)
+            self._peers[location] = FlightPeer(location, self.secret)
         return self._peers[location]
 
     def _call_slot(self, slot: Slot, body: dict[str, Any]) -> dict[str, Any]:
@@ -304,9 +316,9 @@ class Coordinator:
     def _interval_due(self) -> bool:
         now = time.monotonic()
         return (
-            self._interval_s is not None
-            and now - self._last_started_s >= self._interval_s
-            and now - self._last_ended_s >= self._min_pause_s
+            self._times.interval_s is not None
+            and now - self._last_started_s >= self._times.interval_s
+            and now - self._last_ended_s >= self._times.min_pause_s
             and self.batches.committed > self._checkpointed_batch
         )
 
@@ -369,7 +381,8 @@ class Coordinator:
                 self.fatal = outcome
         if progress.request is not None:
             progress.request.finish(outcome)
-        self._checkpoint_done(outcome, progress.savepoint is not None)
+        if self._checkpoint_done is not None:
+            self._checkpoint_done(outcome, progress.savepoint is not None)
 
     def _clean(self) -> None:
         """Delete what no retained checkpoint needs; trouble here never hurts the job."""

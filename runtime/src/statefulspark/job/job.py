@@ -96,7 +96,7 @@ class Job:
             InvalidInputError: a function cannot be pickled.
         """
         try:
-            return cloudpickle.dumps(self.steps)
+            return bytes(cloudpickle.dumps(self.steps))
         except Exception as error:
             raise InvalidInputError(
                 f"a function cannot be sent to the slots: {type(error).__name__}: {error}",

@@ -10,25 +10,24 @@ import os
 import socket
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable
 
 import structlog
 from pyspark import InheritableThread, SparkContext
 
 from statefulspark.errors import InternalError, StatefulSparkError
 from statefulspark.exchange.config import SlotConfig
+from statefulspark.exchange.slot import run_slot
 
 POOL = "statefulspark-slots"
 _FAILURES_MAX = 3
 _log = structlog.get_logger("statefulspark.keepers")
 
 
-def slot_task(config: SlotConfig, slot: int) -> Callable[[Iterator[int]], Iterator[str]]:
+def slot_task(config: SlotConfig, slot: int) -> Callable[[Iterable[int]], Iterable[str]]:
     """The function Spark runs for a slot."""
 
-    def run(_: Iterator[int]) -> Iterator[str]:
-        from statefulspark.exchange.slot import run_slot
-
+    def run(_: Iterable[int]) -> Iterable[str]:
         # The parent is the executor's Python daemon: one per executor process.
         yield run_slot(config, slot, f"{socket.gethostname()}/{os.getppid()}")
 

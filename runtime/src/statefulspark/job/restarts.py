@@ -80,4 +80,4 @@ class ExponentialDelay:
         self.used += 1
         if self.attempts is not None and self.used > self.attempts:
             return None
-        return self.current_s * (1 + random.uniform(-self.jitter, self.jitter))  # noqa: S311  spreads restarts, no secret
+        return self.current_s * (1 + random.uniform(-self.jitter, self.jitter))

@@ -5,12 +5,14 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import structlog
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import SparkSession
-from pyspark.sql.streaming import DataStreamWriter, StreamingQuery
+from pyspark.sql.streaming.query import StreamingQuery
+from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from statefulspark.driver.controls import CheckpointInfo, JobError, JobState, JobStatus, MetricSample, SlotStatus
 from statefulspark.errors import (
@@ -37,6 +39,31 @@ _SLOT_STATES = {STARTING: "STARTING", RESTORING: "RESTORING", READY: "RUNNING", 
 _POLL_S = 0.1
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunSettings:
+    """What does not change while the job runs."""
+
+    name: str
+    max_parallelism: int
+    """Number of key groups."""
+    parallelism_max: int
+    """The most slots this Spark application has cores for."""
+    slots_per_executor: int | None
+    """How many slots an executor's memory is made for; None = no bound."""
+    local_checkpoint: str
+    """Spark's local checkpoint location."""
+    restart_user_errors: bool
+    """Whether the restart strategy holds for errors of the user's function too; otherwise they end the job."""
+    until_idle: bool
+    """Stop with a checkpoint when the sources have nothing more and no timer is due."""
+    tolerable_failures: int
+    """How many checkpoints in a row may fail before the job does."""
+    retain_on_cancellation: bool
+    """Whether ``cancel`` keeps checkpoints."""
+    restored_from: str | None
+    """What the first state came from."""
+
+
 class RunningJob:
     """Implements JobControls. Commands (rescale, stop) run one at a time in the caller's thread."""
 
@@ -47,55 +74,25 @@ class RunningJob:
         coordinator: Coordinator,
         build: Callable[[int], tuple[Job, DataStreamWriter]],
         slot_config: Callable[[Job], SlotConfig],
-        slots_per_executor: int | None,
-        parallelism_max: int,
-        local_checkpoint: str,
         restart: RestartStrategy,
-        restart_user_errors: bool,
-        until_idle: bool,
-        tolerable_failures: int,
-        retain_on_cancellation: bool,
-        restored_from: str | None,
-        name: str,
-        max_parallelism: int,
-        close_spark: bool = True,
+        settings: RunSettings,
     ) -> None:
         """Hold the parts; ``start`` sets them going.
 
         Args:
-            spark: the session.
+            spark: the session; it is stopped with the job.
             coordinator: serving already.
             build: builds the pipeline for a parallelism.
             slot_config: what slots of that pipeline need.
-            slots_per_executor: how many slots an executor's memory is made for; None = no bound.
-            parallelism_max: the most slots this Spark application has cores for.
-            local_checkpoint: Spark's local checkpoint location.
             restart: what to do when the query fails.
-            restart_user_errors: whether that holds for errors of the user's function too; otherwise they end the job.
-            until_idle: stop with a checkpoint when the sources have nothing more and no timer is due.
-            tolerable_failures: how many checkpoints in a row may fail before the job does.
-            retain_on_cancellation: whether ``cancel`` keeps checkpoints.
-            restored_from: what the first state came from.
-            name: the job's name.
-            max_parallelism: number of key groups.
-            close_spark: stop the session at the end.
+            settings: the rest.
         """
         self._spark = spark
         self._coordinator = coordinator
         self._build = build
         self._slot_config = slot_config
-        self._slots_per_executor = slots_per_executor
-        self._parallelism_max = parallelism_max
-        self._local_checkpoint = local_checkpoint
         self._restart = restart
-        self._restart_user_errors = restart_user_errors
-        self._until_idle = until_idle
-        self._tolerable_failures = tolerable_failures
-        self._retain_on_cancellation = retain_on_cancellation
-        self._restored_from = restored_from
-        self._name = name
-        self._max_parallelism = max_parallelism
-        self._close_spark = close_spark
+        self._settings = settings
         self._commands = threading.Lock()
         self._state = JobState.CREATED
         self._since_ms = int(time.time() * 1000)
@@ -115,7 +112,7 @@ class RunningJob:
         self._start_query(writer)
         self._enter(JobState.RUNNING)
         threading.Thread(target=self._watch, name="job-watch", daemon=True).start()
-        if self._until_idle:
+        if self._settings.until_idle:
             threading.Thread(target=self._finish_when_idle, name="job-until-idle", daemon=True).start()
 
     def _start_slots(self, job: Job) -> None:
@@ -127,7 +124,7 @@ class RunningJob:
         self._keepers.start()
 
     def _start_query(self, writer: DataStreamWriter) -> None:
-        self._query = writer.option("checkpointLocation", self._local_checkpoint).queryName(self._name).start()
+        self._query = writer.option("checkpointLocation", self._settings.local_checkpoint).queryName(self._settings.name).start()
 
     def _slot_failed(self, error: BaseException) -> None:
         self._failure = error if isinstance(error, StatefulSparkError) else UnavailableError(str(error))
@@ -167,7 +164,7 @@ class RunningJob:
             return
         error = query_error(failure)
         final = isinstance(error, InvalidInputError | FencedError) or (
-            isinstance(error, UserFunctionError) and not self._restart_user_errors
+            isinstance(error, UserFunctionError) and not self._settings.restart_user_errors
         )
         pause_s = None if final else self._restart.next_pause_s(time.monotonic())
         if pause_s is None:
@@ -218,8 +215,7 @@ class RunningJob:
         if self._keepers is not None:
             self._keepers.stop()
         self._coordinator.close()
-        if self._close_spark:
-            _quietly(self._spark.stop)
+        _quietly(self._spark.stop)
         self._enter(state)
         self._ended.set()
 
@@ -238,7 +234,7 @@ class RunningJob:
         parallelism = self._parallelism()
         slots = []
         for slot in coordinator.slots.all():
-            groups = key_group_range(slot.index, parallelism, self._max_parallelism)
+            groups = key_group_range(slot.index, parallelism, self._settings.max_parallelism)
             slots.append(
                 SlotStatus(
                     slot=slot.index,
@@ -254,11 +250,11 @@ class RunningJob:
             )
         return JobStatus(
             job_id=coordinator.durable.job_id,
-            name=self._name,
+            name=self._settings.name,
             state=self._state,
             since_ms=self._since_ms,
             parallelism=parallelism,
-            max_parallelism=self._max_parallelism,
+            max_parallelism=self._settings.max_parallelism,
             attempt=coordinator.durable.attempt,
             batch=log.committed,
             input_rows=log.rows_in,
@@ -267,7 +263,7 @@ class RunningJob:
             slots=tuple(slots),
             last_checkpoint=coordinator.last_checkpoint,
             last_savepoint=coordinator.last_savepoint,
-            restored_from=self._restored_from,
+            restored_from=self._settings.restored_from,
             failed_checkpoints=coordinator.failed_checkpoints,
             error=self._error,
         )
@@ -342,23 +338,23 @@ class RunningJob:
             return
         with self._commands:
             self._close(JobState.CANCELED)
-            if not self._retain_on_cancellation:
+            if not self._settings.retain_on_cancellation:
                 self._coordinator.durable.delete_checkpoints()
 
     def rescale(self, parallelism: int, timeout_s: float) -> JobStatus:
         """See JobControls."""
         self._check_open()
-        if not 1 <= parallelism <= self._max_parallelism:
+        if not 1 <= parallelism <= self._settings.max_parallelism:
             raise InvalidInputError(
-                f"{parallelism} is not in 1..{self._max_parallelism}",
+                f"{parallelism} is not in 1..{self._settings.max_parallelism}",
                 field="parallelism",
                 remedy="maxParallelism cannot change; choose within it",
             )
-        if parallelism > self._parallelism_max:
+        if parallelism > self._settings.parallelism_max:
             raise InvalidInputError(
                 f"{parallelism} slots and their exchanges need more task cores than this Spark application has",
                 field="parallelism",
-                remedy=f"Choose at most {self._parallelism_max}, or start the job with more executors or cores",
+                remedy=f"Choose at most {self._settings.parallelism_max}, or start the job with more executors or cores",
             )
         if not self._commands.acquire(blocking=False):
             raise ConflictError("another rescale or stop is under way")
@@ -387,7 +383,7 @@ class RunningJob:
         coordinator.stop_slots()
         if self._keepers is not None:
             self._keepers.stop()
-        slots = SlotTable(parallelism, slots_per_executor=self._slots_per_executor)
+        slots = SlotTable(parallelism, slots_per_executor=self._settings.slots_per_executor)
         coordinator.replace_slots(slots)
         job, writer = self._build(parallelism)
         self._start_slots(job)
@@ -418,7 +414,7 @@ class RunningJob:
             self._failed_in_a_row = 0
         elif not savepoint:
             self._failed_in_a_row += 1
-            if self._failed_in_a_row > max(self._tolerable_failures, 0) + 3:
+            if self._failed_in_a_row > max(self._settings.tolerable_failures, 0) + 3:
                 self._failure = UnavailableError(f"{self._failed_in_a_row} checkpoints in a row failed, the last: {outcome}")
 
 

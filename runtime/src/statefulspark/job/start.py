@@ -16,7 +16,7 @@ from typing import Any
 
 import structlog
 from pyspark.sql import SparkSession
-from pyspark.sql.streaming import DataStreamWriter
+from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from statefulspark.checkpoint import paths
 from statefulspark.checkpoint.bundle import decode_bundle
@@ -28,10 +28,10 @@ from statefulspark.config.job import StatefulSparkJob
 from statefulspark.errors import InvalidInputError, NotRestorableError
 from statefulspark.exchange.config import Endpoint, SlotConfig
 from statefulspark.job.batches import BatchLog, BatchParameters
-from statefulspark.job.coordinator import Coordinator
+from statefulspark.job.coordinator import CheckpointTimes, Coordinator, Listen
 from statefulspark.job.durable import DurableJob
 from statefulspark.job.job import Job
-from statefulspark.job.running import RunningJob
+from statefulspark.job.running import RunningJob, RunSettings
 from statefulspark.job.script import Pipeline, load_pipeline
 from statefulspark.job.session import is_local, local_threads, open_session
 from statefulspark.job.settings import restart_strategy, slot_options, storage_settings
@@ -70,7 +70,7 @@ def start_job(manifest: StatefulSparkJob, options: RunOptions) -> RunningJob:
     parallelism = _parallelism(manifest, options)
     pipeline = load_pipeline(manifest)
     settings = storage_settings(manifest)
-    job_id = manifest.metadata.uid or manifest.metadata.name
+    job_id = _job_id(manifest)
 
     def opened(url: str) -> ObjectStore:
         return open_store(url, settings)
@@ -89,7 +89,9 @@ def start_job(manifest: StatefulSparkJob, options: RunOptions) -> RunningJob:
         _check_uids(before, set(steps), manifest.spec.allow_non_restored_state)
         ensure_job(store, manifest.metadata.name, max_parallelism)
         lineage = begin_attempt(store, now_ms=_now_ms(), origin=origin, open_store=opened)
-        return _run(manifest, options, spark, pipeline, lineage, store, opened, parallelism, max_parallelism, steps)
+        delays_ms = {uid: step.watermark_delay_ms for uid, step in steps.items()}
+        start = _Start(manifest, options, spark, pipeline, lineage, store, opened, parallelism, max_parallelism, delays_ms)
+        return start.run()
     except BaseException:
         spark.stop()
         raise
@@ -128,95 +130,117 @@ class _Builder:
         return job, writer
 
 
-def _run(
-    manifest: StatefulSparkJob,
-    options: RunOptions,
-    spark: SparkSession,
-    pipeline: Pipeline,
-    lineage: Lineage,
-    store: ObjectStore,
-    opened: Callable[[str], ObjectStore],
-    parallelism: int,
-    max_parallelism: int,
-    steps: dict[str, Any],
-) -> RunningJob:
-    spec = manifest.spec
-    checkpointing = spec.checkpointing
-    master = spark.sparkContext.master
-    location = Path(tempfile.mkdtemp(prefix="statefulspark-location-")) / "checkpoint"
-    files = LocationFiles(location)
-    _restore_location(files, lineage, opened)
-    for problem in lineage.problems:
-        _log.warning("passed over", problem=problem)
-    batches = _batch_log(lineage, {uid: step.watermark_delay_ms for uid, step in steps.items()})
-    states = StateRegistry()
-    if lineage.base is not None:
-        states.restore(dict(info) for info in lineage.base.metadata.states)
-    states.restore(_states_of_changelogs(lineage, store))
-    host = "127.0.0.1" if is_local(master) else str(spark.conf.get("spark.driver.host"))
-    secret = secrets.token_urlsafe(32)
-    bound = None if master.startswith("local[") else spec.executor.slots
-    coordinator = Coordinator(
-        durable=DurableJob(
-            store=store,
-            open_store=opened,
-            job_id=manifest.metadata.uid or manifest.metadata.name,
-            name=manifest.metadata.name,
-            max_parallelism=max_parallelism,
-            backend=spec.state_backend.type.value,
-            lineage=lineage,
-            savepoint_dir=checkpointing.savepoint_dir,
-            retained=checkpointing.retention.count,
-        ),
-        batches=batches,
-        states=states,
-        slots=SlotTable(parallelism, slots_per_executor=bound),
-        location=location,
-        location_files=files,
-        host=host,
-        secret=secret,
-        recovered=_recovered(lineage),
-        checkpoint_interval_s=checkpointing.interval / 1000,
-        checkpoint_timeout_s=checkpointing.timeout / 1000,
-        min_pause_s=checkpointing.min_pause / 1000,
-    )
-    endpoint = Endpoint(location=coordinator.location, secret=secret)
-    builder = _Builder(spark, manifest, pipeline, max_parallelism, endpoint)
+@dataclass(frozen=True, slots=True)
+class _Start:
+    """A claimed attempt on its way to a running job."""
 
-    def slot_config(job: Job) -> SlotConfig:
-        return SlotConfig(
-            coordinator=endpoint,
-            job_name=manifest.metadata.name,
-            parallelism=job.parallelism,
-            max_parallelism=max_parallelism,
-            steps=job.pickled_steps(),
-            store=store,
-            storage=storage_settings(manifest),
-            host="127.0.0.1" if is_local(master) else "auto",
-            **slot_options(manifest),
+    manifest: StatefulSparkJob
+    options: RunOptions
+    spark: SparkSession
+    pipeline: Pipeline
+    lineage: Lineage
+    store: ObjectStore
+    opened: Callable[[str], ObjectStore]
+    parallelism: int
+    max_parallelism: int
+    delays_ms: dict[str, int]
+
+    def run(self) -> RunningJob:
+        """Restore, and set slots and query going."""
+        location = Path(tempfile.mkdtemp(prefix="statefulspark-location-")) / "checkpoint"
+        files = LocationFiles(location)
+        _restore_location(files, self.lineage)
+        for problem in self.lineage.problems:
+            _log.warning("passed over", problem=problem)
+        coordinator = self._coordinator(files)
+        endpoint = Endpoint(location=coordinator.location, secret=coordinator.secret)
+        builder = _Builder(self.spark, self.manifest, self.pipeline, self.max_parallelism, endpoint)
+        running = RunningJob(
+            spark=self.spark,
+            coordinator=coordinator,
+            build=builder.build,
+            slot_config=lambda job: self._slot_config(job, endpoint),
+            restart=restart_strategy(self.manifest),
+            settings=self._settings(location),
+        )
+        coordinator.on_checkpoint(running.checkpoint_ended)
+        job, writer = builder.build(self.parallelism)
+        running.start(job, writer)
+        return running
+
+    @property
+    def _master(self) -> str:
+        return str(self.spark.sparkContext.master)
+
+    @property
+    def _slots_per_executor(self) -> int | None:
+        return None if self._master.startswith("local[") else self.manifest.spec.executor.slots
+
+    def _coordinator(self, files: LocationFiles) -> Coordinator:
+        spec, name = self.manifest.spec, self.manifest.metadata.name
+        states = StateRegistry()
+        if self.lineage.base is not None:
+            states.restore(self.lineage.base.metadata.states)
+        states.restore(_states_of_changelogs(self.lineage, self.store))
+        durable = DurableJob(
+            store=self.store,
+            open_store=self.opened,
+            job_id=_job_id(self.manifest),
+            name=name,
+            max_parallelism=self.max_parallelism,
+            backend=spec.state_backend.type.value,
+            lineage=self.lineage,
+            savepoint_dir=spec.checkpointing.savepoint_dir,
+            retained=spec.checkpointing.retention.count,
+        )
+        host = "127.0.0.1" if is_local(self._master) else str(self.spark.conf.get("spark.driver.host"))
+        return Coordinator(
+            durable=durable,
+            batches=_batch_log(self.lineage, self.delays_ms),
+            states=states,
+            slots=SlotTable(self.parallelism, slots_per_executor=self._slots_per_executor),
+            location=files,
+            listen=Listen(host=host, secret=secrets.token_urlsafe(32)),
+            recovered=_recovered(self.lineage),
+            times=CheckpointTimes(
+                interval_s=spec.checkpointing.interval / 1000,
+                timeout_s=spec.checkpointing.timeout / 1000,
+                min_pause_s=spec.checkpointing.min_pause / 1000,
+            ),
         )
 
-    running = RunningJob(
-        spark=spark,
-        coordinator=coordinator,
-        build=builder.build,
-        slot_config=slot_config,
-        slots_per_executor=bound,
-        parallelism_max=_parallelism_max(master, parallelism, max_parallelism),
-        local_checkpoint=str(location),
-        restart=restart_strategy(manifest),
-        restart_user_errors="restart_strategy" in spec.model_fields_set,
-        until_idle=options.until_idle,
-        tolerable_failures=checkpointing.tolerable_failures,
-        retain_on_cancellation=checkpointing.retention.on_cancellation.value == "RETAIN",
-        restored_from=lineage.base.url if lineage.base is not None else None,
-        name=manifest.metadata.name,
-        max_parallelism=max_parallelism,
-    )
-    coordinator.on_checkpoint(running.checkpoint_ended)
-    job, writer = builder.build(parallelism)
-    running.start(job, writer)
-    return running
+    def _slot_config(self, job: Job, endpoint: Endpoint) -> SlotConfig:
+        return SlotConfig(
+            coordinator=endpoint,
+            job_name=self.manifest.metadata.name,
+            parallelism=job.parallelism,
+            max_parallelism=self.max_parallelism,
+            steps=job.pickled_steps(),
+            store=self.store,
+            storage=storage_settings(self.manifest),
+            host="127.0.0.1" if is_local(self._master) else "auto",
+            **slot_options(self.manifest),
+        )
+
+    def _settings(self, location: Path) -> RunSettings:
+        spec = self.manifest.spec
+        return RunSettings(
+            name=self.manifest.metadata.name,
+            max_parallelism=self.max_parallelism,
+            parallelism_max=_parallelism_max(self._master, self.parallelism, self.max_parallelism),
+            slots_per_executor=self._slots_per_executor,
+            local_checkpoint=str(location),
+            restart_user_errors="restart_strategy" in spec.model_fields_set,
+            until_idle=self.options.until_idle,
+            tolerable_failures=spec.checkpointing.tolerable_failures,
+            retain_on_cancellation=spec.checkpointing.retention.on_cancellation.value == "RETAIN",
+            restored_from=self.lineage.base.url if self.lineage.base is not None else None,
+        )
+
+
+def _job_id(manifest: StatefulSparkJob) -> str:
+    """Name of the job's folder: Kubernetes' uid of the object, so a new object of the same name does not take over old state."""
+    return manifest.metadata.uid or manifest.metadata.name
 
 
 def _now_ms() -> int:
@@ -305,7 +329,7 @@ def _check_uids(before: _StateBefore, uids: set[str], allow_non_restored: bool) 
         )
 
 
-def _restore_location(files: LocationFiles, lineage: Lineage, opened: Callable[[str], ObjectStore]) -> None:
+def _restore_location(files: LocationFiles, lineage: Lineage) -> None:
     layers = []
     base = lineage.base
     if base is not None and base.metadata.spark_location is not None:

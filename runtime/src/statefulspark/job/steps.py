@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 from pyspark import TaskContext
 from pyspark.sql import DataFrame
-from pyspark.sql import functions as F
-from pyspark.sql import types as T
+from pyspark.sql import functions as F  # noqa: N812  Spark's own convention
+from pyspark.sql import types as T  # noqa: N812  Spark's own convention
 from pyspark.sql.pandas.types import to_arrow_schema
 
 from statefulspark.config.durations import parse_duration
@@ -77,7 +77,7 @@ class KeyedStream:
         Raises:
             InvalidInputError: names the argument and the remedy; nothing has been started.
         """
-        schema = T.StructType.fromDDL(output_schema) if isinstance(output_schema, str) else output_schema
+        schema = _schema(output_schema)
         if not isinstance(function, KeyedProcessFunction):
             raise InvalidInputError(f"is a {type(function).__name__}", field="function", remedy="Derive it from KeyedProcessFunction")
         if not uid or len(uid) > 200:
@@ -99,6 +99,15 @@ class KeyedStream:
         )
         self._job.add_step(step)
         return _exchange(self._job, self._df, self._keys, uid, schema)
+
+
+def _schema(given: T.StructType | str) -> T.StructType:
+    if isinstance(given, T.StructType):
+        return given
+    schema = T.StructType.fromDDL(given)
+    if not isinstance(schema, T.StructType):
+        raise InvalidInputError(f"{given!r} is not a list of columns", field="output_schema", remedy="Write 'name type, name type'")
+    return schema
 
 
 def _check_keys(df: DataFrame, keys: tuple[str, ...]) -> None:

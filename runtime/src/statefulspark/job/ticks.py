@@ -11,17 +11,11 @@ from typing import Any
 from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
 from pyspark.sql.types import StructType
 
+from statefulspark.errors import StatefulSparkError
 from statefulspark.exchange.config import Endpoint
+from statefulspark.exchange.task import peer
 
 FORMAT = "statefulspark-ticks"
-
-
-class _Tick(InputPartition):
-    """The one partition of a tick batch."""
-
-    def __init__(self, until: int) -> None:
-        super().__init__(until)
-        self.until = until
 
 
 class TickReader(DataSourceStreamReader):
@@ -35,21 +29,17 @@ class TickReader(DataSourceStreamReader):
         return {"tick": 0}
 
     def latestOffset(self, *_: Any) -> dict[str, Any]:  # noqa: N802  Spark's name
-        from statefulspark.errors import StatefulSparkError
-        from statefulspark.exchange.task import peer
-
         try:
             answer = peer(self._endpoint).call("tick", {"uid": self._uid}, timeout_s=5)
         except StatefulSparkError:
             return {"tick": 0}  # the driver is on its way out
         return {"tick": int(answer["tick"])}
 
-    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
-        return [_Tick(int(end["tick"]))]
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:  # noqa: ARG002  Spark's signature
+        return [InputPartition(int(end["tick"]))]
 
     def read(self, partition: InputPartition) -> Iterator[tuple[int]]:
-        assert isinstance(partition, _Tick)
-        yield (partition.until,)
+        yield (partition.value,)
 
     def commit(self, end: dict[str, Any]) -> None:
         """Nothing to forget."""
@@ -66,7 +56,7 @@ def tick_source(endpoint: Endpoint) -> type[DataSource]:
         def schema(self) -> str:
             return "tick bigint"
 
-        def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802  Spark's name
+        def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: ARG002, N802  Spark's signature
             return TickReader(endpoint, str(self.options["uid"]))
 
     return TickSource
