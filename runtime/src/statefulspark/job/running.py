@@ -399,6 +399,17 @@ class RunningJob:
                 raise UnavailableError(f"the slots were not ready within {timeout_s:.0f} s; they go on starting")
             time.sleep(0.05)
 
+    def recent_progress(self) -> list[dict[str, Any]]:
+        """Spark's own figures of the last batches: ``batch``, ``rows`` of all sources, ``ms`` of the whole trigger."""
+        query = self._query
+        if query is None or self._ended.is_set():
+            return []
+        return [
+            {"batch": entry.batchId, "rows": entry.numInputRows, "ms": entry.durationMs["triggerExecution"]}
+            for entry in query.recentProgress
+            if "triggerExecution" in entry.durationMs and "addBatch" in entry.durationMs
+        ]
+
     def metrics(self) -> list[MetricSample]:
         """See JobControls."""
         return samples_of(self.status(), self._coordinator, restarts=self._restarts)

@@ -1,0 +1,41 @@
+"""The table of slots."""
+
+from __future__ import annotations
+
+import pytest
+
+from statefulspark.errors import FencedError, InvalidInputError
+from statefulspark.job.slots import READY, SlotTable
+
+
+def test_each_incarnation_gets_a_greater_epoch_and_fences_the_one_before() -> None:
+    table = SlotTable(2, slots_per_executor=None)
+    first = table.register(0, "e1", "h", 1)
+    second = table.register(0, "e1", "h", 2)
+    assert first is not None
+    assert second is not None
+    assert second > first
+    with pytest.raises(FencedError):
+        table.ready(0, first, "grpc://x", "")
+    table.ready(0, second, "grpc://x", "")
+    assert table.get(0).state == READY
+    assert table.get(0).restarts == 1
+
+
+def test_an_executor_takes_no_more_slots_than_its_memory_is_made_for() -> None:
+    table = SlotTable(3, slots_per_executor=1)
+    assert table.register(0, "e1", "h", 1) is not None
+    assert table.register(1, "e1", "h", 2) is None
+    assert table.register(1, "e2", "h", 3) is not None
+    assert table.register(0, "e1", "h", 4) is not None, "the slot's own next incarnation may come back"
+
+
+def test_a_slot_that_does_not_exist_is_refused() -> None:
+    with pytest.raises(InvalidInputError, match="slot 2 does not exist"):
+        SlotTable(2, slots_per_executor=None).register(2, "e", "h", 1)
+
+
+def test_nobody_registers_while_slots_are_stopped() -> None:
+    table = SlotTable(1, slots_per_executor=None)
+    table.stopping = True
+    assert table.register(0, "e", "h", 1) is None
