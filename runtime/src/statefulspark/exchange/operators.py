@@ -128,7 +128,6 @@ class OperatorSlot:
         changelog = _Changelog(path, lambda: self._header(batch))
         finished = False
         try:
-            self.backend.on_spill(changelog.append)
             for result in self._results(request, stream.batches()):
                 stream.send(result)
             failpoints.reach("slot.processed")
@@ -202,7 +201,7 @@ class OperatorSlot:
 
     def earliest_timers(self) -> list[int | None]:
         """Timestamps of the earliest event-time and processing-time timer."""
-        return [self.backend.timers.min_timestamp("event"), self.backend.timers.min_timestamp("processing")]
+        return [self.backend.timers.min_timestamp("event-timers"), self.backend.timers.min_timestamp("processing-timers")]
 
     def acquire(self) -> None:
         """Wait for an earlier attempt of the same batch to end."""

@@ -387,7 +387,7 @@ class Coordinator:
     def _clean(self) -> None:
         """Delete what no retained checkpoint needs; trouble here never hurts the job."""
         try:
-            self.durable.clean()
+            self.durable.clean(self._snapshots.current_id)
         except StatefulSparkError as error:
             _log.warning("retention failed", error=str(error)[:300])
 

@@ -20,7 +20,7 @@ from statefulspark.checkpoint.metadata import CheckpointMetadata, FileRef, SlotS
 from statefulspark.checkpoint.publish import publish
 from statefulspark.checkpoint.records import BatchRecord, ChangelogRef
 from statefulspark.checkpoint.restore import RestorePlan
-from statefulspark.checkpoint.retention import clean
+from statefulspark.checkpoint.retention import Retention
 from statefulspark.driver.controls import CheckpointInfo
 from statefulspark.errors import FencedError, InvalidInputError
 from statefulspark.job.batches import BatchLog, BatchParameters
@@ -70,7 +70,7 @@ class DurableJob:
         self._lineage = lineage
         self._base: StoredCheckpoint | None = lineage.base
         self._savepoint_dir = savepoint_dir
-        self._retained = retained
+        self._retention = Retention(store, retained=retained)
         self._pending: BatchRecord | None = None
         self._completed: list[CheckpointInfo] = []
         self._cleaning = threading.Lock()
@@ -199,13 +199,27 @@ class DurableJob:
         """Checkpoints that still exist and savepoints taken by this driver, oldest first."""
         return list(self._completed)
 
-    def clean(self) -> None:
-        """Delete what neither a retained checkpoint nor this attempt's lineage needs."""
+    def clean(self, in_flight: int | None) -> None:
+        """Delete what neither a retained checkpoint nor this attempt's lineage needs.
+
+        Args:
+            in_flight: number of the checkpoint that is being taken meanwhile.
+        """
         if not self._cleaning.acquire(blocking=False):
             return
         try:
-            kept = clean(self.store, attempt=self.attempt, retained=self._retained, now_ms=int(time.time() * 1000))
-            self._completed = [info for info in self._completed if info.kind == "savepoint" or info.id in kept]
+            if is_fenced(self.store, self.attempt):
+                self.fenced = True
+                return
+            base = self.base_checkpoint_id
+            plan = self._retention.run(
+                self._lineage,
+                now_s=time.time(),
+                in_flight=() if in_flight is None else (in_flight,),
+                pins=() if base is None else (base,),
+            )
+            gone = set(plan.checkpoints)
+            self._completed = [info for info in self._completed if info.kind == "savepoint" or info.id not in gone]
         finally:
             self._cleaning.release()
 

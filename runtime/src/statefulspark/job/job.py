@@ -58,6 +58,11 @@ class Job:
         return self._max_parallelism
 
     @property
+    def time_zone(self) -> str:
+        """The session's time zone, in which Spark hands timestamps to Python."""
+        return str(self._spark.conf.get("spark.sql.session.timeZone"))
+
+    @property
     def endpoint(self) -> Endpoint:
         """Where exchanges find the coordinator."""
         return self._endpoint

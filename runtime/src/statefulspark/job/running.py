@@ -94,6 +94,8 @@ class RunningJob:
         self._restart = restart
         self._settings = settings
         self._commands = threading.Lock()
+        self._closing = threading.Lock()
+        self._final: JobState | None = None
         self._state = JobState.CREATED
         self._since_ms = int(time.time() * 1000)
         self._error: JobError | None = None
@@ -143,7 +145,7 @@ class RunningJob:
                 self._coordinator.poll()
             except StatefulSparkError as error:
                 _log.warning("poll failed", error=str(error)[:300])
-            if self._state is not JobState.RUNNING:
+            if self._state is not JobState.RUNNING or self._final is not None:
                 continue
             failure = self._failure or self._coordinator.fatal
             if failure is not None:
@@ -152,7 +154,7 @@ class RunningJob:
             query = self._query
             if query is not None and not query.isActive and self._commands.acquire(blocking=False):
                 try:
-                    if self._state is JobState.RUNNING and query is self._query:
+                    if query is self._query and self._final is None:
                         self._query_ended(query)
                 finally:
                     self._commands.release()
@@ -193,7 +195,7 @@ class RunningJob:
             except (StreamingQueryException, Exception):  # noqa: BLE001  the watch thread deals with failures
                 time.sleep(_POLL_S)
                 continue
-            if self._state is JobState.RUNNING and query is self._query and query.isActive and self._coordinator.idle():
+            if query is self._query and query.isActive and self._final is None and self._coordinator.idle():
                 try:
                     self._stop(savepoint=None, timeout_s=600.0, final=JobState.FINISHED)
                 except ConflictError:
@@ -205,9 +207,11 @@ class RunningJob:
                 return
 
     def _close(self, state: JobState) -> None:
-        """End everything; the last step of every way to end."""
-        if self._ended.is_set():
-            return
+        """End everything; the last step of every way to end. The first caller decides how the job ended."""
+        with self._closing:
+            if self._final is not None:
+                return
+            self._final = state
         query = self._query
         if query is not None and query.isActive:
             _quietly(query.stop)

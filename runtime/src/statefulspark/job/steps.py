@@ -90,8 +90,8 @@ class KeyedStream:
         step = StepSpec(
             uid=uid,
             function=function,
-            input_schema=to_arrow_schema(self._df.schema),
-            output_schema=to_arrow_schema(schema),
+            input_schema=to_arrow_schema(self._df.schema, timezone=self._job.time_zone),
+            output_schema=to_arrow_schema(schema, timezone=self._job.time_zone),
             key_columns=self._keys,
             event_time=event_time,
             watermark_delay_ms=delay_ms,
