@@ -1,0 +1,51 @@
+# Everything a person or a machine does with this repository. `make` alone prints the list.
+# Needs Python 3.11+ with pip (or uv), and make; the environment in .venv is made on first use.
+
+SHELL := /bin/sh
+PYTHON := $(shell for each in $(PYTHON) python3 python3.13 python3.12 python3.11 python; do \
+	"$$each" -c 'import sys; sys.exit(sys.version_info < (3, 11))' >/dev/null 2>&1 && { echo "$$each"; break; }; done)
+RUN = $(if $(PYTHON),$(PYTHON),$(error Python 3.11 or later is needed: install it, or name it with make PYTHON=/path/to/python3)) \
+	runtime/bootstrap/environment.py
+SOURCES := runtime operator examples bench
+PATHS = $(wildcard $(SOURCES))
+
+.DEFAULT_GOAL := help
+.PHONY: help demo bench env test lint unit format lock clean
+
+##@ For everyone
+help: ## print this list
+	@awk 'BEGIN {FS = ":.*## "} /^##@/ {printf "\n%s\n", substr($$0, 5)} /^[a-z-]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+demo: ## 336,776 real flights through a stateful job: an executor killed, rescaled 2 to 3, proved against pandas
+	@$(RUN) python examples/01-flights/demo.py
+
+bench: ## measure speed side by side with Spark's own state (minutes)
+	@$(RUN) python bench/run.py
+
+##@ For developers
+env: ## make or update .venv from the lock files
+	@$(RUN)
+
+test: lint ## lint, types, import layers, and all tests (what .ci/run does)
+	@HYPOTHESIS_PROFILE=$${HYPOTHESIS_PROFILE:-ci} $(RUN) pytest
+
+lint: ## ruff, mypy --strict, import-linter
+	@$(RUN) ruff check $(PATHS)
+	@$(RUN) ruff format --check $(PATHS)
+	@$(RUN) mypy
+	@$(RUN) lint-imports
+
+unit: ## only the quick tests
+	@$(RUN) pytest -m "not slow and not cluster and not kill"
+
+format: ## let ruff mend what it can
+	@$(RUN) ruff check --fix $(PATHS)
+	@$(RUN) ruff format $(PATHS)
+
+lock: ## write the lock files anew (needs uv)
+	uv lock
+	uv export --quiet --frozen --no-header --format requirements-txt --extra demo --extra operator --group dev --no-emit-project -o requirements.lock
+	uv export --quiet --frozen --no-header --format requirements-txt --only-group java -o runtime/bootstrap/java.lock
+
+clean: ## remove what was made, except .venv
+	rm -rf out build dist artifacts metastore_db spark-warehouse derby.log .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
