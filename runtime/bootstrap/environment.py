@@ -129,7 +129,7 @@ def install_with_pip() -> None:
         if not (run(clear, quiet=True) or run([*clear, "--without-pip"])):
             raise SetUpError("venv failed; install the package python3-venv, or uv")
     pip = working_pip()
-    if not run([*pip, "install", "--quiet", "--require-hashes", "--no-deps", "-r", str(REQUIREMENTS)]):
+    if not run([*pip, "install", "--quiet", "--use-pep517", "--require-hashes", "--no-deps", "-r", str(REQUIREMENTS)]):
         raise SetUpError("pip could not install requirements.lock; the lines above say why")
     if not run([*pip, "install", "--quiet", "--no-deps", "--no-build-isolation", "--editable", str(ROOT)]):
         raise SetUpError("pip could not install the project itself; the lines above say why")
