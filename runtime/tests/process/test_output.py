@@ -11,10 +11,10 @@ import numpy as np
 import pyarrow as pa
 import pyspark.sql
 import pytest
+from statefulspark.state.row import Row
 
 from statefulspark.errors import InvalidInputError
 from statefulspark.process.output import OutputSchema
-from statefulspark.process.row import Row
 from statefulspark.process.rows import row_class, rows_of
 
 TWO = pa.schema([("tailnum", pa.string()), ("legs", pa.int64())])
@@ -24,7 +24,7 @@ Leg = namedtuple("Leg", "legs tailnum")  # noqa: PYI024  # the plain form is wha
 
 
 def rows_in(schema: pa.Schema, *rows: Any) -> list[dict[str, Any]]:
-    batch = OutputSchema(schema, "u").batch(list(rows))
+    batch = OutputSchema(schema, "the step 'u'").batch(list(rows))
     assert batch.schema == schema
     result: list[dict[str, Any]] = batch.to_pylist()
     return result
@@ -122,16 +122,16 @@ def test_a_value_that_does_not_fit_is_refused(kind: pa.DataType, value: Any, fou
         (("N1", 1, 2), "3 values for 2 columns"),
         ({"tailnum": "N1"}, "without the column 'legs'"),
         (Row(tailnum="N1", legs=1, x=2), "unknown columns 'x'"),
-        (5, "a int as an output row"),
-        ("ab", "a str as an output row"),
-        (None, "a NoneType as an output row"),
+        (5, "a int as a row"),
+        ("ab", "a str as a row"),
+        (None, "a NoneType as a row"),
     ],
 )
 def test_a_row_of_another_shape_is_refused(row: Any, says: str) -> None:
     """The text says what is wrong with the row, alone or among good ones."""
     for rows in ([row], [("N1", 1), row, ("N2", 2)]):
         with pytest.raises(InvalidInputError, match=says):
-            OutputSchema(TWO, "u").batch(rows)
+            OutputSchema(TWO, "the step 'u'").batch(rows)
 
 
 def test_null_in_a_required_column_is_refused() -> None:

@@ -10,7 +10,7 @@ from statefulspark.process.functions import KeyedProcessFunction, RuntimeContext
 from statefulspark.process.metrics import MetricGroup
 
 if TYPE_CHECKING:
-    from statefulspark.state.backend import KeyedStateBackend, TimerTable
+    from statefulspark.state.backend import KeyedStateBackend
     from statefulspark.state.descriptors import (
         AggregatingStateDescriptor,
         ListStateDescriptor,
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
         ValueStateDescriptor,
     )
     from statefulspark.state.states import AggregatingState, ListState, MapState, ReducingState, ValueState
+    from statefulspark.state.timers import TimerTable
 
 __all__ = [
     "EVENT_TIMERS",

@@ -81,7 +81,7 @@ class KeyedProcessOperator:
         self._backend = backend
         self._function = step.function
         self._output_rows = output_rows
-        self._output_schema = OutputSchema(step.output_schema, step.uid)
+        self._output_schema = OutputSchema(step.output_schema, f"the step {step.uid!r}")
         self._output: list[Any] = []
         self._row = row_class(tuple(step.input_schema.names))
         self._event_time = step.event_time

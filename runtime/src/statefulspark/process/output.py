@@ -1,4 +1,4 @@
-"""What functions yield, as Arrow record batches of the declared schema, or an error that says what does not fit."""
+"""Rows that users give (mostly what functions yield) as record batches of a schema, or an error that says what does not fit."""
 
 from __future__ import annotations
 
@@ -16,11 +16,18 @@ __all__ = ["OutputSchema"]
 
 
 class OutputSchema:
-    """Converts rows of one step; ``uid`` is for error messages."""
+    """Converts Python rows to one schema.
 
-    def __init__(self, schema: pa.Schema, uid: str) -> None:
+    Args:
+        schema: what comes out.
+        giver: who gives the rows, for error messages, such as ``the step 'turnaround'``.
+        field: what the schema is called where the user wrote it.
+    """
+
+    def __init__(self, schema: pa.Schema, giver: str, *, field: str = "output_schema") -> None:
         self._schema = schema
-        self._uid = uid
+        self._giver = giver
+        self._field = field
         self._names: tuple[str, ...] = tuple(schema.names)
         self._types = [ValueType(field.type) for field in schema]
         only = schema.field(0).type if len(schema) == 1 else None
@@ -49,15 +56,15 @@ class OutputSchema:
             array = self._types[index].array(values)
         except MisfitError as misfit:
             raise InvalidInputError(
-                f"the step {self._uid!r} gave {misfit.found} for output column {field.name + misfit.path!r} of type {misfit.expected}",
-                field="output_schema",
-                remedy=misfit.remedy or "Yield a value of that type, or change the column's type",
+                f"{self._giver} gave {misfit.found} for column {field.name + misfit.path!r} of type {misfit.expected}",
+                field=self._field,
+                remedy=misfit.remedy or "Give a value of that type, or change the column's type",
             ) from misfit.__cause__
         if array.null_count and not field.nullable:
             raise InvalidInputError(
-                f"the step {self._uid!r} gave None for output column {field.name!r}, which is not nullable ({field.type})",
-                field="output_schema",
-                remedy="Yield a value, or make the column nullable",
+                f"{self._giver} gave None for column {field.name!r}, which is not nullable ({field.type})",
+                field=self._field,
+                remedy="Give a value, or make the column nullable",
             )
         return array
 
@@ -76,9 +83,9 @@ class OutputSchema:
         if len(self._names) == 1:
             return (row,)
         raise InvalidInputError(
-            f"the step {self._uid!r} gave a {type(row).__name__} as an output row of {len(self._names)} columns",
-            field="output_schema",
-            remedy="Yield tuples, Rows or dicts; a function that returns instead of yielding returns a list of rows",
+            f"{self._giver} gave a {type(row).__name__} as a row of {len(self._names)} columns",
+            field=self._field,
+            remedy="Give tuples, Rows or dicts; a function that returns instead of yielding returns a list of rows",
         )
 
     def _by_name(self, row: Mapping[str, Any]) -> tuple[Any, ...]:
@@ -86,23 +93,23 @@ class OutputSchema:
             values = tuple(row[name] for name in self._names)
         except KeyError as error:
             raise InvalidInputError(
-                f"the step {self._uid!r} gave an output row without the column {error.args[0]!r}",
-                field="output_schema",
-                remedy="Yield every column by name (None for null), or a plain tuple to go by position",
+                f"{self._giver} gave a row without the column {error.args[0]!r}",
+                field=self._field,
+                remedy="Give every column by name (None for null), or a plain tuple to go by position",
             ) from None
         if len(row) != len(values):
             extra = ", ".join(repr(name) for name in row if name not in self._names)
             raise InvalidInputError(
-                f"the step {self._uid!r} gave an output row with unknown columns {extra}",
-                field="output_schema",
-                remedy=f"The output schema has: {', '.join(self._names)}",
+                f"{self._giver} gave a row with unknown columns {extra}",
+                field=self._field,
+                remedy=f"The schema has: {', '.join(self._names)}",
             )
         return values
 
     def _refuse_arity(self, rows: Sequence[tuple[Any, ...]]) -> None:
         found = next((len(row) for row in rows if len(row) != len(self._names)), 0)
         raise InvalidInputError(
-            f"the step {self._uid!r} gave an output row of {found} values for {len(self._names)} columns ({', '.join(self._names)})",
-            field="output_schema",
-            remedy="Yield one value per column; a function that returns instead of yielding returns a list of rows",
+            f"{self._giver} gave a row of {found} values for {len(self._names)} columns ({', '.join(self._names)})",
+            field=self._field,
+            remedy="Give one value per column; a function that returns instead of yielding returns a list of rows",
         )

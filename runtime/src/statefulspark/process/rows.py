@@ -11,7 +11,7 @@ from keyword import iskeyword
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any, ClassVar, SupportsIndex
 
-from statefulspark.process.row import Row
+from statefulspark.state.row import Row
 
 try:
     from _collections import _tuplegetter  # type: ignore[import-not-found]  # private to CPython, so without a stub

@@ -9,6 +9,7 @@ import pyarrow as pa
 from statefulspark.errors import InvalidInputError
 from statefulspark.process.columns import check_event_time
 from statefulspark.process.functions import KeyedProcessFunction
+from statefulspark.process.keytypes import key_type_info
 from statefulspark.process.sortkeys import KEY_HASH, SOURCE
 
 __all__ = ["StepSpec"]
@@ -52,7 +53,7 @@ class StepSpec:
         if not self.key_columns:
             raise InvalidInputError("is empty", field="key_columns", remedy="Name at least one column to key by")
         for name in self.key_columns:
-            self._column("key_columns", name)
+            key_type_info(self._column("key_columns", name).type, name)
         if self.event_time is not None:
             check_event_time(self._column("event_time", self.event_time).type, self.event_time)
         for name in (KEY_HASH, SOURCE):

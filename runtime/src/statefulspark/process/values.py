@@ -92,11 +92,11 @@ class ValueType:
 
     def _remedy(self, found: type) -> str:
         if pt.is_timestamp(self.kind):
-            return "Yield a datetime, for example datetime.fromtimestamp(ms / 1000, UTC)"
+            return "Give a datetime, for example datetime.fromtimestamp(ms / 1000, UTC)"
         if pt.is_integer(self.kind) and issubclass(found, float):
             return "Round it first (int(...) or round(...)), or make the column a double"
         if pt.is_date(self.kind) and issubclass(found, datetime):
-            return "Yield its .date()"
+            return "Give its .date()"
         return ""
 
     def _first_misfit(self, values: Sequence[Any]) -> MisfitError:

@@ -1,1 +1,7 @@
-"""Test kits for users who extend the runtime; needs pytest."""
+"""What users need to test their functions without Spark."""
+
+from __future__ import annotations
+
+from statefulspark.testing.harness import HarnessSnapshot, KeyedProcessHarness
+
+__all__ = ["HarnessSnapshot", "KeyedProcessHarness"]
