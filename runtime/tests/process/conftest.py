@@ -8,17 +8,17 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from statefulspark.state.backend import BatchBudget, KeyedStateBackend
-from statefulspark.state.keys import KeyCodec
-from statefulspark.state.memory import MemoryStore
 
 from statefulspark.keygroups import KeyGroupRange
 from statefulspark.process.functions import KeyedProcessFunction
 from statefulspark.process.keytypes import key_type_infos
 from statefulspark.process.operator import KeyedProcessOperator
 from statefulspark.process.step import StepSpec
+from statefulspark.state.backend import BatchBudget, KeyedStateBackend
+from statefulspark.state.keys import KeyCodec
+from statefulspark.state.memory import MemoryStore
+from statefulspark.state.registry import StateRegistry
 from statefulspark.state.store import Change
-from statefulspark.testing.states import LocalStateIds
 
 INPUT = pa.schema([("user", pa.string()), ("at", pa.int64()), ("amount", pa.int64())])
 
@@ -53,7 +53,7 @@ class Slot:
         self.store = MemoryStore()
         self.backend = KeyedStateBackend(
             self.store,
-            LocalStateIds(),
+            StateRegistry(),
             uid="turnaround",
             key_codec=KeyCodec(key_type_infos(self.step)),
             key_groups=KeyGroupRange(0, 15),

@@ -11,11 +11,11 @@ import numpy as np
 import pyarrow as pa
 import pyspark.sql
 import pytest
-from statefulspark.state.row import Row
 
 from statefulspark.errors import InvalidInputError
 from statefulspark.process.output import OutputSchema
 from statefulspark.process.rows import row_class, rows_of
+from statefulspark.state.row import Row
 
 TWO = pa.schema([("tailnum", pa.string()), ("legs", pa.int64())])
 PYSPARK_ROW: Any = pyspark.sql.Row

@@ -27,8 +27,8 @@ from statefulspark.state.backend import BatchBudget, KeyedStateBackend
 from statefulspark.state.keys import KeyCodec
 from statefulspark.state.layout import StateInfo, key_group_range_bounds
 from statefulspark.state.memory import MemoryStore
+from statefulspark.state.registry import StateRegistry
 from statefulspark.state.store import Change
-from statefulspark.testing.states import LocalStateIds
 
 __all__ = ["HarnessSnapshot", "KeyedProcessHarness"]
 
@@ -59,6 +59,7 @@ class KeyedProcessHarness:
     """Drives one function like a slot does: each call below is one batch, finished when the call returns.
 
     >>> import pyarrow as pa
+    >>> from statefulspark import KeyedProcessFunction
     >>> class Echo(KeyedProcessFunction):
     ...     def process_element(self, value, ctx):
     ...         yield value.user, ctx.timestamp()
@@ -104,7 +105,7 @@ class KeyedProcessHarness:
         self._codec = KeyCodec(key_type_infos(self._step))
         self._output_row = row_class(tuple(self._step.output_schema.names))
         self._output: list[InputRow] = []
-        self._state_ids = LocalStateIds()
+        self._state_ids = StateRegistry()
         self._store = MemoryStore()
         self._watermark_ms: int | None = None
         self._processing_time_ms = 0
@@ -115,7 +116,7 @@ class KeyedProcessHarness:
         """Start from a snapshot of this or another harness; call it before ``open``."""
         if self._running is not None:
             raise InvalidInputError("the harness is open", field="restore", remedy="Restore into a new harness, before open()")
-        self._state_ids = LocalStateIds(snapshot.states)
+        self._state_ids = StateRegistry(snapshot.states)
         self._store.write(snapshot.entries)
         self._watermark_ms = snapshot.watermark_ms
         self._processing_time_ms = snapshot.processing_time_ms
@@ -193,7 +194,9 @@ class KeyedProcessHarness:
         """Return state and clocks as they are now."""
         self._opened().backend.apply_pending()
         first, end = key_group_range_bounds(0, self._step.max_parallelism - 1)
-        return HarnessSnapshot(self._state_ids.states, tuple(self._store.scan(first, end)), self._watermark_ms, self._processing_time_ms)
+        return HarnessSnapshot(
+            tuple(self._state_ids.states()), tuple(self._store.scan(first, end)), self._watermark_ms, self._processing_time_ms
+        )
 
     def _run(self, batches: list[pa.RecordBatch]) -> None:
         running = self._opened()
