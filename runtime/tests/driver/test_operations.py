@@ -54,6 +54,15 @@ def test_bounds_and_conflicts() -> None:
     ended(first)
 
 
+def test_a_waiter_that_gives_up_does_not_cancel_the_operation() -> None:
+    """asyncio cancels what a cancelled task waits for; the operation must still be able to tell its end."""
+    release = threading.Event()
+    operation = Operations(lambda: 0).submit("stop", "", held(release))
+    assert not operation.done.cancel()
+    release.set()
+    assert ended(operation).state is OperationState.SUCCEEDED
+
+
 def test_times_come_from_the_clock() -> None:
     """Start and end are the clock's; the end is set before anybody who waits goes on."""
     ticks = iter([100, 250, 300, 420])

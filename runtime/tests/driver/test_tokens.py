@@ -57,6 +57,7 @@ def test_only_the_token_is_accepted(header: bytes) -> None:
     check = TokenCheck(TOKEN)
     assert not check.accepts(header)
     assert not check.accepts(b"Bearer " + header)
+    assert not check.accepts(header + b" " + TOKEN.encode()) or header.lower() == b"bearer"
     assert check.accepts(b"Bearer " + TOKEN.encode())
 
 

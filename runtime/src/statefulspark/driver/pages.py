@@ -55,7 +55,7 @@ def reference_page(document: Mapping[str, Any]) -> str:
         parts.append(f'<h2 id="{_text(name)}">{_text(name)}</h2><p>{_text(schema.get("description", ""))}</p>{_fields(schema)}')
     style = (
         "body{font:15px/1.5 system-ui,sans-serif;max-width:60rem;margin:2rem auto;padding:0 1rem}"
-        "table{border-collapse:collapse;width:100%}td,th{border:1px solid #8886;padding:.25rem .5rem;text-align:left;vertical-align:top}"
+        "table{border-collapse:collapse;width:100%;margin-bottom:1rem}td,th{border:1px solid #8886;padding:.25rem .5rem;text-align:left;vertical-align:top}"
     )
     return (
         f'<!doctype html><html lang="en"><meta charset="utf-8"><title>API</title><style>{style}</style><body>{"".join(parts)}</body></html>'
@@ -98,4 +98,5 @@ def _type(schema: Mapping[str, Any]) -> str:
 
 
 def _text(value: str) -> str:
-    return html.escape(value)
+    """Escape; what stands in backticks is code."""
+    return re.sub(r"`([^`]+)`", r"<code>\1</code>", html.escape(value))
