@@ -35,16 +35,16 @@ def test_the_status_becomes_metrics(http: httpx.Client, job: FakeJob) -> None:
     found = scrape(response.text)
     assert all(name.startswith("statefulspark_") for name in found)
     assert all(family.documentation for family in found.values())
-    assert value(found, "statefulspark_input_rows") == 100_000
+    assert value(found, "statefulspark_input_rows", job="turnaround") == 100_000
     assert found["statefulspark_input_rows"].type == "counter"
-    assert "statefulspark_input_rows_total 100000.0" in response.text
-    assert value(found, "statefulspark_job_state", state="RUNNING") == 1
-    assert value(found, "statefulspark_job_state", state="FAILED") == 0
-    assert value(found, "statefulspark_slot_key_groups", slot="1") == 64
-    assert value(found, "statefulspark_watermark_seconds", uid="turnaround") == 1_357_041_600
+    assert 'statefulspark_input_rows_total{job="turnaround"} 100000.0' in response.text
+    assert value(found, "statefulspark_job_state", job="turnaround", state="RUNNING") == 1
+    assert value(found, "statefulspark_job_state", job="turnaround", state="FAILED") == 0
+    assert value(found, "statefulspark_slot_key_groups", job="turnaround", slot="1") == 64
+    assert value(found, "statefulspark_watermark_seconds", job="turnaround", uid="turnaround") == 1_357_041_600
     assert {sample.labels["uid"] for sample in found["statefulspark_watermark_seconds"].samples} == {"turnaround"}
-    assert value(found, "statefulspark_last_checkpoint_duration_seconds") == 0.84
-    assert "statefulspark_last_savepoint_id" not in found
+    assert value(found, "statefulspark_checkpoint_duration_seconds", job="turnaround") == 0.84
+    assert "statefulspark_savepoint_id" not in found
 
 
 def test_the_jobs_own_samples_come_along_and_take_precedence(job: FakeJob) -> None:

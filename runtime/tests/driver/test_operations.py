@@ -55,7 +55,7 @@ def test_bounds_and_conflicts() -> None:
 
 
 def test_a_waiter_that_gives_up_does_not_cancel_the_operation() -> None:
-    """asyncio cancels what a cancelled task waits for; the operation must still be able to tell its end."""
+    """Asyncio cancels what a cancelled task waits for; the operation must still be able to tell its end."""
     release = threading.Event()
     operation = Operations(lambda: 0).submit("stop", "", held(release))
     assert not operation.done.cancel()

@@ -31,10 +31,8 @@ def status_tables(status: StatusModel) -> list[TableView]:
         facts.append(("last savepoint", _brief(status.last_savepoint)))
     tables = [TableView(f"job {status.name}", ("fact", "value"), _fitted(facts))]
     if status.slots:
-        columns = ("slot", "key groups", "state", "epoch", "exec", "host", "pid")
-        rows = [
-            (slot.slot, f"{slot.first}-{slot.last}", slot.state, slot.epoch, slot.executor, slot.host, slot.pid) for slot in status.slots
-        ]
+        columns = ("slot", "key groups", "state", "epoch", "host", "pid")
+        rows = [(slot.slot, f"{slot.first}-{slot.last}", slot.state, slot.epoch, slot.host, slot.pid) for slot in status.slots]
         tables.append(TableView("slots", columns, [_short(row) for row in rows]))
     return tables
 
@@ -93,8 +91,8 @@ def _fitted(facts: Iterable[tuple[str, object]]) -> list[tuple[object, ...]]:
 
 
 def _short(row: Sequence[object]) -> tuple[object, ...]:
-    """Cut the texts of a slot's row; 15 characters hold an IPv4 address."""
-    widths = (5, 11, 9, 5, 6, 15, 7)
+    """Cut the texts of a slot's row to what 80 columns hold."""
+    widths = (5, 11, 9, 5, 23, 7)
     return tuple(_cut(cell, width) if isinstance(cell, str) else cell for cell, width in zip(row, widths, strict=True))
 
 

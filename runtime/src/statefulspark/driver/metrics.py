@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
 
 from prometheus_client import CollectorRegistry
 from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
@@ -80,17 +81,22 @@ class _JobCollector(Collector):
 
 
 def status_samples(status: JobStatus, *, now_ms: int) -> Iterator[MetricSample]:
-    """Say what a status says, in samples."""
-    yield _gauge("job_info", "Identity of the job; always 1.", 1, job=status.name, job_id=status.job_id, attempt=str(status.attempt))
+    """Say what a status says, in samples; each has the label ``job``."""
+    for sample in _status_samples(status, now_ms):
+        yield replace(sample, labels={"job": status.name, **sample.labels})
+
+
+def _status_samples(status: JobStatus, now_ms: int) -> Iterator[MetricSample]:
+    yield _gauge("job_info", "Identity of the job; always 1.", 1, job_id=status.job_id, attempt=str(status.attempt))
     for state in JobState:
         yield _gauge("job_state", "1 for the state the job is in, 0 for the others.", float(status.state == state), state=state.value)
     yield _gauge("job_state_since_seconds", "When the job entered its state, seconds since the epoch.", status.since_ms / 1000)
-    yield _gauge("job_parallelism", "Slots the job runs with.", status.parallelism)
-    yield _gauge("job_max_parallelism", "Key groups of the job.", status.max_parallelism)
-    yield _gauge("job_batch", "Last committed batch; -1 before the first.", status.batch)
+    yield _gauge("parallelism", "Slots the job runs with.", status.parallelism)
+    yield _gauge("max_parallelism", "Key groups of the job.", status.max_parallelism)
+    yield _gauge("batch", "Last committed batch; -1 before the first.", status.batch)
     yield _counter("input_rows", "Rows read from the sources by this driver.", status.input_rows)
     yield _counter("output_rows", "Rows given out by the keyed steps in this driver.", status.output_rows)
-    yield _counter("checkpoints_failed", "Checkpoints of this driver that did not complete.", status.failed_checkpoints)
+    yield _counter("failed_checkpoints", "Checkpoints of this driver that did not complete.", status.failed_checkpoints)
     for uid, watermark in status.watermarks.items():
         if watermark is not None:
             yield _gauge("watermark_seconds", "Watermark of an operator, seconds since the epoch.", watermark / 1000, uid=uid)
@@ -107,13 +113,13 @@ def status_samples(status: JobStatus, *, now_ms: int) -> Iterator[MetricSample]:
 
 
 def _snapshot_samples(info: CheckpointInfo) -> Iterator[MetricSample]:
-    last = f"last_{info.kind}"
-    yield _gauge(f"{last}_id", f"Number of the last completed {info.kind}.", info.id)
-    yield _gauge(f"{last}_completed_seconds", "When it was completed, seconds since the epoch.", info.completed_ms / 1000)
-    yield _gauge(f"{last}_duration_seconds", "From the trigger to the published metadata.", info.duration_ms / 1000)
-    yield _gauge(f"{last}_sync_seconds", "Longest time for which a slot could not process rows.", info.sync_ms / 1000)
-    yield _gauge(f"{last}_size_bytes", "All files it refers to.", info.size_bytes)
-    yield _gauge(f"{last}_uploaded_bytes", "Bytes that were not already uploaded before.", info.uploaded_bytes)
+    kind = info.kind
+    yield _gauge(f"{kind}_id", f"Number of the last completed {kind}.", info.id)
+    yield _gauge(f"{kind}_completed_seconds", f"When the last {kind} was completed, seconds since the epoch.", info.completed_ms / 1000)
+    yield _gauge(f"{kind}_duration_seconds", f"Of the last {kind}: from the trigger to the published metadata.", info.duration_ms / 1000)
+    yield _gauge(f"{kind}_sync_seconds", f"Of the last {kind}: longest time for which a slot could not process rows.", info.sync_ms / 1000)
+    yield _gauge(f"{kind}_size_bytes", f"Of the last {kind}: all files it refers to.", info.size_bytes)
+    yield _gauge(f"{kind}_uploaded_bytes", f"Of the last {kind}: bytes that were not already uploaded before.", info.uploaded_bytes)
 
 
 def _gauge(name: str, help_text: str, value: float, **labels: str) -> MetricSample:
