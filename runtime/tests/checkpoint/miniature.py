@@ -58,6 +58,7 @@ class Miniature:
     lineage: Lineage | None = None
     acks: list[ChangelogRef] = field(default_factory=list)
     started: int = 0
+    states: tuple[dict[str, Any], ...] = STATES
 
     def start(self, parallelism: int, *, origin: str | None = None, damaged: tuple[str, ...] = ()) -> int:
         """Start a driver with its slots; returns the last committed batch, which the slots are restored to."""
@@ -125,7 +126,7 @@ class Miniature:
                 epoch=1,
                 first_key_group=slot.key_groups.first,
                 last_key_group=slot.key_groups.last,
-                states=STATES,
+                states=self.states,
             )
             mine = [change for change in changes if int.from_bytes(change[0][:2], "big") in slot.key_groups]
             writer = ChangelogWriter(path, header)
@@ -159,7 +160,7 @@ class Miniature:
             slot.store.snapshot(snapshot)
             states.append(slot.uploader.upload(snapshot, checkpoint_id, base_checkpoint_id=self.base_id, operator_batches={UID: batch}))
             shutil.rmtree(snapshot)
-        bundle = encode_bundle({f"offsets/{batch}": b"{}", f"commits/{batch}": b"{}"})
+        bundle = encode_bundle({f"offsets/{batch}": b"{}", f"commits/{batch}": b"{}"} if batch >= 0 else {})
         self.job.put(f"{paths.checkpoint_folder(checkpoint_id)}/spark-location", bundle)
         digest = digest_bytes(bundle)
         metadata = CheckpointMetadata(
@@ -173,7 +174,7 @@ class Miniature:
             parallelism=len(self.slots),
             created_ms=1,
             duration_ms=1,
-            states=STATES,
+            states=self.states,
             slots=tuple(states),
             spark_location=FileRef(name="spark-location", path="spark-location", size_bytes=digest.size_bytes, checksum=digest.checksum),
         )
@@ -205,7 +206,7 @@ class Miniature:
             parallelism=len(self.slots),
             created_ms=1,
             duration_ms=1,
-            states=STATES,
+            states=self.states,
             slots=tuple(states),
         )
         return publish(target, metadata, folder)

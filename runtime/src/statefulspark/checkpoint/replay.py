@@ -15,10 +15,9 @@ from statefulspark.checkpoint.states import StateTable
 from statefulspark.checkpoint.transfers import download_verified
 from statefulspark.errors import CorruptDataError
 from statefulspark.keygroups import KeyGroupRange
+from statefulspark.state.layout import key_group_range_bounds
 from statefulspark.state.store import Change, KeyValueStore
 from statefulspark.storage.base import ObjectStore
-
-_KEY_GROUP_BYTES = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,8 +86,7 @@ def _changes(path: Path, ref: ChangelogRef, key_groups: KeyGroupRange, table: St
     table.add(header.states, where=ref.key)
     if key_groups.first <= ref.first and ref.last <= key_groups.last:
         return changes
-    first = key_groups.first.to_bytes(_KEY_GROUP_BYTES, "big")
-    end = (key_groups.last + 1).to_bytes(_KEY_GROUP_BYTES, "big")
+    first, end = key_group_range_bounds(key_groups.first, key_groups.last)
     return (change for change in changes if first <= change[0] < end)
 
 

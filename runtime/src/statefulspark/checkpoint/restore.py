@@ -26,6 +26,7 @@ from statefulspark.checkpoint.transfers import download_verified, in_parallel
 from statefulspark.checkpoint.upload import StoredFile
 from statefulspark.errors import NotRestorableError
 from statefulspark.keygroups import KeyGroupRange
+from statefulspark.state.layout import key_group_range_bounds
 from statefulspark.state.store import KeyValueStore
 from statefulspark.storage.base import ObjectStore
 
@@ -100,8 +101,10 @@ def restore_slot(plan: RestorePlan, directory: Path, open_state: OpenState, *, t
         else _Built(open_state(directory / "store"))
     )
     try:
+        after = plan.base.metadata.replay_after if plan.base is not None else -1
+        changelogs = [ref for ref in plan.changelogs if after < ref.batch <= plan.batch]
         replayed = replay(
-            plan.store, plan.changelogs, build.store, plan.key_groups, folder=directory / "changelogs", table=table, threads=threads
+            plan.store, changelogs, build.store, plan.key_groups, folder=directory / "changelogs", table=table, threads=threads
         )
     except BaseException:
         build.store.close()
@@ -142,14 +145,14 @@ def _from_base(
 ) -> _Built:
     first, *others = _sources(plan, base)
     table.add(base.metadata.states, where=base.url)
-    downloaded = _download_slot(base, first.slot, directory / "store", threads)
+    downloaded = download_slot(base, first.slot, directory / "store", threads)
     copied = 0
     store = open_state(directory / "store")
     try:
         _cut(store, first.slot.key_groups, plan.key_groups)
         for source in others:
             with _temporary(directory / f"old-{source.slot.slot}") as folder:
-                downloaded += _download_slot(base, source.slot, folder, threads)
+                downloaded += download_slot(base, source.slot, folder, threads)
                 copied += _copy(open_state, folder, store, source.shared)
     except BaseException:
         store.close()
@@ -179,7 +182,13 @@ def _sources(plan: RestorePlan, base: StoredCheckpoint) -> list[_Source]:
     return sorted(sources, key=lambda source: (-source.shared.count, source.slot.key_groups.count, source.slot.slot))
 
 
-def _download_slot(base: StoredCheckpoint, slot: SlotState, folder: Path, threads: int) -> int:
+def download_slot(base: StoredCheckpoint, slot: SlotState, folder: Path, threads: int) -> int:
+    """Put the verified files of an old slot's store into a new folder; returns their bytes.
+
+    Raises:
+        CorruptDataError: A file is damaged or missing.
+        UnavailableError: Storage did not answer.
+    """
     if slot.files:
         folder.mkdir(parents=True)
 
@@ -194,9 +203,9 @@ def _download_slot(base: StoredCheckpoint, slot: SlotState, folder: Path, thread
 def _cut(store: KeyValueStore, held: KeyGroupRange, wanted: KeyGroupRange) -> None:
     """Delete the key groups that are held and not wanted."""
     if held.first < wanted.first:
-        store.delete_range(*key_bounds(held.first, wanted.first - 1))
+        store.delete_range(*key_group_range_bounds(held.first, wanted.first - 1))
     if held.last > wanted.last:
-        store.delete_range(*key_bounds(wanted.last + 1, held.last))
+        store.delete_range(*key_group_range_bounds(wanted.last + 1, held.last))
 
 
 def _copy(open_state: OpenState, folder: Path, store: KeyValueStore, shared: KeyGroupRange) -> int:
@@ -210,15 +219,10 @@ def _copy(open_state: OpenState, folder: Path, store: KeyValueStore, shared: Key
 
     old = open_state(folder)
     try:
-        store.write(counted(old.scan(*key_bounds(shared.first, shared.last))))
+        store.write(counted(old.scan(*key_group_range_bounds(shared.first, shared.last))))
     finally:
         old.close()
     return copied
-
-
-def key_bounds(first: int, last: int) -> tuple[bytes, bytes]:
-    """Store keys of the key groups ``first .. last`` lie at or after the first bound and before the second."""
-    return first.to_bytes(2, "big"), (last + 1).to_bytes(2, "big")
 
 
 def _already_uploaded(plan: RestorePlan, base: StoredCheckpoint, slot: SlotState) -> tuple[StoredFile, ...]:

@@ -1,0 +1,159 @@
+"""Reading entries of a store without the job's code: from the types that the checkpoint carries, back to keys and values."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from statefulspark.errors import CorruptDataError, InvalidInputError
+from statefulspark.state.keys import KeyCodec
+from statefulspark.state.layout import StateInfo, split_store_key, split_timer_store_key
+from statefulspark.state.typeinfo import TypeInformation, type_from_json
+from statefulspark.state.values import ValueCodec, expiry_of
+
+TIMER_KINDS = ("event-timers", "processing-timers")
+_PICKLED = "PICKLED_BYTE_ARRAY"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StateEntry:
+    """One entry of a state."""
+
+    key_group: int
+    key: Any
+    """A single value for one key column, a tuple for several."""
+    value: Any = None
+    """Value, list of elements, or accumulator; None for a timer. Bytes as stored when the type is pickled and was not to be unpickled."""
+    user_key: Any = None
+    """Key within a map state."""
+    timestamp_ms: int | None = None
+    """When a timer is due."""
+    expires_ms: int | None = None
+    """When the value expires."""
+
+
+class EntryDecoder:
+    """Decodes the entries of one state.
+
+    Args:
+        info: The state, as the checkpoint describes it.
+        unpickle: Also decode pickled values, which runs code that the bytes name: only for checkpoints you trust.
+
+    Raises:
+        IncompatibleFormatError: The types are not known to this release.
+    """
+
+    def __init__(self, info: StateInfo, *, unpickle: bool = False) -> None:
+        self.info = info
+        self._where = f"state {info.name!r} of uid {info.uid!r}"
+        self._keys = KeyCodec.from_json(info.key_type)
+        self._is_timer = info.kind in TIMER_KINDS
+        self._user_key: Callable[[bytes], Any] | None = None
+        self._value: Callable[[bytes], Any] = bytes
+        if self._is_timer:
+            return
+        if info.kind == "map":
+            self._user_key = bytes if self._hidden(info.type["key"], unpickle) else type_from_json(info.type["key"]).decode
+            self._value = self._value_decoder(info.type["value"], unpickle)
+        else:
+            self._value = self._value_decoder(info.type, unpickle)
+
+    def encode_key(self, key: Any) -> bytes:
+        """Return the bytes of a key.
+
+        Raises:
+            InvalidInputError: It is not of the key's types.
+        """
+        return self._keys.encode(key)
+
+    def decode(self, store_key: bytes, stored: bytes) -> StateEntry:
+        """Return the entry of a store key and value.
+
+        Raises:
+            CorruptDataError: The bytes do not fit the state's types.
+        """
+        if self._is_timer:
+            timer = split_timer_store_key(store_key)
+            return StateEntry(key_group=timer.key_group, key=self._keys.decode(timer.key), timestamp_ms=timer.timestamp_ms)
+        parts = split_store_key(store_key)
+        return StateEntry(
+            key_group=parts.key_group,
+            key=self._keys.decode(parts.key),
+            value=self._value(stored),
+            user_key=self._decode_user_key(parts.user_key),
+            expires_ms=expiry_of(stored),
+        )
+
+    def _decode_user_key(self, data: bytes) -> Any:
+        if self._user_key is None:
+            return None
+        try:
+            return self._user_key(data)
+        except (ValueError, IndexError, OverflowError) as exc:
+            raise CorruptDataError("damaged key of a map", path=self._where) from exc
+
+    def _value_decoder(self, description: Mapping[str, Any], unpickle: bool) -> Callable[[bytes], Any]:
+        if self._hidden(description, unpickle):
+            return bytes
+        codec = ValueCodec(type_from_json(description), self._where)
+
+        def decode(stored: bytes) -> Any:
+            return codec.decode_nullable(stored) if expiry_of(stored) is None else codec.decode_expiring(stored)[1]
+
+        return decode
+
+    @staticmethod
+    def _hidden(description: Mapping[str, Any], unpickle: bool) -> bool:
+        return not unpickle and any(part == _PICKLED for part in _type_names(description))
+
+
+def parse_key(info: StateInfo, text: str) -> Any:
+    """Turn a key that a person typed into one of the state's key types.
+
+    Args:
+        info: The state.
+        text: The value as it is for one column of text; JSON otherwise, a list for several columns.
+
+    Raises:
+        InvalidInputError: The text is no such key.
+    """
+    types = [type_from_json(each) for each in info.key_type]
+    if len(types) == 1 and types[0].name in ("STRING", "CHAR"):
+        return text
+    try:
+        value = json.loads(text)
+    except ValueError:
+        raise _wrong_key(types, text) from None
+    if len(types) > 1:
+        if not isinstance(value, list) or len(value) != len(types):
+            raise _wrong_key(types, text)
+        return tuple(value)
+    return value
+
+
+def type_text(description: Mapping[str, Any]) -> str:
+    """A type as its declaration reads, e.g. ``MAP(STRING, LONG)``; empty for timers."""
+    parts = [type_text(description[part]) for part in ("key", "value", "element") if part in description]
+    parts += [type_text(each) for each in description.get("fields", ())]
+    name = str(description.get("type", ""))
+    return f"{name}({', '.join(parts)})" if parts else name
+
+
+def _type_names(description: Any) -> Iterator[str]:
+    """All type names in a description, however deep."""
+    if isinstance(description, Mapping):
+        if isinstance(name := description.get("type"), str):
+            yield name
+        for part in description.values():
+            yield from _type_names(part)
+    elif isinstance(description, list | tuple):
+        for part in description:
+            yield from _type_names(part)
+
+
+def _wrong_key(types: list[TypeInformation], text: str) -> InvalidInputError:
+    expected = ", ".join(type_.name for type_ in types)
+    example = "a JSON list such as '[\"AA\", 1]'" if len(types) > 1 else "a JSON value such as 42"
+    return InvalidInputError(f"{text!r} is no key of {expected}", field="key", remedy=f"Give {example}.")

@@ -1,0 +1,80 @@
+"""``statefulspark checkpoints``: what can be restored from a directory."""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from statefulspark.cli.output import Output, OutputOption, TableView, show
+from statefulspark.cli.places import EndpointOption, PathStyleOption, RegionOption, age_text, bytes_text, storage_opener
+
+if TYPE_CHECKING:
+    from statefulspark.checkpoint.catalog import CheckpointSummary
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command to ``app``."""
+    app.command(name="checkpoints")(checkpoints)
+
+
+def checkpoints(
+    directory: Annotated[str, typer.Argument(help="URL or path of a checkpoint directory, a job's folder, a checkpoint or a savepoint.")],
+    output: OutputOption = Output.TABLE,
+    endpoint: EndpointOption = None,
+    region: RegionOption = None,
+    path_style: PathStyleOption = None,
+) -> None:
+    """List checkpoints and savepoints: number, kind, age, size, and whether every file is there."""
+    from statefulspark.checkpoint.catalog import list_checkpoints
+
+    found = list_checkpoints(directory, storage_opener(endpoint, region, path_style))
+    now_ms = int(time.time() * 1000)
+    document = {"checkpoints": [_as_json(summary, now_ms) for summary in found]}
+    problems = [summary for summary in found if summary.problem is not None]
+    root = _shared_root([summary.url for summary in found])
+    tables = [TableView(root, _COLUMNS, [_as_row(summary, root, now_ms) for summary in found])]
+    if problems:
+        tables.append(TableView("damaged", ("path", "problem"), [(_below(root, summary.url), summary.problem) for summary in problems]))
+    show(document, output, *tables)
+
+
+_COLUMNS = ("path", "kind", "status", "batch", "slots", "age", "took", "size", "new")
+
+
+def _shared_root(urls: list[str]) -> str:
+    """The deepest folder that holds all; paths are shown below it, because whole URLs leave no room for anything else."""
+    folders = [url.split("/")[:-1] for url in urls]
+    shared = []
+    for parts in zip(*folders, strict=False):
+        if len(set(parts)) > 1:
+            break
+        shared.append(parts[0])
+    return "/".join(shared)
+
+
+def _below(root: str, url: str) -> str:
+    return url.removeprefix(root).lstrip("/")
+
+
+def _as_json(summary: CheckpointSummary, now_ms: int) -> dict[str, Any]:
+    document = dataclasses.asdict(summary)
+    document["age_s"] = None if summary.created_ms is None else (now_ms - summary.created_ms) / 1000
+    return document
+
+
+def _as_row(summary: CheckpointSummary, root: str, now_ms: int) -> tuple[object, ...]:
+    known = summary.created_ms is not None
+    return (
+        _below(root, summary.url),
+        summary.kind,
+        summary.status,
+        summary.batch,
+        summary.parallelism,
+        None if summary.created_ms is None else age_text((now_ms - summary.created_ms) / 1000),
+        None if summary.duration_ms is None else f"{summary.duration_ms / 1000:.1f} s",
+        bytes_text(summary.size_bytes) if known else None,
+        bytes_text(summary.incremental_bytes) if known else None,
+    )

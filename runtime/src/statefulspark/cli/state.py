@@ -1,0 +1,140 @@
+"""``statefulspark state``: which states a checkpoint holds, and what is in one of them."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Mapping
+from contextlib import closing
+from itertools import islice
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from statefulspark.cli.output import Output, OutputOption, TableView, show
+from statefulspark.cli.places import EndpointOption, PathStyleOption, RegionOption, bytes_text, storage_opener, time_text
+from statefulspark.errors import InvalidInputError
+from statefulspark.state.row import Row
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from statefulspark.checkpoint.decoding import StateEntry
+    from statefulspark.checkpoint.inspect import StateSize
+    from statefulspark.storage.base import ObjectStore
+
+_DEFAULT_LIMIT = 100
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command to ``app``."""
+    app.command(name="state")(state)
+
+
+def state(
+    path: Annotated[
+        str, typer.Argument(help="URL or path of a checkpoint or savepoint; of a job's folder, its newest checkpoint is taken.")
+    ],
+    uid: Annotated[str | None, typer.Option(help="The keyed step; shows the entries of one of its states together with --state.")] = None,
+    state_name: Annotated[
+        str | None, typer.Option("--state", help="Name of the state; event-timers and processing-timers are timers.")
+    ] = None,
+    key: Annotated[str | None, typer.Option(help="Only this key: text as it is, other types and several columns as JSON.")] = None,
+    limit: Annotated[int, typer.Option(min=1, help="Show at most this many entries.")] = _DEFAULT_LIMIT,
+    unpickle: Annotated[bool, typer.Option(help="Decode pickled values. It runs code they name: only for checkpoints you trust.")] = False,
+    output: OutputOption = Output.TABLE,
+    endpoint: EndpointOption = None,
+    region: RegionOption = None,
+    path_style: PathStyleOption = None,
+) -> None:
+    """Show uids, states, types, entries and bytes; with --uid and --state the entries of that state."""
+    opener = storage_opener(endpoint, region, path_style)
+    if state_name is None:
+        if key is not None:
+            raise InvalidInputError("a key is looked up in one state", field="--key", remedy="Give --uid and --state too.")
+        _show_states(path, uid, opener, output)
+    elif uid is None:
+        raise InvalidInputError("names of states are unique within a uid only", field="--state", remedy="Give --uid too.")
+    else:
+        _show_entries(path, uid, state_name, key, opener, output, limit=limit, unpickle=unpickle)
+
+
+def _show_states(path: str, uid: str | None, opener: Callable[[str], ObjectStore], output: Output) -> None:
+    from statefulspark.checkpoint.decoding import type_text
+    from statefulspark.checkpoint.inspect import state_sizes
+
+    def as_json(size: StateSize) -> dict[str, Any]:
+        return size.info.to_json() | {"entries": size.entries, "size_bytes": size.size_bytes}
+
+    def as_row(size: StateSize) -> tuple[object, ...]:
+        info = size.info
+        keys = ", ".join(type_text(each) for each in info.key_type)
+        return (info.uid, info.name, info.kind, keys, type_text(info.type) or None, info.ttl_ms, size.entries, bytes_text(size.size_bytes))
+
+    sizes = [size for size in state_sizes(path, open_store=opener) if uid in (None, size.info.uid)]
+    columns = ("uid", "state", "kind", "key", "type", "ttl ms", "entries", "size")
+    show({"states": [as_json(size) for size in sizes]}, output, TableView(path, columns, [as_row(size) for size in sizes]))
+
+
+def _show_entries(
+    path: str,
+    uid: str,
+    state_name: str,
+    key: str | None,
+    opener: Callable[[str], ObjectStore],
+    output: Output,
+    *,
+    limit: int,
+    unpickle: bool,
+) -> None:
+    from statefulspark.checkpoint.catalog import open_checkpoint
+    from statefulspark.checkpoint.decoding import parse_key
+    from statefulspark.checkpoint.inspect import find_state, read_state
+
+    wanted = None if key is None else parse_key(find_state(open_checkpoint(path, opener), uid, state_name), key)
+    with closing(read_state(path, uid, state_name, key=wanted, unpickle=unpickle, open_store=opener)) as entries:
+        found = list(islice(entries, limit + 1))
+    shown, more = found[:limit], len(found) > limit
+    rows = [_as_row(entry) for entry in shown]
+    columns = ("key group", "key", "map key", "value", "due (UTC)", "expires (UTC)")
+    show({"entries": [_as_json(entry) for entry in shown], "more": more}, output, TableView(f"{uid} / {state_name}", columns, rows))
+    if more:
+        typer.echo(f"only the first {limit} entries are shown; raise --limit for more", err=True)
+
+
+def _as_json(entry: StateEntry) -> dict[str, Any]:
+    return {
+        "key_group": entry.key_group,
+        "key": _plain(entry.key),
+        "user_key": _plain(entry.user_key),
+        "value": _plain(entry.value),
+        "timestamp_ms": entry.timestamp_ms,
+        "expires_ms": entry.expires_ms,
+    }
+
+
+def _as_row(entry: StateEntry) -> tuple[object, ...]:
+    return (
+        entry.key_group,
+        entry.key,
+        entry.user_key,
+        entry.value,
+        time_text(entry.timestamp_ms),
+        time_text(entry.expires_ms),
+    )
+
+
+def _plain(value: Any) -> Any:
+    """What JSON can hold of a value: bytes as base64, other objects as their text."""
+    if value is None or isinstance(value, bool | int | str):
+        return value
+    if isinstance(value, float):
+        return value if value - value == 0 else repr(value)
+    if isinstance(value, bytes):
+        return base64.b64encode(value).decode()
+    if isinstance(value, Mapping):
+        return {str(key): _plain(part) for key, part in value.items()}
+    if isinstance(value, list | tuple | set | frozenset):
+        return [_plain(part) for part in value]
+    if isinstance(value, Row):
+        return _plain(value.as_dict() if value.names is not None else list(value))
+    return str(value)

@@ -1,0 +1,57 @@
+"""``statefulspark verify``: whether a checkpoint can be restored."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Annotated
+
+import typer
+
+from statefulspark.cli.output import Output, OutputOption, TableView, show
+from statefulspark.cli.places import EndpointOption, PathStyleOption, RegionOption, bytes_text, storage_opener
+
+_EXIT_DAMAGED = 1
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command to ``app``."""
+    app.command(name="verify")(verify)
+
+
+def verify(
+    path: Annotated[
+        str, typer.Argument(help="URL or path of a checkpoint or savepoint; of a job's folder, its newest checkpoint is taken.")
+    ],
+    output: OutputOption = Output.TABLE,
+    endpoint: EndpointOption = None,
+    region: RegionOption = None,
+    path_style: PathStyleOption = None,
+) -> None:
+    """Read every file, compare size and checksum, open each slot's store and look at every key; exit 1 when something is damaged."""
+    from statefulspark.checkpoint.verify import verify as run
+
+    report = run(
+        path,
+        open_store=storage_opener(endpoint, region, path_style),
+        progress=lambda what: typer.echo(f"verifying {what}", err=True),
+    )
+    document = dataclasses.asdict(report) | {"sound": report.sound}
+    facts: list[tuple[object, object]] = [
+        ("result", "sound" if report.sound else "damaged"),
+        ("files", report.files),
+        ("size", bytes_text(report.size_bytes)),
+        ("entries", report.entries),
+    ]
+    tables = [TableView(report.url, ("what", "found"), facts)]
+    if not report.sound:
+        tables.append(TableView("damaged", ("problem",), [(problem,) for problem in report.problems]))
+    show(document, output, *tables)
+    if not report.sound:
+        typer.echo(_advice(report.alternative), err=True)
+        raise typer.Exit(_EXIT_DAMAGED)
+
+
+def _advice(alternative: str | None) -> str:
+    if alternative is None:
+        return "error: damaged, and no older checkpoint is beside it; use a savepoint"
+    return f"error: damaged; the checkpoint before it can be verified and used instead: {alternative}"
