@@ -79,6 +79,23 @@ def test_timers_registered_by_timers_fire_until_none_is_due(make_slot: MakeSlot)
     assert slot.run([], watermark=40) == [("t", "a", 40)]
 
 
+def test_a_timer_of_one_clock_may_set_one_of_the_other_that_is_due(make_slot: MakeSlot) -> None:
+    """Firing goes on over both clocks until neither has anything due."""
+
+    class Crossing(KeyedProcessFunction):
+        def process_element(self, value: Any, ctx: KeyedProcessFunction.Context) -> None:
+            ctx.timer_service().register_processing_time_timer(5)
+
+        def on_timer(self, timestamp: int, ctx: KeyedProcessFunction.OnTimerContext) -> Iterator[tuple[Any, ...]]:
+            yield ctx.time_domain().name, ctx.get_current_key(), timestamp
+            if timestamp == 5:
+                ctx.timer_service().register_event_time_timer(7)
+
+    slot = make_slot(Crossing(), LOG)
+    slot.run([(1, 0, "a", 0, 0)])
+    assert slot.run([], watermark=9, now=9) == [("PROCESSING_TIME", "a", 5), ("EVENT_TIME", "a", 7)]
+
+
 def test_a_deleted_timer_does_not_fire_even_when_due_in_the_same_batch(make_slot: MakeSlot) -> None:
     """The first of two due timers deletes the second."""
 
@@ -161,6 +178,8 @@ def test_tick_rows_are_ignored_and_event_time_is_tracked(make_slot: MakeSlot) ->
     slot = make_slot(Count(), COUNT)
     assert slot.run([(None, 0, None, 999, None), (1, 0, "a", 7, 0), (1, 0, "a", None, 0)]) == [("a", 1), ("a", 2)]
     assert (slot.operator.rows_in, slot.operator.max_event_time_ms) == (2, 7)
+    slot.run([(1, 0, "a", at, 0) for at in (50, 40, 30, 20, 10)])
+    assert slot.operator.max_event_time_ms == 50
     assert slot.run([(None, 0, None, 999, None)]) == []
     assert (slot.operator.rows_in, slot.operator.max_event_time_ms) == (0, None)
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from statefulspark.errors import InvalidInputError
 from statefulspark.process.functions import KeyedProcessFunction, RuntimeContext, TimeDomain, TimerService
 from statefulspark.process.metrics import MetricGroup
+from statefulspark.state.timers import EVENT_TIMERS, PROCESSING_TIMERS, TIMESTAMP_MS_MAX, TIMESTAMP_MS_MIN
 
 if TYPE_CHECKING:
     from statefulspark.state.backend import KeyedStateBackend
@@ -22,20 +23,15 @@ if TYPE_CHECKING:
     from statefulspark.state.timers import TimerTable
 
 __all__ = [
-    "EVENT_TIMERS",
     "MIN_WATERMARK_MS",
-    "PROCESSING_TIMERS",
     "ElementContext",
     "SlotRuntimeContext",
     "SlotTimerService",
     "TimerContext",
 ]
 
-MIN_WATERMARK_MS = -(1 << 63)
+MIN_WATERMARK_MS = TIMESTAMP_MS_MIN
 """What ``current_watermark`` says before there is a watermark, as in PyFlink."""
-EVENT_TIMERS = "event-timers"
-PROCESSING_TIMERS = "processing-timers"
-_TIMESTAMP_MAX = (1 << 63) - 1
 
 
 class SlotTimerService(TimerService):
@@ -83,7 +79,7 @@ class SlotTimerService(TimerService):
                     remedy="Timers take whole milliseconds since the epoch: int(...)",
                 )
             timestamp = timestamp.__index__()
-        if not MIN_WATERMARK_MS <= timestamp <= _TIMESTAMP_MAX:
+        if not TIMESTAMP_MS_MIN <= timestamp <= TIMESTAMP_MS_MAX:
             raise InvalidInputError(
                 f"a timer of the step {self._uid!r} lies outside 64 bits", field="timestamp", remedy="Use milliseconds since the epoch"
             )

@@ -17,9 +17,7 @@ import pyarrow as pa
 from statefulspark.errors import InvalidInputError, StatefulSparkError
 from statefulspark.process.columns import event_time_ms, max_event_time_ms, python_values
 from statefulspark.process.contexts import (
-    EVENT_TIMERS,
     MIN_WATERMARK_MS,
-    PROCESSING_TIMERS,
     ElementContext,
     SlotRuntimeContext,
     SlotTimerService,
@@ -34,6 +32,7 @@ from statefulspark.process.output import OutputSchema
 from statefulspark.process.rows import row_class, rows_of
 from statefulspark.process.sortkeys import KEY_HASH
 from statefulspark.process.step import StepSpec
+from statefulspark.state.timers import EVENT_TIMERS, PROCESSING_TIMERS
 
 if TYPE_CHECKING:
     from statefulspark.state.backend import KeyedStateBackend
