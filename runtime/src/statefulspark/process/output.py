@@ -40,6 +40,8 @@ class OutputSchema:
         Raises:
             InvalidInputError: a row does not fit the schema; names the column, the expected type and the Python type found.
         """
+        if not rows:
+            return pa.RecordBatch.from_arrays([pa.nulls(0, kind) for kind in self._schema.types], schema=self._schema)
         tuples = rows if set(map(type, rows)) == {tuple} else [self._tuple(row) for row in rows]
         try:
             columns = list(zip(*tuples, strict=True))

@@ -182,7 +182,7 @@ class KeyedProcessHarness:
         self._processing_time_ms = timestamp
         self._run([])
 
-    def get_output(self) -> list[InputRow]:
+    def get_output(self) -> list[Any]:
         """Return all output rows so far, in the order in which they came; they compare equal to tuples."""
         return list(self._output)
 
