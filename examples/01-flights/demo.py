@@ -13,11 +13,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import oracle
+import pandas as pd
 import plots
 import prepare
 import yaml
 from displays import Display, summary
 from rich.console import Console
+from rich.markup import escape
 from runs import JobRun, RunFailedError
 
 from statefulspark.driver.models import StatusModel
@@ -30,6 +32,8 @@ KILL_AT = 1 / 3
 RESCALE_AT = 2 / 3
 PARALLELISM_AFTER = 3
 LOOK_EVERY_S = 0.1
+COUNT_EVERY_S = 0.4
+AFTERMATH_S = 15.0  # batches just after a kill or rescale may still be slow: Python workers of a new executor start cold
 RESCALE_TIMEOUT_S = 120.0
 TOTAL_TIMEOUT_S = 600.0
 
@@ -52,6 +56,7 @@ def watch(run: JobRun, display: Display, rows: int) -> Story:
     """Follow the job to its end, and do to it what the demo promises."""
     story = Story()
     deadline_s = time.monotonic() + TOTAL_TIMEOUT_S
+    counted_s = 0.0
     while not run.ended():
         if time.monotonic() > deadline_s:
             raise RunFailedError(f"the job did not finish within {TOTAL_TIMEOUT_S:.0f} s; the end of {run.log}:\n{run.log_tail()}")
@@ -59,6 +64,9 @@ def watch(run: JobRun, display: Display, rows: int) -> Story:
         if status is not None:
             display.show(status)
             disturb(story, run, display, status, status.input_rows / rows)
+        if time.monotonic() - counted_s > COUNT_EVERY_S:
+            counted_s = time.monotonic()
+            run.count_timers()
         time.sleep(LOOK_EVERY_S)
     if story.rescale is not None:
         story.rescale.join(RESCALE_TIMEOUT_S)
@@ -87,7 +95,7 @@ def kill(story: Story, run: JobRun, display: Display, status: StatusModel) -> No
     story.restarts_before = sum(slot.epoch for slot in status.slots)
     pid, slots = run.kill_executor(status.slots)
     story.killed_s = time.monotonic()
-    owned = f", which ran slot {' and '.join(map(str, slots))}" if slots else ""
+    owned = f", which ran slot{'s' if len(slots) > 1 else ''} {' and '.join(map(str, slots))}" if slots else ""
     display.event(f"[red]SIGKILL[/red] to executor JVM {pid}{owned}")
 
 
@@ -113,41 +121,35 @@ def last_commit_s(run: JobRun) -> float:
     return run.timeline.commits[-1][0] if run.timeline.commits else 0.0
 
 
-def closing_lines(
-    run: JobRun, story: Story, prepared: prepare.Prepared, rows: oracle.Verdict, idle: int, seconds: float
-) -> list[tuple[str, str]]:
+def closing_lines(run: JobRun, story: Story, prepared: prepare.Prepared, found: pd.DataFrame, seconds: float) -> list[tuple[str, str]]:
     """Say in numbers what happened."""
     timeline = run.timeline
-    checkpoints = timeline.checkpoints.values()
-    uploaded, newest = sum(each.uploaded_bytes for each in checkpoints), max(checkpoints, key=lambda each: each.id, default=None)
-    usual = f"usually {timeline.usual_gap_s():.1f} s between two batches"
+    idle = int((found.kind == "idle").sum())
     lines = [
-        (
-            "rows in",
-            f"{prepared.rows:,} flights in {prepared.files} files, {prepared.without_tailnum:,} of them without a tail number (left out)",
-        ),
-        ("rows out", f"{rows.actual:,}: {rows.actual - idle:,} legs, {idle:,} idle aircraft reported by event-time timers"),
-        ("time", f"{seconds:.0f} s for {len(timeline.commits)} batches, {usual}"),
+        ("rows in", f"{prepared.rows:,} flights; {prepared.without_tailnum:,} have no tail number and are left out"),
+        ("rows out", f"{len(found):,}: {len(found) - idle:,} legs and {idle:,} times an idle aircraft"),
+        ("timers", f"{timeline.timers_fired:,} fired; legs deleted the others"),
+        ("time", f"{seconds:.0f} s for {len(timeline.commits)} batches, usually {timeline.usual_gap_s():.1f} s from one to the next"),
     ]
     if story.killed_s is not None and story.recovered_s is not None:
-        pause = timeline.longest_gap_s(story.killed_s, story.recovered_s)
+        pause = timeline.longest_gap_s(story.killed_s, story.recovered_s + AFTERMATH_S)
         lines.append(
-            (
-                "executor killed",
-                f"next batch {story.recovered_s - story.killed_s:.1f} s after SIGKILL; longest pause in output {pause:.1f} s",
-            )
+            ("executor killed", f"recovered after {story.recovered_s - story.killed_s:.1f} s; longest pause in output {pause:.1f} s")
         )
     if story.rescale_asked_s is not None and story.rescaled_s is not None:
-        pause = timeline.longest_gap_s(story.rescale_asked_s, story.rescaled_s)
-        lines.append(("rescaled 2 to 3", f"pause in output {pause:.1f} s"))
-    if newest is not None:
-        lines.append(
-            (
-                "checkpoints",
-                f"{newest.id} taken; {uploaded / 1e6:.1f} MB uploaded for those seen, the last one refers to {newest.size_bytes / 1e6:.1f} MB",
-            )
-        )
-    return [*lines, ("picture", str(FOLDER / "flights.png")), ("output", str(FOLDER / "output"))]
+        pause = timeline.longest_gap_s(story.rescale_asked_s, story.rescaled_s + AFTERMATH_S)
+        lines.append(("rescaled 2 to 3", f"longest pause in output {pause:.1f} s"))
+    if timeline.checkpoints:
+        newest = timeline.checkpoints[max(timeline.checkpoints)]
+        uploaded = sum(each.uploaded_bytes for each in timeline.checkpoints.values())
+        sizes = f"{megabytes(uploaded)} uploaded in all; the last one stands for {megabytes(newest.size_bytes)} of files"
+        lines.append(("checkpoints", f"{newest.id} taken; {sizes}"))
+    return [*lines, ("output", str(FOLDER / "output")), ("picture", str(FOLDER / "flights.png"))]
+
+
+def megabytes(size_bytes: int) -> str:
+    """Bytes for people."""
+    return f"{size_bytes / 1e6:.1f} MB"
 
 
 def unfinished(story: Story) -> list[str]:
@@ -176,18 +178,18 @@ def demo(console: Console) -> bool:
     prepared = prepare.prepare(FOLDER / "input")
     console.print(f"{prepared.rows:,} flights of 2013 in {prepared.files} files, one per day, in event-time order")
     started_s = time.monotonic()
-    with JobRun(write_manifest(FOLDER), NAME, FOLDER) as run, Display(console, prepared.rows) as display:
-        story = watch(run, display, prepared.rows)
+    keyed = prepared.rows - prepared.without_tailnum
+    with JobRun(write_manifest(FOLDER), NAME, FOLDER) as run, Display(console, keyed) as display:
+        story = watch(run, display, keyed)
         seconds = time.monotonic() - started_s
         display.event("the job has ended; comparing its output with pandas")
     found = oracle.read_output(FOLDER / "output")
     verdict = oracle.compare(oracle.expected(oracle.published()), found)
     plots.draw(found, FOLDER / "flights.png")
     failures = unfinished(story)
-    lines = closing_lines(run, story, prepared, verdict, int((found.kind == "idle").sum()), seconds)
-    summary(console, lines, str(verdict), proved=verdict.equal)
+    summary(console, closing_lines(run, story, prepared, found, seconds), str(verdict), proved=verdict.equal)
     for failure in failures:
-        console.print(f"[red]demo incomplete:[/red] {failure}")
+        console.print(f"[red]demo incomplete:[/red] {escape(failure)}", highlight=False)
     return verdict.equal and not failures
 
 
@@ -197,7 +199,7 @@ def main() -> int:
     try:
         return 0 if demo(console) else 1
     except (RunFailedError, StatefulSparkError) as error:
-        console.print(f"[red]demo failed:[/red] {error}", markup=True, highlight=False)
+        console.print(f"[red]demo failed:[/red] {escape(str(error))}", highlight=False)
     except KeyboardInterrupt:
         console.print("[red]stopped[/red]; the job was ended")
     return 1

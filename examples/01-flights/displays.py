@@ -10,9 +10,10 @@ from typing import Self
 
 from rich.console import Console
 from rich.panel import Panel
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TaskProgressColumn, TextColumn, TimeElapsedColumn
+from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
+from statefulspark.driver.controls import JobState
 from statefulspark.driver.models import StatusModel
 
 PLAIN_LINE_EVERY_S = 10.0
@@ -28,10 +29,8 @@ class Display:
         self._progress = Progress(
             SpinnerColumn(),
             TextColumn("[bold]{task.fields[day]}"),
-            BarColumn(bar_width=32),
-            TaskProgressColumn(),
-            MofNCompleteColumn(),
-            TextColumn("rows  {task.fields[detail]}"),
+            BarColumn(bar_width=16),
+            TextColumn("{task.completed:,.0f} rows  {task.fields[detail]}"),
             TimeElapsedColumn(),
             console=console,
             disable=not console.is_terminal,
@@ -52,7 +51,8 @@ class Display:
         watermark_ms = max((value for value in status.watermarks.values() if value is not None), default=None)
         day = f"{datetime.fromtimestamp(watermark_ms / 1000, UTC):%d %b %Y}" if watermark_ms is not None else "starting  "
         checkpoint = status.last_checkpoint.id if status.last_checkpoint else "-"
-        detail = f"batch {status.batch}  checkpoint {checkpoint}  {status.parallelism} slots  {status.state.value.lower()}"
+        state = "" if status.state is JobState.RUNNING else f"  {status.state.value.lower()}"
+        detail = f"batch {status.batch}  chk {checkpoint}  {status.parallelism} slots{state}"
         self._progress.update(self._task, completed=status.input_rows, day=day, detail=detail)
         now_s = time.monotonic()
         if not self._console.is_terminal and now_s - self._plain_s >= PLAIN_LINE_EVERY_S:

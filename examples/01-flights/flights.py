@@ -160,5 +160,5 @@ def parse_args(arguments: list[str]) -> Any:
     parser = argparse.ArgumentParser(prog="flights.py", description="Arguments of the job, given under spec.args of the manifest.")
     parser.add_argument("--input", type=Path, default=Path("out/demo/input"), help="folder written by prepare.py")
     parser.add_argument("--output", type=Path, default=Path("out/demo/output"), help="folder of Parquet files")
-    parser.add_argument("--days-per-batch", type=int, default=3, help="files, one per day, that one batch takes")
+    parser.add_argument("--days-per-batch", type=int, default=4, help="files, one per day, that one batch takes")
     return parser.parse_args(arguments)

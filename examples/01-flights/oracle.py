@@ -121,9 +121,10 @@ def committed_files(output: Path) -> list[Path]:
 
 
 def read_output(output: Path) -> pd.DataFrame:
-    """The committed output of the job."""
+    """The committed output of the job. Spark writes timestamps in a form that means UTC and does not say so."""
     parts = [pd.read_parquet(path) for path in committed_files(output)]
-    return tidy(pd.concat([part for part in parts if not part.empty]))
+    rows = pd.concat([part for part in parts if not part.empty])
+    return tidy(rows.assign(at=pd.to_datetime(rows["at"], utc=True)))
 
 
 def compare(wanted: pd.DataFrame, found: pd.DataFrame) -> Verdict:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -12,6 +13,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
+import httpx
 import psutil
 
 from statefulspark.driver.client import JobClient
@@ -21,6 +23,7 @@ from statefulspark.errors import StatefulSparkError
 
 EXECUTOR = "CoarseGrainedExecutorBackend"
 STOP_S = 20.0
+LOOK_TIMEOUT_S = 5.0
 LOG_LINES = 40
 
 
@@ -34,7 +37,7 @@ class Timeline:
 
     commits: list[tuple[float, int]] = field(default_factory=list)
     checkpoints: dict[int, CheckpointModel] = field(default_factory=dict)
-    last: StatusModel | None = None
+    timers_fired: int = 0
 
     def add(self, at_s: float, status: StatusModel) -> None:
         """Note what a status shows."""
@@ -42,7 +45,6 @@ class Timeline:
             self.commits.append((at_s, status.batch))
         if status.last_checkpoint is not None:
             self.checkpoints[status.last_checkpoint.id] = status.last_checkpoint
-        self.last = status
 
     def longest_gap_s(self, start_s: float, end_s: float) -> float:
         """The longest time without a committed batch that touches ``start_s..end_s``; 0.0 before the second batch."""
@@ -109,6 +111,17 @@ class JobRun:
             return None
         self.timeline.add(time.monotonic(), status)
         return status
+
+    def count_timers(self) -> None:
+        """Note from the driver's metrics how many timers have fired so far."""
+        try:
+            connection = read_connection(self._home, self._name)
+            headers = {"Authorization": f"Bearer {connection.token}"}
+            text = httpx.get(f"{connection.url}/metrics", headers=headers, timeout=LOOK_TIMEOUT_S, trust_env=False).text
+        except (StatefulSparkError, httpx.HTTPError):
+            return  # starting up or shutting down
+        values = [float(value) for value in re.findall(r"^statefulspark_timers_fired_total(?:\{.*\})? (\S+)$", text, flags=re.MULTILINE)]
+        self.timeline.timers_fired = max([self.timeline.timers_fired, *map(int, values)])
 
     def client(self) -> JobClient:
         """Connect to the driver API; also for use from another thread, which needs a client of its own."""

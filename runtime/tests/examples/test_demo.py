@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
+from pathlib import Path
 from types import ModuleType
 from typing import Any, Self
 
 import pytest
 
+from statefulspark.config.manifest import load_manifest
 from statefulspark.driver.controls import CheckpointInfo, JobState, JobStatus, SlotStatus
 from statefulspark.driver.models import StatusModel
 
@@ -134,3 +136,24 @@ def test_no_recovery_is_claimed_while_a_slot_is_lost_or_no_batch_was_committed(d
 
 def test_a_job_that_ends_before_anything_happened_fails_the_demo(demo: ModuleType) -> None:
     assert len(demo.unfinished(play(demo, FakeRun(demo), status(1, 10)))) == 3
+
+
+def test_a_job_that_is_refused_fails_the_demo_with_the_end_of_its_log(demo: ModuleType, tmp_path: Path) -> None:
+    (tmp_path / "job.yaml").write_text("kind: StatefulSparkJob")
+
+    def follow(run: Any) -> None:
+        while not run.ended():
+            assert run.look() is None
+            time.sleep(0.05)
+
+    with demo.JobRun(tmp_path / "job.yaml", "flights", tmp_path) as run, pytest.raises(demo.RunFailedError, match="apiVersion"):
+        follow(run)
+
+
+def test_the_demo_has_its_own_copy_of_the_manifest(demo: ModuleType, tmp_path: Path) -> None:
+    """Checkpoints go below the demo's folder, wherever the repository is; everything else is as in the example."""
+    copy = load_manifest(demo.write_manifest(tmp_path))
+    original = load_manifest(EXAMPLES / "01-flights" / "job.yaml")
+    assert copy.spec.checkpointing.dir == f"file://{tmp_path}/checkpoints"
+    assert copy.spec.job == original.spec.job
+    assert (copy.metadata.name, copy.spec.parallelism) == (demo.NAME, 2)
