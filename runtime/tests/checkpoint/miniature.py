@@ -59,12 +59,13 @@ class Miniature:
     acks: list[ChangelogRef] = field(default_factory=list)
     started: int = 0
     states: tuple[dict[str, Any], ...] = STATES
+    open_store: Callable[[str], ObjectStore] = open_store
 
     def start(self, parallelism: int, *, origin: str | None = None, damaged: tuple[str, ...] = ()) -> int:
         """Start a driver with its slots; returns the last committed batch, which the slots are restored to."""
         for slot in self.slots:
             slot.store.close()
-        self.lineage = begin_attempt(self.job, now_ms=0, origin=origin, open_store=open_store, damaged=damaged)
+        self.lineage = begin_attempt(self.job, now_ms=0, origin=origin, open_store=self.open_store, damaged=damaged)
         self.slots = [self._restore(slot, parallelism, self.lineage) for slot in range(parallelism)]
         base = self.lineage.base
         own = base is not None and base.store.url == self.job.url
@@ -222,7 +223,7 @@ class Miniature:
 
     def lineage_now(self) -> Lineage:
         """What a driver that started now would go on from."""
-        return resolve(self.job, open_store=open_store)
+        return resolve(self.job, open_store=self.open_store)
 
 
 def apply(state: dict[bytes, bytes], changes: list[Change]) -> dict[bytes, bytes]:

@@ -1,0 +1,50 @@
+"""Savepoints that an earlier release wrote open, restore to other numbers of slots and read the same. Never regenerate them."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from runtime.tests.checkpoint.miniature import Miniature
+
+from statefulspark.checkpoint.inspect import read_state
+from statefulspark.checkpoint.verify import verify
+from statefulspark.state.memory import MemoryStore
+from statefulspark.state.rocksdb import RocksDBStore
+from statefulspark.state.store import KeyValueStore
+from statefulspark.storage.open import open_store
+
+GOLDEN = Path(__file__).parent / "golden"
+KINDS: dict[str, Callable[[Path], KeyValueStore]] = {"memory": MemoryStore, "rocksdb": RocksDBStore}
+
+EXPECTED = {
+    "legs": [("N101", None, 1, None), ("P202", None, 2, None)],
+    "delays": [("N101", None, [0.5, 0.0], None), ("P202", None, [0.5, 1.0], None)],
+    "airports": [("N101", "JFK", 0, None), ("N101", "LGA", None, None), ("P202", "JFK", 1, None), ("P202", "LGA", None, None)],
+    "event-timers": [("N101", None, None, 1_357_000_000_000), ("P202", None, None, 1_357_000_000_001)],
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_savepoint_of_version_1_reads_and_restores(tmp_path: Path, kind: str) -> None:
+    """Verified, decoded, taken over by three slots, and written again by today's code."""
+    shutil.copytree(GOLDEN / f"savepoint-{kind}-v1", tmp_path / "savepoint")
+    url = (tmp_path / "savepoint").as_uri()
+    assert verify(url).problems == ()
+    _assert_reads(url)
+    (tmp_path / "local").mkdir()
+    job = open_store((tmp_path / "flights").as_uri())
+    mini = Miniature(job, tmp_path / "local", KINDS[kind], max_parallelism=128, backend=kind)
+    assert mini.start(3, origin=url) == 0
+    mini.states = mini.slots[0].restored.states
+    mini.checkpoint(0)
+    for slot in mini.slots:
+        slot.store.close()
+    _assert_reads(job.url)
+
+
+def _assert_reads(url: str) -> None:
+    for state, expected in EXPECTED.items():
+        assert [(entry.key, entry.user_key, entry.value, entry.timestamp_ms) for entry in read_state(url, "step", state)] == expected

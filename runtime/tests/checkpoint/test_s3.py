@@ -1,0 +1,102 @@
+"""The same on S3 (moto over HTTP): checkpoint, rescale, savepoint copied inside the storage, and the commands with --endpoint."""
+
+from __future__ import annotations
+
+import json
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+
+import boto3
+import pytest
+from moto.server import ThreadedMotoServer
+from runtime.tests.checkpoint.dict_store import DictStore
+from runtime.tests.checkpoint.miniature import Miniature, apply
+from typer.testing import CliRunner
+
+from statefulspark.checkpoint.catalog import list_checkpoints, newest, open_checkpoint
+from statefulspark.checkpoint.paths import common_root
+from statefulspark.checkpoint.retention import Retention
+from statefulspark.cli import main
+from statefulspark.state.store import Change
+from statefulspark.storage.base import ObjectStore
+from statefulspark.storage.open import open_store
+from statefulspark.storage.settings import StorageSettings
+
+CHANGES: list[Change] = [(bytes([0, key_group, 0, 1]), b"%d" % key_group) for key_group in range(8)]
+
+
+@pytest.fixture(scope="module")
+def endpoint() -> Iterator[str]:
+    """URL of the service."""
+    server = ThreadedMotoServer("127.0.0.1", 0, verbose=False)
+    server.start()
+    host, port = server.get_host_and_port()
+    url = f"http://{host}:{port}"
+    client = boto3.client("s3", endpoint_url=url, region_name="us-east-1", aws_access_key_id="test", aws_secret_access_key="test")
+    client.create_bucket(Bucket="bucket")
+    yield url
+    server.stop()
+
+
+def test_a_job_on_s3(endpoint: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One life: batches, checkpoints, retention, another number of slots, a savepoint, and looking at it all."""
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "test")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "test")
+    settings = StorageSettings(endpoint=endpoint, region="us-east-1")
+
+    def opened(url: str) -> ObjectStore:
+        return open_store(url, settings)
+
+    root = f"s3://bucket/{uuid.uuid4().hex}"
+    mini = Miniature(opened(f"{root}/checkpoints/flights"), tmp_path, DictStore, open_store=opened)
+    mini.start(2)
+    mini.begin(0)
+    mini.run(0, CHANGES)
+    mini.checkpoint(0)
+    mini.begin(1)
+    mini.run(1, [(CHANGES[3][0], None)])
+    mini.checkpoint(1)
+    assert mini.lineage is not None
+    assert Retention(mini.job, retained=1).run(mini.lineage, now_s=0.0).checkpoints == (1,)
+    mini.begin(2)
+    expected = apply(apply({}, CHANGES), [(CHANGES[3][0], None)])
+    assert mini.start(3) == 1
+    assert mini.contents() == expected
+    mini.checkpoint(1)
+    target = opened(f"{root}/savepoints")
+    common = common_root(mini.job.url, target.url)
+    assert common == root
+    url = mini.savepoint(target, "savepoint-flights-1", 1, common=opened(common))
+    mini.job.delete([info.key for info in mini.job.list("chk-2/")])
+    found = newest(mini.job)
+    assert found is not None
+    assert found.folder == "chk-3"
+    mini.job.delete([info.key for info in mini.job.list("")])
+    assert mini.start(1, origin=url) == 1
+    assert mini.contents() == expected
+    assert [summary.status for summary in list_checkpoints(f"{root}/savepoints", opened)] == ["complete"]
+    assert open_checkpoint(url, opened).metadata.kind == "savepoint"
+    options = ["--endpoint", endpoint, "--region", "us-east-1", "-o", "json"]
+    listed = CliRunner().invoke(main.app, ["checkpoints", url, *options])
+    assert [each["url"] for each in json.loads(listed.stdout)["checkpoints"]] == [url]
+    nothing = CliRunner().invoke(main.app, ["checkpoints", f"{root}/nothing", *options])
+    assert nothing.exit_code == 2
+    assert "holds no checkpoints" in nothing.stderr
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "root"),
+    [
+        ("s3://b/x/jobs/j", "s3://b/x/save", "s3://b/x"),
+        ("s3://b/jobs/j", "s3://b/save", "s3://b"),
+        ("s3://b/j", "s3://c/j", None),
+        ("s3://b/j", "file:///b/j", None),
+        ("file:///data/jobs/j", "file:///data/save", "file:///data"),
+        ("file:///data/j", "file:///save", None),
+        ("s3://b/job-1/x", "s3://b/job-10/x", "s3://b"),
+    ],
+)
+def test_common_root(first: str, second: str, root: str | None) -> None:
+    """Whole folder names count, and never less than a bucket."""
+    assert common_root(first, second) == root
