@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import numpy as np
@@ -30,7 +31,9 @@ def write_input(folder: Path, *, files: int, rows: int, accounts: int, seed: int
                 "shop": [f"shop-{n}" for n in random.integers(0, 20, rows)],
             }
         )
-        part.to_parquet(folder / f"part-{number:05d}.parquet", index=False)
+        path = folder / f"part-{number:05d}.parquet"
+        part.to_parquet(path, index=False)
+        os.utime(path, (1_700_000_000 + number, 1_700_000_000 + number))  # Spark takes files in order of their times
         parts.append(part)
     return pd.concat(parts, ignore_index=True)
 

@@ -67,6 +67,8 @@ class ChangelogHeader(Document):
     first_key_group: int = Field(ge=0, lt=32768)
     last_key_group: int = Field(ge=0, lt=32768)
     """Every changed key lies in first .. last, both included."""
+    max_event_time_ms: int | None = None
+    """Greatest event time of the batch's rows here; a driver that finds the batch done without having run it needs it."""
     states: tuple[dict[str, JsonValue], ...] = ()
     """``StateInfo.to_json()`` of the operator's states, so that a state first used after the checkpoint is known on restore."""
 

@@ -64,6 +64,11 @@ def changelog_key(attempt: int, batch: int, uid: str, slot: int, epoch: int) -> 
     return f"{CHANGELOG_PREFIX}{attempt:08d}/{batch:012d}/{uid_hash}-{slot}-{epoch}-{uuid4().hex[:12]}"
 
 
+def changelog_prefix(attempt: int, batch: int) -> str:
+    """Where the changelogs of one batch lie."""
+    return f"{CHANGELOG_PREFIX}{attempt:08d}/{batch:012d}/"
+
+
 def batch_key(attempt: int, batch: int) -> str:
     """Name of a batch record."""
     return f"{BATCHES_PREFIX}{attempt:08d}/{batch:012d}"

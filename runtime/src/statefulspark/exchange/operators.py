@@ -6,7 +6,6 @@ import secrets
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
-from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -105,13 +104,13 @@ class OperatorSlot:
         if self.backend.batch > expected:
             raise FencedError(f"slot {self._slot} is at batch {self.backend.batch} of {self.step.uid!r}, the job is at {expected}")
         self.backend.apply_pending()
-        request = {"uid": self.step.uid, "slot": self._slot, "after": self.backend.batch, "until": expected}
+        groups = self._key_groups
+        request = {"uid": self.step.uid, "first": groups.first, "last": groups.last, "after": self.backend.batch, "until": expected}
         for ref in self._coordinator.call("changelogs", request)["changelogs"]:
             path = self._work / f"catch-up-{secrets.token_hex(4)}"
             self._config.store.get_file(ref["key"], path)
             _, changes = read_changelog(path)
-            mine = self._key_groups
-            self._store.write(change for change in changes if key_group_of(change[0]) in mine)
+            self._store.write(change for change in changes if key_group_of(change[0]) in groups)
             path.unlink()
         self._operator.close()
         self._open(expected)
@@ -136,20 +135,8 @@ class OperatorSlot:
             processed = time.monotonic()
             digest = changelog.close()
             ack = self._acknowledgement(batch, started, processed)
-            if digest is not None:
-                key = changelog_key(int(request["attempt"]), batch, self.step.uid, self._slot, self._epoch)
-                self._config.store.put_file(key, path)
-                ack["changelog"] = {
-                    "uid": self.step.uid,
-                    "slot": self._slot,
-                    "first": self._key_groups.first,
-                    "last": self._key_groups.last,
-                    "batch": batch,
-                    "epoch": self._epoch,
-                    "key": key,
-                    "size_bytes": digest.size_bytes,
-                    "checksum": digest.checksum,
-                }
+            ack["changelog"] = self._make_durable(int(request["attempt"]), batch, path, digest)
+            ack["durable_ms"] = int((time.monotonic() - processed) * 1000)
             failpoints.reach("slot.changelog.durable")
         except BaseException:
             if not finished:
@@ -160,6 +147,22 @@ class OperatorSlot:
             path.unlink(missing_ok=True)
         return ack
 
+    def _make_durable(self, attempt: int, batch: int, path: Path, digest: FileDigest) -> dict[str, Any]:
+        """Upload the changelog. One without changes goes up too: it proves that the batch was processed here."""
+        key = changelog_key(attempt, batch, self.step.uid, self._slot, self._epoch)
+        self._config.store.put_file(key, path)
+        return {
+            "uid": self.step.uid,
+            "slot": self._slot,
+            "first": self._key_groups.first,
+            "last": self._key_groups.last,
+            "batch": batch,
+            "epoch": self._epoch,
+            "key": key,
+            "size_bytes": digest.size_bytes,
+            "checksum": digest.checksum,
+        }
+
     def _header(self, batch: int) -> ChangelogHeader:
         return ChangelogHeader(
             uid=self.step.uid,
@@ -168,6 +171,7 @@ class OperatorSlot:
             epoch=self._epoch,
             first_key_group=self._key_groups.first,
             last_key_group=self._key_groups.last,
+            max_event_time_ms=self._operator.max_event_time_ms,
             states=tuple(self._ids.known(self.step.uid)),
         )
 
@@ -196,7 +200,6 @@ class OperatorSlot:
             "rows_out": operator.rows_out,
             "timers_fired": operator.timers_fired,
             "process_ms": int((processed - started) * 1000),
-            "durable_ms": int((time.monotonic() - processed) * 1000),
         }
 
     def earliest_timers(self) -> list[int | None]:
@@ -214,7 +217,7 @@ class OperatorSlot:
 
 
 class _Changelog:
-    """A changelog that is begun with its first change, when all states of the batch so far are known."""
+    """A changelog that is begun when the batch has been processed, so that its header knows all states and event times."""
 
     def __init__(self, path: Path, header: Callable[[], ChangelogHeader]) -> None:
         self._path = path
@@ -223,14 +226,16 @@ class _Changelog:
 
     def append(self, changes: Iterable[Change]) -> None:
         """Write changes as they will be applied."""
-        for first in (iterator := iter(changes)):
-            if self._writer is None:
-                self._writer = ChangelogWriter(self._path, self._header())
-            self._writer.append(chain((first,), iterator))
+        self._begun().append(changes)
 
-    def close(self) -> FileDigest | None:
-        """Complete the file; None when the batch changed nothing."""
-        return self._writer.close() if self._writer is not None and self._writer.entries else None
+    def close(self) -> FileDigest:
+        """Complete the file."""
+        return self._begun().close()
+
+    def _begun(self) -> ChangelogWriter:
+        if self._writer is None:
+            self._writer = ChangelogWriter(self._path, self._header())
+        return self._writer
 
     def discard(self) -> None:
         """Release the file, complete or not."""

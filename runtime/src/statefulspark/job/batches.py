@@ -9,6 +9,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from statefulspark.keygroups import KeyGroupRange
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BatchParameters:
@@ -129,10 +131,41 @@ class BatchLog:
         self.base = batch
         self.changelogs = [ref for ref in self.changelogs if ref["batch"] > batch]
 
-    def changelogs_of(self, uid: str, slots: Iterable[int], after: int, until: int) -> list[dict[str, Any]]:
-        """Changelogs of ``uid`` written by ``slots`` in batches ``after < batch <= until``."""
-        wanted = set(slots)
-        return [ref for ref in self.changelogs if ref["uid"] == uid and ref["slot"] in wanted and after < ref["batch"] <= until]
+    def changelogs_of(self, uid: str, key_groups: KeyGroupRange, after: int, until: int) -> list[dict[str, Any]]:
+        """Changelogs of ``uid`` that touch ``key_groups``, of batches ``after < batch <= until``."""
+        return [ref for ref in self.changelogs if ref["uid"] == uid and _touches(ref, key_groups) and after < ref["batch"] <= until]
+
+    def adopt(self, parameters: BatchParameters, done: Iterable[tuple[dict[str, Any], int | None]], slots: Iterable[KeyGroupRange]) -> None:
+        """Take over a batch that an earlier attempt processed to its end, so that the sink did not let it run again.
+
+        Args:
+            parameters: of the batch.
+            done: its changelogs with the greatest event time of each.
+            slots: key groups of the present slots, which restored the batch before and catch up.
+        """
+        changelogs = list(done)
+        self.begin(parameters)
+        for number, (ref, seen) in enumerate(changelogs):
+            # Attempts of another parallelism have other slots of the same number, so the number here only tells entries apart.
+            self.acknowledgements[(ref["uid"], number)] = {
+                "batch": parameters.batch,
+                "changelog": ref,
+                "max_event_time": seen,
+                "rows_in": 0,
+                "rows_out": 0,
+                "timers_fired": 0,
+            }
+        self.commit_current()
+        self.expected = {}
+        for index, key_groups in enumerate(slots):
+            for uid in {ref["uid"] for ref, _ in changelogs if _touches(ref, key_groups)}:
+                self.expected[(uid, index)] = parameters.batch
+                # What its timers are is known once the slot has caught up, so let a tick go there.
+                self.timers[(uid, index)] = (-_MAX_WATERMARK, None)
+
+
+def _touches(ref: Mapping[str, Any], key_groups: KeyGroupRange) -> bool:
+    return bool(ref["first"] <= key_groups.last and key_groups.first <= ref["last"])
 
 
 _MAX_WATERMARK = (1 << 63) - 1

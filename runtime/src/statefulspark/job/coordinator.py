@@ -25,6 +25,7 @@ from statefulspark.job.checkpoints import InProgress, Request, Snapshots, info_o
 from statefulspark.job.durable import DurableJob
 from statefulspark.job.slots import READY, Slot, SlotTable
 from statefulspark.job.states import StateRegistry
+from statefulspark.keygroups import KeyGroupRange, key_group_range
 
 _log = structlog.get_logger("statefulspark.coordinator")
 
@@ -153,6 +154,8 @@ class Coordinator:
             raise self.fatal
         log = self.batches
         log.commit_current()
+        if self._recovered is not None and batch > self._recovered.batch:
+            self._adopt(self._recovered)
         if self._recovered is not None and self._recovered.batch == batch:
             parameters = self._recovered
         else:
@@ -167,7 +170,16 @@ class Coordinator:
         if log.committed >= 0:
             self._start_snapshot_if_due()
         log.begin(parameters)
+        self._recovered = None
         return parameters
+
+    def _adopt(self, recovered: BatchParameters) -> None:
+        """The sink had already committed the recovered batch, so Spark went on without running it: its changelogs are complete."""
+        parallelism = len(self.slots.all())
+        ranges = [key_group_range(index, parallelism, self.durable.max_parallelism) for index in range(parallelism)]
+        self.batches.adopt(recovered, self.durable.find_changelogs(recovered.batch), ranges)
+        self._recovered = None
+        _log.info("batch was already complete", batch=recovered.batch)
 
     def _ack(self, body: dict[str, Any]) -> dict[str, Any]:
         self.slots.check(int(body["slot"]), int(body["epoch"]))
@@ -195,8 +207,11 @@ class Coordinator:
     def _settled(self) -> bool:
         """Commit the current batch if Spark has; True when no batch is running."""
         current = self.batches.current
-        if current is None:
+        if self._recovered is not None and self._files.is_committed(self._recovered.batch):
+            self._adopt(self._recovered)
             return True
+        if current is None:
+            return self._recovered is None
         if not self._files.is_committed(current.batch):
             return False
         self.batches.commit_current()
@@ -259,7 +274,8 @@ class Coordinator:
         return self.states.register(str(body["uid"]), str(body["name"]), str(body["kind"]), body["description"])
 
     def _changelogs(self, body: dict[str, Any]) -> dict[str, Any]:
-        refs = self.batches.changelogs_of(str(body["uid"]), [int(body["slot"])], int(body["after"]), int(body["until"]))
+        key_groups = KeyGroupRange(int(body["first"]), int(body["last"]))
+        refs = self.batches.changelogs_of(str(body["uid"]), key_groups, int(body["after"]), int(body["until"]))
         return {"changelogs": refs}
 
     def _peer(self, location: str) -> FlightPeer:

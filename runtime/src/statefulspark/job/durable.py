@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import base64
+import tempfile
 import threading
 import time
+from collections import deque
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import cloudpickle
@@ -13,7 +16,8 @@ import cloudpickle
 from statefulspark.checkpoint import paths
 from statefulspark.checkpoint.bundle import encode_bundle
 from statefulspark.checkpoint.catalog import StoredCheckpoint, checkpoint_ids
-from statefulspark.checkpoint.digests import digest_bytes
+from statefulspark.checkpoint.changelog import read_changelog
+from statefulspark.checkpoint.digests import digest_bytes, digest_file
 from statefulspark.checkpoint.lineage import Lineage, is_fenced, write_record
 from statefulspark.checkpoint.location import LocationFiles
 from statefulspark.checkpoint.metadata import CheckpointMetadata, FileRef, SlotState
@@ -65,7 +69,7 @@ class DurableJob:
         self.fenced = False
         self._open_store = open_store
         self._name = name
-        self._max_parallelism = max_parallelism
+        self.max_parallelism = max_parallelism
         self._backend = backend
         self._lineage = lineage
         self._base: StoredCheckpoint | None = lineage.base
@@ -122,6 +126,41 @@ class DurableJob:
         self._pending = None
         location.confirm()
 
+    def find_changelogs(self, batch: int) -> list[tuple[dict[str, Any], int | None]]:
+        """Every changelog that earlier attempts of this lineage made durable for ``batch``, with its greatest event time.
+
+        They are taken over into this attempt's folder. Several of one slot have the same content, because rows, watermark and
+        processing time of a batch are the same each time it runs.
+        """
+        found: list[tuple[dict[str, Any], int | None]] = []
+        first = min((record.attempt for record in self._lineage.records if record.batch == batch), default=self.attempt)
+        for attempt in range(first, self.attempt + 1):
+            for info in self.store.list(paths.changelog_prefix(attempt, batch)):
+                found.append(self._take_over(info.key))
+        return found
+
+    def _take_over(self, key: str) -> tuple[dict[str, Any], int | None]:
+        with tempfile.TemporaryDirectory() as folder:
+            path = Path(folder) / "changelog"
+            self.store.get_file(key, path)
+            header, changes = read_changelog(path)
+            deque(changes, maxlen=0)  # proves that the file is whole
+            digest = digest_file(path)
+            own = paths.changelog_key(self.attempt, header.batch, header.uid, header.slot, header.epoch)
+            self.store.put_file(own, path)
+        ref = ChangelogRef(
+            uid=header.uid,
+            slot=header.slot,
+            first=header.first_key_group,
+            last=header.last_key_group,
+            batch=header.batch,
+            epoch=header.epoch,
+            key=own,
+            size_bytes=digest.size_bytes,
+            checksum=digest.checksum,
+        )
+        return ref.model_dump(mode="json"), header.max_event_time_ms
+
     def restore_plan(self, slot: int, parallelism: int, log: BatchLog) -> str:
         """What a slot restores: a pickled RestorePlan in base64. It travels over the job's authenticated connection only."""
         plan = RestorePlan(
@@ -129,8 +168,8 @@ class DurableJob:
             base=self._base,
             changelogs=tuple(ChangelogRef(**ref) for ref in log.changelogs),
             batch=log.committed,
-            key_groups=key_group_range(slot, parallelism, self._max_parallelism),
-            max_parallelism=self._max_parallelism,
+            key_groups=key_group_range(slot, parallelism, self.max_parallelism),
+            max_parallelism=self.max_parallelism,
             backend=self._backend,
         )
         return base64.b64encode(cloudpickle.dumps(plan)).decode()
@@ -178,7 +217,7 @@ class DurableJob:
             kind="checkpoint" if progress.savepoint is None else "savepoint",
             attempt=self.attempt,
             batch=progress.batch,
-            max_parallelism=self._max_parallelism,
+            max_parallelism=self.max_parallelism,
             parallelism=progress.frame["parallelism"],
             created_ms=progress.created_ms,
             duration_ms=int((time.monotonic() - progress.started_s) * 1000),

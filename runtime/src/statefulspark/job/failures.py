@@ -24,7 +24,8 @@ _END = re.compile(r"^(?: SQLSTATE|\tat |\s+at org\.|=== Streaming)", re.MULTILIN
 
 def query_error(failure: BaseException) -> StatefulSparkError:
     """The cause of a failed query, in our tree."""
-    text = str(failure)
+    # Spark appends the query's plan, which quotes the texts of our own checks.
+    text = str(failure).split("=== Streaming Query ===", 1)[0]
     found = _FOUND.search(text)
     if found is None:
         return InternalError(f"the query failed: {_first_lines(text)}")

@@ -244,7 +244,7 @@ class RunningJob:
                     slot=slot.index,
                     first=groups.first,
                     last=groups.last,
-                    state=_SLOT_STATES[slot.state],
+                    state="LOST" if self._ended.is_set() else _SLOT_STATES[slot.state],
                     epoch=slot.epoch,
                     executor=slot.executor or None,
                     host=slot.host or None,

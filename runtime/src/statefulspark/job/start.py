@@ -9,9 +9,11 @@ from __future__ import annotations
 import secrets
 import tempfile
 import time
+import traceback
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from types import TracebackType
 from typing import Any
 
 import structlog
@@ -25,7 +27,7 @@ from statefulspark.checkpoint.changelog import read_changelog
 from statefulspark.checkpoint.lineage import Lineage, begin_attempt, ensure_job, resolve
 from statefulspark.checkpoint.location import LocationFiles
 from statefulspark.config.job import StatefulSparkJob
-from statefulspark.errors import InvalidInputError, NotRestorableError
+from statefulspark.errors import InvalidInputError, NotRestorableError, StatefulSparkError
 from statefulspark.exchange.config import Endpoint, SlotConfig
 from statefulspark.job.batches import BatchLog, BatchParameters
 from statefulspark.job.coordinator import CheckpointTimes, Coordinator, Listen
@@ -120,7 +122,15 @@ class _Builder:
             max_parallelism=self._max_parallelism,
             endpoint=self._endpoint,
         )
-        writer = self._pipeline(job)
+        try:
+            writer = self._pipeline(job)
+        except StatefulSparkError:
+            raise
+        except Exception as error:
+            trace = "".join(traceback.format_exception(error.with_traceback(_in_user_code(error.__traceback__)))).strip()
+            raise InvalidInputError(
+                f"the pipeline raised {type(error).__name__}\n{trace}\n", field="spec.job", remedy="Correct the pipeline; nothing was started"
+            ) from error
         if not isinstance(writer, DataStreamWriter):
             raise InvalidInputError(
                 f"pipeline returned a {type(writer).__name__}",
@@ -241,6 +251,11 @@ class _Start:
 def _job_id(manifest: StatefulSparkJob) -> str:
     """Name of the job's folder: Kubernetes' uid of the object, so a new object of the same name does not take over old state."""
     return manifest.metadata.uid or manifest.metadata.name
+
+
+def _in_user_code(trace: TracebackType | None) -> TracebackType | None:
+    """The part of a traceback that begins in the user's code."""
+    return trace.tb_next if trace is not None else None
 
 
 def _now_ms() -> int:
