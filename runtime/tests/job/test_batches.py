@@ -10,7 +10,9 @@ from hypothesis import strategies as st
 from statefulspark.job.batches import BatchLog
 
 
-def ack(batch: int, *, uid: str = "u", slot: int = 0, seen: int | None = None, event: int | None = None, key: str | None = None) -> dict[str, Any]:
+def ack(
+    batch: int, *, uid: str = "u", slot: int = 0, seen: int | None = None, event: int | None = None, key: str | None = None
+) -> dict[str, Any]:
     return {
         "uid": uid,
         "slot": slot,

@@ -27,7 +27,9 @@ def test_a_user_error_keeps_uid_key_group_and_the_users_own_traceback() -> None:
 
 
 def test_a_null_key_is_invalid_input_in_one_line() -> None:
-    text = "[USER_RAISED_EXCEPTION] InvalidInputError: key_by: a row of uid 'u' has a null key in k. Filter such rows SQLSTATE: P0001\n\tat x"
+    text = (
+        "[USER_RAISED_EXCEPTION] InvalidInputError: key_by: a row of uid 'u' has a null key in k. Filter such rows SQLSTATE: P0001\n\tat x"
+    )
     error = query_error(RuntimeError(text))
     assert isinstance(error, InvalidInputError)
     assert str(error) == "key_by: a row of uid 'u' has a null key in k. Filter such rows"

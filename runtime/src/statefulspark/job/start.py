@@ -129,7 +129,9 @@ class _Builder:
         except Exception as error:
             trace = "".join(traceback.format_exception(error.with_traceback(_in_user_code(error.__traceback__)))).strip()
             raise InvalidInputError(
-                f"the pipeline raised {type(error).__name__}\n{trace}\n", field="spec.job", remedy="Correct the pipeline; nothing was started"
+                f"the pipeline raised {type(error).__name__}\n{trace}\n",
+                field="spec.job",
+                remedy="Correct the pipeline; nothing was started",
             ) from error
         if not isinstance(writer, DataStreamWriter):
             raise InvalidInputError(
