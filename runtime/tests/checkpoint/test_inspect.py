@@ -18,6 +18,7 @@ from statefulspark.checkpoint.verify import verify
 from statefulspark.cli import main
 from statefulspark.errors import CorruptDataError, InvalidInputError
 from statefulspark.state.backend import BatchBudget
+from statefulspark.state.composites import ListType
 from statefulspark.state.descriptors import ListStateDescriptor, MapStateDescriptor, ValueStateDescriptor
 from statefulspark.state.layout import StateInfo
 from statefulspark.state.memory import MemoryStore
@@ -109,6 +110,25 @@ def test_pickled_parts_of_other_types_are_hidden_too() -> None:
     info = StateInfo(1, "u", "s", "value", [Types.STRING().to_json()], description)
     key = bytes.fromhex("0001000100000001") + b"k"
     assert EntryDecoder(info).decode(key, b"\x01whatever").value == b"\x01whatever"
+
+
+def test_values_that_expire_tell_when() -> None:
+    """Values, None in maps, and lists element by element; the bytes are those that docs/formats.md describes."""
+    key = bytes.fromhex("0001000100000001") + b"k"
+    expiry = (5_000).to_bytes(8, "big")
+    long, text = Types.LONG(), [Types.STRING().to_json()]
+
+    def decoded(kind: str, type_: dict[str, Any], stored: bytes) -> tuple[Any, int | None]:
+        entry = EntryDecoder(StateInfo(1, "u", "s", kind, text, type_, ttl_ms=1)).decode(key, stored)
+        return entry.value, entry.expires_ms
+
+    assert decoded("value", long.to_json(), b"\x02" + expiry + long.encode(7)) == (7, 5_000)
+    assert decoded("map", Types.MAP(Types.STRING(), long).to_json(), b"\x04" + expiry) == (None, 5_000)
+    elements = ListType.join([(4_000).to_bytes(8, "big") + long.encode(1), expiry + long.encode(2)])
+    assert decoded("list", Types.LIST(long).to_json(), b"\x05" + elements) == ([1, 2], 5_000)
+    for damaged in (b"\x02\x00", b"\x05\x00\x00\x00\x02", b""):
+        with pytest.raises(CorruptDataError):
+            decoded("list", Types.LIST(long).to_json(), damaged)
 
 
 def test_entries_as_an_arrow_table(mini: Miniature) -> None:

@@ -3,18 +3,28 @@
 from __future__ import annotations
 
 import json
+import struct
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from statefulspark.errors import CorruptDataError, InvalidInputError
+from statefulspark.state.composites import ListType
 from statefulspark.state.keys import KeyCodec
 from statefulspark.state.layout import StateInfo, split_store_key, split_timer_store_key
 from statefulspark.state.typeinfo import TypeInformation, type_from_json
-from statefulspark.state.values import ValueCodec, expiry_of
+from statefulspark.state.values import ValueCodec
 
 TIMER_KINDS = ("event-timers", "processing-timers")
 _PICKLED = "PICKLED_BYTE_ARRAY"
+
+# Versions of stored values, as `statefulspark.state.values` describes them.
+_PLAIN = b"\x01"
+_EXPIRING = b"\x02"
+_NONE = b"\x03"
+_EXPIRING_NONE = b"\x04"
+_EXPIRING_LIST = b"\x05"
+_EXPIRY_BYTES = 8
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,7 +41,7 @@ class StateEntry:
     timestamp_ms: int | None = None
     """When a timer is due."""
     expires_ms: int | None = None
-    """When the value expires."""
+    """When the value, or the last element of the list, expires; expired ones are shown as long as they are stored."""
 
 
 class EntryDecoder:
@@ -78,13 +88,31 @@ class EntryDecoder:
             timer = split_timer_store_key(store_key)
             return StateEntry(key_group=timer.key_group, key=self._keys.decode(timer.key), timestamp_ms=timer.timestamp_ms)
         parts = split_store_key(store_key)
+        expires_ms, plain = self._without_expiry(stored)
         return StateEntry(
             key_group=parts.key_group,
             key=self._keys.decode(parts.key),
-            value=self._value(stored),
+            value=self._value(plain),
             user_key=self._decode_user_key(parts.user_key),
-            expires_ms=expiry_of(stored),
+            expires_ms=expires_ms,
         )
+
+    def _without_expiry(self, stored: bytes) -> tuple[int | None, bytes]:
+        """The expiry, and the bytes of the same value that does not expire; of a list, when its last element does."""
+        version = stored[:1]
+        if version in (_EXPIRING, _EXPIRING_NONE):
+            if len(stored) < 1 + _EXPIRY_BYTES:
+                raise CorruptDataError("damaged value", path=self._where)
+            plain = _NONE if version == _EXPIRING_NONE else _PLAIN + stored[1 + _EXPIRY_BYTES :]
+            return int.from_bytes(stored[1 : 1 + _EXPIRY_BYTES], "big", signed=True), plain
+        if version == _EXPIRING_LIST:
+            try:
+                elements = ListType.split(stored[1:])
+            except (ValueError, struct.error) as exc:
+                raise CorruptDataError("damaged list", path=self._where) from exc
+            expiries = [int.from_bytes(element[:_EXPIRY_BYTES], "big", signed=True) for element in elements]
+            return max(expiries, default=None), _PLAIN + ListType.join([element[_EXPIRY_BYTES:] for element in elements])
+        return None, stored
 
     def _decode_user_key(self, data: bytes) -> Any:
         if self._user_key is None:
@@ -97,12 +125,7 @@ class EntryDecoder:
     def _value_decoder(self, description: Mapping[str, Any], unpickle: bool) -> Callable[[bytes], Any]:
         if self._hidden(description, unpickle):
             return bytes
-        codec = ValueCodec(type_from_json(description), self._where)
-
-        def decode(stored: bytes) -> Any:
-            return codec.decode_nullable(stored) if expiry_of(stored) is None else codec.decode_expiring(stored)[1]
-
-        return decode
+        return ValueCodec(type_from_json(description), self._where).decode_nullable
 
     @staticmethod
     def _hidden(description: Mapping[str, Any], unpickle: bool) -> bool:

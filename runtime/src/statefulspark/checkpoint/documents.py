@@ -1,6 +1,6 @@
 """The envelope of every JSON object in a checkpoint directory.
 
-``{"format_version": 1, "kind": "checkpoint", "checksum": "sha256:…", "body": {…}}`` with the version first, so that a person or
+``{"format_version": 1, "kind": "checkpoint", "checksum": "sha256:...", "body": {...}}`` with the version first, so that a person or
 another release sees it before anything else. The checksum covers the canonical form of the body (sorted keys, no spaces,
 ASCII), so damage inside a document is seen although nothing outside refers to it.
 """

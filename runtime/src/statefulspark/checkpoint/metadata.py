@@ -27,7 +27,7 @@ class FileRef(Document):
     name: str = Field(min_length=1, max_length=255, pattern=r"^[^/\\\x00]+$")
     """File name the store opens it by."""
     path: str = Field(min_length=1, max_length=1024)
-    """Relative to the folder of ``_metadata``; ``../shared/…`` for a file that several checkpoints use."""
+    """Relative to the folder of ``_metadata``; ``../shared/...`` for a file that several checkpoints use."""
     size_bytes: int = Field(ge=0)
     checksum: str = Field(pattern=CHECKSUM_PATTERN)
 
