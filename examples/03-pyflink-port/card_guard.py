@@ -1,5 +1,5 @@
-# ruff: noqa: ANN001, ANN201, ARG002 - kept as it was written for PyFlink
-"""The PyFlink function of ``card_guard_pyflink.py``, with its imports changed and nothing else."""
+# ruff: noqa: ANN001, ANN201, ARG002 - the function is kept as it was written for PyFlink
+"""The PyFlink function of ``card_guard_pyflink.py``, with its imports changed and nothing else, and the job around it."""
 
 from statefulspark import (
     KeyedProcessFunction,
@@ -38,3 +38,11 @@ class CardGuard(KeyedProcessFunction):
     def on_timer(self, timestamp: int, ctx: "KeyedProcessFunction.OnTimerContext"):
         """Forget the payment whose hour is over."""
         self.payments.remove(timestamp - HOUR_MS)
+
+
+def pipeline(job):
+    """Read JSON lines, guard each card, write Parquet."""
+    payments = job.spark.readStream.schema("card STRING, at TIMESTAMP, cents BIGINT").json("examples/03-pyflink-port/payments")
+    schema = "card STRING, at_ms BIGINT, spent_cents BIGINT, largest_cents BIGINT, report INT"
+    reports = job.key_by(payments, "card").process(CardGuard(), schema, uid="card-guard", event_time="at", watermark="10 minutes")
+    return reports.writeStream.format("parquet").option("path", "out/card-guard/output")
