@@ -41,7 +41,7 @@ class Count(KeyedProcessFunction):
         """Get the state."""
         self.count = runtime_context.get_state(ValueStateDescriptor("count", Types.LONG()))
 
-    def process_element(self, value: Any, ctx: KeyedProcessFunction.Context) -> Any:
+    def process_element(self, value: Any, ctx: KeyedProcessFunction.Context) -> Any:  # noqa: ARG002  PyFlink's signature
         """One more."""
         count = (self.count.value() or 0) + 1
         self.count.update(count)
@@ -208,7 +208,7 @@ def run_one(name: str, source: Path) -> list[dict[str, Any]]:
     started = time.monotonic()
     command = [sys.executable, __file__, "--one", name, "--source", str(source)]
     environment = os.environ | {"PYSPARK_PYTHON": sys.executable}
-    done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment, timeout=900)  # noqa: S603  our own command
+    done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment, timeout=900)
     line = next((line for line in done.stdout.splitlines() if line.startswith("RESULT ")), None)
     if line is None:
         raise RuntimeError(f"{name} failed:\n{done.stdout[-2000:]}\n{done.stderr[-4000:]}")

@@ -6,8 +6,8 @@ import threading
 from collections.abc import Callable
 from dataclasses import replace
 
-from statefulspark.driver.controls import CheckpointInfo, JobState, JobStatus, MetricSample, SlotStatus
 from statefulspark.errors import ClosedError
+from statefulspark.job.controls import CheckpointInfo, JobState, JobStatus, MetricSample, SlotStatus
 from statefulspark.keygroups import ranges
 
 START_MS = 1_790_000_000_000

@@ -17,8 +17,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[3]))
 
 from runtime.tests.driver.fake_job import FakeJob
 
-from statefulspark.driver.controls import JobError, JobState
 from statefulspark.errors import InvalidInputError
+from statefulspark.job.controls import JobError, JobState
 
 
 def start_job(manifest: Any, options: Any) -> FakeJob:

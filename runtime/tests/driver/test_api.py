@@ -10,7 +10,6 @@ import pytest
 from openapi_spec_validator import validate
 from runtime.tests.driver.fake_job import FakeJob
 
-from statefulspark.driver.controls import JobError, JobState
 from statefulspark.errors import (
     ClosedError,
     ConflictError,
@@ -22,6 +21,7 @@ from statefulspark.errors import (
     UnavailableError,
     UserFunctionError,
 )
+from statefulspark.job.controls import JobError, JobState
 
 
 def test_status_tells_everything_the_job_knows(http: httpx.Client, job: FakeJob) -> None:

@@ -20,8 +20,8 @@ from typer.testing import CliRunner, Result
 
 from statefulspark.cli.main import build_app
 from statefulspark.driver.connection import Connection, ConnectionFile
-from statefulspark.driver.controls import JobError, JobState
 from statefulspark.errors import ConflictError
+from statefulspark.job.controls import JobError, JobState
 
 MANIFEST = """\
 apiVersion: statefulspark.io/v1alpha1

@@ -12,9 +12,9 @@ from prometheus_client.metrics_core import Metric
 from prometheus_client.parser import text_string_to_metric_families
 from runtime.tests.driver.fake_job import FakeJob
 
-from statefulspark.driver.controls import MetricSample
 from statefulspark.driver.metrics import exposition, families
 from statefulspark.errors import InternalError
+from statefulspark.job.controls import MetricSample
 
 
 def scrape(text: str) -> dict[str, Metric]:

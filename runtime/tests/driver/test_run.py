@@ -15,11 +15,11 @@ from runtime.tests.driver.conftest import TOKEN
 from runtime.tests.driver.fake_job import FakeJob
 
 from statefulspark.driver.connection import ConnectionFile, read_connection
-from statefulspark.driver.controls import CheckpointInfo, JobError, JobState, JobStatus
 from statefulspark.driver.remedies import what_to_do
 from statefulspark.driver.run import ExitCode, RunResult, RunSettings, run_job
 from statefulspark.driver.signals import Interrupted
 from statefulspark.errors import ConflictError, InvalidInputError, UnavailableError
+from statefulspark.job.controls import CheckpointInfo, JobError, JobState, JobStatus
 
 
 @dataclass

@@ -11,8 +11,8 @@ from typing import Any, Self
 import pytest
 
 from statefulspark.config.manifest import load_manifest
-from statefulspark.driver.controls import CheckpointInfo, JobState, JobStatus, SlotStatus
 from statefulspark.driver.models import StatusModel
+from statefulspark.job.controls import CheckpointInfo, JobState, JobStatus, SlotStatus
 
 from .conftest import EXAMPLES, Load
 

@@ -66,7 +66,7 @@ class Ledger:
 
     def __post_init__(self) -> None:
         """Write input and manifest."""
-        self.random = random.Random(self.seed)  # noqa: S311  chooses kill points
+        self.random = random.Random(self.seed)
         self.input = oracle.write_input(self.folder / "in", files=self.files, rows=self.rows, accounts=60, seed=self.seed)
         conf = dict(self.conf)
         if self.master is not None:
@@ -109,7 +109,7 @@ class Ledger:
         self.starts += 1
         command = [sys.executable, "-m", "statefulspark.cli.main", "run", str(self.folder / "job.yaml"), "--no-progress", "--api-port", "0"]
         with (self.folder / f"log-{self.starts}").open("wb") as log:
-            self.process = subprocess.Popen(  # noqa: S603  our own command
+            self.process = subprocess.Popen(
                 [*command, *arguments], cwd=self.temporary, env=environment, stdout=log, stderr=log, start_new_session=True
             )
 
@@ -117,8 +117,8 @@ class Ledger:
         """The driver's status, None while it cannot be asked."""
         try:
             connection = json.loads((self.folder / "home" / "jobs" / "ledger.json").read_text())
-            request = urllib.request.Request(connection["url"] + "/v1/status", headers={"Authorization": "Bearer " + connection["token"]})  # noqa: S310
-            with urllib.request.urlopen(request, timeout=5) as answer:  # noqa: S310  loopback
+            request = urllib.request.Request(connection["url"] + "/v1/status", headers={"Authorization": "Bearer " + connection["token"]})
+            with urllib.request.urlopen(request, timeout=5) as answer:
                 found: dict[str, Any] = json.load(answer)
                 return found
         except (OSError, ValueError):

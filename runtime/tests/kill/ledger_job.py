@@ -43,15 +43,15 @@ class Ledger(KeyedProcessFunction):
         recent = [*self.recent.get(), value.amount][-3:]
         self.recent.update(recent)
         due = self.timer.value()
-        quiet = due is not None and due <= ctx.timestamp()
+        quiet = due is not None and due <= (ctx.timestamp() or 0)
         if due is not None:
             ctx.timer_service().delete_event_time_timer(due)
         if quiet:
             yield ctx.get_current_key(), "quiet", number - 1, balance - value.amount, 0, due
-        due = ctx.timestamp() + QUIET_MS
-        self.timer.update(due)
-        ctx.timer_service().register_event_time_timer(due)
-        yield ctx.get_current_key(), "row", number, balance, sum(1 for _ in self.shops.keys()), ctx.timestamp()
+        at = ctx.timestamp() or 0
+        self.timer.update(at + QUIET_MS)
+        ctx.timer_service().register_event_time_timer(at + QUIET_MS)
+        yield ctx.get_current_key(), "row", number, balance, sum(1 for _ in self.shops.keys()), at
 
     def on_timer(self, timestamp: int, ctx: KeyedProcessFunction.OnTimerContext) -> Any:
         """The account was quiet for a while."""

@@ -42,6 +42,11 @@ def savepoint_folder(job_id: str) -> str:
     return f"savepoint-{job_id}-{uuid4().hex[:12]}"
 
 
+def damaged_key(folder: str) -> str:
+    """``chk-7/_damaged``: written when restoring the checkpoint failed, so that no later attempt starts from it."""
+    return f"{folder}/_damaged"
+
+
 def metadata_key(folder: str) -> str:
     """``chk-7/_metadata``."""
     return f"{folder}/{METADATA_NAME}"

@@ -14,7 +14,7 @@ from rich.spinner import Spinner
 from rich.text import Text
 
 from statefulspark.cli.job_tables import at, duration
-from statefulspark.driver.controls import JobStatus
+from statefulspark.job.controls import JobStatus
 
 _WINDOW_S = 10.0
 

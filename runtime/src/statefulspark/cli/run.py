@@ -42,13 +42,13 @@ def run(
     from statefulspark.cli.progress import LogReporter, TerminalReporter
     from statefulspark.config.manifest import load_manifest
     from statefulspark.driver.connection import ConnectionFile, home_directory
-    from statefulspark.driver.controls import JobControls
     from statefulspark.driver.models import StatusModel
     from statefulspark.driver.remedies import what_to_do
     from statefulspark.driver.run import RunSettings, run_job
     from statefulspark.driver.server import ServerSettings
     from statefulspark.driver.signals import Interrupted
     from statefulspark.driver.tokens import claim_token
+    from statefulspark.job.controls import JobControls
 
     job = load_manifest(manifest)
     console = Console(stderr=True)

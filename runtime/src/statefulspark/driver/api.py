@@ -22,7 +22,6 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from statefulspark.driver import metrics, pages
 from statefulspark.driver.authentication import BearerGate
-from statefulspark.driver.controls import JobControls, JobError, JobState
 from statefulspark.driver.models import (
     CheckpointListModel,
     CheckpointModel,
@@ -41,6 +40,7 @@ from statefulspark.driver.operations import Operation, OperationKind, Operations
 from statefulspark.driver.problems import Problem, problem_of
 from statefulspark.driver.tokens import TokenCheck
 from statefulspark.errors import InvalidInputError, StatefulSparkError
+from statefulspark.job.controls import JobControls, JobError, JobState
 
 _log = logging.getLogger(__name__)
 

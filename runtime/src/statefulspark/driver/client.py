@@ -10,7 +10,6 @@ from typing import Any, Self, TypeVar
 import httpx
 from pydantic import BaseModel, ValidationError
 
-from statefulspark.driver.controls import JobError
 from statefulspark.driver.models import (
     CheckpointListModel,
     CheckpointModel,
@@ -22,6 +21,7 @@ from statefulspark.driver.models import (
 )
 from statefulspark.driver.problems import error_of
 from statefulspark.errors import InvalidInputError, StatefulSparkError, UnavailableError
+from statefulspark.job.controls import JobError
 
 Model = TypeVar("Model", bound=BaseModel)
 

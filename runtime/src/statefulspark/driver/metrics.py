@@ -15,8 +15,8 @@ from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
-from statefulspark.driver.controls import CheckpointInfo, JobControls, JobState, JobStatus, MetricSample
 from statefulspark.errors import InternalError
+from statefulspark.job.controls import CheckpointInfo, JobControls, JobState, JobStatus, MetricSample
 
 CONTENT_TYPE = CONTENT_TYPE_LATEST
 PREFIX = "statefulspark_"

@@ -10,8 +10,8 @@ from typing import Annotated, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from statefulspark.driver.controls import CheckpointInfo, JobState, JobStatus
 from statefulspark.driver.operations import Operation, OperationKind, OperationState
+from statefulspark.job.controls import CheckpointInfo, JobState, JobStatus
 
 Milliseconds = Annotated[int, Field(description="Milliseconds since the epoch (UTC).", examples=[1_790_000_000_000])]
 

@@ -16,9 +16,9 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Literal
 
-from statefulspark.driver.controls import CheckpointInfo, JobError, JobStatus
 from statefulspark.driver.problems import problem_of
 from statefulspark.errors import ConflictError, StatefulSparkError, UnavailableError
+from statefulspark.job.controls import CheckpointInfo, JobError, JobStatus
 
 _log = logging.getLogger(__name__)
 

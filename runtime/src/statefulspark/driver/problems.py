@@ -6,7 +6,6 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from statefulspark.driver.controls import JobError
 from statefulspark.errors import (
     ClosedError,
     ConflictError,
@@ -16,6 +15,7 @@ from statefulspark.errors import (
     StatefulSparkError,
     UnavailableError,
 )
+from statefulspark.job.controls import JobError
 
 
 @dataclass(frozen=True, slots=True)

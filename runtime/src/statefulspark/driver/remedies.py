@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from statefulspark.driver.controls import CheckpointInfo, JobState, JobStatus
+from statefulspark.job.controls import CheckpointInfo, JobState, JobStatus
 
 _BY_REASON = {
     "UserFunction": "Mend the function (its traceback is above), then run the manifest again",

@@ -11,10 +11,10 @@ from typing import Protocol
 
 from statefulspark.driver.api import create_app
 from statefulspark.driver.connection import Connection, ConnectionFile
-from statefulspark.driver.controls import JobControls, JobState, JobStatus
 from statefulspark.driver.server import ApiServer, ServerSettings
 from statefulspark.driver.signals import StopSignals
 from statefulspark.errors import ClosedError, ConflictError
+from statefulspark.job.controls import JobControls, JobState, JobStatus
 
 _CONFLICT_PAUSE_S = 0.2
 

@@ -53,22 +53,37 @@ class ExchangeHandler(Protocol):
         """Run the request to its end; the returned mapping travels with the end mark."""
 
 
-def encode_error(error: BaseException) -> fl.FlightServerError:
-    """Wrap any error for the wire."""
+def error_body(error: BaseException) -> dict[str, Any]:
+    """An error as JSON; anything that is not of our tree becomes an InternalError."""
     if isinstance(error, errors.UserFunctionError):
-        body: dict[str, Any] = {
+        return {
             "type": "UserFunctionError",
             "message": str(error),
             "uid": error.uid,
             "key_group": error.key_group,
             "user_traceback": error.user_traceback,
         }
-    elif isinstance(error, errors.CorruptDataError):
-        body = {"type": "CorruptDataError", "message": str(error), "path": error.path}
-    elif isinstance(error, errors.StatefulSparkError):
-        body = {"type": type(error).__name__, "message": str(error)}
-    else:
-        body = {"type": "InternalError", "message": f"{type(error).__name__}: {error}"}
+    if isinstance(error, errors.CorruptDataError):
+        return {"type": "CorruptDataError", "message": str(error), "path": error.path}
+    if isinstance(error, errors.StatefulSparkError):
+        return {"type": type(error).__name__, "message": str(error)}
+    return {"type": "InternalError", "message": f"{type(error).__name__}: {error}"}
+
+
+def error_of(body: Mapping[str, Any]) -> errors.StatefulSparkError | None:
+    """The error that ``error_body`` described; None when it is not one of ours."""
+    kind = body.get("type")
+    if kind == "UserFunctionError":
+        text = body["message"].split(" in uid ", 1)[0]
+        return errors.UserFunctionError(text, uid=body["uid"], key_group=body["key_group"], user_traceback=body["user_traceback"])
+    if kind == "CorruptDataError":
+        return errors.CorruptDataError(body["message"].removeprefix(f"{body['path']}: "), path=body["path"])
+    return _BY_NAME[kind](body["message"]) if kind in _BY_NAME else None
+
+
+def encode_error(error: BaseException) -> fl.FlightServerError:
+    """Wrap any error for the wire."""
+    body = error_body(error)
     return fl.FlightServerError(body["message"][:2000], extra_info=json.dumps(body).encode())
 
 
@@ -77,17 +92,11 @@ def decode_error(error: Exception, where: str) -> errors.StatefulSparkError:
     info = getattr(error, "extra_info", b"")
     if info:
         try:
-            body = json.loads(bytes(info))
+            found = error_of(json.loads(bytes(info)))
         except ValueError:
-            body = {}
-        kind = body.get("type")
-        if kind == "UserFunctionError":
-            text = body["message"].split(" in uid ", 1)[0]
-            return errors.UserFunctionError(text, uid=body["uid"], key_group=body["key_group"], user_traceback=body["user_traceback"])
-        if kind == "CorruptDataError":
-            return errors.CorruptDataError(body["message"], path=body["path"])
-        if kind in _BY_NAME:
-            return _BY_NAME[kind](body["message"])
+            found = None
+        if found is not None:
+            return found
     return errors.UnavailableError(f"{where} did not answer ({type(error).__name__})")
 
 

@@ -37,6 +37,7 @@ class SlotService:
         uploader: SlotUploader,
         work: Path,
         coordinator: FlightPeer,
+        job_url: str,
         open_store: Callable[[str], ObjectStore],
     ) -> None:
         self.stopping = threading.Event()
@@ -51,6 +52,7 @@ class SlotService:
         self._uploader = uploader
         self._work = work
         self._coordinator = coordinator
+        self._job_url = job_url
         self._open_store = open_store
         self._process = psutil.Process()
 
@@ -147,7 +149,9 @@ class SlotService:
             return self._uploader.upload(folder, int(request["checkpoint_id"]), base_checkpoint_id=base, operator_batches=batches)
         target = self._open_store(request["savepoint"])
         name = request["savepoint_folder"]
-        return self._uploader.upload_savepoint(folder, target, name, base_checkpoint_id=base, operator_batches=batches)
+        shared_root = paths.common_root(self._job_url, target.url)
+        common = self._open_store(shared_root) if shared_root is not None else None
+        return self._uploader.upload_savepoint(folder, target, name, base_checkpoint_id=base, operator_batches=batches, common=common)
 
     def timers(self) -> dict[str, list[int | None]]:
         """Earliest event-time and processing-time timer per uid."""

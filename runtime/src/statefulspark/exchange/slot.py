@@ -21,9 +21,9 @@ import cloudpickle
 from statefulspark import failpoints
 from statefulspark.checkpoint.restore import RestorePlan, restore_slot
 from statefulspark.checkpoint.upload import SlotUploader
-from statefulspark.errors import FencedError, StatefulSparkError, UnavailableError
+from statefulspark.errors import CorruptDataError, FencedError, NotRestorableError, StatefulSparkError, UnavailableError
 from statefulspark.exchange.config import SlotConfig
-from statefulspark.exchange.flight import FlightPeer, FlightService
+from statefulspark.exchange.flight import FlightPeer, FlightService, error_body
 from statefulspark.exchange.operators import OperatorSlot
 from statefulspark.exchange.service import SlotService
 from statefulspark.keygroups import key_group_range
@@ -55,7 +55,12 @@ def run_slot(config: SlotConfig, slot: int, executor: str) -> str:
         if answer.get("declined"):
             return DECLINED
         epoch = int(answer["epoch"])
-        service = _restored_service(config, slot, answer, work, coordinator)
+        try:
+            service = _restored_service(config, slot, answer, work, coordinator)
+        except (CorruptDataError, NotRestorableError) as error:
+            # Trying again elsewhere cannot help, so the job ends with this error and not with Spark's account of a failed task.
+            coordinator.call("restore-failed", {"slot": slot, "epoch": epoch, "error": error_body(error)})
+            raise
         servers = _listen(config, service)
         _settle_collector()
         where = {"slot": slot, "epoch": epoch, "location": servers[0][1], "unix": servers[1][1].removeprefix("grpc+unix://")}
@@ -112,6 +117,7 @@ def _restored_service(config: SlotConfig, slot: int, answer: dict[str, Any], wor
         uploader=uploader,
         work=work,
         coordinator=coordinator,
+        job_url=config.store.url,
         open_store=lambda url: open_store(url, config.storage),
     )
     service.restore_ms = int((time.monotonic() - started) * 1000)

@@ -17,8 +17,8 @@ import structlog
 
 from statefulspark import failpoints
 from statefulspark.checkpoint.metadata import CheckpointMetadata, FileRef, SlotState
-from statefulspark.driver.controls import CheckpointInfo
 from statefulspark.errors import FencedError, StatefulSparkError, UnavailableError
+from statefulspark.job.controls import CheckpointInfo
 from statefulspark.job.slots import READY, Slot
 
 _log = structlog.get_logger("statefulspark.checkpoints")

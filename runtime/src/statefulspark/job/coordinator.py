@@ -17,17 +17,18 @@ import structlog
 from statefulspark import failpoints
 from statefulspark.checkpoint.location import LocationFiles
 from statefulspark.checkpoint.metadata import SlotState
-from statefulspark.driver.controls import CheckpointInfo
-from statefulspark.errors import FencedError, StatefulSparkError, UnavailableError
-from statefulspark.exchange.flight import FlightPeer, FlightService
+from statefulspark.errors import CorruptDataError, FencedError, StatefulSparkError, UnavailableError
+from statefulspark.exchange.flight import FlightPeer, FlightService, error_of
 from statefulspark.job.batches import BatchLog, BatchParameters
 from statefulspark.job.checkpoints import InProgress, Request, Snapshots, info_of
+from statefulspark.job.controls import CheckpointInfo
 from statefulspark.job.durable import DurableJob
 from statefulspark.job.slots import READY, Slot, SlotTable
 from statefulspark.job.states import StateRegistry
 from statefulspark.keygroups import KeyGroupRange, key_group_range
 
 _log = structlog.get_logger("statefulspark.coordinator")
+_PEERS_MAX = 1024
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -110,6 +111,7 @@ class Coordinator:
             "tick": self._tick,
             "register": self._register,
             "ready": self._ready,
+            "restore-failed": self._restore_failed,
             "heartbeat": self._heartbeat,
             "slot-unreachable": self._slot_unreachable,
             "register-state": self._register_state,
@@ -261,6 +263,16 @@ class Coordinator:
         self.slots.ready(index, int(body["epoch"]), str(body["location"]), str(body["unix"]))
         return {}
 
+    def _restore_failed(self, body: dict[str, Any]) -> dict[str, Any]:
+        """State that cannot be restored ends the job; a damaged checkpoint is marked, so that the next start goes by the one before."""
+        self.slots.check(int(body["slot"]), int(body["epoch"]))
+        error = error_of(body["error"])
+        if isinstance(error, CorruptDataError):
+            error = self.durable.mark_damaged(error)
+        if self.fatal is None and error is not None:
+            self.fatal = error
+        return {}
+
     def _heartbeat(self, body: dict[str, Any]) -> dict[str, Any]:
         index = int(body.pop("slot"))
         self.slots.beat(index, int(body.pop("epoch")), body)
@@ -280,6 +292,8 @@ class Coordinator:
 
     def _peer(self, location: str) -> FlightPeer:
         if location not in self._peers:
+            if len(self._peers) > _PEERS_MAX:
+                self._peers.clear()  # slots that were started again have new locations
             self._peers[location] = FlightPeer(location, self.secret)
         return self._peers[location]
 

@@ -25,10 +25,10 @@ from statefulspark.checkpoint.publish import publish
 from statefulspark.checkpoint.records import BatchRecord, ChangelogRef
 from statefulspark.checkpoint.restore import RestorePlan
 from statefulspark.checkpoint.retention import Retention
-from statefulspark.driver.controls import CheckpointInfo
-from statefulspark.errors import FencedError, InvalidInputError
+from statefulspark.errors import CorruptDataError, FencedError, InvalidInputError
 from statefulspark.job.batches import BatchLog, BatchParameters
 from statefulspark.job.checkpoints import InProgress
+from statefulspark.job.controls import CheckpointInfo
 from statefulspark.keygroups import key_group_range
 from statefulspark.storage.base import ObjectStore
 
@@ -135,8 +135,7 @@ class DurableJob:
         found: list[tuple[dict[str, Any], int | None]] = []
         first = min((record.attempt for record in self._lineage.records if record.batch == batch), default=self.attempt)
         for attempt in range(first, self.attempt + 1):
-            for info in self.store.list(paths.changelog_prefix(attempt, batch)):
-                found.append(self._take_over(info.key))
+            found += [self._take_over(info.key) for info in self.store.list(paths.changelog_prefix(attempt, batch))]
         return found
 
     def _take_over(self, key: str) -> tuple[dict[str, Any], int | None]:
@@ -261,6 +260,24 @@ class DurableJob:
             self._completed = [info for info in self._completed if info.kind == "savepoint" or info.id not in gone]
         finally:
             self._cleaning.release()
+
+    def mark_damaged(self, error: CorruptDataError) -> CorruptDataError:
+        """Note that the base checkpoint cannot be restored; the next attempt passes it over.
+
+        Returns:
+            The error with what to do about it.
+        """
+        base = self._base
+        if base is None or self.base_checkpoint_id is None:
+            return error
+        self.store.put(paths.damaged_key(base.folder), str(error).encode())
+        others = [number for number in checkpoint_ids(self.store) if number < base.metadata.checkpoint_id]
+        remedy = (
+            f"Run the job again: it goes on from checkpoint {max(others)} and the batches since, without losing any"
+            if others
+            else "No older checkpoint is retained: start from a savepoint with --from PATH"
+        )
+        return CorruptDataError(f"{base.url} cannot be restored: {error}. {remedy}", path=error.path)
 
     def delete_checkpoints(self) -> None:
         """Delete all of the job's folder except its identity; savepoints stay, they belong to who asked for them."""

@@ -14,7 +14,6 @@ from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
-from statefulspark.driver.controls import CheckpointInfo, JobError, JobState, JobStatus, MetricSample, SlotStatus
 from statefulspark.errors import (
     ClosedError,
     ConflictError,
@@ -25,6 +24,7 @@ from statefulspark.errors import (
     UserFunctionError,
 )
 from statefulspark.exchange.config import SlotConfig
+from statefulspark.job.controls import CheckpointInfo, JobError, JobState, JobStatus, MetricSample, SlotStatus
 from statefulspark.job.coordinator import Coordinator
 from statefulspark.job.failures import query_error
 from statefulspark.job.job import Job

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING
 
-from statefulspark.driver.controls import JobState, JobStatus, MetricSample
+from statefulspark.job.controls import JobState, JobStatus, MetricSample
 
 if TYPE_CHECKING:
     from statefulspark.job.coordinator import Coordinator

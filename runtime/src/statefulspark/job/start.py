@@ -22,7 +22,7 @@ from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from statefulspark.checkpoint import paths
 from statefulspark.checkpoint.bundle import decode_bundle
-from statefulspark.checkpoint.catalog import StoredCheckpoint, open_checkpoint
+from statefulspark.checkpoint.catalog import StoredCheckpoint, checkpoint_ids, open_checkpoint
 from statefulspark.checkpoint.changelog import read_changelog
 from statefulspark.checkpoint.lineage import Lineage, begin_attempt, ensure_job, resolve
 from statefulspark.checkpoint.location import LocationFiles
@@ -90,7 +90,7 @@ def start_job(manifest: StatefulSparkJob, options: RunOptions) -> RunningJob:
             raise InvalidInputError("the pipeline has no keyed step", field="spec.job", remedy="Use job.key_by(...).process(...)")
         _check_uids(before, set(steps), manifest.spec.allow_non_restored_state)
         ensure_job(store, manifest.metadata.name, max_parallelism)
-        lineage = begin_attempt(store, now_ms=_now_ms(), origin=origin, open_store=opened)
+        lineage = begin_attempt(store, now_ms=_now_ms(), origin=origin, open_store=opened, damaged=_damaged(store))
         delays_ms = {uid: step.watermark_delay_ms for uid, step in steps.items()}
         start = _Start(manifest, options, spark, pipeline, lineage, store, opened, parallelism, max_parallelism, delays_ms)
         return start.run()
@@ -306,13 +306,19 @@ def _state_before(store: ObjectStore, origin: str | None, opened: Callable[[str]
     if origin is not None:
         base = open_checkpoint(origin, opened)
     else:
-        lineage = resolve(store, open_store=opened)
+        lineage = resolve(store, open_store=opened, damaged=_damaged(store))
         base = lineage.base
         uids |= {ref.uid for ref in lineage.changelogs}
     if base is None:
         return _StateBefore(None, frozenset(uids), store.url)
     uids |= {str(info["uid"]) for info in base.metadata.states}
     return _StateBefore(base.metadata.max_parallelism, frozenset(uids), base.url)
+
+
+def _damaged(store: ObjectStore) -> list[str]:
+    """URLs of checkpoints that an earlier attempt could not restore."""
+    folders = [paths.checkpoint_folder(number) for number in checkpoint_ids(store)]
+    return [f"{store.url.rstrip('/')}/{folder}" for folder in folders if store.head(paths.damaged_key(folder)) is not None]
 
 
 def _max_parallelism(manifest: StatefulSparkJob, parallelism: int, before: _StateBefore) -> int:

@@ -184,7 +184,7 @@ def exchange_function(config: ExchangeConfig) -> Callable[[Iterator[pa.RecordBat
         batch_id = context.getLocalProperty(_BATCH_ID) if context is not None else None
         if batch_id is None:
             raise InvalidInputError(
-                "a keyed step ran outside its streaming query", field=config.uid, remedy="Start it with Job.run or `statefulspark run`"
+                "a keyed step ran outside its streaming query", field=config.uid, remedy="Start the job with `statefulspark run`"
             )
         return exchange_partition(config, int(batch_id), batches)
 
