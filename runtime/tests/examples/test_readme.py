@@ -26,3 +26,9 @@ def test_every_manifest_that_is_mentioned_exists(readme: str, examples: Path) ->
     mentioned = re.findall(r"statefulspark run (\S+)", readme + (examples / "README.md").read_text())
     assert mentioned
     assert [path for path in mentioned if not (examples.parent / path).is_file()] == []
+
+
+def test_every_link_leads_to_a_file(readme: str, examples: Path) -> None:
+    links = re.findall(r"\]\(([^)#:]+)\)", readme)
+    assert links
+    assert [link for link in links if not (examples.parent / link).exists()] == []
