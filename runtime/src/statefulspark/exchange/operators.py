@@ -79,19 +79,19 @@ class OperatorSlot:
         )
         self._operator.open()
 
-    def begin(self, batch: int, expected: int, processing_time_ms: int, store_lock: threading.Lock) -> None:
+    def begin(self, batch: int, expected: int, processing_time_ms: int) -> None:
         """Bring the state to the start of ``batch``.
 
         Args:
             batch: the batch that runs.
             expected: the last batch before it that changed this operator here; the state is brought there first.
             processing_time_ms: the batch's processing time.
-            store_lock: held while the store is written; a running snapshot holds it too.
+
+        The caller holds the store lock.
         """
-        with store_lock:
-            if self.backend.batch not in (expected, batch):
-                self._catch_up(expected)
-            self.backend.begin_batch(batch, processing_time_ms=processing_time_ms)
+        if self.backend.batch not in (expected, batch):
+            self._catch_up(expected)
+        self.backend.begin_batch(batch, processing_time_ms=processing_time_ms)
 
     def settle(self, expected: int) -> None:
         """Put everything up to the committed batch ``expected`` into the store; the caller holds the store lock."""

@@ -58,6 +58,9 @@ class InProgress:
     epochs: dict[int, int]
     states: dict[int, SlotState] = field(default_factory=dict)
     sync_ms: float = 0.0
+    """Longest time for which a batch waited for a slot's flush and hard links."""
+    handover_ms: float = 0.0
+    """Time until every slot had written the last batch's changes and begun its snapshot."""
     uploaded_bytes: int = 0
 
     @property
@@ -118,7 +121,9 @@ class Snapshots:
             self._end(progress, UnavailableError("a slot is being started; the checkpoint is tried again at a later batch"))
             return
 
-        def ask(slot: Slot) -> float:
+        started = time.monotonic()
+
+        def ask(slot: Slot) -> None:
             body = {
                 "epoch": slot.epoch,
                 "checkpoint_id": progress.checkpoint_id,
@@ -128,10 +133,11 @@ class Snapshots:
                 "savepoint_folder": progress.savepoint_folder,
                 "base_checkpoint_id": progress.base_checkpoint_id,
             }
-            return float(self._call_slot(slot, body)["sync_ms"])
+            self._call_slot(slot, body)
 
         try:
-            progress.sync_ms = max(self._pool.map(ask, slots))
+            list(self._pool.map(ask, slots))
+            progress.handover_ms = (time.monotonic() - started) * 1000
         except StatefulSparkError as error:
             self._end(progress, error)
 
@@ -144,6 +150,7 @@ class Snapshots:
                 return
             if "error" not in body:
                 progress.states[slot] = SlotState.model_validate(body["state"])
+                progress.sync_ms = max(progress.sync_ms, float(body["sync_ms"]))
                 progress.uploaded_bytes += int(body["uploaded_bytes"])
                 progress.waiting.discard(slot)
                 if progress.waiting:
