@@ -28,6 +28,8 @@ class SlotConfig:
     max_parallelism: int
     steps: bytes
     """cloudpickle of ``list[StepSpec]``."""
+    python_path: tuple[str, ...]
+    """Folders and archives with modules of the job, where they exist on the slot's machine."""
     store: ObjectStore
     """Durable storage, rooted at the job's folder."""
     storage: StorageSettings

@@ -11,6 +11,7 @@ import gc
 import os
 import shutil
 import socket
+import sys
 import tempfile
 import time
 from pathlib import Path
@@ -95,6 +96,7 @@ def _restored_service(config: SlotConfig, slot: int, answer: dict[str, Any], wor
     uploader = SlotUploader(config.store, slot=slot, key_groups=key_groups, backend=config.backend)
     if restored.base_checkpoint_id is not None:
         uploader.seed(restored.base_checkpoint_id, restored.uploaded)
+    sys.path[:0] = [path for path in config.python_path if path not in sys.path and Path(path).exists()]
     steps: list[StepSpec] = cloudpickle.loads(config.steps)
     operators = {
         step.uid: OperatorSlot(

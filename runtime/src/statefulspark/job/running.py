@@ -31,6 +31,7 @@ from statefulspark.job.job import Job
 from statefulspark.job.keepers import SlotKeepers
 from statefulspark.job.restarts import RestartStrategy
 from statefulspark.job.samples import samples_of
+from statefulspark.job.session import executor_counter, quiet
 from statefulspark.job.slots import LOST, READY, RESTORING, STARTING, SlotTable
 from statefulspark.keygroups import key_group_range
 
@@ -212,16 +213,23 @@ class RunningJob:
             if self._final is not None:
                 return
             self._final = state
-        query = self._query
-        if query is not None and query.isActive:
-            _quietly(query.stop)
-        self._coordinator.stop_slots()
-        if self._keepers is not None:
-            self._keepers.stop()
+        _quietly(self._end)
         self._coordinator.close()
         _quietly(self._spark.stop)
         self._enter(state)
         self._ended.set()
+
+    def _end(self) -> None:
+        with quiet(self._spark):
+            self._end_query_and_slots()
+
+    def _end_query_and_slots(self) -> None:
+        query = self._query
+        if query is not None:
+            _quietly(query.stop)
+        self._coordinator.stop_slots()
+        if self._keepers is not None:
+            self._keepers.stop()
 
     # -- controls --------------------------------------------------------------------------------------------------------
 
@@ -382,12 +390,9 @@ class RunningJob:
             coordinator.resume()
             raise
         self._enter(JobState.RESCALING)
-        if self._query is not None:
-            _quietly(self._query.stop)
-        coordinator.stop_slots()
-        if self._keepers is not None:
-            self._keepers.stop()
-        slots = SlotTable(parallelism, slots_per_executor=self._settings.slots_per_executor)
+        with quiet(self._spark):
+            self._end_query_and_slots()
+        slots = SlotTable(parallelism, slots_per_executor=self._settings.slots_per_executor, executors=executor_counter(self._spark))
         coordinator.replace_slots(slots)
         job, writer = self._build(parallelism)
         self._start_slots(job)

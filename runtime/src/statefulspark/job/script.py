@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
+import os
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -29,12 +30,11 @@ def load_pipeline(manifest: StatefulSparkJob) -> Pipeline:
         InvalidInputError: the script or module cannot be imported or has no such function.
     """
     spec = manifest.spec.job
-    for path in spec.py_files:
+    for path in python_path(manifest):
         if path not in sys.path:
             sys.path.insert(0, path)
     module = _from_script(Path(spec.script)) if spec.script is not None else _from_module(str(spec.module))
-    for pickler in (cloudpickle, pyspark.cloudpickle):
-        pickler.register_pickle_by_value(module)
+    register_by_value(manifest, module)
     pipeline = getattr(module, spec.entrypoint, None)
     if not callable(pipeline):
         raise InvalidInputError(
@@ -43,6 +43,27 @@ def load_pipeline(manifest: StatefulSparkJob) -> Pipeline:
             remedy=f"Define `def {spec.entrypoint}(job)` that returns a DataStreamWriter, or name the right function",
         )
     return pipeline  # type: ignore[no-any-return]  # the user's code has no types
+
+
+def python_path(manifest: StatefulSparkJob) -> list[str]:
+    """Where the job's own modules lie: the script's folder and ``pyFiles``. Slots and exchanges look there too."""
+    spec = manifest.spec.job
+    beside = [str(Path(spec.script).parent)] if spec.script is not None else []
+    return [*beside, *spec.py_files]
+
+
+def register_by_value(manifest: StatefulSparkJob, *modules: ModuleType) -> None:
+    """Pickle the job's own modules by value: ``modules``, and all that were imported from its folders."""
+    folders = tuple(f"{Path(path).resolve()}{os.sep}" for path in python_path(manifest) if Path(path).is_dir())
+    installed = tuple(f"{Path(path).resolve()}{os.sep}" for path in (sys.prefix, sys.base_prefix))
+    found = set(modules)
+    for module in list(sys.modules.values()):
+        file = getattr(module, "__file__", None)
+        if file and str(Path(file).resolve()).startswith(folders) and not str(Path(file).resolve()).startswith(installed) and folders:
+            found.add(module)
+    for module in found:
+        for pickler in (cloudpickle, pyspark.cloudpickle):
+            pickler.register_pickle_by_value(module)
 
 
 def _from_script(path: Path) -> ModuleType:
@@ -56,8 +77,6 @@ def _from_script(path: Path) -> ModuleType:
         raise InvalidInputError(f"{path} is not a Python file", field="spec.job.script", remedy="Name a .py file")
     module = importlib.util.module_from_spec(found)
     sys.modules[name] = module
-    if str(path.parent) not in sys.path:
-        sys.path.insert(0, str(path.parent))
     found.loader.exec_module(module)
     return module
 

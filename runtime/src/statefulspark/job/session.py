@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import sys
 import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from pyspark.sql import SparkSession
@@ -88,5 +90,32 @@ def open_session(manifest: StatefulSparkJob, master: str | None, parallelism: in
     for key, value in session_settings(manifest, master, parallelism, pools).items():
         builder = builder.config(key, value)
     session = builder.getOrCreate()
-    session.sparkContext.setLogLevel(os.environ.get("STATEFULSPARK_SPARK_LOG_LEVEL", "ERROR"))
+    session.sparkContext.setLogLevel(_log_level())
+    for path in manifest.spec.job.py_files:
+        if Path(path).is_file():
+            session.sparkContext.addPyFile(path)
     return session
+
+
+def executor_counter(session: SparkSession) -> Callable[[], int]:
+    """How many executors the application has now; 1 when Spark is embedded."""
+
+    def count() -> int:
+        java_context = session.sparkContext._jsc.sc()  # noqa: SLF001  PySpark offers no public way
+        return max(1, int(java_context.getExecutorMemoryStatus().size()) - 1)
+
+    return count
+
+
+@contextmanager
+def quiet(session: SparkSession) -> Iterator[None]:
+    """Keep Spark from logging the tasks and queries that end because the job ends or is rescaled."""
+    session.sparkContext.setLogLevel("OFF")
+    try:
+        yield
+    finally:
+        session.sparkContext.setLogLevel(_log_level())
+
+
+def _log_level() -> str:
+    return os.environ.get("STATEFULSPARK_SPARK_LOG_LEVEL", "ERROR")

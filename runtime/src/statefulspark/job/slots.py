@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -41,20 +42,32 @@ class Slot:
 class SlotTable:
     """Slots ``0..parallelism-1``. Epochs grow over all slots and tables of a driver, so that no two incarnations share one."""
 
-    def __init__(self, parallelism: int, *, slots_per_executor: int | None, first_epoch: int = 1, silent_s: float = 10.0) -> None:
+    def __init__(
+        self,
+        parallelism: int,
+        *,
+        slots_per_executor: int | None,
+        executors: Callable[[], int] = lambda: 1,
+        spread_s: float = 5.0,
+        silent_s: float = 10.0,
+    ) -> None:
         """Create the table.
 
         Args:
             parallelism: number of slots.
             slots_per_executor: how many live slots an executor's memory is made for; None = no bound.
-            first_epoch: epoch of the next incarnation.
+            executors: how many executors there are now.
+            spread_s: how long a slot that starts waits for an executor that holds fewer slots.
             silent_s: a slot that gave no sign of life this long no longer counts for its executor.
         """
         self._lock = threading.Lock()
         self._slots = [Slot(index) for index in range(parallelism)]
         self._bound = slots_per_executor
         self._silent_s = silent_s
-        self.next_epoch = first_epoch
+        self._executors = executors
+        self._spread_s = spread_s
+        self._asked_s: dict[int, float] = {}
+        self.next_epoch = 1
         self.stopping = False
 
     def register(self, index: int, executor: str, host: str, pid: int) -> int | None:
@@ -67,8 +80,9 @@ class SlotTable:
             slot = self._slot(index)
             if self.stopping:
                 return None
-            if self._bound is not None and self._held_by(executor, index) >= self._bound:
+            if self._bound is not None and self._held_by(executor, index) >= self._allowed(index):
                 return None
+            self._asked_s.pop(index, None)
             slot.epoch = self.next_epoch
             self.next_epoch += 1
             slot.state = RESTORING
@@ -77,6 +91,14 @@ class SlotTable:
             slot.incarnations += 1
             slot.last_sign_s = time.monotonic()
             return slot.epoch
+
+    def _allowed(self, index: int) -> int:
+        """Slots an executor may hold: first its even share, and after a while as many as its memory is made for."""
+        bound = self._bound or len(self._slots)
+        waited_s = time.monotonic() - self._asked_s.setdefault(index, time.monotonic())
+        if waited_s > self._spread_s:
+            return bound
+        return min(bound, -(-len(self._slots) // max(1, self._executors())))
 
     def _held_by(self, executor: str, besides: int) -> int:
         now = time.monotonic()

@@ -34,8 +34,8 @@ from statefulspark.job.coordinator import CheckpointTimes, Coordinator, Listen
 from statefulspark.job.durable import DurableJob
 from statefulspark.job.job import Job
 from statefulspark.job.running import RunningJob, RunSettings
-from statefulspark.job.script import Pipeline, load_pipeline
-from statefulspark.job.session import is_local, local_threads, open_session
+from statefulspark.job.script import Pipeline, load_pipeline, python_path, register_by_value
+from statefulspark.job.session import executor_counter, is_local, local_threads, open_session
 from statefulspark.job.settings import restart_strategy, slot_options, storage_settings
 from statefulspark.job.slots import SlotTable
 from statefulspark.job.states import StateRegistry
@@ -133,6 +133,7 @@ class _Builder:
                 field="spec.job",
                 remedy="Correct the pipeline; nothing was started",
             ) from error
+        register_by_value(self._manifest)
         if not isinstance(writer, DataStreamWriter):
             raise InvalidInputError(
                 f"pipeline returned a {type(writer).__name__}",
@@ -210,7 +211,7 @@ class _Start:
             durable=durable,
             batches=_batch_log(self.lineage, self.delays_ms),
             states=states,
-            slots=SlotTable(self.parallelism, slots_per_executor=self._slots_per_executor),
+            slots=SlotTable(self.parallelism, slots_per_executor=self._slots_per_executor, executors=executor_counter(self.spark)),
             location=files,
             listen=Listen(host=host, secret=secrets.token_urlsafe(32)),
             recovered=_recovered(self.lineage),
@@ -228,6 +229,7 @@ class _Start:
             parallelism=job.parallelism,
             max_parallelism=self.max_parallelism,
             steps=job.pickled_steps(),
+            python_path=tuple(python_path(self.manifest)),
             store=self.store,
             storage=storage_settings(self.manifest),
             host="127.0.0.1" if is_local(self._master) else "auto",
