@@ -33,6 +33,7 @@ from statefulspark.job.batches import BatchLog, BatchParameters
 from statefulspark.job.coordinator import CheckpointTimes, Coordinator, Listen
 from statefulspark.job.durable import DurableJob
 from statefulspark.job.job import Job
+from statefulspark.job.plans import refuse_spark_state
 from statefulspark.job.running import RunningJob, RunSettings
 from statefulspark.job.script import Pipeline, load_pipeline, python_path, register_by_value
 from statefulspark.job.session import executor_counter, is_local, local_threads, open_session
@@ -140,6 +141,7 @@ class _Builder:
                 field="spec.job.entrypoint",
                 remedy="Return df.writeStream..., a DataStreamWriter that has not been started",
             )
+        refuse_spark_state(writer._df)  # noqa: SLF001  the DataFrame is what the user gave
         return job, writer
 
 
