@@ -123,6 +123,8 @@ class SlotTable:
         with self._lock:
             slot = self._current(index, epoch)
             slot.vitals = vitals
+            if slot.state == LOST and slot.location:
+                slot.state = READY  # it was only slow
             slot.last_sign_s = time.monotonic()
 
     def lose(self, index: int, epoch: int) -> None:

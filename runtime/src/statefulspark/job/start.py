@@ -91,6 +91,8 @@ def start_job(manifest: StatefulSparkJob, options: RunOptions) -> RunningJob:
             raise InvalidInputError("the pipeline has no keyed step", field="spec.job", remedy="Use job.key_by(...).process(...)")
         _check_uids(before, set(steps), manifest.spec.allow_non_restored_state)
         ensure_job(store, manifest.metadata.name, max_parallelism)
+        if options.restore_from is not None:
+            _warn_of_rewind(store, before)
         lineage = begin_attempt(store, now_ms=_now_ms(), origin=origin, open_store=opened, damaged=_damaged(store))
         delays_ms = {uid: step.watermark_delay_ms for uid, step in steps.items()}
         start = _Start(manifest, options, spark, pipeline, lineage, store, opened, parallelism, max_parallelism, delays_ms)
@@ -296,6 +298,8 @@ class _StateBefore:
     max_parallelism: int | None
     uids: frozenset[str]
     url: str
+    batch: int = -1
+    """Last batch in the checkpoint."""
 
 
 def _initial_savepoint(manifest: StatefulSparkJob, store: ObjectStore) -> str | None:
@@ -316,7 +320,19 @@ def _state_before(store: ObjectStore, origin: str | None, opened: Callable[[str]
     if base is None:
         return _StateBefore(None, frozenset(uids), store.url)
     uids |= {str(info["uid"]) for info in base.metadata.states}
-    return _StateBefore(base.metadata.max_parallelism, frozenset(uids), base.url)
+    return _StateBefore(base.metadata.max_parallelism, frozenset(uids), base.url, base.metadata.batch)
+
+
+def _warn_of_rewind(store: ObjectStore, before: _StateBefore) -> None:
+    """A job that goes back gives its next batches numbers that its sink may have seen: a sink that skips known batches would lose rows."""
+    known = [found[1] for info in store.list(paths.BATCHES_PREFIX) if (found := paths.attempt_and_batch(info.key)) is not None]
+    if known and max(known) > before.batch + 1:
+        _log.warning(
+            "the job goes back in time: its sink may already have later batches and skip the new ones of the same number; give the sink "
+            "a new place to write to",
+            restored_batch=before.batch,
+            last_batch=max(known),
+        )
 
 
 def _damaged(store: ObjectStore) -> list[str]:
