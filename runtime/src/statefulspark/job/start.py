@@ -14,32 +14,28 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import Any
 
 import structlog
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from statefulspark.checkpoint import paths
-from statefulspark.checkpoint.bundle import decode_bundle
 from statefulspark.checkpoint.catalog import StoredCheckpoint, checkpoint_ids, open_checkpoint
-from statefulspark.checkpoint.changelog import read_changelog
 from statefulspark.checkpoint.lineage import Lineage, begin_attempt, ensure_job, resolve
 from statefulspark.checkpoint.location import LocationFiles
 from statefulspark.config.job import StatefulSparkJob
 from statefulspark.errors import InvalidInputError, NotRestorableError, StatefulSparkError
 from statefulspark.exchange.config import Endpoint, SlotConfig
-from statefulspark.job.batches import BatchLog, BatchParameters
 from statefulspark.job.coordinator import CheckpointTimes, Coordinator, Listen
 from statefulspark.job.durable import DurableJob
 from statefulspark.job.job import Job
 from statefulspark.job.plans import refuse_spark_state
+from statefulspark.job.recovery import batch_log, recovered_batch, restore_location, state_registry
 from statefulspark.job.running import RunningJob, RunSettings
 from statefulspark.job.script import Pipeline, load_pipeline, python_path, register_by_value
 from statefulspark.job.session import executor_counter, is_local, local_threads, open_session
 from statefulspark.job.settings import restart_strategy, slot_options, storage_settings
 from statefulspark.job.slots import SlotTable
-from statefulspark.job.states import StateRegistry
 from statefulspark.job.ticks import tick_source
 from statefulspark.storage.base import ObjectStore
 from statefulspark.storage.open import check_reachable, open_store
@@ -166,7 +162,7 @@ class _Start:
         """Restore, and set slots and query going."""
         location = Path(tempfile.mkdtemp(prefix="statefulspark-location-")) / "checkpoint"
         files = LocationFiles(location)
-        _restore_location(files, self.lineage)
+        restore_location(files, self.lineage)
         for problem in self.lineage.problems:
             _log.warning("passed over", problem=problem)
         coordinator = self._coordinator(files)
@@ -195,10 +191,6 @@ class _Start:
 
     def _coordinator(self, files: LocationFiles) -> Coordinator:
         spec, name = self.manifest.spec, self.manifest.metadata.name
-        states = StateRegistry()
-        if self.lineage.base is not None:
-            states.restore(self.lineage.base.metadata.states)
-        states.restore(_states_of_changelogs(self.lineage, self.store))
         durable = DurableJob(
             store=self.store,
             open_store=self.opened,
@@ -213,12 +205,12 @@ class _Start:
         host = "127.0.0.1" if is_local(self._master) else str(self.spark.conf.get("spark.driver.host"))
         return Coordinator(
             durable=durable,
-            batches=_batch_log(self.lineage, self.delays_ms),
-            states=states,
+            batches=batch_log(self.lineage, self.delays_ms),
+            states=state_registry(self.lineage, self.store),
             slots=SlotTable(self.parallelism, slots_per_executor=self._slots_per_executor, executors=executor_counter(self.spark)),
             location=files,
             listen=Listen(host=host, secret=secrets.token_urlsafe(32)),
-            recovered=_recovered(self.lineage),
+            recovered=recovered_batch(self.lineage),
             times=CheckpointTimes(
                 interval_s=spec.checkpointing.interval / 1000,
                 timeout_s=spec.checkpointing.timeout / 1000,
@@ -370,56 +362,3 @@ def _check_uids(before: _StateBefore, uids: set[str], allow_non_restored: bool) 
             field="uid",
             remedy="Give the step its old uid, or set spec.allowNonRestoredState: true to leave that state behind",
         )
-
-
-def _restore_location(files: LocationFiles, lineage: Lineage) -> None:
-    layers = []
-    base = lineage.base
-    if base is not None and base.metadata.spark_location is not None:
-        key = paths.resolve_reference(base.key, base.metadata.spark_location.path)
-        layers.append(decode_bundle(base.store.get(key), path=f"{base.url}/{base.metadata.spark_location.path}"))
-    layers += [decode_bundle(record.files, path=f"batch record {record.batch}") for record in lineage.records]
-    uncommitted = lineage.uncommitted_batch
-    if uncommitted is not None:
-        files.restore(layers, planned=uncommitted, committed=uncommitted - 1)
-    elif base is not None:
-        files.restore(layers, planned=base.metadata.batch, committed=base.metadata.batch)
-
-
-def _batch_log(lineage: Lineage, delays_ms: dict[str, int]) -> BatchLog:
-    seen: dict[str, int | None] = {}
-    if lineage.base is not None:
-        seen |= dict(lineage.base.metadata.watermarks)
-    if lineage.records:
-        seen |= dict(lineage.records[-1].max_event_times)
-    last = lineage.records[-1] if lineage.records else None
-    return BatchLog(
-        delays_ms=delays_ms,
-        committed=lineage.committed_batch,
-        max_event_times=seen,
-        base=lineage.base.metadata.batch if lineage.base is not None else -1,
-        changelogs=[ref.model_dump(mode="json") for ref in lineage.changelogs],
-        expected_base=lineage.committed_batch,
-        processing_time_ms=last.processing_time_ms if last is not None else 0,
-    )
-
-
-def _recovered(lineage: Lineage) -> BatchParameters | None:
-    """The batch that runs again, with the parameters of its record."""
-    if not lineage.records:
-        return None
-    record = lineage.records[-1]
-    return BatchParameters(batch=record.batch, watermarks=dict(record.watermarks), processing_time_ms=record.processing_time_ms)
-
-
-def _states_of_changelogs(lineage: Lineage, store: ObjectStore) -> list[dict[str, Any]]:
-    """States first used after the base checkpoint: the changelogs' headers name them."""
-    found: dict[int, dict[str, Any]] = {}
-    newest: dict[tuple[str, int], Any] = {(ref.uid, ref.slot): ref for ref in lineage.changelogs}
-    for ref in newest.values():
-        with tempfile.TemporaryDirectory() as folder:
-            path = Path(folder) / "changelog"
-            store.get_file(ref.key, path)
-            header, _ = read_changelog(path)
-            found |= {int(str(info["state_id"])): dict(info) for info in header.states}
-    return list(found.values())
