@@ -1,0 +1,104 @@
+"""The exchange task: finds its slot by the first row, waits for a slot that is being started, contacts nobody without rows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from statefulspark.errors import UnavailableError
+from statefulspark.exchange.config import Endpoint, ExchangeConfig
+from statefulspark.exchange.flight import ExchangeStream, FlightService
+from statefulspark.exchange.task import exchange_partition, slot_of_first_row
+from statefulspark.keygroups import key_group_range
+
+INPUT = pa.schema([("__kh", pa.int64()), ("__src", pa.int32()), ("n", pa.int64())])
+OUTPUT = pa.schema([("n", pa.int64())])
+
+
+class Slot:
+    """Gives its rows back."""
+
+    def output_schema(self, request: dict[str, Any]) -> pa.Schema:
+        return OUTPUT
+
+    def exchange(self, request: dict[str, Any], stream: ExchangeStream) -> dict[str, Any]:
+        assert request["watermark"] == 5
+        for batch in list(stream.batches()):
+            stream.send(pa.RecordBatch.from_arrays([batch.column("n")], schema=OUTPUT))
+        return {}
+
+
+class Coordinator:
+    """Answers `begin`: first "wait", then with the slot."""
+
+    def __init__(self, waits: int) -> None:
+        self.waits = waits
+        self.asked: list[dict[str, Any]] = []
+        self.slot = FlightService("grpc+tcp://127.0.0.1:0", "s", {"ping": lambda _: {}}, Slot())
+        self.service = FlightService("grpc+tcp://127.0.0.1:0", "s", {"begin": self.begin, "slot-unreachable": lambda _: {}})
+
+    def begin(self, body: dict[str, Any]) -> dict[str, Any]:
+        self.asked.append(body)
+        if len(self.asked) <= self.waits:
+            return {"wait": "starting"}
+        return {"location": f"grpc+tcp://127.0.0.1:{self.slot.port}", "unix": "", "epoch": 1, "run": {"watermark": 5}}
+
+    def config(self, **changes: Any) -> ExchangeConfig:
+        endpoint = Endpoint(location=f"grpc+tcp://127.0.0.1:{self.service.port}", secret="s")
+        return ExchangeConfig(**{"coordinator": endpoint, "uid": "u", "max_parallelism": 128, "parallelism": 2, **changes})
+
+
+@pytest.fixture
+def coordinator() -> Iterator[Coordinator]:
+    made = Coordinator(waits=2)
+    yield made
+    made.service.shutdown()
+    made.slot.shutdown()
+
+
+def rows(key_hash: int | None, source: int, *values: int) -> pa.RecordBatch:
+    columns = [pa.array([key_hash] * len(values), pa.int64()), pa.array([source] * len(values), pa.int32()), pa.array(values, pa.int64())]
+    return pa.RecordBatch.from_arrays(columns, schema=INPUT)
+
+
+def test_rows_go_to_the_slot_of_their_key_and_come_back(coordinator: Coordinator) -> None:
+    results = list(exchange_partition(coordinator.config(), 9, iter([rows(127, 0, 1, 2), rows(126, 0, 3)])))
+    assert [batch.column(0).to_pylist() for batch in results] == [[1, 2], [3]]
+    assert coordinator.asked == [{"uid": "u", "slot": 1, "batch": 9}] * 3
+
+
+def test_a_tick_goes_to_the_slot_it_names(coordinator: Coordinator) -> None:
+    list(exchange_partition(coordinator.config(), 1, iter([rows(None, 0, 0)])))
+    assert coordinator.asked[-1]["slot"] == 0
+
+
+def test_a_partition_without_rows_contacts_nobody(coordinator: Coordinator) -> None:
+    assert list(exchange_partition(coordinator.config(), 1, iter([rows(1, 0)]))) == []
+    assert coordinator.asked == []
+
+
+def test_waiting_for_a_slot_is_bounded(coordinator: Coordinator) -> None:
+    coordinator.waits = 1_000_000
+    with pytest.raises(UnavailableError, match="slot 1 is still starting"):
+        list(exchange_partition(coordinator.config(start_wait_s=0.2), 1, iter([rows(127, 0, 1)])))
+
+
+def test_an_error_of_the_rows_before_the_exchange_is_what_the_task_fails_with(coordinator: Coordinator) -> None:
+    def broken() -> Iterator[pa.RecordBatch]:
+        yield rows(127, 0, 1)
+        raise RuntimeError("null key")
+
+    with pytest.raises(RuntimeError, match="null key"):
+        list(exchange_partition(coordinator.config(), 1, broken()))
+
+
+@given(st.integers(-(2**63), 2**63 - 1), st.integers(1, 9))
+def test_the_slot_of_a_row_owns_its_key_group(key_hash: int, parallelism: int) -> None:
+    config = ExchangeConfig(coordinator=Endpoint(location="", secret=""), uid="u", max_parallelism=128, parallelism=parallelism)
+    slot = slot_of_first_row(rows(key_hash, 0, 1), config)
+    assert key_hash % 128 in key_group_range(slot, parallelism, 128)
