@@ -1,4 +1,4 @@
-"""Runs the ledger job as a person would (``statefulspark run``), breaks it from outside, and compares what it gave out and kept."""
+"""Runs the ledger job as a person would (``statefulspark run``) and compares what it gave out and kept with the oracle."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ import subprocess
 import sys
 import time
 import urllib.request
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -20,9 +20,16 @@ from typing import Any
 import pandas as pd
 import psutil
 
+from statefulspark.checkpoint.inspect import read_state, state_sizes
+from statefulspark.config.manifest import load_manifest
+from statefulspark.job.settings import storage_settings
+from statefulspark.storage.base import ObjectStore
+from statefulspark.storage.open import open_store
+
 from . import oracle
 
 _HERE = Path(__file__).parent
+_JAVA_OPTIONS = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"  # drivers start often and live for seconds
 _MANIFEST = """
 apiVersion: statefulspark.io/v1alpha1
 kind: StatefulSparkJob
@@ -31,7 +38,7 @@ spec:
   job: {{script: {script}, args: ["{source}", "{target}"]}}
   parallelism: 2
   maxParallelism: 32
-  executor: {{slots: {slots}, memory: 1Gi, managedMemory: {{size: 64Mi}}}}
+  executor: {{slots: 4, memory: 1Gi, managedMemory: {{size: 64Mi}}}}
   driver: {{memory: 1Gi}}
   stateBackend: {{type: {backend}}}
   sparkConf: {conf}
@@ -50,14 +57,14 @@ class Ledger:
     folder: Path
     seed: int
     files: int
-    rows: int = 200
+    rows: int = 60
     backend: str = "rocksdb"
-    master: str | None = None
-    slots: int = 4
     interval: str = "2s"
     storage_url: str | None = None
     s3: dict[str, Any] = field(default_factory=dict)
     conf: dict[str, str] = field(default_factory=dict)
+    failpoints: tuple[str, ...] = ()
+    """Entries of ``STATEFULSPARK_FAILPOINTS``; none kills before ``arm``."""
     environment: dict[str, str] = field(default_factory=dict)
     input: pd.DataFrame = field(init=False)
     random: random.Random = field(init=False)
@@ -66,34 +73,40 @@ class Ledger:
 
     def __post_init__(self) -> None:
         """Write input and manifest."""
-        self.random = random.Random(self.seed)
+        self.random = random.Random(self.seed)  # noqa: S311  chooses kill points
         self.input = oracle.write_input(self.folder / "in", files=self.files, rows=self.rows, accounts=60, seed=self.seed)
-        conf = dict(self.conf)
-        if self.master is not None:
-            conf["spark.master"] = self.master
-        (self.folder / "job.yaml").write_text(
+        self._done.mkdir()
+        for entry in self.failpoints:
+            self._done_file(entry).touch()
+        self.manifest.write_text(
             _MANIFEST.format(
                 script=_HERE / "ledger_job.py",
                 source=self.folder / "in",
                 target=self.folder / "out",
-                storage=self.storage,
+                storage=self.storage_url or f"file://{self.folder}/storage",
                 backend=self.backend,
-                slots=self.slots,
                 interval=self.interval,
-                conf=json.dumps(conf),
+                conf=json.dumps(self.conf),
                 s3=json.dumps(self.s3),
             )
         )
 
     @property
-    def storage(self) -> str:
-        """URL of the checkpoint directory."""
-        return self.storage_url or f"file://{self.folder}/storage"
+    def manifest(self) -> Path:
+        """The job's manifest."""
+        return self.folder / "job.yaml"
 
     @property
     def temporary(self) -> Path:
         """Everything a driver and its executors keep on local disk."""
         return self.folder / "tmp"
+
+    @property
+    def home(self) -> Path:
+        """Where the driver says how it can be reached."""
+        return self.folder / "home"
+
+    # -- the driver ------------------------------------------------------------------------------------------------------
 
     def start(self, *arguments: str) -> None:
         """Start a driver process."""
@@ -101,136 +114,196 @@ class Ledger:
         environment = os.environ | {
             "TMPDIR": str(self.temporary),
             "SPARK_LOCAL_DIRS": str(self.temporary),
-            "STATEFULSPARK_HOME": str(self.folder / "home"),
-            "JAVA_TOOL_OPTIONS": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
             "SPARK_WORKER_DIR": str(self.temporary / "work"),
+            "STATEFULSPARK_HOME": str(self.home),
+            "STATEFULSPARK_FAILPOINTS": ",".join(self.failpoints),
+            "STATEFULSPARK_FAILPOINTS_DONE": str(self._done),
+            "JAVA_TOOL_OPTIONS": _JAVA_OPTIONS,
         }
         environment |= self.environment
         self.starts += 1
-        command = [sys.executable, "-m", "statefulspark.cli.main", "run", str(self.folder / "job.yaml"), "--no-progress", "--api-port", "0"]
+        command = [sys.executable, "-m", "statefulspark.cli.main", "run", str(self.manifest), "--no-progress", "--api-port", "0"]
         with (self.folder / f"log-{self.starts}").open("wb") as log:
-            self.process = subprocess.Popen(
+            self.process = subprocess.Popen(  # noqa: S603  our own command
                 [*command, *arguments], cwd=self.temporary, env=environment, stdout=log, stderr=log, start_new_session=True
             )
 
+    def connection(self) -> dict[str, Any] | None:
+        """URL and token of the present driver's API, None while it has none."""
+        with suppress(OSError, ValueError):
+            found: dict[str, Any] = json.loads((self.home / "jobs" / "ledger.json").read_text())
+            return found if self.process is not None and found["pid"] == self.process.pid else None
+        return None
+
     def status(self) -> dict[str, Any] | None:
         """The driver's status, None while it cannot be asked."""
+        connection = self.connection()
+        if connection is None:
+            return None
         try:
-            connection = json.loads((self.folder / "home" / "jobs" / "ledger.json").read_text())
-            request = urllib.request.Request(connection["url"] + "/v1/status", headers={"Authorization": "Bearer " + connection["token"]})
-            with urllib.request.urlopen(request, timeout=5) as answer:
+            request = urllib.request.Request(connection["url"] + "/v1/status", headers={"Authorization": "Bearer " + connection["token"]})  # noqa: S310
+            with urllib.request.urlopen(request, timeout=5) as answer:  # noqa: S310  loopback
                 found: dict[str, Any] = json.load(answer)
                 return found
         except (OSError, ValueError):
             return None
+
+    def batch(self) -> int:
+        """Last batch that the present driver knows to be committed; -1 before it answers."""
+        status = self.status()
+        return -1 if status is None else int(status["batch"])
 
     def running(self) -> bool:
         """Whether the driver process lives."""
         return self.process is not None and self.process.poll() is None
 
     def kill_driver(self) -> None:
-        """SIGKILL the driver and all it started, as the end of its machine would."""
+        """SIGKILL the driver and all it started, as the end of its machine would; returns when all are gone."""
         if self.process is None:
             return
-        processes = [*_descendants(self.process.pid), psutil.Process(self.process.pid)] if self.running() else []
-        for process in processes:
-            _kill(process.pid)
+        deadline = time.monotonic() + 30
+        while found := self.processes():
+            for process in found:
+                kill(process.pid)
+            self.process.poll()
+            if time.monotonic() > deadline:
+                raise AssertionError(f"processes live on: {found}")
+            time.sleep(0.02)
         self.process.wait(timeout=30)
+
+    def processes(self) -> list[psutil.Process]:
+        """The driver and all it started: they share its session, also when their parent is dead."""
+        found = []
+        for process in psutil.process_iter():
+            with suppress(psutil.Error, ProcessLookupError, PermissionError):
+                if self.process is not None and os.getsid(process.pid) == self.process.pid and process.status() != psutil.STATUS_ZOMBIE:
+                    found.append(process)
+        return found
 
     def wipe_disk(self) -> None:
         """Lose everything local."""
-        shutil.rmtree(self.temporary, ignore_errors=True)
+        shutil.rmtree(self.temporary)
 
-    def wait(self, timeout_s: float) -> int:
-        """Wait for the driver's own end; its exit code."""
+    def wait(self, timeout_s: float) -> None:
+        """Wait for the driver's own, good end."""
         if self.process is None:
             raise RuntimeError("not started")
         try:
-            return self.process.wait(timeout=timeout_s)
+            code = self.process.wait(timeout=timeout_s)
         except subprocess.TimeoutExpired:
-            self.kill_driver()
-            raise AssertionError(f"the job did not end within {timeout_s:.0f} s\n{self.log()}") from None
+            raise AssertionError(f"the job did not end within {timeout_s:.0f} s") from None
+        assert code == 0, f"the job ended with {code}"
+
+    def wait_for_batch(self, batch: int, timeout_s: float = 90.0) -> None:
+        """Wait until the driver has committed ``batch``."""
+        wait_until(lambda: self.batch() >= batch or not self.running(), timeout_s, f"batch {batch}")
+        assert self.running(), "the driver has ended"
 
     def log(self, lines: int = 60) -> str:
         """The end of the newest driver's log."""
         return "\n".join((self.folder / f"log-{self.starts}").read_text(errors="replace").splitlines()[-lines:])
 
+    # -- failpoints ------------------------------------------------------------------------------------------------------
+
+    @property
+    def _done(self) -> Path:
+        return self.folder / "done"
+
+    def _done_file(self, entry: str) -> Path:
+        return self._done / entry.replace(":", "-")
+
+    def arm(self, entry: str) -> None:
+        """Let the next process that reaches the point of ``entry`` die there."""
+        self._done_file(entry).unlink()
+
+    def disarm(self, entry: str) -> None:
+        """Let nobody die at ``entry``."""
+        self._done_file(entry).touch()
+
+    def struck(self, entry: str) -> bool:
+        """Whether somebody has died at ``entry`` since it was armed."""
+        return self._done_file(entry).exists()
+
+    # -- victims ---------------------------------------------------------------------------------------------------------
+
+    def executors(self) -> list[int]:
+        """Process ids of the job's executor JVMs."""
+        found = []
+        for process in self.processes():
+            with suppress(psutil.Error):
+                if "org.apache.spark.executor.CoarseGrainedExecutorBackend" in process.cmdline():
+                    found.append(process.pid)
+        return found
+
+    def slots(self) -> list[int]:
+        """Process ids of the slots that serve."""
+        status = self.status()
+        return [] if status is None else [slot["pid"] for slot in status["slots"] if slot["state"] == "RUNNING" and slot["pid"]]
+
+    # -- the outcome -----------------------------------------------------------------------------------------------------
+
     def output(self) -> pd.DataFrame:
         """What the sink holds, by Spark's own log of committed files."""
-        committed: list[Path] = []
+        committed: dict[Path, None] = {}
         for entry in sorted((self.folder / "out" / "_spark_metadata").iterdir()):
-            if entry.name.startswith("."):
-                continue
-            for line in entry.read_text().splitlines()[1:]:
-                added = json.loads(line)
-                path = Path(added["path"].removeprefix("file://"))
-                if path not in committed:
-                    committed.append(path)
-        parts = [pd.read_parquet(path) for path in committed]
-        return oracle.ordered(pd.concat(parts, ignore_index=True))
+            if not entry.name.startswith("."):
+                for line in entry.read_text().splitlines()[1:]:
+                    committed[Path(json.loads(line)["path"].removeprefix("file://"))] = None
+        return oracle.ordered(pd.concat([pd.read_parquet(path) for path in committed], ignore_index=True))
 
-    def check_output(self) -> None:
-        """The output is exactly what pandas computes."""
+    def state(self) -> dict[str, dict[Any, Any]]:
+        """What the newest checkpoint holds, in the oracle's form."""
+        settings = storage_settings(load_manifest(self.manifest))
+
+        def opened(url: str) -> ObjectStore:
+            return open_store(url, settings)
+
+        url = f"{load_manifest(self.manifest).spec.checkpointing.dir.rstrip('/')}/ledger"
+        found: dict[str, dict[Any, Any]] = {}
+        for size in state_sizes(url, open_store=opened):
+            entries = list(read_state(url, size.info.uid, size.info.name, open_store=opened))
+            values: dict[Any, Any] = {}
+            for entry in entries:
+                key = entry.key if entry.user_key is None else (entry.key, entry.user_key)
+                values[key] = entry.timestamp_ms if entry.timestamp_ms is not None else entry.value
+            assert len(values) == len(entries), f"a key is stored twice in {size.info.name}"
+            found[size.info.name] = values
+        return found
+
+    def check(self) -> None:
+        """Output and keyed state are exactly what pandas computes."""
         pd.testing.assert_frame_equal(self.output(), oracle.expected_output(self.input), check_dtype=False)
+        state = self.state()
+        expected = oracle.expected_state(self.input)
+        assert state.keys() - expected.keys() <= {"processing-timers"}
+        for name, values in expected.items():
+            assert state[name] == values, f"state {name} differs"
 
 
-def _descendants(pid: int) -> list[psutil.Process]:
-    try:
-        return psutil.Process(pid).children(recursive=True)
-    except psutil.NoSuchProcess:
-        return []
-
-
-def _kill(pid: int) -> None:
-    try:
+def kill(pid: int) -> None:
+    """SIGKILL a process that may be gone already."""
+    with suppress(ProcessLookupError):
         os.kill(pid, signal.SIGKILL)
-    except ProcessLookupError:
-        return
-
-
-def executors_of(ledger: Ledger) -> list[int]:
-    """Process ids of the job's executor JVMs."""
-    if ledger.process is None:
-        return []
-    found = []
-    for process in _descendants(ledger.process.pid):
-        try:
-            if "CoarseGrainedExecutorBackend" in " ".join(process.cmdline()):
-                found.append(process.pid)
-        except psutil.Error:
-            continue
-    return found
-
-
-def slots_of(ledger: Ledger) -> list[int]:
-    """Process ids of the job's slots that serve."""
-    status = ledger.status()
-    if status is None:
-        return []
-    return [slot["pid"] for slot in status["slots"] if slot["state"] == "RUNNING" and slot["pid"]]
-
-
-def kill_one(ledger: Ledger, candidates: list[int]) -> bool:
-    """SIGKILL one of the processes; False when there is none."""
-    if not candidates:
-        return False
-    _kill(ledger.random.choice(candidates))
-    return True
 
 
 @contextmanager
 def ending(ledger: Ledger) -> Iterator[Ledger]:
-    """Leave nothing running behind."""
+    """Leave nothing running behind; of a failure, say seed and folder, and show the end of the log."""
+    print(f"seed {ledger.seed}, folder {ledger.folder}")
     try:
         yield ledger
+    except BaseException:
+        if ledger.starts:
+            print(f"end of {ledger.folder}/log-{ledger.starts}:\n{ledger.log()}")
+        raise
     finally:
         ledger.kill_driver()
 
 
-def wait_until(condition: Any, timeout_s: float, what: str) -> None:
+def wait_until(condition: Callable[[], bool], timeout_s: float, what: str) -> None:
     """Poll a condition in bounded time."""
     deadline = time.monotonic() + timeout_s
     while not condition():
         if time.monotonic() > deadline:
             raise AssertionError(f"{what} did not happen within {timeout_s:.0f} s")
-        time.sleep(0.05)
+        time.sleep(0.03)

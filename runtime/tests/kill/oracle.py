@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -64,6 +65,20 @@ def ordered(rows: pd.DataFrame) -> pd.DataFrame:
     return result.astype({"number": "int64", "balance": "int64", "shops": "int64", "at": "int64"})
 
 
-def expected_balances(rows: pd.DataFrame) -> dict[str, int]:
-    """The ``balance`` state at the end."""
-    return {str(account): int(total) for account, total in rows.groupby("account")["amount"].sum().items()}
+def expected_state(rows: pd.DataFrame) -> dict[str, dict[Any, Any]]:
+    """Every state at the end, by its name: what each key holds; of a map, what each (key, user key) holds; of timers, when they are due."""
+    data = rows.copy()
+    data["at"] = data["at"].astype("datetime64[ms]").astype("int64")
+    data["order"] = np.arange(len(data))
+    data = data.sort_values(["account", "at", "order"], kind="stable")
+    grouped = data.groupby("account")
+    due = grouped["at"].max() + QUIET_MS
+    open_timers = due[due > data["at"].max() - DELAY_MS].to_dict()
+    return {
+        "balance": grouped["amount"].sum().to_dict(),
+        "number": grouped.size().to_dict(),
+        "shops": data.groupby(["account", "shop"]).size().to_dict(),
+        "recent": {account: amounts.tolist()[-3:] for account, amounts in grouped["amount"]},
+        "timer": open_timers,
+        "event-timers": open_timers,
+    }
