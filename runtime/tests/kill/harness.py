@@ -73,7 +73,7 @@ class Ledger:
 
     def __post_init__(self) -> None:
         """Write input and manifest."""
-        self.random = random.Random(self.seed)  # noqa: S311  chooses kill points
+        self.random = random.Random(self.seed)
         self.input = oracle.write_input(self.folder / "in", files=self.files, rows=self.rows, accounts=60, seed=self.seed)
         self._done.mkdir()
         for entry in self.failpoints:
@@ -124,7 +124,7 @@ class Ledger:
         self.starts += 1
         command = [sys.executable, "-m", "statefulspark.cli.main", "run", str(self.manifest), "--no-progress", "--api-port", "0"]
         with (self.folder / f"log-{self.starts}").open("wb") as log:
-            self.process = subprocess.Popen(  # noqa: S603  our own command
+            self.process = subprocess.Popen(
                 [*command, *arguments], cwd=self.temporary, env=environment, stdout=log, stderr=log, start_new_session=True
             )
 
@@ -141,8 +141,8 @@ class Ledger:
         if connection is None:
             return None
         try:
-            request = urllib.request.Request(connection["url"] + "/v1/status", headers={"Authorization": "Bearer " + connection["token"]})  # noqa: S310
-            with urllib.request.urlopen(request, timeout=5) as answer:  # noqa: S310  loopback
+            request = urllib.request.Request(connection["url"] + "/v1/status", headers={"Authorization": "Bearer " + connection["token"]})
+            with urllib.request.urlopen(request, timeout=5) as answer:
                 found: dict[str, Any] = json.load(answer)
                 return found
         except (OSError, ValueError):
@@ -289,12 +289,12 @@ def kill(pid: int) -> None:
 @contextmanager
 def ending(ledger: Ledger) -> Iterator[Ledger]:
     """Leave nothing running behind; of a failure, say seed and folder, and show the end of the log."""
-    print(f"seed {ledger.seed}, folder {ledger.folder}")
+    print(f"seed {ledger.seed}, folder {ledger.folder}")  # noqa: T201  pytest shows it when the test fails
     try:
         yield ledger
     except BaseException:
         if ledger.starts:
-            print(f"end of {ledger.folder}/log-{ledger.starts}:\n{ledger.log()}")
+            print(f"end of {ledger.folder}/log-{ledger.starts}:\n{ledger.log()}")  # noqa: T201  pytest shows it when the test fails
         raise
     finally:
         ledger.kill_driver()
@@ -306,4 +306,4 @@ def wait_until(condition: Callable[[], bool], timeout_s: float, what: str) -> No
     while not condition():
         if time.monotonic() > deadline:
             raise AssertionError(f"{what} did not happen within {timeout_s:.0f} s")
-        time.sleep(0.03)
+        time.sleep(0.06)

@@ -1,0 +1,60 @@
+"""Storage fails, does not answer and loses its replies, on S3 over HTTP: every row counts once, every state is exact."""
+
+from __future__ import annotations
+
+import uuid
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+import boto3
+import pytest
+from moto.server import ThreadedMotoServer
+
+from .harness import Ledger, ending
+
+pytestmark = [pytest.mark.kill, pytest.mark.slow, pytest.mark.timeout(900)]
+
+_CREDENTIALS = {"AWS_ACCESS_KEY_ID": "test", "AWS_SECRET_ACCESS_KEY": "test"}
+_KINDS = ("error", "timeout", "lost-reply")
+
+
+@pytest.fixture
+def s3() -> Iterator[str]:
+    """URL of an S3 service with an empty bucket named ``bucket``."""
+    server = ThreadedMotoServer("127.0.0.1", 0, verbose=False)
+    server.start()
+    host, port = server.get_host_and_port()
+    url = f"http://{host}:{port}"
+    client = boto3.client("s3", endpoint_url=url, region_name="us-east-1", aws_access_key_id="test", aws_secret_access_key="test")
+    client.create_bucket(Bucket="bucket")
+    yield url
+    server.stop()
+
+
+def test_failing_storage(s3: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """At least 20 of each: errors, timeouts (whether or not it happened) and lost replies; meanwhile two drivers lose their machine."""
+    for name, value in _CREDENTIALS.items():
+        monkeypatch.setenv(name, value)
+    faults = tmp_path / "faults"
+    ledger = Ledger(
+        folder=tmp_path,
+        seed=404,
+        files=60,
+        interval="1s",
+        storage_url=f"s3://bucket/{uuid.uuid4().hex}",
+        s3={"endpoint": s3, "region": "us-east-1", "pathStyle": True},
+        environment={"STATEFULSPARK_STORAGE_FAULTS": f"seed=404,rate=0.15,kinds={'|'.join(_KINDS)},log={faults}"},
+    )
+    with ending(ledger):
+        for batch in (15, 30):
+            ledger.start()
+            ledger.wait_for_batch(batch)
+            ledger.kill_driver()
+            ledger.wipe_disk()
+        ledger.start("--until-idle")
+        ledger.wait(300)
+        injected = Counter(line.split()[0] for line in faults.read_text().splitlines())
+        print(f"injected: {dict(injected)}")  # noqa: T201  pytest shows it when the test fails
+        assert all(injected[kind] >= 20 for kind in _KINDS)
+        ledger.check()
