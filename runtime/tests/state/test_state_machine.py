@@ -7,10 +7,12 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
+import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule, run_state_machine_as_test
 
+from statefulspark.state import maps, timers
 from statefulspark.state.backend import BatchBudget
 from statefulspark.state.descriptors import (
     ListStateDescriptor,
@@ -23,18 +25,21 @@ from statefulspark.state.rocksdb import RocksDBOptions, RocksDBStore
 from statefulspark.state.rocksdb_memory import RocksDBMemory
 from statefulspark.state.store import KeyValueStore
 from statefulspark.state.timers import TIMER_KINDS
+from statefulspark.state.ttl import StateTtlConfig, UpdateType
 from statefulspark.state.typeinfo import Types
 from statefulspark.testing.keyed_state import KeyedSlot, key_group
 
-KEYS = st.sampled_from(["a", "aa", "b", "c", "\u00e4"])
+KEYS = st.sampled_from(["a", "aa", "b", "\u00e4"])
 USER_KEYS = st.sampled_from(["", "x", "xy", "z"])
+TTL_MS = 3
 NUMBERS = st.integers(-3, 3)
-TIMES = st.integers(-4, 12)
+TIMES = st.integers(-2, 6)
 OBJECTS = st.one_of(NUMBERS, st.text(max_size=3), st.lists(NUMBERS, max_size=3), st.dictionaries(st.text(max_size=2), NUMBERS, max_size=2))
 
 
 def empty_model() -> dict[str, Any]:
-    return {"count": {}, "object": {}, "sum": {}, "list": {}, "map": {}, **{kind: set() for kind in TIMER_KINDS}}
+    states = ["count", "object", "sum", "list", "map", "fading", "fading_list", "fading_map"]
+    return {**{state: {} for state in states}, **{kind: set() for kind in TIMER_KINDS}}
 
 
 class BackendMachine(RuleBasedStateMachine):
@@ -43,8 +48,15 @@ class BackendMachine(RuleBasedStateMachine):
     def open_store(self, path: Path) -> KeyValueStore:
         raise NotImplementedError
 
-    @initialize(cache_bytes=st.sampled_from([0, 2000, 1 << 20]), dirty_bytes=st.sampled_from([1, 1500, 1 << 20]))
-    def start(self, cache_bytes: int, dirty_bytes: int) -> None:
+    @initialize(
+        cache_bytes=st.sampled_from([0, 2000, 1 << 20]),
+        dirty_bytes=st.sampled_from([1, 1500, 1 << 20]),
+        on_read=st.booleans(),
+        swept=st.integers(0, 3),
+    )
+    def start(self, cache_bytes: int, dirty_bytes: int, on_read: bool, swept: int) -> None:
+        update_type = UpdateType.OnReadAndWrite if on_read else UpdateType.OnCreateAndWrite
+        self.ttl = StateTtlConfig(TTL_MS, update_type, cleanup_entries=swept)
         self.temporary = tempfile.TemporaryDirectory()
         self.directory = Path(self.temporary.name)
         self.opened = 0
@@ -68,6 +80,14 @@ class BackendMachine(RuleBasedStateMachine):
         self.sum = backend.reducing_state(ReducingStateDescriptor("sum", lambda a, b: a + b, Types.STRING()))
         self.list = backend.list_state(ListStateDescriptor("list", Types.LIST(Types.LONG())))
         self.map = backend.map_state(MapStateDescriptor("map", Types.STRING(), Types.PICKLED_BYTE_ARRAY()))
+        fading = ValueStateDescriptor("fading", Types.LONG())
+        fading_list = ListStateDescriptor("fading_list", Types.STRING())
+        fading_map = MapStateDescriptor("fading_map", Types.STRING(), Types.LIST(Types.LONG()))
+        for descriptor in (fading, fading_list, fading_map):
+            descriptor.enable_time_to_live(self.ttl)
+        self.fading = backend.value_state(fading)
+        self.fading_list = backend.list_state(fading_list)
+        self.fading_map = backend.map_state(fading_map)
 
     @property
     def model(self) -> dict[str, Any]:
@@ -77,8 +97,9 @@ class BackendMachine(RuleBasedStateMachine):
     # Life of a batch
 
     @precondition(lambda self: self.running is None)
-    @rule()
-    def next_batch(self) -> None:
+    @rule(later_ms=st.integers(0, TTL_MS))
+    def next_batch(self, later_ms: int) -> None:
+        self.slot.now_ms += later_ms
         if self.finished is not None:
             self.committed, self.finished = self.finished, None
             self.replay()
@@ -96,23 +117,22 @@ class BackendMachine(RuleBasedStateMachine):
 
     @precondition(lambda self: self.running is not None)
     @rule()
-    def same_running_batch_again(self) -> None:
-        self.slot.begin()
-        self.running = copy.deepcopy(self.committed)
-        self.key = ""
-
-    @precondition(lambda self: self.running is not None)
-    @rule()
     def finish(self) -> None:
         changes = self.slot.finish()
         assert len({key for key, _ in changes}) == len(changes), "a key is passed once"
         self.finished, self.running = self.running, None
 
     @precondition(lambda self: self.running is not None)
-    @rule()
-    def abort(self) -> None:
-        self.slot.backend.abort_batch()
+    @rule(begin_again=st.booleans())
+    def undo(self, begin_again: bool) -> None:
+        """Abort the batch, or begin it again as a retry does."""
         self.running = None
+        if begin_again:
+            self.slot.begin()
+            self.running = copy.deepcopy(self.committed)
+            self.key = ""
+        else:
+            self.slot.backend.abort_batch()
 
     @precondition(lambda self: self.finished is not None)
     @rule()
@@ -134,7 +154,9 @@ class BackendMachine(RuleBasedStateMachine):
         self.slot.store.close()
         store = self.open_store(directory)
         store.write(changes)
+        now_ms = self.slot.now_ms
         self.slot = KeyedSlot(store, self.directory, self.slot.budget, self.slot.registry)
+        self.slot.now_ms = now_ms
         self.slot.backend.batch = batch
         self.declare()
         if self.finished is not None:
@@ -153,54 +175,56 @@ class BackendMachine(RuleBasedStateMachine):
     # Work on the current key
 
     @precondition(lambda self: self.running is not None)
-    @rule(key=KEYS, prefetch=st.booleans())
-    def set_key(self, key: str, prefetch: bool) -> None:
-        if prefetch:
-            self.slot.backend.prefetch([(key_group(key), key.encode())])
-        self.slot.key(key)
-        self.key = key
+    @rule(keys=st.lists(KEYS))
+    def prefetch(self, keys: list[str]) -> None:
+        self.slot.backend.prefetch([(key_group(key), key.encode()) for key in keys])
 
-    def on_key(self) -> bool:
-        return self.running is not None and bool(self.key)
+    def on_key(self, key: str) -> None:
+        """Make a key current, in a new batch if none is running."""
+        if self.running is None:
+            self.next_batch(0)
+        if key != self.key:
+            self.slot.key(key)
+            self.key = key
 
-    @precondition(on_key)
-    @rule(number=st.none() | NUMBERS)
-    def update_count(self, number: int | None) -> None:
+    @rule(key=KEYS, number=st.none() | NUMBERS)
+    def update_count(self, key: str, number: int | None) -> None:
+        self.on_key(key)
         assert self.count.value() == self.model["count"].get(self.key)
         self.count.update(number)
         self.put("count", number)
 
-    @precondition(on_key)
-    @rule(value=st.none() | OBJECTS)
-    def update_object(self, value: Any) -> None:
+    @rule(key=KEYS, value=st.none() | OBJECTS)
+    def update_object(self, key: str, value: Any) -> None:
+        self.on_key(key)
         self.object.update(value)
         self.put("object", copy.deepcopy(value))
         if isinstance(value, list):
             value.append(9)
 
-    @precondition(on_key)
-    @rule()
-    def change_read_object(self) -> None:
+    @rule(key=KEYS)
+    def change_read_object(self, key: str) -> None:
+        self.on_key(key)
         value = self.object.value()
         assert value == self.model["object"].get(self.key)
         if isinstance(value, list):
             value.append(9)
 
-    @precondition(on_key)
-    @rule(text=st.text(max_size=3))
-    def add_to_sum(self, text: str) -> None:
+    @rule(key=KEYS, text=st.text(max_size=3))
+    def add_to_sum(self, key: str, text: str) -> None:
+        self.on_key(key)
         self.sum.add(text)
         self.put("sum", self.model["sum"].get(self.key, "") + text)
 
-    @precondition(on_key)
-    @rule(state=st.sampled_from(["count", "object", "sum", "list", "map"]))
-    def clear(self, state: str) -> None:
+    @rule(key=KEYS, state=st.sampled_from(["count", "object", "sum", "list", "map", "fading", "fading_list", "fading_map"]))
+    def clear(self, key: str, state: str) -> None:
+        self.on_key(key)
         getattr(self, state).clear()
         self.model[state].pop(self.key, None)
 
-    @precondition(on_key)
-    @rule(elements=st.lists(st.lists(NUMBERS, max_size=2), max_size=3), replace=st.booleans())
-    def change_list(self, elements: list[list[int]], replace: bool) -> None:
+    @rule(key=KEYS, elements=st.lists(st.lists(NUMBERS, max_size=2), max_size=3), replace=st.booleans())
+    def change_list(self, key: str, elements: list[list[int]], replace: bool) -> None:
+        self.on_key(key)
         if replace:
             self.list.update(elements)
         else:
@@ -208,43 +232,119 @@ class BackendMachine(RuleBasedStateMachine):
         before = [] if replace else self.model["list"].get(self.key, [])
         self.put("list", [*before, *copy.deepcopy(elements)] or None)
 
-    @precondition(on_key)
-    @rule(user_key=USER_KEYS, value=st.none() | OBJECTS)
-    def put_into_map(self, user_key: str, value: Any) -> None:
+    @rule(key=KEYS, user_key=USER_KEYS, value=st.none() | OBJECTS)
+    def put_into_map(self, key: str, user_key: str, value: Any) -> None:
+        self.on_key(key)
         self.map.put(user_key, value)
         self.model["map"].setdefault(self.key, {})[user_key] = copy.deepcopy(value)
 
-    @precondition(on_key)
-    @rule(user_key=USER_KEYS)
-    def remove_from_map(self, user_key: str) -> None:
+    @rule(key=KEYS, user_key=USER_KEYS)
+    def remove_from_map(self, key: str, user_key: str) -> None:
+        self.on_key(key)
         mine = self.model["map"].get(self.key, {})
         assert self.map.get(user_key) == mine.get(user_key)
         assert self.map.contains(user_key) == (user_key in mine)
         self.map.remove(user_key)
         mine.pop(user_key, None)
 
-    @precondition(on_key)
-    @rule(added=USER_KEYS)
-    def change_map_while_walking(self, added: str) -> None:
-        """Removing each entry as it comes by, while another is added, ends and leaves at most the added one."""
+    @rule(key=KEYS, added=USER_KEYS, dropped=USER_KEYS, all_go=st.booleans())
+    def change_map_while_walking(self, key: str, added: str, dropped: str, all_go: bool) -> None:
+        """A walk sees no entry that is gone and ends, while entries are added and removed."""
+        self.on_key(key)
         mine = self.model["map"].setdefault(self.key, {})
         for number, user_key in enumerate(self.map.keys()):
             assert number < 10
-            self.map.remove(user_key)
-            mine.pop(user_key, None)
+            assert user_key in mine
+            if all_go:
+                self.map.remove(user_key)
+                del mine[user_key]
             if number == 0:
                 self.map.put(added, 1)
                 mine[added] = 1
+                self.map.remove(dropped)
+                mine.pop(dropped, None)
 
-    @precondition(on_key)
-    @rule(kind=st.sampled_from(TIMER_KINDS), time=TIMES)
-    def register_timer(self, kind: str, time: int) -> None:
+    # Work on what expires; the model keeps (value, expiry)
+
+    def expiry(self) -> int:
+        return self.slot.now_ms + TTL_MS
+
+    def living(self, pairs: list[tuple[Any, int]]) -> list[tuple[Any, int]]:
+        """What a read of model pairs sees and leaves."""
+        living = [(value, expiry) for value, expiry in pairs if expiry > self.slot.now_ms]
+        return [(value, self.expiry()) for value, _ in living] if self.ttl.update_type is UpdateType.OnReadAndWrite else living
+
+    @rule(key=KEYS, number=NUMBERS)
+    def update_fading(self, key: str, number: int) -> None:
+        self.on_key(key)
+        self.fading.update(number)
+        self.model["fading"][self.key] = (number, self.expiry())
+
+    @rule(key=KEYS)
+    def read_fading(self, key: str) -> None:
+        self.on_key(key)
+        pairs = self.living([pair] if (pair := self.model["fading"].get(self.key)) else [])
+        assert self.fading.value() == (pairs[0][0] if pairs else None)
+        self.put("fading", pairs[0] if pairs else None)
+
+    @rule(key=KEYS, text=st.text(max_size=2))
+    def add_to_fading_list(self, key: str, text: str) -> None:
+        self.on_key(key)
+        self.fading_list.add(text)
+        self.model["fading_list"][self.key] = [*self.model["fading_list"].get(self.key, []), (text, self.expiry())]
+
+    @rule(key=KEYS)
+    def read_fading_list(self, key: str) -> None:
+        self.on_key(key)
+        pairs = self.living(self.model["fading_list"].get(self.key, []))
+        assert list(self.fading_list.get()) == [value for value, _ in pairs]
+        self.put("fading_list", pairs or None)
+
+    @rule(key=KEYS, user_key=USER_KEYS, value=st.none() | st.lists(NUMBERS, max_size=2))
+    def put_into_fading_map(self, key: str, user_key: str, value: list[int] | None) -> None:
+        self.on_key(key)
+        self.fading_map.put(user_key, value)
+        self.model["fading_map"].setdefault(self.key, {})[user_key] = (copy.copy(value), self.expiry())
+
+    @rule(key=KEYS, user_key=USER_KEYS)
+    def read_from_fading_map(self, key: str, user_key: str) -> None:
+        self.on_key(key)
+        mine = self.model["fading_map"].setdefault(self.key, {})
+        pairs = self.living([mine.pop(user_key)] if user_key in mine else [])
+        assert self.fading_map.contains(user_key) == bool(pairs)
+        assert self.fading_map.get(user_key) == (pairs[0][0] if pairs else None)
+        if pairs:
+            mine[user_key] = pairs[0]
+
+    @rule(key=KEYS)
+    def read_fading_map(self, key: str) -> None:
+        self.on_key(key)
+        mine = self.model["fading_map"].setdefault(self.key, {})
+        for user_key in list(mine):
+            pairs = self.living([mine.pop(user_key)])
+            if pairs:
+                mine[user_key] = pairs[0]
+        assert dict(self.fading_map.items()) == {user_key: value for user_key, (value, _) in mine.items()}
+
+    # Timers
+
+    @precondition(lambda self: self.running is not None)
+    @rule(kind=st.sampled_from(TIMER_KINDS), pick=st.integers(0, 3))
+    def delete_existing_timer(self, kind: str, pick: int) -> None:
+        existing = sorted(self.model[kind])
+        if existing:
+            time, _, key = existing[pick % len(existing)]
+            self.delete_timer(key, kind, time)
+
+    @rule(key=KEYS, kind=st.sampled_from(TIMER_KINDS), time=TIMES)
+    def register_timer(self, key: str, kind: str, time: int) -> None:
+        self.on_key(key)
         self.slot.backend.timers.register(kind, time)
         self.model[kind].add((time, key_group(self.key), self.key))
 
-    @precondition(on_key)
-    @rule(kind=st.sampled_from(TIMER_KINDS), time=TIMES)
-    def delete_timer(self, kind: str, time: int) -> None:
+    @rule(key=KEYS, kind=st.sampled_from(TIMER_KINDS), time=TIMES)
+    def delete_timer(self, key: str, kind: str, time: int) -> None:
+        self.on_key(key)
         self.slot.backend.timers.delete(kind, time)
         self.model[kind].discard((time, key_group(self.key), self.key))
 
@@ -259,12 +359,10 @@ class BackendMachine(RuleBasedStateMachine):
             assert key_bytes == key.encode()
             expected.discard(due)
             if number == 0:
-                self.slot.key(key)
-                self.key = key
                 if again is not None:
-                    self.register_timer(kind, again)
+                    self.register_timer(key, kind, again)
                 if drop is not None:
-                    self.delete_timer(kind, drop)
+                    self.delete_timer(key, kind, drop)
         assert not [timer for timer in expected if timer[0] <= up_to]
 
     def put(self, state: str, value: Any) -> None:
@@ -273,12 +371,11 @@ class BackendMachine(RuleBasedStateMachine):
         else:
             self.model[state][self.key] = value
 
-    # What always holds
+    # What always holds; the first two look only now and then, because looking moves things into caches
 
-    @invariant()
-    def reads_agree(self) -> None:
-        if not (hasattr(self, "slot") and self.running is not None and self.key):
-            return
+    @rule(key=KEYS)
+    def reads_agree(self, key: str) -> None:
+        self.on_key(key)
         assert self.count.value() == self.model["count"].get(self.key)
         assert self.object.value() == self.model["object"].get(self.key)
         assert self.sum.get() == self.model["sum"].get(self.key)
@@ -287,10 +384,8 @@ class BackendMachine(RuleBasedStateMachine):
         assert list(self.map.items()) == sorted(mine.items(), key=lambda item: item[0])
         assert self.map.is_empty() == (not mine)
 
-    @invariant()
-    def earliest_timer_agrees(self) -> None:
-        if not hasattr(self, "slot"):
-            return
+    @rule()
+    def earliest_timers_agree(self) -> None:
         model = self.running or self.finished or self.committed
         for kind in TIMER_KINDS:
             assert self.slot.backend.timers.min_timestamp(kind) == min((timer[0] for timer in model[kind]), default=None)
@@ -306,6 +401,31 @@ class MemoryMachine(BackendMachine):
         return MemoryStore(path)
 
 
+_LIFE = {"start", "next_batch", "same_batch_again", "finish", "undo", "apply_pending", "restart", "prefetch"}
+
+
+def focused(name: str, *rules: str) -> type[BackendMachine]:
+    """A machine with only these rules for work, so that its runs get deep into them."""
+    work = {rule for rule, member in vars(BackendMachine).items() if hasattr(member, "hypothesis_stateful_rule")}
+    assert set(rules) <= work
+    return type(name, (MemoryMachine,), dict.fromkeys(work - set(rules) - _LIFE))
+
+
+TimersMachine = focused("TimersMachine", "register_timer", "delete_timer", "delete_existing_timer", "fire", "earliest_timers_agree")
+MapMachine = focused("MapMachine", "put_into_map", "remove_from_map", "change_map_while_walking", "clear", "reads_agree")
+FadingMachine = focused(
+    "FadingMachine",
+    "update_fading",
+    "read_fading",
+    "add_to_fading_list",
+    "read_fading_list",
+    "put_into_fading_map",
+    "read_from_fading_map",
+    "read_fading_map",
+    "clear",
+)
+
+
 class RocksDBMachine(BackendMachine):
     memory = RocksDBMemory.managed(16 << 20)
 
@@ -313,11 +433,17 @@ class RocksDBMachine(BackendMachine):
         return RocksDBStore(path, RocksDBOptions(memory=self.memory))
 
 
-def test_backend_on_memory() -> None:
-    """The backend behaves as the model on a store in memory."""
-    run_state_machine_as_test(MemoryMachine, settings=settings(max_examples=150, stateful_step_count=40, deadline=None))
+@pytest.fixture(autouse=True)
+def small_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let what is read in chunks be read in chunks of two, so that few entries reach their borders."""
+    monkeypatch.setattr(maps, "_CHUNK_ENTRIES", 2)
+    monkeypatch.setattr(timers, "_AHEAD_TIMERS", 2)
 
 
-def test_backend_on_rocksdb() -> None:
-    """The backend behaves as the model on RocksDB."""
-    run_state_machine_as_test(RocksDBMachine, settings=settings(max_examples=20, stateful_step_count=40, deadline=None))
+@pytest.mark.parametrize(
+    ("machine", "examples", "steps"),
+    [(MemoryMachine, 150, 60), (TimersMachine, 200, 60), (MapMachine, 200, 60), (FadingMachine, 200, 60), (RocksDBMachine, 15, 60)],
+)
+def test_backend_behaves_as_the_model(machine: type[BackendMachine], examples: int, steps: int) -> None:
+    """Whatever happens to a batch, reads, timers and the store's bytes are those of the model."""
+    run_state_machine_as_test(machine, settings=settings(max_examples=examples, stateful_step_count=steps, deadline=None))

@@ -14,33 +14,28 @@ import itertools
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final, TypeVar, cast
+from typing import Any, Final
 
 from statefulspark.errors import FencedError, InvalidInputError
 from statefulspark.keygroups import KeyGroupRange
-from statefulspark.state.combining import KeyedAggregatingState, KeyedReducingState
 from statefulspark.state.context import KeyContext
+from statefulspark.state.declared import DeclaredStates
 from statefulspark.state.descriptors import (
     AggregatingStateDescriptor,
     ListStateDescriptor,
     MapStateDescriptor,
     ReducingStateDescriptor,
-    StateDescriptor,
     ValueStateDescriptor,
 )
 from statefulspark.state.keys import KeyCodec
 from statefulspark.state.layers import Layers, SpillStore
 from statefulspark.state.layout import StateIds, group_prefix
-from statefulspark.state.lists import KeyedListState
-from statefulspark.state.maps import KeyedMapState
-from statefulspark.state.states import AggregatingState, ListState, MapState, ReducingState, State, ValueState
+from statefulspark.state.states import AggregatingState, ListState, MapState, ReducingState, ValueState
 from statefulspark.state.store import Change, KeyValueStore
 from statefulspark.state.stores import open_spill
-from statefulspark.state.tables import StateTable
-from statefulspark.state.timers import TIMER_KINDS, TimerQueue, TimerTable
-from statefulspark.state.value import KeyedValueState
+from statefulspark.state.timers import TimerTable
 
-_S = TypeVar("_S", bound=State)
+__all__ = ["BatchBudget", "KeyedStateBackend", "TimerTable"]
 
 _CHUNK_CHANGES: Final = 10_000
 _KEYS_PER_CHECK_MAX: Final = 256
@@ -98,7 +93,6 @@ class KeyedStateBackend:
         self.batch = -1
         self.key_codec = key_codec
         self._uid = uid
-        self._state_ids = state_ids
         self._budget = budget
         spill_numbers = itertools.count()
         self._layers = Layers(store, lambda: open_spill(spill_directory / f"spill-{next(spill_numbers)}"))
@@ -106,15 +100,13 @@ class KeyedStateBackend:
         self._prefixes = {group: group_prefix(group) for group in range(key_groups.first, key_groups.last + 1)}
         self._keys_per_check = max(1, min(_KEYS_PER_CHECK_MAX, budget.dirty_bytes // 4096))
         self._keys_until_check = self._keys_per_check
-        self._states: dict[str, tuple[StateDescriptor, State]] = {}
-        self._tables: dict[str, StateTable] = {}
         self._running: int | None = None
         self._batch_before = -1
         self._pending: list[list[Change]] | None = None
         self._applying = False
-        queues = {kind: TimerQueue(self._context, self._layers, self._register_timers(kind), key_groups) for kind in TIMER_KINDS}
-        self._tables.update(queues)
-        self.timers = TimerTable(queues, self._context, key_codec)
+        self._declared = DeclaredStates(self._context, self._layers, state_ids, uid=uid, key_codec=key_codec, key_groups=key_groups)
+        self._tables = self._declared.tables
+        self.timers = TimerTable(self._declared.timer_queues(), self._context, key_codec)
 
     def begin_batch(self, batch: int, *, processing_time_ms: int) -> None:
         """Begin a batch.
@@ -173,38 +165,23 @@ class KeyedStateBackend:
             InvalidInputError: The name is used with another type or kind.
             NotRestorableError: Stored state of the name has another type or kind.
         """
-        return self._state(descriptor, lambda: self._cell(descriptor, descriptor.value_type))
+        return self._declared.value_state(descriptor)
 
     def list_state(self, descriptor: ListStateDescriptor) -> ListState[Any]:
         """Return the state of a descriptor; see `value_state`."""
-
-        def make() -> ListState[Any]:
-            state_id, where = self._register(descriptor)
-            state = KeyedListState(self._context, self._layers, state_id, element=descriptor.element_type, where=where)
-            self._tables[descriptor.name] = state
-            return state
-
-        return self._state(descriptor, make)
+        return self._declared.list_state(descriptor)
 
     def map_state(self, descriptor: MapStateDescriptor) -> MapState[Any, Any]:
         """Return the state of a descriptor; see `value_state`."""
-
-        def make() -> MapState[Any, Any]:
-            state_id, where = self._register(descriptor)
-            types = {"key_type": descriptor.key_type, "value_type": descriptor.value_type}
-            state = KeyedMapState(self._context, self._layers, state_id, **types, where=where)
-            self._tables[descriptor.name] = state
-            return state
-
-        return self._state(descriptor, make)
+        return self._declared.map_state(descriptor)
 
     def reducing_state(self, descriptor: ReducingStateDescriptor) -> ReducingState[Any]:
         """Return the state of a descriptor; see `value_state`."""
-        return self._state(descriptor, lambda: KeyedReducingState(self._cell(descriptor, descriptor.value_type), descriptor.reduce))
+        return self._declared.reducing_state(descriptor)
 
     def aggregating_state(self, descriptor: AggregatingStateDescriptor) -> AggregatingState[Any, Any]:
         """Return the state of a descriptor; see `value_state`."""
-        return self._state(descriptor, lambda: KeyedAggregatingState(self._cell(descriptor, descriptor.value_type), descriptor.aggregate))
+        return self._declared.aggregating_state(descriptor)
 
     def finish_batch(self, changes: Callable[[Iterable[Change]], None]) -> None:
         """End the batch: encode what it changed and pass it on exactly as it will be applied.
@@ -219,6 +196,9 @@ class KeyedStateBackend:
         if self._running is None:
             raise InvalidInputError("no batch was begun", field="batch")
         self._context.ident = self._context.key = None
+        for sweep, table in self._declared.sweeps:
+            for store_key, data in sweep.step():
+                table.remove_expired(store_key, data)
         pending: list[list[Change]] = []
         if self._layers.spills:
             self._spill()
@@ -298,44 +278,6 @@ class KeyedStateBackend:
             if changes:
                 self._layers.spill(changes)
                 table.spilled()
-
-    def _state(self, descriptor: StateDescriptor, make: Callable[[], _S]) -> _S:
-        known = self._states.get(descriptor.name)
-        if known is None:
-            state = make()
-            self._states[descriptor.name] = descriptor, state
-            return state
-        before, state_before = known
-        if before.kind != descriptor.kind or before.stored_type != descriptor.stored_type or before.ttl != descriptor.ttl:
-            raise InvalidInputError(
-                f"declared as {before.kind} of {before.stored_type!r} before, now as {descriptor.kind} of {descriptor.stored_type!r}",
-                field=f"state {descriptor.name!r}",
-                remedy="Give each state of a step its own name.",
-            )
-        return cast("_S", state_before)
-
-    def _cell(self, descriptor: StateDescriptor, type_: Any) -> ValueState[Any]:
-        """Make the table of a state that keeps one value per key."""
-        state_id, where = self._register(descriptor)
-        state = KeyedValueState(self._context, self._layers, state_id, type_=type_, where=where)
-        self._tables[descriptor.name] = state
-        return state
-
-    def _register(self, descriptor: StateDescriptor) -> tuple[int, str]:
-        """Return the state's id and what errors call it."""
-        if descriptor.name in TIMER_KINDS:
-            raise InvalidInputError("the name is reserved", field=f"state {descriptor.name!r}", remedy="Choose another name.")
-        description = {
-            "key_type": self.key_codec.to_json(),
-            "type": descriptor.stored_type.to_json(),
-            "ttl_ms": descriptor.ttl.ttl_ms if descriptor.ttl else None,
-        }
-        info = self._state_ids.register(self._uid, descriptor.name, descriptor.kind, description)
-        return info.state_id, f"state {descriptor.name!r} of uid {self._uid!r}"
-
-    def _register_timers(self, kind: str) -> int:
-        description: dict[str, Any] = {"key_type": self.key_codec.to_json(), "type": {}, "ttl_ms": None}
-        return self._state_ids.register(self._uid, kind, kind, description).state_id
 
 
 def _chunks(changes: Iterator[Change]) -> Iterator[list[Change]]:

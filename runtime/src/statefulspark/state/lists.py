@@ -36,8 +36,10 @@ class KeyedListState(PointTable, ListState[Any]):
 
     __slots__ = ("_element", "_where")
 
+    version = _VERSION
+
     def __init__(self, context: KeyContext, layers: Layers, state_id: int, *, element: TypeInformation, where: str) -> None:
-        super().__init__(context, layers, state_id, restored=self._split, stored=_join, entry_bytes=None, sizer=_size)
+        super().__init__(context, layers, state_id, restored=self._split, stored=self._join, entry_bytes=None, sizer=size_of_payloads)
         self._element = element
         self._where = where
 
@@ -55,13 +57,13 @@ class KeyedListState(PointTable, ListState[Any]):
             raise no_current_key()
         if not payloads:
             return
-        size_bytes = _size(payloads)
+        size_bytes = size_of_payloads(payloads)
         changed = self._changed.get(ident)
         if changed is None:
             # The cache's list stays as it is: it is what a rollback returns to.
             before = self._entry() or []
             changed = self._changed[ident] = [*before, *payloads]
-            size_bytes += _size(before)
+            size_bytes += size_of_payloads(before)
         else:
             changed.extend(payloads)
         self._changed_payload_bytes += size_bytes
@@ -72,16 +74,18 @@ class KeyedListState(PointTable, ListState[Any]):
         if not payloads:
             self._remove()
             return
-        ident = self._context.ident
-        if ident is None:
+        if self._context.ident is None:
             raise no_current_key()
-        self._changed[ident] = payloads
-        size_bytes = _size(payloads)
-        self._changed_payload_bytes += size_bytes
-        self._context.grow(size_bytes)
+        self._replace(payloads)
 
     def clear(self) -> None:
         self._remove()
+
+    def _replace(self, payloads: list[bytes]) -> None:
+        self._changed[self._context.ident] = payloads
+        size_bytes = size_of_payloads(payloads)
+        self._changed_payload_bytes += size_bytes
+        self._context.grow(size_bytes)
 
     def _payload(self, value: Any) -> bytes:
         if value is None:
@@ -99,17 +103,17 @@ class KeyedListState(PointTable, ListState[Any]):
             raise CorruptDataError("damaged element", path=self._where) from error
 
     def _split(self, data: bytes) -> list[bytes]:
-        if data[:1] != _VERSION:
-            raise CorruptDataError("not a list", path=self._where, expected="version 1")
+        if data[:1] != self.version:
+            raise CorruptDataError("not a list", path=self._where, expected=f"version {self.version[0]}")
         try:
             return ListType.split(data[1:])
         except (ValueError, struct.error) as error:
             raise CorruptDataError("damaged list", path=self._where) from error
 
+    def _join(self, payloads: list[bytes]) -> bytes:
+        return self.version + ListType.join(payloads)
 
-def _join(payloads: list[bytes]) -> bytes:
-    return _VERSION + ListType.join(payloads)
 
-
-def _size(payloads: list[bytes]) -> int:
+def size_of_payloads(payloads: list[bytes]) -> int:
+    """Return the memory that elements take."""
     return len(payloads) * _ITEM_BYTES + sum(map(len, payloads))

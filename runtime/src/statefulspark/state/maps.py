@@ -16,11 +16,12 @@ from statefulspark.state.states import MapState
 from statefulspark.state.store import Change
 from statefulspark.state.tables import ENTRY_BYTES
 from statefulspark.state.type_base import TypeInformation
-from statefulspark.state.value import size_in_memory
+from statefulspark.state.value import restorer, size_in_memory, storer
 from statefulspark.state.values import Encoded, ValueCodec
 
 _CHUNK_ENTRIES: Final = 256
-_ABSENT: Final[Any] = type("Absent", (), {"__slots__": (), "__repr__": lambda _: "ABSENT"})()
+ABSENT: Final[Any] = type("Absent", (), {"__slots__": (), "__repr__": lambda _: "ABSENT"})()
+"""The entry of a user key that is not there; None is a value."""
 
 
 class KeyedMapState(MapState[Any, Any]):
@@ -50,7 +51,9 @@ class KeyedMapState(MapState[Any, Any]):
         "_mine",
         "_old",
         "_prefix",
+        "_restored",
         "_sizer",
+        "_stored",
         "_value_type",
         "_where",
         "_young",
@@ -73,6 +76,8 @@ class KeyedMapState(MapState[Any, Any]):
         self._value_type = value_type
         self._codec = ValueCodec(value_type, where)
         self._sizer = size_in_memory(value_type)
+        self._restored = restorer(value_type, self._codec.decode_nullable)
+        self._stored = storer(self._codec.encode_nullable)
         self._where = where
         self._changed: dict[bytes, dict[bytes, Any]] = {}
         self._changed_bytes = 0
@@ -86,19 +91,13 @@ class KeyedMapState(MapState[Any, Any]):
 
     def get(self, key: Any) -> Any:
         entry = self._entry(self._user_key(key))
-        return None if entry is _ABSENT else self._value(entry)
+        return None if entry is ABSENT else self._value(entry)
 
     def contains(self, key: Any) -> bool:
-        return self._entry(self._user_key(key)) is not _ABSENT
+        return self._entry(self._user_key(key)) is not ABSENT
 
     def put(self, key: Any, value: Any) -> None:
-        user_key = self._user_key(key)
-        entry = self._accepted(value)
-        size_bytes = ENTRY_BYTES + len(user_key) + (0 if entry is None else self._sizer(entry))
-        self._mine[user_key] = entry
-        self._changed[self._prefix] = self._mine
-        self._changed_bytes += size_bytes
-        self._context.grow(size_bytes)
+        self._put(self._user_key(key), self._accepted(value))
 
     def put_all(self, dict_value: Mapping[Any, Any]) -> None:
         for key, value in dict_value.items():
@@ -109,29 +108,29 @@ class KeyedMapState(MapState[Any, Any]):
 
     def clear(self) -> None:
         self._enter()
-        for user_key, _ in self._walk():
+        for user_key, _ in self._walk(self._prefix):
             self._remove(user_key)
 
     def is_empty(self) -> bool:
         self._enter()
-        return next(self._walk(), None) is None
+        return next(self._walk(self._prefix), None) is None
 
     def items(self) -> Iterator[tuple[Any, Any]]:
         self._enter()
-        return ((self._decoded_key(user_key), self._value(entry)) for user_key, entry in self._walk())
+        return ((self._decoded_key(user_key), self._value(entry)) for user_key, entry in self._walk(self._prefix))
 
     def keys(self) -> Iterator[Any]:
         self._enter()
-        return (self._decoded_key(user_key) for user_key, _ in self._walk())
+        return (self._decoded_key(user_key) for user_key, _ in self._walk(self._prefix))
 
     def values(self) -> Iterator[Any]:
         self._enter()
-        return (self._value(entry) for _, entry in self._walk())
+        return (self._value(entry) for _, entry in self._walk(self._prefix))
 
     def changes(self) -> list[Change]:
         stored = self._stored
         return [
-            (prefix + user_key, None if entry is _ABSENT else stored(entry))
+            (prefix + user_key, None if entry is ABSENT else stored(entry))
             for prefix, mine in self._changed.items()
             for user_key, entry in mine.items()
         ]
@@ -142,7 +141,7 @@ class KeyedMapState(MapState[Any, Any]):
     def recount(self) -> None:
         sizer = self._sizer
         self._changed_bytes = sum(
-            ENTRY_BYTES + len(user_key) + (0 if entry is None or entry is _ABSENT else sizer(entry))
+            ENTRY_BYTES + len(user_key) + (0 if entry is None or entry is ABSENT else sizer(entry))
             for mine in self._changed.values()
             for user_key, entry in mine.items()
         )
@@ -220,33 +219,39 @@ class KeyedMapState(MapState[Any, Any]):
             entry = self._old.pop(store_key)
         else:
             data = self._layers.get(store_key)
-            entry = _ABSENT if data is None else self._restored(data)
+            entry = ABSENT if data is None else self._restored(data)
         self._young[store_key] = entry
         self._cached_bytes += ENTRY_BYTES + len(store_key) + self._cached_size(entry)
         return entry
 
     def _cached_size(self, entry: Any) -> int:
-        return 0 if entry is None or entry is _ABSENT else self._sizer(entry)
+        return 0 if entry is None or entry is ABSENT else self._sizer(entry)
+
+    def _put(self, user_key: bytes, entry: Any) -> None:
+        size_bytes = ENTRY_BYTES + len(user_key) + (0 if entry is None else self._sizer(entry))
+        self._mine[user_key] = entry
+        self._changed[self._prefix] = self._mine
+        self._changed_bytes += size_bytes
+        self._context.grow(size_bytes)
 
     def _remove(self, user_key: bytes) -> None:
-        if self._young.get(self._prefix + user_key) is _ABSENT:
+        if self._young.get(self._prefix + user_key) is ABSENT:
             # Nothing is stored: forgetting the change saves a useless delete in the changelog and the store.
             self._mine.pop(user_key, None)
             return
-        self._mine[user_key] = _ABSENT
+        self._mine[user_key] = ABSENT
         self._changed[self._prefix] = self._mine
         size_bytes = ENTRY_BYTES + len(user_key)
         self._changed_bytes += size_bytes
         self._context.grow(size_bytes)
 
-    def _walk(self) -> Iterator[tuple[bytes, Any]]:
-        """Yield user keys and entries of the current key in key order.
+    def _walk(self, prefix: bytes) -> Iterator[tuple[bytes, Any]]:
+        """Yield user keys and entries of one key in key order.
 
         What is removed or changed while walking is seen so; what is added may be seen. No iterator of the store is kept open
         while the caller runs, so that it may write, spill or stop in the middle.
         """
-        prefix = self._prefix
-        changed_keys = iter(sorted(self._mine))
+        changed_keys = iter(sorted(self._changed.get(prefix, ())))
         changed_key = next(changed_keys, None)
         for user_key, data, spills in self._walk_layers(prefix):
             while changed_key is not None and changed_key < user_key:
@@ -282,8 +287,8 @@ class KeyedMapState(MapState[Any, Any]):
             entry = mine[user_key]
         else:
             data = self._layers.get(prefix + user_key)
-            entry = _ABSENT if data is None else self._restored(data)
-        if entry is not _ABSENT:
+            entry = ABSENT if data is None else self._restored(data)
+        if entry is not ABSENT:
             yield user_key, entry
 
     def _accepted(self, value: Any) -> Any:
@@ -299,17 +304,7 @@ class KeyedMapState(MapState[Any, Any]):
             raise InvalidInputError(str(error), field=self._where, remedy=error.remedy) from error
 
     def _value(self, entry: Any) -> Any:
-        return self._codec.decode(entry) if entry.__class__ is Encoded else entry
-
-    def _restored(self, data: bytes) -> Any:
-        type_ = self._value_type
-        if type_.immutable is False:
-            return None if data == b"\x03" else Encoded(data)
-        value = self._codec.decode_nullable(data)
-        return value if value is None or type_.immutable or type_.is_immutable(value) else Encoded(data)
-
-    def _stored(self, entry: Any) -> bytes:
-        return entry if entry.__class__ is Encoded else self._codec.encode_nullable(entry)
+        return self._codec.decode_nullable(entry) if entry.__class__ is Encoded else entry
 
     def _decoded_key(self, user_key: bytes) -> Any:
         try:

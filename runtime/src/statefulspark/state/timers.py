@@ -197,9 +197,8 @@ class TimerQueue:
     def rollback(self, *, spilled: bool) -> None:
         self._changed = {}
         self._added = []
-        if spilled:
-            for front in self._fronts.values():
-                front.ahead = []
+        # Every front that knows a spilled timer is among those that were moved.
+        del spilled
         for group, at in self._before.items():
             front = self._fronts[group]
             front.ahead = []

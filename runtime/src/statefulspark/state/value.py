@@ -33,8 +33,8 @@ class KeyedValueState(PointTable, ValueState[Any]):
             context,
             layers,
             state_id,
-            restored=_restorer(type_, codec),
-            stored=codec.encode if type_.immutable else _storer(codec),
+            restored=restorer(type_, codec.decode),
+            stored=codec.encode if type_.immutable else storer(codec.encode),
             entry_bytes=type_.decoded_bytes if type_.immutable else None,
             sizer=size_in_memory(type_),
         )
@@ -64,7 +64,9 @@ class KeyedValueState(PointTable, ValueState[Any]):
             if value is None:
                 self._remove()
                 return
-            value = self._accepted(value)
+            value = self._checked(value)
+            if self._entry_bytes is None:
+                self._measure(value)
         elif ident is None:
             raise no_current_key()
         self._changed[ident] = value
@@ -72,7 +74,18 @@ class KeyedValueState(PointTable, ValueState[Any]):
     def clear(self) -> None:
         self._remove()
 
-    def _accepted(self, value: Any) -> Any:
+    def _put(self, entry: Any) -> None:
+        """Replace the current key's entry."""
+        self._changed[self._context.ident] = entry
+        if self._entry_bytes is None:
+            self._measure(entry)
+
+    def _measure(self, entry: Any) -> None:
+        size_bytes = self._sizer(entry)
+        self._changed_payload_bytes += size_bytes
+        self._context.grow(size_bytes)
+
+    def _checked(self, value: Any) -> Any:
         """Check a value and make the entry to keep for it."""
         if self._context.ident is None:
             raise no_current_key()
@@ -86,15 +99,11 @@ class KeyedValueState(PointTable, ValueState[Any]):
                 entry = Encoded(self._encode(value))
         except InvalidInputError as error:
             raise InvalidInputError(str(error), field=self._where, remedy=error.remedy) from error
-        if self._entry_bytes is None:
-            size_bytes = self._sizer(entry)
-            self._changed_payload_bytes += size_bytes
-            self._context.grow(size_bytes)
         return entry
 
 
-def _restorer(type_: TypeInformation, codec: ValueCodec) -> Callable[[bytes], Any]:
-    decode = codec.decode
+def restorer(type_: TypeInformation, decode: Callable[[bytes], Any]) -> Callable[[bytes], Any]:
+    """Return a function that makes of stored bytes what a cache keeps: the value, or its bytes when it could be changed."""
     if type_.immutable:
         return decode
     if type_.immutable is False:
@@ -102,13 +111,13 @@ def _restorer(type_: TypeInformation, codec: ValueCodec) -> Callable[[bytes], An
 
     def restored(data: bytes) -> Any:
         value = decode(data)
-        return value if type_.is_immutable(value) else Encoded(data)
+        return value if value is None or type_.is_immutable(value) else Encoded(data)
 
     return restored
 
 
-def _storer(codec: ValueCodec) -> Callable[[Any], bytes]:
-    encode = codec.encode
+def storer(encode: Callable[[Any], bytes]) -> Callable[[Any], bytes]:
+    """Return a function that makes stored bytes of what a cache keeps."""
     return lambda entry: entry if entry.__class__ is Encoded else encode(entry)
 
 

@@ -1,7 +1,8 @@
 """ValueCodec: the bytes of one stored value.
 
 The first byte is the version, which also tells what follows:
-``1 | payload``, ``2 | expiry i64 (ms since the epoch) | payload``, ``3`` for None (only in maps), ``4 | expiry i64`` for None that expires.
+``1 | payload``, ``2 | expiry i64 (ms since the epoch) | payload``, ``3`` for None (only in maps), ``4 | expiry i64`` for None that expires,
+``5 | payload of a LIST`` whose elements each begin with an expiry i64.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ PLAIN: Final = 1
 EXPIRING: Final = 2
 NONE: Final = 3
 EXPIRING_NONE: Final = 4
+EXPIRING_LIST: Final = 5
 
 _PLAIN_BYTE: Final = b"\x01"
 _NONE_BYTE: Final = b"\x03"
@@ -56,14 +58,8 @@ class ValueCodec:
             self.encode = self._encode_number
             self.decode = self._decode_number
 
-    def encode_expiring(self, value: Any, expiry_ms: int) -> bytes:
-        """Return the bytes of a value that expires; None is allowed."""
-        if value is None:
-            return _EXPIRY.pack(EXPIRING_NONE, expiry_ms)
-        return _EXPIRY.pack(EXPIRING, expiry_ms) + self._payload(value)
-
-    def decode_expiring(self, data: bytes) -> tuple[int, Any]:
-        """Return expiry and value.
+    def split_expiry(self, data: bytes) -> tuple[int, bytes]:
+        """Return the expiry of bytes that expire, and the bytes of the same value that does not.
 
         Raises:
             CorruptDataError: The bytes are damaged or do not expire.
@@ -71,7 +67,7 @@ class ValueCodec:
         if len(data) < _EXPIRY_BYTES or data[0] not in {EXPIRING, EXPIRING_NONE}:
             raise self._unreadable(data)
         version, expiry_ms = _EXPIRY.unpack_from(data)
-        return expiry_ms, None if version == EXPIRING_NONE else self._value(data[_EXPIRY_BYTES:])
+        return expiry_ms, _NONE_BYTE if version == EXPIRING_NONE else _PLAIN_BYTE + data[_EXPIRY_BYTES:]
 
     def encode_nullable(self, value: Any) -> bytes:
         """Return the bytes of a value that may be None."""
@@ -117,9 +113,16 @@ class ValueCodec:
             raise CorruptDataError("damaged value", path=self.where) from error
 
     def _unreadable(self, data: bytes) -> CorruptDataError:
-        if not data or PLAIN <= data[0] <= EXPIRING_NONE:
+        if not data or PLAIN <= data[0] <= EXPIRING_LIST:
             return CorruptDataError("damaged value", path=self.where)
-        return IncompatibleFormatError("unknown version of a value", path=self.where, expected="1 to 4", found=str(data[0]))
+        return IncompatibleFormatError("unknown version of a value", path=self.where, expected="1 to 5", found=str(data[0]))
+
+
+def join_expiry(expiry_ms: int, plain: bytes) -> bytes:
+    """Return the bytes of a value that expires from those of the same value that does not."""
+    if plain == _NONE_BYTE:
+        return _EXPIRY.pack(EXPIRING_NONE, expiry_ms)
+    return _EXPIRY.pack(EXPIRING, expiry_ms) + plain[1:]
 
 
 def expiry_of(data: bytes) -> int | None:

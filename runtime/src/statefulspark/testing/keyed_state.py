@@ -44,7 +44,7 @@ class KeyedSlot:
             self.registry,
             uid=uid,
             key_codec=STRING_KEYS,
-            key_groups=KeyGroupRange(0, 127),
+            key_groups=KeyGroupRange(96, 127),
             budget=self.budget,
             spill_directory=self.directory / "spill",
             open_spill=lambda _path: MemorySpill(),
@@ -79,5 +79,5 @@ class KeyedSlot:
 
 
 def key_group(key: str) -> int:
-    """Return the key group of a key: its first letter's ASCII code."""
-    return ord(key[0]) & 127 if key else 0
+    """Return the key group of a key: 96 .. 127, by its first letter."""
+    return 96 | ord(key[0]) & 31 if key else 96
