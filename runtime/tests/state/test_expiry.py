@@ -1,0 +1,240 @@
+"""Time to live: what expires when, what a read sees of it, and what is cleaned up."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from statefulspark.errors import InvalidInputError
+from statefulspark.state.descriptors import (
+    AggregateFunction,
+    AggregatingStateDescriptor,
+    ListStateDescriptor,
+    MapStateDescriptor,
+    ReducingStateDescriptor,
+    StateDescriptor,
+    ValueStateDescriptor,
+)
+from statefulspark.state.times import Time
+from statefulspark.state.ttl import Builder, StateTtlConfig
+from statefulspark.state.typeinfo import Types
+from statefulspark.testing.keyed_state import KeyedSlot
+
+MakeSlot = Callable[..., KeyedSlot]
+
+
+def ttl(configure: Callable[[Builder], Builder] = lambda builder: builder) -> StateTtlConfig:
+    return configure(StateTtlConfig.new_builder(Time.milliseconds(100))).build()
+
+
+def value_descriptor(config: StateTtlConfig | None) -> ValueStateDescriptor:
+    descriptor = ValueStateDescriptor("value", Types.LONG())
+    with_ttl(descriptor, config)
+    return descriptor
+
+
+def with_ttl(descriptor: Any, config: StateTtlConfig | None) -> Any:
+    assert isinstance(descriptor, StateDescriptor)
+    if config is not None:
+        descriptor.enable_time_to_live(config)
+    return descriptor
+
+
+def read_after(slot: KeyedSlot, delays_ms: list[int], read: Callable[[], Any]) -> list[Any]:
+    """Read in one batch after each delay."""
+    seen = []
+    for delay_ms in delays_ms:
+        slot.now_ms += delay_ms
+        with slot.batch("a"):
+            seen.append(read())
+    return seen
+
+
+def test_value_lives_for_its_time(slot: KeyedSlot) -> None:
+    """A value is there until just before its expiry, and gone at it, from the store too."""
+    state = slot.backend.value_state(value_descriptor(ttl()))
+    with slot.batch("a"):
+        state.update(7)
+    assert read_after(slot, [0, 99, 1], state.value) == [7, 7, None]
+    slot.backend.apply_pending()
+    assert slot.entries() == {}
+
+
+def test_writing_prolongs_life(slot: KeyedSlot) -> None:
+    """Each update starts the time again, also with the same value."""
+    state = slot.backend.value_state(value_descriptor(ttl()))
+    for _ in range(3):
+        slot.now_ms += 60
+        with slot.batch("a"):
+            state.update(7)
+    assert read_after(slot, [99, 1], state.value) == [7, None]
+
+
+def test_reading_prolongs_life_when_asked(slot: KeyedSlot) -> None:
+    """With OnReadAndWrite a value that is read in time never expires."""
+    state = slot.backend.value_state(value_descriptor(ttl(Builder.update_ttl_on_read_and_write)))
+    with slot.batch("a"):
+        state.update(7)
+    assert read_after(slot, [60, 60, 60, 100], state.value) == [7, 7, 7, None]
+
+
+def test_expired_value_is_shown_once_when_asked(slot: KeyedSlot) -> None:
+    """With ReturnExpiredIfNotCleanedUp the first read still gives the value, and cleans it up."""
+    config = ttl(lambda builder: builder.return_expired_if_not_cleaned_up().disable_cleanup_in_background())
+    state = slot.backend.value_state(value_descriptor(config))
+    with slot.batch("a"):
+        state.update(7)
+    assert read_after(slot, [500, 0], state.value) == [7, None]
+
+
+def test_list_elements_expire_one_by_one(slot: KeyedSlot) -> None:
+    """Each element has its own time; adding does not prolong the others'."""
+    state = slot.backend.list_state(with_ttl(ListStateDescriptor("list", Types.STRING()), ttl()))
+    with slot.batch("a"):
+        state.add("early")
+    slot.now_ms += 50
+    with slot.batch("a"):
+        state.add("late")
+    assert read_after(slot, [0, 50, 50], lambda: list(state.get())) == [["early", "late"], ["late"], []]
+
+
+def test_map_entries_expire_one_by_one(slot: KeyedSlot) -> None:
+    """Each entry has its own time, in get, contains, iteration and is_empty; a None value too."""
+    state = slot.backend.map_state(with_ttl(MapStateDescriptor("map", Types.STRING(), Types.LONG()), ttl()))
+    with slot.batch("a"):
+        state.put("early", None)
+    slot.now_ms += 50
+    with slot.batch("a"):
+        state.put("late", 2)
+    assert read_after(slot, [0, 50, 50], lambda: (dict(state.items()), state.contains("early"), state.get("late"), state.is_empty())) == [
+        ({"early": None, "late": 2}, True, 2, False),
+        ({"late": 2}, False, 2, False),
+        ({}, False, None, True),
+    ]
+
+
+class Total(AggregateFunction[int, list[int], int]):
+    def create_accumulator(self) -> list[int]:
+        return [0]
+
+    def add(self, value: int, accumulator: list[int]) -> list[int]:
+        accumulator[0] += value
+        return accumulator
+
+    def get_result(self, accumulator: list[int]) -> int:
+        return accumulator[0]
+
+    def merge(self, acc_a: list[int], acc_b: list[int]) -> list[int]:
+        return [acc_a[0] + acc_b[0]]
+
+
+def test_reducing_and_aggregating_state_expire(slot: KeyedSlot) -> None:
+    """What was combined expires as a whole and then starts from nothing."""
+    reducing = slot.backend.reducing_state(with_ttl(ReducingStateDescriptor("max", max, Types.LONG()), ttl()))
+    aggregating = slot.backend.aggregating_state(with_ttl(AggregatingStateDescriptor("total", Total(), Types.LIST(Types.LONG())), ttl()))
+    for number in (5, 3):
+        with slot.batch("a"):
+            reducing.add(number)
+            aggregating.add(number)
+    assert read_after(slot, [99], lambda: (reducing.get(), aggregating.get())) == [(5, 8)]
+    slot.now_ms += 1
+    with slot.batch("a"):
+        aggregating.add(1)
+        assert (reducing.get(), aggregating.get()) == (None, 1)
+
+
+def test_sweep_removes_what_nobody_reads(slot: KeyedSlot) -> None:
+    """Expired values, lists and map entries go from the store without a read, a bounded number per batch, as ordinary changes."""
+    config = ttl(lambda builder: builder.cleanup_incrementally(2))
+    value = slot.backend.value_state(value_descriptor(config))
+    elements = slot.backend.list_state(with_ttl(ListStateDescriptor("list", Types.STRING()), config))
+    entries = slot.backend.map_state(with_ttl(MapStateDescriptor("map", Types.STRING(), Types.LONG()), config))
+    with slot.batch():
+        for key in "abcde":
+            slot.key(key)
+            value.update(1)
+            elements.add_all(["x", "y"])
+            entries.put_all({"x": 1})
+    slot.now_ms += 100
+    sizes = []
+    for _ in range(8):
+        with slot.batch():
+            pass
+        assert all(changed is None for _, changed in slot.changes)
+        assert len(slot.changes) <= 6
+        slot.backend.apply_pending()
+        sizes.append(len(slot.entries()))
+    assert sizes[-1] == 0
+    assert set(sizes) >= {9, 3}, "two values, lists and map entries at a time"
+
+
+def test_sweep_leaves_what_lives_or_was_changed(slot: KeyedSlot) -> None:
+    """What the running batch wrote, and what has not expired, stays; a list stays while one element lives."""
+    value = slot.backend.value_state(value_descriptor(ttl()))
+    elements = slot.backend.list_state(with_ttl(ListStateDescriptor("list", Types.STRING()), ttl()))
+    entries = slot.backend.map_state(with_ttl(MapStateDescriptor("map", Types.STRING(), Types.LONG()), ttl()))
+    with slot.batch("a"):
+        value.update(1)
+        elements.add("old")
+        entries.put("x", 1)
+    slot.now_ms += 50
+    with slot.batch("b"):
+        value.update(2)
+    with slot.batch("a"):
+        elements.add("new")
+    slot.now_ms += 50
+    with slot.batch("a"):
+        value.update(3)
+        entries.put("x", 3)
+    for _ in range(5):
+        with slot.batch():
+            pass
+    with slot.batch("a"):
+        assert (value.value(), list(elements.get()), entries.get("x")) == (3, ["new"], 3)
+        slot.key("b")
+        assert value.value() == 2
+
+
+def test_retry_sees_the_same_values(make_slot: MakeSlot) -> None:
+    """A retry of a batch has the processing time of the first attempt, so what had expired is expired again and no more."""
+    slot = make_slot()
+    state = slot.backend.value_state(value_descriptor(ttl()))
+    with slot.batch("a"):
+        state.update(7)
+    slot.now_ms += 99
+    first = read_after(slot, [0], state.value)
+    slot.begin(slot.backend.batch)
+    slot.key("a")
+    assert [state.value()] == first == [7]
+
+
+def test_builder_takes_pyflinks_names() -> None:
+    """The builder's methods chain as in PyFlink, and refuse what makes no sense."""
+    config = (
+        StateTtlConfig.new_builder(Time.hours(1))
+        .set_update_type(StateTtlConfig.UpdateType.OnReadAndWrite)
+        .set_state_visibility(StateTtlConfig.StateVisibility.ReturnExpiredIfNotCleanedUp)
+        .set_ttl_time_characteristic(StateTtlConfig.TtlTimeCharacteristic.ProcessingTime)
+        .use_processing_time()
+        .set_ttl(timedelta(seconds=2))
+        .cleanup_incrementally(10, run_cleanup_for_every_record=True)
+        .build()
+    )
+    assert (config.ttl_ms, config.cleanup_entries, config.get_ttl()) == (2000, 10, Time.seconds(2))
+    with pytest.raises(InvalidInputError, match="at least one millisecond"):
+        StateTtlConfig.new_builder(Time.milliseconds(0))
+    with pytest.raises(InvalidInputError, match="at least one entry"):
+        StateTtlConfig.new_builder(Time.days(1)).cleanup_incrementally(0)
+
+
+def test_disabled_ttl_is_none(make_slot: MakeSlot) -> None:
+    """UpdateType.Disabled means that nothing expires."""
+    slot = make_slot()
+    disabled = ttl(lambda builder: builder.set_update_type(StateTtlConfig.UpdateType.Disabled))
+    state = slot.backend.value_state(value_descriptor(disabled))
+    with slot.batch("a"):
+        state.update(1)
+    assert read_after(slot, [10**12], state.value) == [1]

@@ -1,0 +1,174 @@
+"""What each state does with values: PyFlink's behaviour, with objects as safe as bytes."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from statefulspark.errors import InvalidInputError
+from statefulspark.state.descriptors import (
+    AggregateFunction,
+    AggregatingStateDescriptor,
+    ListStateDescriptor,
+    MapStateDescriptor,
+    ReduceFunction,
+    ReducingStateDescriptor,
+    ValueStateDescriptor,
+)
+from statefulspark.state.typeinfo import TypeInformation, Types
+from statefulspark.testing.keyed_state import KeyedSlot
+
+COUNT = ValueStateDescriptor("count", Types.LONG())
+
+
+class Smaller(ReduceFunction[int]):
+    def reduce(self, value1: int, value2: int) -> int:
+        return min(value1, value2)
+
+
+class Mean(AggregateFunction[int, tuple[int, int], float]):
+    def create_accumulator(self) -> tuple[int, int]:
+        return 0, 0
+
+    def add(self, value: int, accumulator: tuple[int, int]) -> tuple[int, int]:
+        return accumulator[0] + value, accumulator[1] + 1
+
+    def get_result(self, accumulator: tuple[int, int]) -> float:
+        return accumulator[0] / accumulator[1]
+
+    def merge(self, acc_a: tuple[int, int], acc_b: tuple[int, int]) -> tuple[int, int]:
+        return acc_a[0] + acc_b[0], acc_a[1] + acc_b[1]
+
+
+class TestStates:
+    @pytest.mark.parametrize(
+        ("type_", "value"),
+        [
+            (Types.LIST(Types.LONG()), [1, 2]),
+            (Types.PICKLED_BYTE_ARRAY(), [1, 2]),
+            (Types.PICKLED_BYTE_ARRAY(), ([1, 2],)),
+            (Types.TUPLE([Types.LIST(Types.LONG())]), ([1, 2],)),
+            (Types.PRIMITIVE_ARRAY(Types.LONG()), [1, 2]),
+        ],
+    )
+    def test_changing_an_object_changes_nothing_without_update(self, slot: KeyedSlot, type_: TypeInformation, value: Any) -> None:
+        """Objects read from state and objects given to it are not the state: only update and put are."""
+        state = slot.backend.value_state(ValueStateDescriptor("s", type_))
+        entries = slot.backend.map_state(MapStateDescriptor("m", Types.LONG(), type_))
+
+        def innermost(read: Any) -> list[int]:
+            return read[0] if isinstance(read, tuple) else read  # type: ignore[no-any-return]  # lists by construction
+
+        value = copy.deepcopy(value)
+        slot.begin()
+        slot.key("a")
+        state.update(value)
+        entries.put(1, value)
+        innermost(value).append(3)
+        for _ in range(2):
+            for read in (state.value, lambda: entries.get(1), lambda: next(entries.values())):
+                assert innermost(read()) == [1, 2]
+                innermost(read()).append(9)
+            slot.finish()
+            slot.begin()
+            slot.key("a")
+
+    def test_float_is_rounded_at_once(self, slot: KeyedSlot) -> None:
+        """What a cache gives is what the store would give."""
+        state = slot.backend.value_state(ValueStateDescriptor("s", Types.FLOAT()))
+        with slot.batch("a"):
+            state.update(0.1)
+            assert state.value() == 0.10000000149011612
+
+    def test_wrong_type_names_the_state(self, slot: KeyedSlot) -> None:
+        """The error names state and uid and shows no value."""
+        state = slot.backend.value_state(COUNT)
+        elements = slot.backend.list_state(ListStateDescriptor("list", Types.LONG()))
+        entries = slot.backend.map_state(MapStateDescriptor("map", Types.LONG(), Types.LONG()))
+        wrong: Any = "secret"
+        slot.begin()
+        slot.key("a")
+        accesses: list[tuple[Callable[[], Any], str]] = [
+            (lambda: state.update(wrong), "state 'count' of uid 'step'"),
+            (lambda: elements.add(wrong), "state 'list' of uid 'step'"),
+            (lambda: entries.put(1, wrong), "state 'map' of uid 'step'"),
+            (lambda: entries.get(wrong), "map key of state 'map' of uid 'step'"),
+        ]
+        for access, name in accesses:
+            with pytest.raises(InvalidInputError, match=f"^{name}: expected int") as caught:
+                access()
+            assert "secret" not in str(caught.value)
+
+    def test_number_too_wide_fails_the_batch(self, slot: KeyedSlot) -> None:
+        """A LONG beyond 64 bits is noticed at the latest when the batch is encoded, and the batch can be aborted."""
+        state = slot.backend.value_state(COUNT)
+        slot.begin()
+        slot.key("a")
+        state.update(1 << 63)
+        with pytest.raises(InvalidInputError, match=r"'count'.*does not fit"):
+            slot.finish()
+        slot.backend.abort_batch()
+        with slot.batch("a"):
+            assert state.value() is None
+
+    def test_list_gives_a_copy(self, slot: KeyedSlot) -> None:
+        """An iterator over a list is not disturbed by later changes."""
+        elements = slot.backend.list_state(ListStateDescriptor("list", Types.LONG()))
+        with slot.batch("a"):
+            elements.add_all([1, 2])
+            iterator = elements.get()
+            elements.add(3)
+            elements.clear()
+            assert list(iterator) == [1, 2]
+            assert list(elements) == []
+
+    def test_none_cannot_be_added(self, slot: KeyedSlot) -> None:
+        """As in Flink, lists and combining states refuse None."""
+        elements = slot.backend.list_state(ListStateDescriptor("list", Types.LONG()))
+        reducing = slot.backend.reducing_state(ReducingStateDescriptor("min", Smaller(), Types.LONG()))
+        aggregating = slot.backend.aggregating_state(AggregatingStateDescriptor("mean", Mean(), Types.PICKLED_BYTE_ARRAY()))
+        none: Any = None
+        slot.begin()
+        slot.key("a")
+        for add in (elements.add, reducing.add, aggregating.add):
+            with pytest.raises(InvalidInputError, match="None cannot be added"):
+                add(none)
+
+    def test_reducing_and_aggregating(self, slot: KeyedSlot) -> None:
+        """They combine over batches, start from nothing, and are cleared."""
+        reducing = slot.backend.reducing_state(ReducingStateDescriptor("min", Smaller(), Types.LONG()))
+        aggregating = slot.backend.aggregating_state(AggregatingStateDescriptor("mean", Mean(), Types.TUPLE([Types.LONG(), Types.LONG()])))
+        with slot.batch("a"):
+            assert (reducing.get(), aggregating.get()) == (None, None)
+        for number in (5, 3, 4):
+            with slot.batch("a"):
+                reducing.add(number)
+                aggregating.add(number)
+        with slot.batch("a"):
+            assert (reducing.get(), aggregating.get()) == (3, 4.0)
+            reducing.clear()
+            aggregating.clear()
+        with slot.batch("a"):
+            assert (reducing.get(), aggregating.get()) == (None, None)
+
+    def test_map_as_a_mapping(self, slot: KeyedSlot) -> None:
+        """PyFlink's map state is used like a dict too."""
+        entries = slot.backend.map_state(MapStateDescriptor("map", Types.STRING(), Types.LONG()))
+        with slot.batch("a"):
+            entries["x"] = 1
+            entries.put_all({"y": 2, "z": 3})
+            del entries["z"]
+            assert ("x" in entries, "z" in entries, entries["y"], entries["z"]) == (True, False, 2, None)
+            assert (list(entries), list(entries.values())) == (["x", "y"], [1, 2])
+
+    def test_map_keys_are_told_apart_by_type(self, slot: KeyedSlot) -> None:
+        """Python takes 1, 1.0 and True for the same key; a map of pickled keys does not."""
+        entries = slot.backend.map_state(MapStateDescriptor("map", Types.PICKLED_BYTE_ARRAY(), Types.STRING()))
+        with slot.batch("a"):
+            entries.put(1, "int")
+            entries.put(1.0, "float")
+            entries.put(True, "bool")
+            assert [entries.get(key) for key in (1, 1.0, True)] == ["int", "float", "bool"]
