@@ -14,17 +14,9 @@ RUN python3 -m venv $VIRTUAL_ENV
 WORKDIR /build
 COPY pyproject.toml requirements.lock ./
 # The lock holds every version with its hash; what only the demo and developers need is left out by constraint, not by a second list.
-RUN python - <<'PYTHON' > constraints.txt
-import re
-for line in open("requirements.lock"):
-    if re.match(r"[a-zA-Z0-9]", line):
-        print(line.split(" \\")[0].split(";")[0].strip())
-PYTHON
-RUN python - <<'PYTHON' > dependencies.txt
-import tomllib
-print("\n".join(tomllib.load(open("pyproject.toml", "rb"))["project"]["dependencies"]))
-PYTHON
-RUN pip install --no-cache-dir --constraint constraints.txt --requirement dependencies.txt
+RUN grep -E '^[a-zA-Z0-9]' requirements.lock | sed 's/ *[\\]$//' > constraints.txt \
+    && python -c 'import tomllib; print(*tomllib.load(open("pyproject.toml", "rb"))["project"]["dependencies"], sep="\n")' > dependencies.txt \
+    && pip install --no-cache-dir --constraint constraints.txt --requirement dependencies.txt
 
 COPY README.md LICENSE ./
 COPY runtime/src runtime/src
