@@ -8,7 +8,8 @@ RUN apt-get update \
     && rm -rf /var/lib/apt/lists/* \
     && useradd --uid 10001 --create-home --home-dir /home/spark spark
 
-ENV VIRTUAL_ENV=/opt/statefulspark PATH=/opt/statefulspark/bin:$PATH PYTHONUNBUFFERED=1
+# The root file system may be read-only: what a run keeps for its commands goes to /tmp, which must be writable.
+ENV VIRTUAL_ENV=/opt/statefulspark PATH=/opt/statefulspark/bin:$PATH PYTHONUNBUFFERED=1 STATEFULSPARK_HOME=/tmp/statefulspark-home
 RUN python3 -m venv $VIRTUAL_ENV
 
 WORKDIR /build
