@@ -201,9 +201,11 @@ class Coordinator:
             return {"tick": self._ticks.get(uid, 0)}
 
     def idle(self) -> bool:
-        """Whether no timer is due and the last batch that began is committed."""
+        """Whether every slot has told its timers, none of them is due, and the last batch that began is committed."""
         now_ms = int(time.time() * 1000)
         with self._lock:
+            if not self.slots.all_ready():
+                return False
             return self._settled() and not any(self.batches.tick_due(uid, now_ms, drain=self.drain) for uid in self.batches.delays_ms)
 
     def _settled(self) -> bool:
