@@ -24,7 +24,10 @@ def files(*, seed: int, number: int = 3, rows: int = 40, accounts: int = 15) -> 
     chance = random.Random(seed)
     clock = iter(range(10, 10_000_000, 10))
     return [
-        [row(f"account-{chance.randrange(accounts)}", next(clock), chance.randrange(100), f"shop-{chance.randrange(7)}") for _ in range(rows)]
+        [
+            row(f"account-{chance.randrange(accounts)}", next(clock), chance.randrange(100), f"shop-{chance.randrange(7)}")
+            for _ in range(rows)
+        ]
         for _ in range(number)
     ]
 

@@ -176,3 +176,67 @@ def counted_twice(job: Any) -> Any:
 
     counted = job.key_by(rows_of(job), "account").process(Count(), COUNTED, uid="count", event_time="at")
     return counted.writeStream.foreachBatch(sink)
+
+
+class Fragile(Count):
+    """Count, until it meets an amount it cannot stand; notes each time that happens."""
+
+    def __init__(self, calls: Path) -> None:
+        self.calls = calls
+
+    def process_element(self, value: Any, ctx: KeyedProcessFunction.Context) -> Any:
+        for result in super().process_element(value, ctx):
+            check_amount(value.amount, self.calls)
+            yield result
+
+
+def check_amount(amount: int, calls: Path) -> None:
+    if amount == 13:
+        with calls.open("a") as file:
+            file.write("raised\n")
+        raise ValueError("thirteen is not for me")
+
+
+def fragile(job: Any) -> Any:
+    """The step of ``counts`` with a defect."""
+    function = Fragile(Path(job.args[1]).parent / "calls")
+    return written(job, job.key_by(rows_of(job), "account").process(function, COUNTED, uid="count", event_time="at"))
+
+
+class Misfit(Count):
+    """Gives out text where the schema says a number."""
+
+    def process_element(self, value: Any, ctx: KeyedProcessFunction.Context) -> Any:
+        for key, number, _ in super().process_element(value, ctx):
+            yield key, number, "a lot"
+
+
+def misfit(job: Any) -> Any:
+    """The step of ``counts`` with output that does not fit."""
+    return written(job, job.key_by(rows_of(job), "account").process(Misfit(), COUNTED, uid="count", event_time="at"))
+
+
+def with_key_of(expression: str) -> Any:
+    """A pipeline keyed by an expression."""
+
+    def pipeline(job: Any) -> Any:
+        rows = rows_of(job).selectExpr("amount", "at", f"{expression} as k")
+        return written(job, job.key_by(rows, "k").process(Count(), COUNTED, uid="count", event_time="at"))
+
+    return pipeline
+
+
+by_map = with_key_of("map(account, amount)")
+by_array = with_key_of("array(account)")
+by_double = with_key_of("cast(amount as double)")
+
+
+def filtered(job: Any) -> Any:
+    """``counts`` without rows that have no account."""
+    rows = rows_of(job).where("account is not null")
+    return written(job, job.key_by(rows, "account").process(Count(), COUNTED, uid="count", event_time="at"))
+
+
+def renamed(job: Any) -> Any:
+    """``counts`` under another uid."""
+    return written(job, job.key_by(rows_of(job), "account").process(Count(), COUNTED, uid="count-2", event_time="at"))

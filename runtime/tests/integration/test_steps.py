@@ -37,7 +37,7 @@ def test_two_branches_share_the_slots_and_one_stage(work: Work) -> None:
 
 
 def test_a_sink_that_evaluates_its_batch_twice_changes_state_once(work: Work) -> None:
-    """foreachBatch may count, then write: each evaluation sees the same rows, and the state has seen each row once."""
+    """ForeachBatch may count, then write: each evaluation sees the same rows, and the state has seen each row once."""
     work.entrypoint = "counted_twice"
     inputs = files(seed=3)
     for rows in inputs:

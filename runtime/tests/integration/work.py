@@ -10,15 +10,19 @@ from collections.abc import Callable, Iterable, Mapping
 from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 from urllib.parse import urlsplit
 
 import pandas as pd
+import pytest
+import yaml
+from typer.testing import Result
 
 from statefulspark.checkpoint.inspect import read_state
 from statefulspark.config.job import StatefulSparkJob
 from statefulspark.config.manifest import validate_job
-from statefulspark.driver.controls import JobError, JobState, JobStatus
+from statefulspark.job.controls import JobError, JobState, JobStatus
 from statefulspark.job.running import RunningJob
 from statefulspark.job.settings import storage_settings
 from statefulspark.job.start import RunOptions, start_job
@@ -27,6 +31,7 @@ from statefulspark.storage.open import open_store
 
 SCRIPT = Path(__file__).parent / "pipelines.py"
 Pair = tuple[Any, Any]
+Command = Callable[..., Result]
 
 
 @dataclass(kw_only=True)
@@ -42,6 +47,7 @@ class Work:
     """Fields of the manifest's spec that differ."""
     checkpointing: dict[str, Any] = field(default_factory=dict)
     jobs: list[RunningJob] = field(default_factory=list)
+    monkeypatch: pytest.MonkeyPatch = field(default_factory=pytest.MonkeyPatch, repr=False)
     _files: int = 0
 
     @property
@@ -60,7 +66,8 @@ class Work:
             "parallelism": self.parallelism,
             "driver": {"memory": "1Gi"},
             "stateBackend": {"type": "memory"},
-            "checkpointing": {"dir": self.storage, "interval": "1h", "savepointDir": f"file://{self.folder}/savepoints"} | self.checkpointing,
+            "checkpointing": {"dir": self.storage, "interval": "1h", "savepointDir": f"file://{self.folder}/savepoints"}
+            | self.checkpointing,
         }
         return {
             "apiVersion": "statefulspark.io/v1alpha1",
@@ -68,6 +75,12 @@ class Work:
             "metadata": {"name": self.name},
             "spec": spec | self.spec,
         }
+
+    def write_manifest(self) -> Path:
+        """The manifest as a file."""
+        path = self.folder / "job.yaml"
+        path.write_text(yaml.safe_dump(self.document()))
+        return path
 
     def write(self, rows: Iterable[Mapping[str, Any]]) -> None:
         """Add a file to the source; each file is a batch of its own."""
@@ -104,6 +117,11 @@ class Work:
         assert status.error is not None
         return status.error
 
+    def shift_clock(self, *, hours: int) -> None:
+        """From now on the driver's clock, which gives batches their processing time, runs this far ahead."""
+        ahead = SimpleNamespace(time=lambda: time.time() + hours * 3600, monotonic=time.monotonic, sleep=time.sleep)
+        self.monkeypatch.setattr("statefulspark.job.coordinator.time", ahead)
+
     def close(self) -> None:
         """End what still runs."""
         for job in self.jobs:
@@ -126,7 +144,9 @@ class Work:
     def state(self, uid: str, state: str, url: str | None = None) -> list[Pair]:
         """Key and value of each entry of a state, in a checkpoint or, by default, in the newest one of the job."""
         settings = storage_settings(self.manifest())
-        with closing(read_state(url or f"{self.storage}/{self.name}", uid, state, open_store=lambda at: open_store(at, settings))) as entries:
+        with closing(
+            read_state(url or f"{self.storage}/{self.name}", uid, state, open_store=lambda at: open_store(at, settings))
+        ) as entries:
             return sorted((entry.key, entry.timestamp_ms if entry.value is None else entry.value) for entry in entries)
 
     def store(self) -> ObjectStore:
@@ -138,7 +158,12 @@ class Work:
         folder = self.folder / name
         shutil.copytree(self.folder / "in", folder / "in")
         return Work(
-            folder=folder, entrypoint=self.entrypoint, script=self.script, parallelism=self.parallelism, spec=dict(self.spec), _files=self._files
+            folder=folder,
+            entrypoint=self.entrypoint,
+            script=self.script,
+            parallelism=self.parallelism,
+            spec=dict(self.spec),
+            _files=self._files,
         )
 
 
