@@ -345,6 +345,15 @@ class Coordinator:
             if (self._requests or self._interval_due()) and self._settled() and self.slots.all_ready():
                 self._start_snapshot_if_due()
 
+    def check_fence(self) -> None:
+        """Notice a newer attempt although no batch runs; trouble with storage is left to the next batch."""
+        try:
+            self.durable.check_fence()
+        except FencedError as error:
+            self.fatal = error
+        except StatefulSparkError as error:
+            _log.info("cannot look for a newer attempt", error=str(error)[:200])
+
     def _interval_due(self) -> bool:
         now = time.monotonic()
         return (
