@@ -342,7 +342,8 @@ class Coordinator:
         """Called a few times a second: checkpoints of an idle query, and those that take too long."""
         self._snapshots.expire(gone={slot.index: slot.epoch for slot in self.slots.all() if slot.state == READY})
         with self._lock:
-            if (self._requests or self._interval_due()) and self._settled() and self.slots.all_ready():
+            # First of all: whether a checkpoint is due depends on what is committed.
+            if self._settled() and (self._requests or self._interval_due()) and self.slots.all_ready():
                 self._start_snapshot_if_due()
 
     def check_fence(self) -> None:
