@@ -114,7 +114,7 @@ def alarms(job: Any) -> Any:
     return written(job, job.key_by(rows_of(job), "account").process(Alarm(), TIMED, uid="alarm", event_time="at", watermark="1 second"))
 
 
-class Average(AggregateFunction):
+class Average(AggregateFunction[int, tuple[int, int], float]):
     """Mean, kept as (number, sum)."""
 
     def create_accumulator(self) -> Any:
@@ -135,7 +135,7 @@ class AllStates(KeyedProcessFunction):
 
     def open(self, runtime_context: RuntimeContext) -> None:
         seen = ValueStateDescriptor("seen", Types.LONG())
-        seen.enable_time_to_live(StateTtlConfig.new_builder(Time.milliseconds(1500)).build())
+        seen.enable_time_to_live(StateTtlConfig.new_builder(Time.minutes(30)).build())
         self.seen = runtime_context.get_state(seen)
         self.amounts = runtime_context.get_list_state(ListStateDescriptor("amounts", Types.LONG()))
         self.shops = runtime_context.get_map_state(MapStateDescriptor("shops", Types.STRING(), Types.LONG()))
@@ -146,7 +146,7 @@ class AllStates(KeyedProcessFunction):
     def process_element(self, value: Any, ctx: KeyedProcessFunction.Context) -> Any:
         self.seen.update((self.seen.value() or 0) + 1)
         self.amounts.add(value.amount)
-        self.shops.put(value.shop, (self.shops.get(value.shop) or 0) + 1)
+        self.shops.put(value.shop, int(self.shops.get(value.shop) or 0) + 1)
         self.largest.add(value.amount)
         self.mean.add(value.amount)
         state = {
@@ -240,3 +240,9 @@ def filtered(job: Any) -> Any:
 def renamed(job: Any) -> Any:
     """``counts`` under another uid."""
     return written(job, job.key_by(rows_of(job), "account").process(Count(), COUNTED, uid="count-2", event_time="at"))
+
+
+def wide(job: Any) -> Any:
+    """Count over parquet files of wide rows, one batch for all of them."""
+    rows = job.spark.readStream.schema(INPUT).parquet(job.args[0])
+    return written(job, job.key_by(rows, "account").process(Count(), COUNTED, uid="count", event_time="at"))

@@ -105,11 +105,11 @@ def test_a_second_driver_of_a_job_fences_the_first(work: Work) -> None:
     work.wait_rows(len(inputs[0]) + len(inputs[1]))
     path = work.write_manifest()
     environment = os.environ | {"STATEFULSPARK_HOME": str(work.folder / "home"), "TMPDIR": str(work.folder / "tmp")}
-    command = [Path(sys.executable).with_name("statefulspark"), "run", path, "--no-progress", "--api-port", "0"]
+    command = [str(Path(sys.executable).with_name("statefulspark")), "run", str(path), "--no-progress", "--api-port", "0"]
     with subprocess.Popen(command, env=environment, cwd=work.folder, stderr=subprocess.DEVNULL) as second:
         try:
-            attempts = work.folder / "storage" / "job" / "attempts"
-            wait_until(lambda: len(list(attempts.glob("*"))) == 2, 60, "the second driver has claimed the job")
+            claim = work.folder / "storage" / "job" / "attempts" / "00000002-start"
+            wait_until(claim.exists, 60, "the second driver has claimed the job")
             work.write(inputs[2])
             wait_until(lambda: first.status().state.final, 60, "the first driver has stopped")
             work.wait_rows(sum(map(len, inputs)))

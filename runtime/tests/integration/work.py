@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import time
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import closing
@@ -43,6 +42,8 @@ class Work:
     entrypoint: str = "counts"
     script: Path = SCRIPT
     parallelism: int = 2
+    out: str = "out"
+    """Name of the sink's folder."""
     spec: dict[str, Any] = field(default_factory=dict)
     """Fields of the manifest's spec that differ."""
     checkpointing: dict[str, Any] = field(default_factory=dict)
@@ -62,7 +63,11 @@ class Work:
     def document(self) -> dict[str, Any]:
         """The manifest's content."""
         spec = {
-            "job": {"script": str(self.script), "entrypoint": self.entrypoint, "args": [str(self.folder / "in"), str(self.folder / "out")]},
+            "job": {
+                "script": str(self.script),
+                "entrypoint": self.entrypoint,
+                "args": [str(self.folder / "in"), str(self.folder / self.out)],
+            },
             "parallelism": self.parallelism,
             "driver": {"memory": "1Gi"},
             "stateBackend": {"type": "memory"},
@@ -127,10 +132,10 @@ class Work:
         for job in self.jobs:
             job.cancel()
 
-    def rows(self, folder: str = "out") -> list[tuple[Any, ...]]:
+    def rows(self) -> list[tuple[Any, ...]]:
         """What the sink holds by Spark's own log of committed files, sorted."""
         committed: dict[Path, None] = {}
-        for entry in sorted((self.folder / folder / "_spark_metadata").glob("[!.]*")):
+        for entry in sorted((self.folder / self.out / "_spark_metadata").glob("[!.]*")):
             for line in entry.read_text().splitlines()[1:]:
                 committed[Path(json.loads(line)["path"].removeprefix("file://"))] = None
         frames = [frame for frame in (pd.read_parquet(path) for path in committed) if len(frame)]
@@ -138,8 +143,17 @@ class Work:
 
     def wait_rows(self, number: int, timeout_s: float = 60.0) -> list[tuple[Any, ...]]:
         """Wait until the sink holds ``number`` rows."""
-        wait_until(lambda: (self.folder / "out" / "_spark_metadata").is_dir() and len(self.rows()) >= number, timeout_s, f"{number} rows")
+        wait_until(lambda: len(self.rows()) >= number, timeout_s, f"{number} rows")
         return self.rows()
+
+    def wait_checkpoint(self, *, batch: int, timeout_s: float = 60.0) -> None:
+        """Wait until the job's newest checkpoint is of that batch or a later one."""
+
+        def taken() -> bool:
+            info = self.jobs[-1].status().last_checkpoint
+            return info is not None and info.batch >= batch
+
+        wait_until(taken, timeout_s, f"a checkpoint of batch {batch}")
 
     def state(self, uid: str, state: str, url: str | None = None) -> list[Pair]:
         """Key and value of each entry of a state, in a checkpoint or, by default, in the newest one of the job."""
@@ -152,19 +166,6 @@ class Work:
     def store(self) -> ObjectStore:
         """The job's folder in storage."""
         return open_store(f"{self.storage}/{self.name}", storage_settings(self.manifest()))
-
-    def fresh(self, name: str) -> Work:
-        """A second job over the same input, with output and storage of its own."""
-        folder = self.folder / name
-        shutil.copytree(self.folder / "in", folder / "in")
-        return Work(
-            folder=folder,
-            entrypoint=self.entrypoint,
-            script=self.script,
-            parallelism=self.parallelism,
-            spec=dict(self.spec),
-            _files=self._files,
-        )
 
 
 def local_path(url: str) -> Path:
