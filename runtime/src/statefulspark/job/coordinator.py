@@ -201,9 +201,11 @@ class Coordinator:
             return {"tick": self._ticks.get(uid, 0)}
 
     def idle(self) -> bool:
-        """Whether no timer is due and the last batch that began is committed."""
+        """Whether every slot has told its timers, none of them is due, and the last batch that began is committed."""
         now_ms = int(time.time() * 1000)
         with self._lock:
+            if not self.slots.all_ready():
+                return False
             return self._settled() and not any(self.batches.tick_due(uid, now_ms, drain=self.drain) for uid in self.batches.delays_ms)
 
     def _settled(self) -> bool:
@@ -340,8 +342,18 @@ class Coordinator:
         """Called a few times a second: checkpoints of an idle query, and those that take too long."""
         self._snapshots.expire(gone={slot.index: slot.epoch for slot in self.slots.all() if slot.state == READY})
         with self._lock:
-            if (self._requests or self._interval_due()) and self._settled() and self.slots.all_ready():
+            # First of all: whether a checkpoint is due depends on what is committed.
+            if self._settled() and (self._requests or self._interval_due()) and self.slots.all_ready():
                 self._start_snapshot_if_due()
+
+    def check_fence(self) -> None:
+        """Notice a newer attempt although no batch runs; trouble with storage is left to the next batch."""
+        try:
+            self.durable.check_fence()
+        except FencedError as error:
+            self.fatal = error
+        except StatefulSparkError as error:
+            _log.info("cannot look for a newer attempt", error=str(error)[:200])
 
     def _interval_due(self) -> bool:
         now = time.monotonic()

@@ -96,6 +96,17 @@ class DurableJob:
             return None
         return base.metadata.checkpoint_id
 
+    def check_fence(self) -> None:
+        """Look whether a newer attempt was claimed.
+
+        Raises:
+            FencedError: It was.
+            UnavailableError: storage does not answer.
+        """
+        if is_fenced(self.store, self.attempt):
+            self.fenced = True
+            raise FencedError("a newer attempt runs the job; this one has stopped")
+
     def write_record(self, parameters: BatchParameters, location: LocationFiles, log: BatchLog, epochs: list[int]) -> None:
         """Make the record of a new batch durable; when that failed before, the same record is tried again.
 

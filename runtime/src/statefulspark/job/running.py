@@ -38,6 +38,8 @@ from statefulspark.keygroups import key_group_range
 _log = structlog.get_logger("statefulspark.job")
 _SLOT_STATES = {STARTING: "STARTING", RESTORING: "RESTORING", READY: "RUNNING", LOST: "LOST"}
 _POLL_S = 0.1
+_FENCE_POLL_S = 5.0
+"""An idle driver looks this often whether a newer one has taken over; a busy one learns it from its next batch."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -115,6 +117,7 @@ class RunningJob:
         self._start_query(writer)
         self._enter(JobState.RUNNING)
         threading.Thread(target=self._watch, name="job-watch", daemon=True).start()
+        threading.Thread(target=self._watch_fence, name="job-fence", daemon=True).start()
         if self._settings.until_idle:
             threading.Thread(target=self._finish_when_idle, name="job-until-idle", daemon=True).start()
 
@@ -159,6 +162,11 @@ class RunningJob:
                         self._query_ended(query)
                 finally:
                     self._commands.release()
+
+    def _watch_fence(self) -> None:
+        """In a thread of its own: storage that does not answer must not hold up the watch."""
+        while not self._ended.wait(_FENCE_POLL_S):
+            self._coordinator.check_fence()
 
     def _query_ended(self, query: StreamingQuery) -> None:
         failure = query.exception()

@@ -1,0 +1,42 @@
+"""One folder and at most one running job per test."""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import structlog
+from typer.testing import CliRunner
+
+from statefulspark.cli.main import app
+
+from .work import Command, Work
+
+# The one Java of this process is short-lived: do not spend its cores on its own tuning.
+os.environ.setdefault("JAVA_TOOL_OPTIONS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
+
+
+@pytest.fixture
+def work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Work]:
+    """Everything a job of the test writes is below the test's folder, and nothing runs when the test ends."""
+    scratch = tmp_path / "tmp"
+    scratch.mkdir()
+    monkeypatch.setattr("tempfile.tempdir", str(scratch))
+    work = Work(folder=tmp_path, monkeypatch=monkeypatch)
+    yield work
+    work.close()
+
+
+@pytest.fixture
+def command(work: Work, monkeypatch: pytest.MonkeyPatch) -> Iterator[Command]:
+    """Run a ``statefulspark`` command in this process, and take back what it changes of logging."""
+    monkeypatch.setenv("STATEFULSPARK_HOME", str(work.folder / "home"))
+    root = logging.getLogger()
+    handlers, level = root.handlers, root.level
+    yield lambda *arguments: CliRunner().invoke(app, [str(each) for each in arguments])
+    work.close()
+    root.handlers, root.level = handlers, level
+    structlog.reset_defaults()

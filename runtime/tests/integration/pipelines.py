@@ -1,0 +1,241 @@
+"""The pipelines of the integration tests, each an entry point of its own. Rows are JSON lines with account, at, amount and shop."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from statefulspark import (
+    AggregateFunction,
+    AggregatingStateDescriptor,
+    KeyedProcessFunction,
+    ListStateDescriptor,
+    MapStateDescriptor,
+    ReducingStateDescriptor,
+    RuntimeContext,
+    Types,
+    ValueStateDescriptor,
+)
+
+INPUT = "account string, at timestamp, amount bigint, shop string"
+COUNTED = "key string, number bigint, total bigint"
+TIMED = "key string, kind string, at bigint"
+
+
+def rows_of(job: Any) -> Any:
+    """The source: one file per batch."""
+    return job.spark.readStream.schema(INPUT).option("maxFilesPerTrigger", 1).json(job.args[0])
+
+
+def written(job: Any, df: Any) -> Any:
+    """The sink."""
+    return df.writeStream.format("parquet").option("path", job.args[1]).outputMode("append")
+
+
+class Count(KeyedProcessFunction):
+    """Numbers the rows of a key and sums them up."""
+
+    def open(self, runtime_context: RuntimeContext) -> None:
+        self.number = runtime_context.get_state(ValueStateDescriptor("number", Types.LONG()))
+        self.total = runtime_context.get_state(ValueStateDescriptor("total", Types.LONG()))
+
+    def process_element(self, value: Any, ctx: KeyedProcessFunction.Context) -> Any:
+        self.number.update((self.number.value() or 0) + 1)
+        self.total.update((self.total.value() or 0) + value.amount)
+        yield ctx.get_current_key(), self.number.value(), self.total.value()
+
+
+def counts(job: Any) -> Any:
+    """One step."""
+    return written(job, job.key_by(rows_of(job), "account").process(Count(), COUNTED, uid="count", event_time="at"))
+
+
+class CountByShop(Count):
+    """Like Count, and hands the shop on as the next key."""
+
+    def process_element(self, value: Any, ctx: KeyedProcessFunction.Context) -> Any:
+        for _, number, total in super().process_element(value, ctx):
+            yield value.shop, value.at, number, total
+
+
+class Volume(KeyedProcessFunction):
+    """Numbers what a first step gave out, and sums its running totals."""
+
+    def open(self, runtime_context: RuntimeContext) -> None:
+        self.number = runtime_context.get_state(ValueStateDescriptor("number", Types.LONG()))
+        self.total = runtime_context.get_state(ValueStateDescriptor("total", Types.LONG()))
+
+    def process_element(self, value: Any, ctx: KeyedProcessFunction.Context) -> Any:
+        self.number.update((self.number.value() or 0) + 1)
+        self.total.update((self.total.value() or 0) + value.total)
+        yield ctx.get_current_key(), self.number.value(), self.total.value()
+
+
+def chained(job: Any) -> Any:
+    """Step 2 is keyed by another column of what step 1 gives out."""
+    first = job.key_by(rows_of(job), "account").process(
+        CountByShop(), "shop string, at timestamp, number bigint, total bigint", uid="by-account", event_time="at"
+    )
+    second = job.key_by(first.where("number > 0"), "shop").process(Volume(), COUNTED, uid="by-shop", event_time="at")
+    return written(job, second)
+
+
+def branches(job: Any) -> Any:
+    """Two steps side by side, whose tasks are one stage."""
+    source = rows_of(job)
+    accounts = job.key_by(source, "account").process(Count(), COUNTED, uid="accounts", event_time="at")
+    shops = job.key_by(source, "shop").process(Count(), COUNTED, uid="shops", event_time="at")
+    return written(job, accounts.union(shops))
+
+
+class Alarm(KeyedProcessFunction):
+    """Sets a timer of each kind; ``amount`` is how long the processing-time one takes, in ms."""
+
+    def open(self, runtime_context: RuntimeContext) -> None:
+        self.last = runtime_context.get_state(ValueStateDescriptor("last", Types.LONG()))
+
+    def process_element(self, value: Any, ctx: KeyedProcessFunction.Context) -> Any:
+        service = ctx.timer_service()
+        self.last.update(ctx.timestamp())
+        service.register_event_time_timer(ctx.timestamp() + 1000)
+        if value.amount:
+            service.register_processing_time_timer(service.current_processing_time() + value.amount)
+        yield ctx.get_current_key(), "row", ctx.timestamp()
+
+    def on_timer(self, timestamp: int, ctx: KeyedProcessFunction.OnTimerContext) -> Any:
+        yield ctx.get_current_key(), ctx.time_domain().name, timestamp
+
+
+def alarms(job: Any) -> Any:
+    """Timers of both kinds."""
+    return written(job, job.key_by(rows_of(job), "account").process(Alarm(), TIMED, uid="alarm", event_time="at", watermark="1 second"))
+
+
+class Average(AggregateFunction[int, tuple[int, int], float]):
+    """Mean, kept as (number, sum)."""
+
+    def create_accumulator(self) -> Any:
+        return 0, 0
+
+    def add(self, value: Any, accumulator: Any) -> Any:
+        return accumulator[0] + 1, accumulator[1] + value
+
+    def get_result(self, accumulator: Any) -> Any:
+        return accumulator[1] / accumulator[0]
+
+    def merge(self, acc_a: Any, acc_b: Any) -> Any:
+        return acc_a[0] + acc_b[0], acc_a[1] + acc_b[1]
+
+
+class AllStates(KeyedProcessFunction):
+    """Uses every kind of state but the plainest."""
+
+    def open(self, runtime_context: RuntimeContext) -> None:
+        self.amounts = runtime_context.get_list_state(ListStateDescriptor("amounts", Types.LONG()))
+        self.shops = runtime_context.get_map_state(MapStateDescriptor("shops", Types.STRING(), Types.LONG()))
+        self.largest = runtime_context.get_reducing_state(ReducingStateDescriptor("largest", max, Types.LONG()))
+        mean = AggregatingStateDescriptor("mean", Average(), Types.TUPLE([Types.LONG(), Types.LONG()]))
+        self.mean = runtime_context.get_aggregating_state(mean)
+
+    def process_element(self, value: Any, ctx: KeyedProcessFunction.Context) -> Any:
+        self.amounts.add(value.amount)
+        self.shops.put(value.shop, (self.shops.get(value.shop) or 0) + 1)
+        self.largest.add(value.amount)
+        self.mean.add(value.amount)
+        state = {
+            "amounts": list(self.amounts.get()),
+            "shops": dict(sorted(self.shops.items())),
+            "largest": self.largest.get(),
+            "mean": self.mean.get(),
+        }
+        yield ctx.get_current_key(), json.dumps(state)
+
+
+def all_states(job: Any) -> Any:
+    """Every kind of state."""
+    return written(job, job.key_by(rows_of(job), "account").process(AllStates(), "key string, state string", uid="all", event_time="at"))
+
+
+def counted_twice(job: Any) -> Any:
+    """A foreachBatch sink that evaluates its DataFrame twice: it counts, then writes."""
+    out = Path(job.args[1])
+
+    def sink(df: Any, batch: int) -> None:
+        number = df.count()
+        rows = [list(row) for row in df.collect()]
+        out.mkdir(exist_ok=True)
+        (out / f"{batch:04d}.json").write_text(json.dumps({"count": number, "rows": rows}))
+
+    counted = job.key_by(rows_of(job), "account").process(Count(), COUNTED, uid="count", event_time="at")
+    return counted.writeStream.foreachBatch(sink)
+
+
+class Fragile(Count):
+    """Count, until it meets an amount it cannot stand; notes each time that happens."""
+
+    def __init__(self, calls: Path) -> None:
+        self.calls = calls
+
+    def process_element(self, value: Any, ctx: KeyedProcessFunction.Context) -> Any:
+        for result in super().process_element(value, ctx):
+            check_amount(value.amount, self.calls)
+            yield result
+
+
+def check_amount(amount: int, calls: Path) -> None:
+    if amount == 13:
+        with calls.open("a") as file:
+            file.write("raised\n")
+        raise ValueError("thirteen is not for me")
+
+
+def fragile(job: Any) -> Any:
+    """The step of ``counts`` with a defect."""
+    function = Fragile(Path(job.args[1]).parent / "calls")
+    return written(job, job.key_by(rows_of(job), "account").process(function, COUNTED, uid="count", event_time="at"))
+
+
+class Misfit(Count):
+    """Gives out text where the schema says a number."""
+
+    def process_element(self, value: Any, ctx: KeyedProcessFunction.Context) -> Any:
+        for key, number, _ in super().process_element(value, ctx):
+            yield key, number, "a lot"
+
+
+def misfit(job: Any) -> Any:
+    """The step of ``counts`` with output that does not fit."""
+    return written(job, job.key_by(rows_of(job), "account").process(Misfit(), COUNTED, uid="count", event_time="at"))
+
+
+def with_key_of(expression: str) -> Any:
+    """A pipeline keyed by an expression."""
+
+    def pipeline(job: Any) -> Any:
+        rows = rows_of(job).selectExpr("amount", "at", f"{expression} as k")
+        return written(job, job.key_by(rows, "k").process(Count(), COUNTED, uid="count", event_time="at"))
+
+    return pipeline
+
+
+by_map = with_key_of("map(account, amount)")
+by_array = with_key_of("array(account)")
+by_double = with_key_of("cast(amount as double)")
+
+
+def filtered(job: Any) -> Any:
+    """``counts`` without rows that have no account."""
+    rows = rows_of(job).where("account is not null")
+    return written(job, job.key_by(rows, "account").process(Count(), COUNTED, uid="count", event_time="at"))
+
+
+def renamed(job: Any) -> Any:
+    """``counts`` under another uid."""
+    return written(job, job.key_by(rows_of(job), "account").process(Count(), COUNTED, uid="count-2", event_time="at"))
+
+
+def wide(job: Any) -> Any:
+    """Count over parquet files of wide rows, one batch for all of them."""
+    rows = job.spark.readStream.schema(INPUT).parquet(job.args[0])
+    return written(job, job.key_by(rows, "account").process(Count(), COUNTED, uid="count", event_time="at"))

@@ -1,0 +1,73 @@
+"""The commands against a job that ``statefulspark run`` runs in a process of its own."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+from .oracles import by, counted, files, finals
+from .work import Command, Work, wait_until
+
+
+def test_every_command_against_a_running_job(work: Work, command: Command) -> None:
+    """status, savepoint, checkpoints, verify, state, key-groups, rescale and stop; what they print is JSON with -o json."""
+
+    def asked(*arguments: object) -> dict[str, Any]:
+        result = command(*arguments, "-o", "json")
+        assert result.exit_code == 0, result.output
+        document: dict[str, Any] = json.loads(result.stdout)
+        return document
+
+    inputs = files(seed=11, number=2)
+    expected = counted(by("account", inputs))
+    work.write(inputs[0])
+    run = [str(Path(sys.executable).with_name("statefulspark")), "run", str(work.write_manifest()), "--no-progress", "-o", "json"]
+    environment = os.environ | {"TMPDIR": str(work.folder / "tmp")}
+    with (work.folder / "log").open("wb") as log, subprocess.Popen(run, env=environment, stdout=subprocess.PIPE, stderr=log) as process:
+        try:
+            work.wait_rows(40, 120)
+            wait_until(lambda: bool(asked("status", "--job", "job")["batch"] == 0), 30, "batch 0 is committed")
+            status = asked("status", "--job", "job")
+            assert (status["state"], status["parallelism"], status["input_rows"], status["output_rows"]) == ("RUNNING", 2, 40, 40)
+            assert [(slot["first"], slot["last"], slot["state"]) for slot in status["slots"]] == [(0, 63, "RUNNING"), (64, 127, "RUNNING")]
+
+            savepoint = asked("savepoint", "--job", "job")
+            assert (savepoint["kind"], savepoint["batch"]) == ("savepoint", 0)
+            assert asked("verify", savepoint["path"])["sound"]
+            (listed,) = asked("checkpoints", f"{work.folder}/savepoints")["checkpoints"]
+            assert (listed["kind"], listed["status"], listed["url"]) == ("savepoint", "complete", savepoint["path"])
+
+            groups = asked("key-groups", "--max-parallelism", 128, "--parallelism", 2, "--to", 3)
+            rescaled = asked("rescale", 3, "--job", "job")
+            assert groups["moves"] == 63
+            assert [{name: slot[name] for name in ("slot", "first", "last")} for slot in rescaled["slots"]] == groups["to_ranges"]
+
+            work.write(inputs[1])
+            work.wait_rows(80)
+            stopped = asked("stop", "--job", "job", "--no-savepoint")
+            assert stopped["state"] == "SUSPENDED"
+            last = json.loads(process.communicate(timeout=60)[0])
+        finally:
+            process.terminate()
+            process.wait(60)
+    assert process.returncode == 0, (work.folder / "log").read_text()
+    assert last["state"] == "SUSPENDED"
+    assert last["last_checkpoint"]["path"] == stopped["checkpoint"]["path"]
+    assert work.rows() == sorted(expected)
+
+    sizes = asked("state", f"{work.folder}/storage/job")["states"]
+    totals = finals(expected, 2)
+    assert {(each["uid"], each["name"], each["kind"], each["entries"]) for each in sizes if each["entries"]} == {
+        ("count", "number", "value", len(totals)),
+        ("count", "total", "value", len(totals)),
+    }
+    key, total = totals[0]
+    (entry,) = asked("state", f"{work.folder}/storage/job", "--uid", "count", "--state", "total", "--key", key)["entries"]
+    assert (entry["key"], entry["value"]) == (key, total)
+    gone = command("status", "--job", "job")
+    assert gone.exit_code == 2
+    assert "job" in gone.stderr

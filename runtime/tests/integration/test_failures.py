@@ -1,0 +1,73 @@
+"""A user function that raises, rows that cannot be taken, and output that does not fit: told clearly, and nothing lost."""
+
+from __future__ import annotations
+
+import json
+import re
+from contextlib import closing
+
+from statefulspark.checkpoint.inspect import read_state
+
+from .oracles import by, counted, files, finals, row
+from .work import Command, Work
+
+
+def test_an_error_of_the_users_function_ends_the_job_and_its_batch_leaves_no_trace(work: Work, command: Command) -> None:
+    """After Spark's four tries the user reads his own traceback, uid and key group; mended, the job goes on after the last good batch."""
+    inputs = files(seed=4)
+    inputs[1].append(row("unlucky", 500_000, 13))
+    for rows in inputs:
+        for each in rows:
+            each["amount"] += each["account"] != "unlucky" and each["amount"] == 13
+        work.write(rows)
+    work.entrypoint = "fragile"
+
+    result = command("run", work.write_manifest(), "--until-idle", "--no-progress", "-o", "json")
+
+    assert result.exit_code == 1
+    error = json.loads(result.stdout)["error"]
+    assert error["reason"] == "UserFunction"
+    for text in (error["message"], result.stderr):
+        assert "ValueError: thirteen is not for me" in text
+        assert re.search(r"in uid 'count', key group \d+", text)
+        assert "in check_amount" in text
+        assert 'raise ValueError("thirteen is not for me")' in text
+        assert "org.apache.spark" not in text
+    assert "it goes on after batch 0" in result.stderr
+    # The slot of the row's key ran the batch once per try of its task.
+    assert (work.folder / "calls").read_text().count("raised") == 4
+    assert work.rows() == sorted(counted(by("account", inputs[:1])))
+
+    work.entrypoint = "counts"
+    work.run()
+    expected = counted(by("account", inputs))
+    assert work.rows() == sorted(expected)
+    assert work.state("count", "total") == finals(expected, 2)
+    with closing(read_state(f"{work.storage}/job", "count", "total", key="unlucky")) as entries:
+        assert f"key group {next(entries).key_group}\n" in error["message"]
+
+
+def test_rows_and_output_that_do_not_fit_are_named_and_the_corrected_job_goes_on(work: Work) -> None:
+    """Output of another type: batch 0 never happened. A null key: batch 1 never happened. Corrected, every row counts once."""
+    inputs = files(seed=5, number=2)
+    inputs[1].insert(3, row("nobody", 450) | {"account": None})
+    for rows in inputs:
+        work.write(rows)
+    work.entrypoint = "misfit"
+    error = work.run_to_failure()
+    assert error.reason == "InvalidInput"
+    assert "total" in error.message
+    assert "count" in error.message
+    assert "a lot" not in error.message
+
+    work.entrypoint = "counts"
+    error = work.run_to_failure()
+    assert error.reason == "InvalidInput"
+    assert error.message.startswith("key_by: a row of uid 'count' has a null key in account. Filter such rows")
+
+    work.entrypoint = "filtered"
+    work.run()
+    inputs[1].pop(3)
+    expected = counted(by("account", inputs))
+    assert work.rows() == sorted(expected)
+    assert work.state("count", "total") == finals(expected, 2)

@@ -1,0 +1,158 @@
+"""Checkpoints, savepoints, rescaling, restoring and forking, on both kinds of storage: output and state of an uninterrupted run."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import boto3
+import pytest
+from moto.server import ThreadedMotoServer
+
+from statefulspark.checkpoint.catalog import list_checkpoints
+from statefulspark.checkpoint.verify import verify
+from statefulspark.job.controls import JobState
+from statefulspark.job.settings import storage_settings
+from statefulspark.storage.base import ObjectStore
+from statefulspark.storage.open import open_store
+
+from .oracles import by, counted, files, finals
+from .work import Work, local_path
+
+
+@dataclass(kw_only=True)
+class Place:
+    """Where checkpoints and savepoints go."""
+
+    url: str
+    storage: dict[str, Any] = field(default_factory=dict)
+    move: Callable[[str, str], None]
+    """Moves all below one URL to another one."""
+
+    def checkpointing(self, **more: Any) -> dict[str, Any]:
+        """The manifest's fields."""
+        return {"dir": f"{self.url}/jobs", "savepointDir": f"{self.url}/savepoints", "storage": self.storage} | more
+
+
+@pytest.fixture(params=["file", "s3"])
+def place(request: pytest.FixtureRequest, work: Work) -> Iterator[Place]:
+    """Local disk, or S3 as moto serves it on loopback."""
+    if request.param == "file":
+
+        def rename(source: str, target: str) -> None:
+            local_path(target).parent.mkdir(parents=True)
+            shutil.move(local_path(source), local_path(target))
+
+        yield Place(url=f"file://{work.folder}", move=rename)
+        return
+    server = ThreadedMotoServer("127.0.0.1", 0, verbose=False)
+    server.start()
+    host, port = server.get_host_and_port()
+    endpoint = f"http://{host}:{port}"
+    client = boto3.client("s3", endpoint_url=endpoint, region_name="us-east-1", aws_access_key_id="id", aws_secret_access_key="key")
+    client.create_bucket(Bucket="bucket")
+
+    def copy(source: str, target: str) -> None:
+        old, new = (url.removeprefix("s3://bucket/") + "/" for url in (source, target))
+        for found in client.list_objects_v2(Bucket="bucket", Prefix=old)["Contents"]:
+            client.copy_object(Bucket="bucket", Key=new + found["Key"].removeprefix(old), CopySource=f"bucket/{found['Key']}")
+            client.delete_object(Bucket="bucket", Key=found["Key"])
+
+    storage = {"endpoint": endpoint, "region": "us-east-1", "accessKeyId": "id", "secretAccessKey": "key"}
+    try:
+        yield Place(url="s3://bucket/team", storage=storage, move=copy)
+    finally:
+        work.close()
+        server.stop()
+
+
+def checkpoints_of(work: Work) -> list[int]:
+    """Numbers of the checkpoints in storage."""
+    return sorted({int(info.key.split("/")[0].removeprefix("chk-")) for info in work.store().list("") if info.key.startswith("chk-")})
+
+
+def test_snapshots_rescaling_restart_and_fork_give_what_an_uninterrupted_run_gives(work: Work, place: Place) -> None:
+    """One life of a job: savepoint, 2 -> 3 -> 1 slots in place, stop, restart with 2, cancel; and a fork from the savepoint, moved."""
+    inputs = files(seed=8, number=5)
+    work.checkpointing = place.checkpointing(retention={"count": 2, "onCancellation": "DELETE"})
+    expected = [counted(by("account", inputs[: number + 1])) for number in range(5)]
+    work.write(inputs[0])
+    job = work.start()
+    work.wait_rows(40)
+    savepoint = job.trigger_savepoint(None, 60)
+    assert work.state("count", "total", savepoint.path) == finals(expected[0], 2)
+
+    work.write(inputs[1])
+    work.wait_rows(80)
+    assert job.rescale(3, 60).parallelism == 3
+    work.write(inputs[2])
+    work.wait_rows(120)
+    first = job.trigger_checkpoint(60)
+    assert (first.kind, first.batch) == ("checkpoint", job.status().batch)
+    assert [(slot.first, slot.last) for slot in job.rescale(1, 60).slots] == [(0, 127)]
+    work.write(inputs[3])
+    work.wait_rows(160)
+    last = job.stop(savepoint=False, target=None, drain=False, timeout_s=60)
+    assert job.status().state is JobState.SUSPENDED
+    assert last is not None
+    assert work.rows() == sorted(expected[3])
+    assert work.state("count", "total", last.path) == finals(expected[3], 2)
+    assert len(checkpoints_of(work)) == 2
+    assert max(checkpoints_of(work)) == last.id
+
+    work.write(inputs[4])
+    job = work.start(parallelism=2)
+    work.wait_rows(200)
+    assert job.status().restored_from == last.path
+    assert job.trigger_checkpoint(60).batch == 4
+    assert work.rows() == sorted(expected[4])
+    assert work.state("count", "number") == finals(expected[4], 1)
+    assert len(checkpoints_of(work)) == 2
+    job.cancel()
+    assert job.status().state is JobState.CANCELED
+    assert [info.key for info in work.store().list("")] == ["_job"]
+
+    moved = f"{place.url}/elsewhere/before-the-change"
+    place.move(savepoint.path, moved)
+    _is_whole(work, moved)
+    _fork(work, place, moved, expected)
+
+
+def _opened(work: Work) -> Callable[[str], ObjectStore]:
+    settings = storage_settings(work.manifest())
+    return lambda url: open_store(url, settings)
+
+
+def _is_whole(work: Work, savepoint: str) -> None:
+    """All of a savepoint's files are in its folder, and each is what was written."""
+    assert verify(savepoint, open_store=_opened(work)).sound
+    (summary,) = list_checkpoints(savepoint, _opened(work))
+    assert (summary.kind, summary.status) == ("savepoint", "complete")
+
+
+def _fork(work: Work, place: Place, savepoint: str, expected: list[Any]) -> None:
+    """Another job with state, source position and key groups of the savepoint; it writes to a folder of its own."""
+    fork = Work(folder=work.folder, name="fork", out="fork", checkpointing=place.checkpointing())
+    status = fork.run(restore_from=savepoint, parallelism=3)
+    assert status.restored_from == savepoint
+    assert fork.rows() == sorted(expected[4][40:])
+    assert fork.state("count", "total") == finals(expected[4], 2)
+    assert verify(savepoint, open_store=_opened(work)).sound
+
+
+def test_cancel_keeps_checkpoints_unless_told_otherwise_and_a_periodic_one_is_taken_while_the_job_is_idle(work: Work) -> None:
+    """RETAIN is the default; the job goes on from there."""
+    inputs = files(seed=9, number=2)
+    work.checkpointing = {"interval": "200ms"}
+    work.write(inputs[0])
+    job = work.start()
+    work.wait_checkpoint(batch=0)
+    job.cancel()
+    assert checkpoints_of(work) == [1]
+    work.write(inputs[1])
+    work.run()
+    expected = counted(by("account", inputs))
+    assert work.rows() == sorted(expected)
+    assert work.state("count", "total") == finals(expected, 2)
