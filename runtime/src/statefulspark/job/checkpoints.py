@@ -25,6 +25,18 @@ _log = structlog.get_logger("statefulspark.checkpoints")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class CheckpointTimes:
+    """When checkpoints are taken."""
+
+    interval_s: float | None
+    """Pause between starts of periodic checkpoints; None = none are taken by themselves."""
+    timeout_s: float
+    """Longest duration of a checkpoint."""
+    min_pause_s: float = 0.0
+    """Least pause between the end of one checkpoint and the start of the next."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Request:
     """Somebody wants a checkpoint (``savepoint`` None) or a savepoint in that folder URL ("" = the configured one)."""
 

@@ -20,7 +20,7 @@ from statefulspark.checkpoint.metadata import SlotState
 from statefulspark.errors import CorruptDataError, FencedError, StatefulSparkError, UnavailableError
 from statefulspark.exchange.flight import FlightPeer, FlightService, error_of
 from statefulspark.job.batches import BatchLog, BatchParameters
-from statefulspark.job.checkpoints import InProgress, Request, Snapshots, info_of
+from statefulspark.job.checkpoints import CheckpointTimes, InProgress, Request, Snapshots, info_of
 from statefulspark.job.controls import CheckpointInfo
 from statefulspark.job.durable import DurableJob
 from statefulspark.job.slots import READY, Slot, SlotTable
@@ -39,18 +39,6 @@ class Listen:
     """Address to listen on."""
     secret: str = field(repr=False)
     """The job's secret; calls without it are refused."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CheckpointTimes:
-    """When checkpoints are taken."""
-
-    interval_s: float | None
-    """Pause between starts of periodic checkpoints; None = none are taken by themselves."""
-    timeout_s: float
-    """Longest duration of a checkpoint."""
-    min_pause_s: float = 0.0
-    """Least pause between the end of one checkpoint and the start of the next."""
 
 
 class Coordinator:

@@ -24,7 +24,7 @@ from statefulspark.errors import (
     UserFunctionError,
 )
 from statefulspark.exchange.config import SlotConfig
-from statefulspark.job.controls import CheckpointInfo, JobError, JobState, JobStatus, MetricSample, SlotStatus
+from statefulspark.job.controls import CheckpointInfo, JobError, JobState, JobStatus, MetricSample
 from statefulspark.job.coordinator import Coordinator
 from statefulspark.job.failures import query_error
 from statefulspark.job.job import Job
@@ -32,11 +32,10 @@ from statefulspark.job.keepers import SlotKeepers
 from statefulspark.job.restarts import RestartStrategy
 from statefulspark.job.samples import samples_of
 from statefulspark.job.session import executor_counter, quiet
-from statefulspark.job.slots import LOST, READY, RESTORING, STARTING, SlotTable
-from statefulspark.keygroups import key_group_range
+from statefulspark.job.slots import READY, SlotTable
+from statefulspark.job.statuses import status_of
 
 _log = structlog.get_logger("statefulspark.job")
-_SLOT_STATES = {STARTING: "STARTING", RESTORING: "RESTORING", READY: "RUNNING", LOST: "LOST"}
 _POLL_S = 0.1
 _FENCE_POLL_S = 5.0
 """An idle driver looks this often whether a newer one has taken over; a busy one learns it from its next batch."""
@@ -250,42 +249,15 @@ class RunningJob:
 
     def status(self) -> JobStatus:
         """See JobControls."""
-        coordinator, log = self._coordinator, self._coordinator.batches
-        parallelism = self._parallelism()
-        slots = []
-        for slot in coordinator.slots.all():
-            groups = key_group_range(slot.index, parallelism, self._settings.max_parallelism)
-            slots.append(
-                SlotStatus(
-                    slot=slot.index,
-                    first=groups.first,
-                    last=groups.last,
-                    state="LOST" if self._ended.is_set() else _SLOT_STATES[slot.state],
-                    epoch=slot.epoch,
-                    executor=slot.executor or None,
-                    host=slot.host or None,
-                    pid=slot.pid or None,
-                    restarts=slot.restarts,
-                )
-            )
-        return JobStatus(
-            job_id=coordinator.durable.job_id,
+        return status_of(
+            self._coordinator,
             name=self._settings.name,
+            max_parallelism=self._settings.max_parallelism,
             state=self._state,
             since_ms=self._since_ms,
-            parallelism=parallelism,
-            max_parallelism=self._settings.max_parallelism,
-            attempt=coordinator.durable.attempt,
-            batch=log.committed,
-            input_rows=log.rows_in,
-            output_rows=log.rows_out,
-            watermarks={uid: log.watermark(uid) for uid in log.delays_ms},
-            slots=tuple(slots),
-            last_checkpoint=coordinator.last_checkpoint,
-            last_savepoint=coordinator.last_savepoint,
             restored_from=self._settings.restored_from,
-            failed_checkpoints=coordinator.failed_checkpoints,
             error=self._error,
+            ended=self._ended.is_set(),
         )
 
     def checkpoints(self) -> list[CheckpointInfo]:

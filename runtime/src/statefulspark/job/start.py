@@ -26,7 +26,8 @@ from statefulspark.checkpoint.location import LocationFiles
 from statefulspark.config.job import StatefulSparkJob
 from statefulspark.errors import InvalidInputError, NotRestorableError, StatefulSparkError
 from statefulspark.exchange.config import Endpoint, SlotConfig
-from statefulspark.job.coordinator import CheckpointTimes, Coordinator, Listen
+from statefulspark.job.checkpoints import CheckpointTimes
+from statefulspark.job.coordinator import Coordinator, Listen
 from statefulspark.job.durable import DurableJob
 from statefulspark.job.job import Job
 from statefulspark.job.plans import refuse_spark_state
