@@ -97,11 +97,12 @@ class Alarm(KeyedProcessFunction):
 
     def process_element(self, value: Any, ctx: KeyedProcessFunction.Context) -> Any:
         service = ctx.timer_service()
-        self.last.update(ctx.timestamp())
-        service.register_event_time_timer(ctx.timestamp() + 1000)
+        at = ctx.timestamp() or 0
+        self.last.update(at)
+        service.register_event_time_timer(at + 1000)
         if value.amount:
             service.register_processing_time_timer(service.current_processing_time() + value.amount)
-        yield ctx.get_current_key(), "row", ctx.timestamp()
+        yield ctx.get_current_key(), "row", at
 
     def on_timer(self, timestamp: int, ctx: KeyedProcessFunction.OnTimerContext) -> Any:
         yield ctx.get_current_key(), ctx.time_domain().name, timestamp

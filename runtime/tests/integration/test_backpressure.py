@@ -15,6 +15,7 @@ import pytest
 from statefulspark.job import start
 from statefulspark.job.controls import JobState
 from statefulspark.job.running import RunningJob
+from statefulspark.job.settings import slot_options
 
 from .work import Work
 
@@ -68,9 +69,8 @@ class Memory(threading.Thread):
 
 def test_a_batch_much_larger_than_the_budgets_goes_through_in_bounded_memory(work: Work, monkeypatch: pytest.MonkeyPatch) -> None:
     """A million rows (about 190 MB of Arrow data) and 200,000 keys in one batch, with 8 MiB each to sort, to change and to cache."""
-    options = start.slot_options
     budgets = {"sort_bytes": BUDGET, "dirty_bytes": BUDGET, "cache_bytes": BUDGET, "managed_bytes": 32 << 20}
-    monkeypatch.setattr(start, "slot_options", lambda manifest: options(manifest) | budgets)
+    monkeypatch.setattr(start, "slot_options", lambda manifest: slot_options(manifest) | budgets)
     work.entrypoint = "wide"
     work.spec = {"stateBackend": {"type": "rocksdb"}}
     sums = write_rows(work.folder / "in")
