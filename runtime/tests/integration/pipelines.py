@@ -14,6 +14,8 @@ from statefulspark import (
     MapStateDescriptor,
     ReducingStateDescriptor,
     RuntimeContext,
+    StateTtlConfig,
+    Time,
     Types,
     ValueStateDescriptor,
 )
@@ -130,9 +132,12 @@ class Average(AggregateFunction[int, tuple[int, int], float]):
 
 
 class AllStates(KeyedProcessFunction):
-    """Uses every kind of state but the plainest."""
+    """Uses every kind of state, and one with time to live."""
 
     def open(self, runtime_context: RuntimeContext) -> None:
+        seen = ValueStateDescriptor("seen", Types.LONG())
+        seen.enable_time_to_live(StateTtlConfig.new_builder(Time.minutes(30)).build())
+        self.seen = runtime_context.get_state(seen)
         self.amounts = runtime_context.get_list_state(ListStateDescriptor("amounts", Types.LONG()))
         self.shops = runtime_context.get_map_state(MapStateDescriptor("shops", Types.STRING(), Types.LONG()))
         self.largest = runtime_context.get_reducing_state(ReducingStateDescriptor("largest", max, Types.LONG()))
@@ -140,11 +145,13 @@ class AllStates(KeyedProcessFunction):
         self.mean = runtime_context.get_aggregating_state(mean)
 
     def process_element(self, value: Any, ctx: KeyedProcessFunction.Context) -> Any:
+        self.seen.update((self.seen.value() or 0) + 1)
         self.amounts.add(value.amount)
         self.shops.put(value.shop, (self.shops.get(value.shop) or 0) + 1)
         self.largest.add(value.amount)
         self.mean.add(value.amount)
         state = {
+            "seen": self.seen.value(),
             "amounts": list(self.amounts.get()),
             "shops": dict(sorted(self.shops.items())),
             "largest": self.largest.get(),
