@@ -52,6 +52,15 @@ def test_rocksdb_applies_options_to_existing_files(tmp_path: Path) -> None:
     store.close()
 
 
+def test_rocksdb_cuts_filters_and_indexes_into_small_blocks(tmp_path: Path) -> None:
+    """The filter of one large file is larger than a shard of the cache: in one block it would be read from disk for every look-up."""
+    store = RocksDBStore(tmp_path / "db")
+    (options,) = [path.read_text() for path in sorted((tmp_path / "db").glob("OPTIONS-*"))[-1:]]
+    store.close()
+    for expected in ("partition_filters=true", "index_type=kTwoLevelIndexSearch", "cache_index_and_filter_blocks=true"):
+        assert expected in options
+
+
 def test_rocksdb_directory_belongs_to_one(tmp_path: Path) -> None:
     """Opening a directory twice is a conflict."""
     store = RocksDBStore(tmp_path / "db")
