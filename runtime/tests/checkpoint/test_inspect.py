@@ -25,7 +25,7 @@ from statefulspark.state.memory import MemoryStore
 from statefulspark.state.timers import EVENT_TIMERS
 from statefulspark.state.typeinfo import Types
 from statefulspark.storage.open import open_store
-from statefulspark.testing.keyed_state import KeyedSlot
+from statefulspark.testing.keyed_state import KeyedSlot, key_group
 
 runner = CliRunner()
 
@@ -273,7 +273,7 @@ def test_command_state(mini: Miniature) -> None:
     of_state = ("state", mini.job.url, "--uid", "step", "--state")
     entries = json.loads(_command(*of_state, "legs", "--key", "P202", "-o", "json").stdout)
     assert entries["entries"] == [
-        {"key_group": ord("P"), "key": "P202", "user_key": None, "value": 2, "timestamp_ms": None, "expires_ms": None}
+        {"key_group": key_group("P202"), "key": "P202", "user_key": None, "value": 2, "timestamp_ms": None, "expires_ms": None}
     ]
     limited = _command(*of_state, "airports", "--limit", "3", "-o", "json")
     assert (len(json.loads(limited.stdout)["entries"]), json.loads(limited.stdout)["more"]) == (3, True)
