@@ -12,7 +12,7 @@ from statefulspark.state.backend import BatchBudget
 from statefulspark.state.memory import MemoryStore
 from statefulspark.state.rocksdb import RocksDBStore
 from statefulspark.state.store import KeyValueStore
-from statefulspark.testing.keyed_state import KeyedSlot
+from statefulspark.testing.keyed_state import LETTER_GROUPS, KeyedSlot
 
 
 @pytest.fixture(params=["memory", "rocksdb"])
@@ -28,7 +28,7 @@ def make_slot(tmp_path: Path) -> Callable[..., KeyedSlot]:
     """Makes a slot in memory; budgets by name."""
 
     def make(store: KeyValueStore | None = None, **budget: Any) -> KeyedSlot:
-        return KeyedSlot(store if store is not None else MemoryStore(), tmp_path, BatchBudget(**budget))
+        return KeyedSlot(store if store is not None else MemoryStore(), tmp_path, BatchBudget(**budget), key_groups=LETTER_GROUPS)
 
     return make
 
@@ -36,4 +36,4 @@ def make_slot(tmp_path: Path) -> Callable[..., KeyedSlot]:
 @pytest.fixture
 def slot(store: KeyValueStore, tmp_path: Path) -> KeyedSlot:
     """A slot on each kind of store."""
-    return KeyedSlot(store, tmp_path, BatchBudget())
+    return KeyedSlot(store, tmp_path, BatchBudget(), key_groups=LETTER_GROUPS)

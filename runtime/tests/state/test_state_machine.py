@@ -27,7 +27,7 @@ from statefulspark.state.store import KeyValueStore
 from statefulspark.state.timers import TIMER_KINDS
 from statefulspark.state.ttl import StateTtlConfig, UpdateType
 from statefulspark.state.typeinfo import Types
-from statefulspark.testing.keyed_state import KeyedSlot, key_group
+from statefulspark.testing.keyed_state import LETTER_GROUPS, KeyedSlot, key_group
 
 KEYS = st.sampled_from(["a", "aa", "b", "\u00e4"])
 USER_KEYS = st.sampled_from(["", "x", "xy", "y"])
@@ -65,7 +65,8 @@ class BackendMachine(RuleBasedStateMachine):
         self.finished: dict[str, Any] | None = None
         self.shadow: dict[bytes, bytes] = {}
         self.key = ""
-        self.slot = KeyedSlot(self.open_store(self.directory / "0"), self.directory, BatchBudget(cache_bytes, dirty_bytes))
+        budget = BatchBudget(cache_bytes, dirty_bytes)
+        self.slot = KeyedSlot(self.open_store(self.directory / "0"), self.directory, budget, key_groups=LETTER_GROUPS)
         self.declare()
 
     def teardown(self) -> None:
@@ -155,7 +156,7 @@ class BackendMachine(RuleBasedStateMachine):
         store = self.open_store(directory)
         store.write(changes)
         now_ms = self.slot.now_ms
-        self.slot = KeyedSlot(store, self.directory, self.slot.budget, self.slot.registry)
+        self.slot = KeyedSlot(store, self.directory, self.slot.budget, self.slot.registry, key_groups=LETTER_GROUPS)
         self.slot.now_ms = now_ms
         self.slot.backend.batch = batch
         self.declare()

@@ -31,7 +31,7 @@ SCALARS: dict[str, tuple[TypeInformation, st.SearchStrategy[Any]]] = {
     "DOUBLE": (Types.DOUBLE(), st.floats()),
     "CHAR": (Types.CHAR(), st.characters(exclude_categories=["Cs"])),
     "BIG_INT": (Types.BIG_INT(), st.integers()),
-    "BIG_DEC": (Types.BIG_DEC(), st.decimals()),
+    "BIG_DEC": (Types.BIG_DEC(), st.decimals().filter(lambda number: not number.is_snan())),
     "SQL_DATE": (Types.SQL_DATE(), st.dates()),
     "SQL_TIME": (Types.SQL_TIME(), st.times()),
     "SQL_TIMESTAMP": (Types.SQL_TIMESTAMP(), st.datetimes()),

@@ -14,6 +14,10 @@ from statefulspark.state.registry import StateRegistry
 from statefulspark.state.store import Change, KeyValueStore
 from statefulspark.state.typeinfo import Types
 
+ASCII_GROUPS = KeyGroupRange(0, 127)
+LETTER_GROUPS = KeyGroupRange(96, 127)
+"""The key groups of keys that begin with a small letter."""
+
 STRING_KEYS = KeyCodec([Types.STRING()])
 
 
@@ -28,11 +32,20 @@ class MemorySpill(MemoryStore):
 class KeyedSlot:
     """A backend over a store, with keys by name (their key group is the first letter's) and a clock."""
 
-    def __init__(self, store: KeyValueStore, directory: Path, budget: BatchBudget, registry: StateRegistry | None = None) -> None:
+    def __init__(
+        self,
+        store: KeyValueStore,
+        directory: Path,
+        budget: BatchBudget,
+        registry: StateRegistry | None = None,
+        *,
+        key_groups: KeyGroupRange = ASCII_GROUPS,
+    ) -> None:
         self.store = store
         self.registry = registry or StateRegistry()
         self.directory = directory
         self.budget = budget
+        self.key_groups = key_groups
         self.now_ms = 1_000_000
         self.changes: list[Change] = []
         self.backend = self.new_backend()
@@ -44,7 +57,7 @@ class KeyedSlot:
             self.registry,
             uid=uid,
             key_codec=STRING_KEYS,
-            key_groups=KeyGroupRange(96, 127),
+            key_groups=self.key_groups,
             budget=self.budget,
             spill_directory=self.directory / "spill",
             open_spill=lambda _path: MemorySpill(),
@@ -79,5 +92,5 @@ class KeyedSlot:
 
 
 def key_group(key: str) -> int:
-    """Return the key group of a key: 96 .. 127, by its first letter."""
-    return 96 | ord(key[0]) & 31 if key else 96
+    """Return the key group of a key: its first letter's ASCII code."""
+    return ord(key[0]) & 127 if key else 0
