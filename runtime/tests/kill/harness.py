@@ -29,7 +29,7 @@ from statefulspark.storage.open import open_store
 from . import oracle
 
 _HERE = Path(__file__).parent
-_JAVA_OPTIONS = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"  # drivers start often and live for seconds
+JAVA_OPTIONS = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"  # drivers start often and live for seconds
 _MANIFEST = """
 apiVersion: statefulspark.io/v1alpha1
 kind: StatefulSparkJob
@@ -63,6 +63,8 @@ class Ledger:
     storage_url: str | None = None
     s3: dict[str, Any] = field(default_factory=dict)
     conf: dict[str, str] = field(default_factory=dict)
+    java_options: str = JAVA_OPTIONS
+    """Of every JVM, the executors' too."""
     failpoints: tuple[str, ...] = ()
     """Entries of ``STATEFULSPARK_FAILPOINTS``; none kills before ``arm``."""
     environment: dict[str, str] = field(default_factory=dict)
@@ -118,7 +120,7 @@ class Ledger:
             "STATEFULSPARK_HOME": str(self.home),
             "STATEFULSPARK_FAILPOINTS": ",".join(self.failpoints),
             "STATEFULSPARK_FAILPOINTS_DONE": str(self._done),
-            "JAVA_TOOL_OPTIONS": _JAVA_OPTIONS,
+            "JAVA_TOOL_OPTIONS": self.java_options,
         }
         environment |= self.environment
         self.starts += 1

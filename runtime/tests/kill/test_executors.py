@@ -12,15 +12,14 @@ from .kills import SLOT_POINTS, Harasser, drawn, whenever
 pytestmark = [pytest.mark.kill, pytest.mark.slow, pytest.mark.cluster, pytest.mark.timeout(900)]
 
 
-def test_killed_executors(tmp_path: Path) -> None:
+def test_killed_executors(tmp_path: Path, java_options: str) -> None:
     """SIGKILL of an executor, when one of its slots is at a step of the protocol and at random moments."""
     points = whenever(SLOT_POINTS, "executor")
     conf = {
         "spark.master": "local-cluster[2,3,1024]",
         "spark.deploy.maxExecutorRetries": "-1",
-        "spark.executor.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
     }
-    ledger = Ledger(folder=tmp_path, seed=202, files=130, interval="1s", failpoints=points, conf=conf)
+    ledger = Ledger(folder=tmp_path, java_options=java_options, seed=202, files=130, interval="1s", failpoints=points, conf=conf)
     harasser = Harasser(ledger, ledger.executors)
     with ending(ledger):
         ledger.start("--until-idle")

@@ -31,9 +31,11 @@ def _rescale_under_kills(ledger: Ledger, parallelism: int, armed: str) -> None:
     ledger.wait_for_batch(ledger.batch() + 2)
 
 
-def test_rescaling_while_slots_are_killed(tmp_path: Path) -> None:
+def test_rescaling_while_slots_are_killed(tmp_path: Path, java_options: str) -> None:
     """2 to 3 to 1 in place with a slot killed while it restores or takes the snapshot for it, then another driver with 4 slots."""
-    ledger = Ledger(folder=tmp_path, seed=505, files=90, interval="1s", failpoints=(_RESTORED, _BEGUN, _SNAPSHOT))
+    ledger = Ledger(
+        folder=tmp_path, java_options=java_options, seed=505, files=90, interval="1s", failpoints=(_RESTORED, _BEGUN, _SNAPSHOT)
+    )
     harasser = Harasser(ledger, ledger.slots)
     with ending(ledger):
         ledger.start()
@@ -50,10 +52,10 @@ def test_rescaling_while_slots_are_killed(tmp_path: Path) -> None:
         ledger.check()
 
 
-def test_stores_in_memory(tmp_path: Path) -> None:
+def test_stores_in_memory(tmp_path: Path, java_options: str) -> None:
     """The memory state backend: slots killed, the driver's machine lost, and on with 3 slots."""
     points = whenever(SLOT_POINTS)
-    ledger = Ledger(folder=tmp_path, seed=606, files=60, interval="1s", backend="memory", failpoints=points)
+    ledger = Ledger(folder=tmp_path, java_options=java_options, seed=606, files=60, interval="1s", backend="memory", failpoints=points)
     harasser = Harasser(ledger, ledger.slots)
     with ending(ledger):
         ledger.start()

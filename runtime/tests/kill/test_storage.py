@@ -32,13 +32,14 @@ def s3() -> Iterator[str]:
     server.stop()
 
 
-def test_failing_storage(s3: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_failing_storage(s3: str, tmp_path: Path, java_options: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """At least 20 of each: errors, timeouts (whether or not it happened) and lost replies; meanwhile two drivers lose their machine."""
     for name, value in _CREDENTIALS.items():
         monkeypatch.setenv(name, value)
     faults = tmp_path / "faults"
     ledger = Ledger(
         folder=tmp_path,
+        java_options=java_options,
         seed=404,
         files=60,
         interval="1s",
