@@ -14,7 +14,7 @@ from typing import Any
 import cloudpickle
 
 from statefulspark.checkpoint import paths
-from statefulspark.checkpoint.bundle import encode_bundle
+from statefulspark.checkpoint.bundle import decode_bundle, encode_bundle
 from statefulspark.checkpoint.catalog import StoredCheckpoint, checkpoint_ids
 from statefulspark.checkpoint.changelog import read_changelog
 from statefulspark.checkpoint.digests import digest_bytes, digest_file
@@ -116,18 +116,8 @@ class DurableJob:
         """
         record = self._pending
         if record is None or record.batch != parameters.batch:
-            acks = [ChangelogRef(**ack["changelog"]) for ack in log.acknowledgements.values() if ack["changelog"] is not None]
-            record = BatchRecord(
-                attempt=self.attempt,
-                batch=parameters.batch,
-                previous=log.committed,
-                processing_time_ms=parameters.processing_time_ms,
-                watermarks=dict(parameters.watermarks),
-                max_event_times=dict(log.max_event_times),
-                epochs=tuple(epochs),
-                acks=tuple(acks),
-                files=encode_bundle(location.new_files()),
-            )
+            files = location.new_files()
+            record = self._recovered_record(parameters.batch, files, epochs) or self._new_record(parameters, files, log, epochs)
             self._pending = record
         try:
             write_record(self.store, record)
@@ -136,6 +126,32 @@ class DurableJob:
             raise
         self._pending = None
         location.confirm()
+
+    def _new_record(self, parameters: BatchParameters, files: dict[str, bytes], log: BatchLog, epochs: list[int]) -> BatchRecord:
+        acks = [ChangelogRef(**ack["changelog"]) for ack in log.acknowledgements.values() if ack["changelog"] is not None]
+        return BatchRecord(
+            attempt=self.attempt,
+            batch=parameters.batch,
+            previous=log.committed,
+            processing_time_ms=parameters.processing_time_ms,
+            watermarks=dict(parameters.watermarks),
+            max_event_times=dict(log.max_event_times),
+            epochs=tuple(epochs),
+            acks=tuple(acks),
+            files=encode_bundle(files),
+        )
+
+    def _recovered_record(self, batch: int, files: dict[str, bytes], epochs: list[int]) -> BatchRecord | None:
+        """The record of the batch that runs again; None when it is another batch.
+
+        It takes the place of the earlier attempt's in the lineage of the next attempt, so it must say all that that one says:
+        the changelogs of the batch before, of which this attempt has seen no acknowledgement, and Spark's plan of the batch.
+        """
+        earlier = self._lineage.records[-1] if self._lineage.records else None
+        if earlier is None or earlier.batch != batch:
+            return None
+        known = decode_bundle(earlier.files, path=f"batch record {batch}")
+        return earlier.model_copy(update={"attempt": self.attempt, "epochs": tuple(epochs), "files": encode_bundle(known | files)})
 
     def find_changelogs(self, batch: int) -> list[tuple[dict[str, Any], int | None]]:
         """Every changelog that earlier attempts of this lineage made durable for ``batch``, with its greatest event time.

@@ -1,0 +1,100 @@
+"""What one attempt writes is enough for the next, however many drivers die in a row."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from statefulspark.checkpoint.bundle import decode_bundle
+from statefulspark.checkpoint.lineage import Lineage, begin_attempt, ensure_job
+from statefulspark.checkpoint.location import LocationFiles
+from statefulspark.job.batches import BatchLog, BatchParameters
+from statefulspark.job.durable import DurableJob
+from statefulspark.job.recovery import batch_log, recovered_batch, restore_location
+from statefulspark.storage.base import ObjectStore
+from statefulspark.storage.open import open_store
+
+UID = "count"
+
+
+def _acknowledgement(batch: int) -> dict[str, object]:
+    changelog = {
+        "uid": UID,
+        "slot": 0,
+        "first": 0,
+        "last": 31,
+        "batch": batch,
+        "epoch": 1,
+        "key": f"changelog/00000001/{batch}/x",
+        "size_bytes": 1,
+        "checksum": "sha256:" + "0" * 64,
+    }
+    return {
+        "uid": UID,
+        "slot": 0,
+        "batch": batch,
+        "changelog": changelog,
+        "max_event_time": 7,
+        "event_timer": None,
+        "processing_timer": None,
+        "rows_in": 1,
+        "rows_out": 1,
+        "timers_fired": 0,
+    }
+
+
+def _plan(location: Path, batch: int) -> None:
+    """Write what Spark writes before it starts a batch, and the commit of the one before."""
+    for folder, number in (("offsets", batch), ("sources/0", batch), ("commits", batch - 1)):
+        if number >= 0:
+            (location / folder).mkdir(parents=True, exist_ok=True)
+            (location / folder / str(number)).write_text(f"{folder} {number}")
+
+
+def _durable(store: ObjectStore, lineage: Lineage) -> DurableJob:
+    return DurableJob(
+        store=store,
+        open_store=open_store,
+        job_id="job",
+        name="job",
+        max_parallelism=32,
+        backend="memory",
+        lineage=lineage,
+        savepoint_dir=None,
+        retained=1,
+    )
+
+
+def _attempt(store: ObjectStore, location: Path) -> tuple[DurableJob, LocationFiles, BatchLog, Lineage]:
+    lineage = begin_attempt(store, now_ms=1, open_store=open_store)
+    files = LocationFiles(location)
+    restore_location(files, lineage)
+    return _durable(store, lineage), files, batch_log(lineage, {UID: 0}), lineage
+
+
+@pytest.mark.parametrize("deaths", [1, 2, 3])
+def test_drivers_that_die_while_they_run_the_same_batch_again(tmp_path: Path, deaths: int) -> None:
+    """The record of a batch that runs again keeps the changelogs of the batch before it, and Spark's plan."""
+    store = open_store(f"file://{tmp_path}/job")
+    ensure_job(store, "job", 32)
+    durable, files, log, _ = _attempt(store, tmp_path / "location-0")
+    for batch in range(3):
+        _plan(tmp_path / "location-0", batch)
+        log.commit_current()
+        parameters = log.next_parameters(batch, 1000 + batch)
+        durable.write_record(parameters, files, log, [1])
+        log.begin(parameters)
+        assert log.acknowledge(_acknowledgement(batch))
+    for death in range(1, deaths + 1):
+        location = tmp_path / f"location-{death}"
+        durable, files, log, lineage = _attempt(store, location)
+        again = recovered_batch(lineage)
+        assert again == BatchParameters(batch=2, watermarks={UID: 7}, processing_time_ms=1002)
+        assert [ref.batch for ref in lineage.changelogs] == [0, 1]
+        assert sorted(path.name for path in (location / "offsets").iterdir()) == ["0", "1", "2"]
+        assert sorted(path.name for path in (location / "commits").iterdir()) == ["0", "1"]
+        durable.write_record(again, files, log, [1])
+    last = begin_attempt(store, now_ms=1, open_store=open_store)
+    assert [ref.batch for ref in last.changelogs] == [0, 1]
+    assert "offsets/2" in decode_bundle(last.records[-1].files, path="record")
