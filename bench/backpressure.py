@@ -22,6 +22,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import psutil
+import pyarrow.dataset as ds
 
 LIMIT_BYTES = 1 << 30
 _FILE_ROWS = 500_000
@@ -115,6 +116,9 @@ def main() -> None:
         folder = Path(name)
         write_rows(folder / "in", options.rows, options.keys)
         peaks, seconds = run(folder)
+        given = ds.dataset(folder / "out", format="parquet", ignore_prefixes=["_", "."]).count_rows()
+    if given != options.rows:
+        sys.exit(f"FAILED: {given:,} rows came out of {options.rows:,}")
     print(f"{options.rows:,} rows in one batch over {options.keys:,} keys: {seconds:.0f} s in all, start included")
     for number, peak in enumerate(peaks.values()):
         print(f"slot process {number}: peak RSS {peak / (1 << 20):,.0f} MiB of {LIMIT_BYTES >> 20:,} MiB")
