@@ -3,16 +3,24 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any, cast
 
 import pytest
 
-from statefulspark.errors import ConflictError, CorruptDataError, IncompatibleFormatError, InvalidInputError
+from statefulspark.errors import (
+    ConflictError,
+    CorruptDataError,
+    IncompatibleFormatError,
+    InternalError,
+    InvalidInputError,
+    UnavailableError,
+)
 from statefulspark.state.entries import read_entries, write_entries
 from statefulspark.state.memory import MemoryStore
 from statefulspark.state.rocksdb import RocksDBOptions, RocksDBStore
 from statefulspark.state.rocksdb_memory import MemorySplit, RocksDBMemory
 from statefulspark.state.store import KeyValueStore
-from statefulspark.state.stores import open_store
+from statefulspark.state.stores import open_spill, open_store
 from statefulspark.testing.key_value_store import KeyValueStoreContract
 
 _MIB = 1 << 20
@@ -59,6 +67,51 @@ def test_rocksdb_cuts_filters_and_indexes_into_small_blocks(tmp_path: Path) -> N
     store.close()
     for expected in ("partition_filters=true", "index_type=kTwoLevelIndexSearch", "cache_index_and_filter_blocks=true"):
         assert expected in options
+
+
+@pytest.mark.parametrize(
+    ("text", "expected", "message"),
+    [
+        ("IO error: No space left on device: While appending to file: /x/1.sst", UnavailableError, "is full"),
+        ("IO error: While fsync: /x/1.sst: Input/output error", UnavailableError, "failed"),
+        ("Corruption: block checksum mismatch", CorruptDataError, "damaged"),
+        ("Invalid argument: something", InternalError, "refused"),
+    ],
+)
+def test_rocksdb_errors_are_told_apart_by_text(text: str, expected: type[Exception], message: str, tmp_path: Path) -> None:
+    """Rocksdict raises plain exceptions, so RocksDB's texts decide; those that cannot be provoked here are pinned."""
+
+    class Failing:
+        def get(self, key: bytes) -> bytes:
+            raise Exception(text)  # noqa: TRY002  # what rocksdict raises
+
+        def write(self, *_arguments: object) -> None:
+            raise Exception(text)  # noqa: TRY002  # what rocksdict raises
+
+        def close(self) -> None:
+            pass
+
+    store = RocksDBStore(tmp_path / "db")
+    store.close()
+    store._db = cast("Any", Failing())
+    with pytest.raises(expected, match=message):
+        store.get(b"a")
+    with pytest.raises(expected, match=message):
+        store.write([(b"a", b"1")])
+
+
+def test_spill_shares_the_slots_memory(tmp_path: Path) -> None:
+    """A spill beside RocksDB takes its native memory from the slot's budget, and leaves no files behind."""
+    store = RocksDBStore(tmp_path / "db", RocksDBOptions(memory=RocksDBMemory.managed(16 * _MIB)))
+    spill = open_spill(tmp_path / "spill", store)
+    assert spill.options.memory is store.options.memory
+    spill.write([(b"a", b"1")])
+    spill.destroy()
+    assert not (tmp_path / "spill").exists()
+    again = open_spill(tmp_path / "spill", MemoryStore())
+    assert again.get(b"a") is None
+    again.destroy()
+    store.close()
 
 
 def test_rocksdb_directory_belongs_to_one(tmp_path: Path) -> None:

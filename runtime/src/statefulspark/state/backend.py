@@ -67,7 +67,7 @@ class KeyedStateBackend:
         key_groups: The slot's.
         budget: Bounds of memory.
         spill_directory: Where a batch that outgrows memory may write; made and emptied here.
-        open_spill: Makes an empty store in a directory, instead of the usual one.
+        open_spill: Makes an empty store in a directory, for use beside ``store``, instead of the usual one.
 
     Attributes:
         batch: The last batch finished here, -1 at the start; whoever restores the store sets it.
@@ -88,14 +88,14 @@ class KeyedStateBackend:
         key_groups: KeyGroupRange,
         budget: BatchBudget,
         spill_directory: Path,
-        open_spill: Callable[[Path], SpillStore] = open_spill,
+        open_spill: Callable[[Path, KeyValueStore], SpillStore] = open_spill,
     ) -> None:
         self.batch = -1
         self.key_codec = key_codec
         self._uid = uid
         self._budget = budget
         spill_numbers = itertools.count()
-        self._layers = Layers(store, lambda: open_spill(spill_directory / f"spill-{next(spill_numbers)}"))
+        self._layers = Layers(store, lambda: open_spill(spill_directory / f"spill-{next(spill_numbers)}", store))
         self._context = KeyContext(max(1, budget.dirty_bytes // 16), self._relieve)
         self._prefixes = {group: group_prefix(group) for group in range(key_groups.first, key_groups.last + 1)}
         self._keys_per_check = max(1, min(_KEYS_PER_CHECK_MAX, budget.dirty_bytes // 4096))

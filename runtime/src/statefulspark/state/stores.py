@@ -13,6 +13,7 @@ from statefulspark.state.rocksdb_memory import RocksDBMemory
 from statefulspark.state.store import KeyValueStore
 
 _SPILL_BYTES: Final = 32 << 20
+"""Native memory of a spill beside a store that has none."""
 
 
 def open_store(kind: str, path: Path, options: RocksDBOptions | None = None) -> KeyValueStore:
@@ -36,7 +37,13 @@ def open_store(kind: str, path: Path, options: RocksDBOptions | None = None) -> 
     raise InvalidInputError(f"unknown kind {kind!r}", field="state backend", remedy="Use rocksdb, memory or filesystem.")
 
 
-def open_spill(path: Path) -> RocksDBStore:
-    """Open the empty store of a batch that outgrew its memory; it is small in memory and written and read once."""
+def open_spill(path: Path, beside: KeyValueStore) -> RocksDBStore:
+    """Open an empty store for a batch that outgrew its memory.
+
+    Args:
+        path: Its directory; what is there from an earlier process is deleted.
+        beside: The store of the slot: the spill's native memory comes out of the same budget, if that has one.
+    """
     shutil.rmtree(path, ignore_errors=True)
-    return RocksDBStore(path, RocksDBOptions(memory=RocksDBMemory.managed(_SPILL_BYTES), compression="lz4"))
+    memory = beside.options.memory if isinstance(beside, RocksDBStore) else RocksDBMemory.managed(_SPILL_BYTES)
+    return RocksDBStore(path, RocksDBOptions(memory=memory))

@@ -60,7 +60,7 @@ class KeyedSlot:
             key_groups=self.key_groups,
             budget=self.budget,
             spill_directory=self.directory / "spill",
-            open_spill=lambda _path: MemorySpill(),
+            open_spill=lambda _path, _store: MemorySpill(),
         )
 
     def key(self, key: str) -> None:
