@@ -9,7 +9,6 @@ import inspect
 from typing import Any
 
 import pyarrow as pa
-import pytest
 
 # In PyFlink: from pyflink.common import Row, Time, Types
 # In PyFlink: from pyflink.datastream import KeyedProcessFunction, RuntimeContext
@@ -170,7 +169,6 @@ def test_every_kind_of_state():
         assert harness.get_output() == [("ada", None, "a", 1, 1.0), ("ada", "a", "bbb", 4, 2.0), ("ada", "bbb", "bbb", 7, 7 / 3)]
 
 
-@pytest.mark.xfail(strict=False, reason="time to live is being built in state/")
 def test_a_value_older_than_its_time_to_live_is_gone():
     """Processing time decides, and a write prolongs the life of that value only."""
     output = {"user": pa.string(), "before": pa.string(), "most": pa.string(), "letters": pa.int64(), "mean": pa.float64()}

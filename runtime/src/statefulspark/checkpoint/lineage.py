@@ -335,7 +335,7 @@ def _begin_from(store: ObjectStore, origin: str, open_store: OpenStore) -> Linea
     if checkpoint.store.url.rstrip("/") == store.url.rstrip("/"):
         # A checkpoint of this very folder: the job goes back to it, and may go on sharing its files.
         own = StoredCheckpoint(store, checkpoint.folder, checkpoint.metadata)
-        return Lineage(attempt=0, base=own, records=(), record_keys=(), checkpoints=(own.key,))
+        return Lineage(attempt=0, base=own, records=(), record_keys=(), checkpoints=(own.key,), origin=own.url)
     return Lineage(attempt=0, base=checkpoint, records=(), record_keys=(), checkpoints=(), origin=checkpoint.url)
 
 

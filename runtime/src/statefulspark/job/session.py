@@ -70,8 +70,15 @@ def _spark_size(size_bytes: int) -> str:
     return f"{max(1, size_bytes // (1 << 20))}m"
 
 
-def open_session(manifest: StatefulSparkJob, master: str | None, parallelism: int) -> SparkSession:
+def open_session(manifest: StatefulSparkJob, master: str | None, parallelism: int, *, continued: bool = True) -> SparkSession:
     """Start Spark in this process.
+
+    Args:
+        manifest: the job.
+        master: instead of the manifest's.
+        parallelism: number of slots.
+        continued: whether the sink knows the batches before. If not, Spark's file sink must not compact its log: it would look
+            for batches that another job wrote elsewhere, and fail.
 
     Raises:
         InvalidInputError: there is no Java 17 or later, or a setting contradicts the protocol.
@@ -87,7 +94,10 @@ def open_session(manifest: StatefulSparkJob, master: str | None, parallelism: in
     pools = folder / "pools.xml"
     pools.write_text(_POOLS)
     builder = SparkSession.builder
-    for key, value in session_settings(manifest, master, parallelism, pools).items():
+    settings = session_settings(manifest, master, parallelism, pools)
+    if not continued:
+        settings.setdefault("spark.sql.streaming.fileSink.log.compactInterval", "1000000")
+    for key, value in settings.items():
         builder = builder.config(key, value)
     session = builder.getOrCreate()
     session.sparkContext.setLogLevel(_log_level())

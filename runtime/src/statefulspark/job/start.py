@@ -80,7 +80,7 @@ def start_job(manifest: StatefulSparkJob, options: RunOptions) -> RunningJob:
     origin = options.restore_from or _initial_savepoint(manifest, store)
     before = _state_before(store, origin, opened)
     max_parallelism = _max_parallelism(manifest, parallelism, before)
-    spark = open_session(manifest, options.master, parallelism)
+    spark = open_session(manifest, options.master, parallelism, continued=before.continued)
     try:
         trial = _Builder(spark, manifest, pipeline, max_parallelism, Endpoint(location="grpc+tcp://127.0.0.1:1", secret=""))
         steps = {step.uid: step for step in trial.build(parallelism)[0].steps}
@@ -293,6 +293,8 @@ class _StateBefore:
     url: str
     batch: int = -1
     """Last batch in the checkpoint."""
+    continued: bool = True
+    """False when the state was taken from a checkpoint on purpose, so that the sink may not know the batches before."""
 
 
 def _initial_savepoint(manifest: StatefulSparkJob, store: ObjectStore) -> str | None:
@@ -304,16 +306,18 @@ def _initial_savepoint(manifest: StatefulSparkJob, store: ObjectStore) -> str | 
 def _state_before(store: ObjectStore, origin: str | None, opened: Callable[[str], ObjectStore]) -> _StateBefore:
     base: StoredCheckpoint | None
     uids: set[str] = set()
+    continued = origin is None
     if origin is not None:
         base = open_checkpoint(origin, opened)
     else:
         lineage = resolve(store, open_store=opened, damaged=_damaged(store))
         base = lineage.base
+        continued = lineage.origin is None
         uids |= {ref.uid for ref in lineage.changelogs}
     if base is None:
         return _StateBefore(None, frozenset(uids), store.url)
     uids |= {str(info["uid"]) for info in base.metadata.states}
-    return _StateBefore(base.metadata.max_parallelism, frozenset(uids), base.url, base.metadata.batch)
+    return _StateBefore(base.metadata.max_parallelism, frozenset(uids), base.url, base.metadata.batch, continued)
 
 
 def _warn_of_rewind(store: ObjectStore, before: _StateBefore) -> None:
