@@ -36,6 +36,10 @@ class CheckpointTimes:
     """Least pause between the end of one checkpoint and the start of the next."""
 
 
+class SlotLostError(UnavailableError):
+    """A checkpoint failed because a slot was gone. The slot is started again by itself, so this says nothing about storage."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Request:
     """Somebody wants a checkpoint (``savepoint`` None) or a savepoint in that folder URL ("" = the configured one)."""
@@ -130,7 +134,7 @@ class Snapshots:
         with self._lock:
             self._current = progress
         if any(slot.state != READY for slot in slots):
-            self._end(progress, UnavailableError("a slot is being started; the checkpoint is tried again at a later batch"))
+            self._end(progress, SlotLostError("a slot is being started; the checkpoint is tried again at a later batch"))
             return
 
         started = time.monotonic()
@@ -150,6 +154,8 @@ class Snapshots:
         try:
             list(self._pool.map(ask, slots))
             progress.handover_ms = (time.monotonic() - started) * 1000
+        except (UnavailableError, FencedError) as error:  # the slot is gone, or another incarnation is coming
+            self._end(progress, SlotLostError(str(error)))
         except StatefulSparkError as error:
             self._end(progress, error)
 
@@ -192,7 +198,7 @@ class Snapshots:
         if time.monotonic() - progress.started_s > self._timeout_s:
             self._end(progress, UnavailableError(f"checkpoint {progress.checkpoint_id} took longer than {self._timeout_s:.0f} s"))
         elif gone is not None and any(gone.get(slot) != epoch for slot, epoch in progress.epochs.items() if slot in progress.waiting):
-            self._end(progress, UnavailableError("a slot was lost while it took its snapshot"))
+            self._end(progress, SlotLostError("a slot was lost while it took its snapshot"))
 
     def _end(self, progress: InProgress, outcome: CheckpointInfo | StatefulSparkError) -> None:
         with self._lock:

@@ -288,7 +288,11 @@ class Coordinator:
         return self._peers[location]
 
     def _call_slot(self, slot: Slot, body: dict[str, Any]) -> dict[str, Any]:
-        return self._peer(slot.location).call("snapshot", body, timeout_s=60)
+        try:
+            return self._peer(slot.location).call("snapshot", body, timeout_s=60)
+        except UnavailableError:
+            self.slots.lose(slot.index, slot.epoch)
+            raise
 
     def stop_slots(self) -> None:
         """Tell every slot to end; those that do not hear it learn it from their next sign of life."""

@@ -24,6 +24,7 @@ from statefulspark.errors import (
     UserFunctionError,
 )
 from statefulspark.exchange.config import SlotConfig
+from statefulspark.job.checkpoints import SlotLostError
 from statefulspark.job.controls import CheckpointInfo, JobError, JobState, JobStatus, MetricSample
 from statefulspark.job.coordinator import Coordinator
 from statefulspark.job.failures import query_error
@@ -409,10 +410,10 @@ class RunningJob:
         return self._state
 
     def checkpoint_ended(self, outcome: CheckpointInfo | StatefulSparkError, savepoint: bool) -> None:
-        """Count failed checkpoints; too many in a row end the job."""
+        """Count failed checkpoints; too many in a row end the job. Like in Flink, those that a lost slot cost do not count."""
         if isinstance(outcome, CheckpointInfo):
             self._failed_in_a_row = 0
-        elif not savepoint:
+        elif not savepoint and not isinstance(outcome, SlotLostError):
             self._failed_in_a_row += 1
             if self._failed_in_a_row > max(self._settings.tolerable_failures, 0) + 3:
                 self._failure = UnavailableError(f"{self._failed_in_a_row} checkpoints in a row failed, the last: {outcome}")
