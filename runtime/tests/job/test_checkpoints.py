@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
 import pytest
@@ -38,7 +39,7 @@ class _Job:
             checkpoint_id=1,
             batch=0,
             request=None,
-            started_s=0,
+            started_s=time.monotonic(),
             created_ms=0,
             frame={},
             savepoint_folder=None,
