@@ -22,7 +22,7 @@ import cloudpickle
 from statefulspark import failpoints
 from statefulspark.checkpoint.restore import RestorePlan, restore_slot
 from statefulspark.checkpoint.upload import SlotUploader
-from statefulspark.errors import CorruptDataError, FencedError, NotRestorableError, StatefulSparkError, UnavailableError
+from statefulspark.errors import CorruptDataError, FencedError, NotRestorableError, UnavailableError
 from statefulspark.exchange.config import SlotConfig
 from statefulspark.exchange.flight import FlightPeer, FlightService, error_body
 from statefulspark.exchange.operators import OperatorSlot
@@ -174,7 +174,5 @@ def _beat(config: SlotConfig, slot: int, epoch: int, coordinator: FlightPeer, se
         except UnavailableError:
             if time.monotonic() - last_answer > config.orphan_s:
                 raise
-        except StatefulSparkError:
-            raise
         if os.getppid() != parent:
             os._exit(1)  # the executor is gone: nobody would collect this process

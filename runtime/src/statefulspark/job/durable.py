@@ -228,9 +228,7 @@ class DurableJob:
         Returns:
             The metadata and the URL of the checkpoint's folder.
         """
-        if is_fenced(self.store, self.attempt):
-            self.fenced = True
-            raise FencedError("a newer attempt runs the job; this one publishes no more checkpoints")
+        self.check_fence()
         store = self.store if progress.savepoint is None else self._open_store(progress.savepoint)
         folder = progress.savepoint_folder or paths.checkpoint_folder(progress.checkpoint_id)
         bundle = encode_bundle(progress.frame["files"])
@@ -273,9 +271,7 @@ class DurableJob:
         if not self._cleaning.acquire(blocking=False):
             return
         try:
-            if is_fenced(self.store, self.attempt):
-                self.fenced = True
-                return
+            self.check_fence()
             base = self.base_checkpoint_id
             plan = self._retention.run(
                 self._lineage,
@@ -285,6 +281,8 @@ class DurableJob:
             )
             gone = set(plan.checkpoints)
             self._completed = [info for info in self._completed if info.kind == "savepoint" or info.id not in gone]
+        except FencedError:
+            return  # what is here belongs to the newer attempt; batches and the idle watch report it
         finally:
             self._cleaning.release()
 

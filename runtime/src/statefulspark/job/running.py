@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import structlog
-from pyspark.errors import StreamingQueryException
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.streaming.readwriter import DataStreamWriter
@@ -201,7 +200,7 @@ class RunningJob:
                 continue
             try:
                 query.processAllAvailable()
-            except (StreamingQueryException, Exception):  # noqa: BLE001  the watch thread deals with failures
+            except Exception:  # noqa: BLE001  the watch thread deals with failures
                 time.sleep(_POLL_S)
                 continue
             if query is self._query and query.isActive and self._final is None and self._coordinator.idle():
