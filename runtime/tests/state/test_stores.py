@@ -18,7 +18,7 @@ from statefulspark.errors import (
 from statefulspark.state.entries import read_entries, write_entries
 from statefulspark.state.memory import MemoryStore
 from statefulspark.state.rocksdb import RocksDBOptions, RocksDBStore
-from statefulspark.state.rocksdb_memory import MemorySplit, RocksDBMemory
+from statefulspark.state.rocksdb_memory import RocksDBMemory
 from statefulspark.state.store import KeyValueStore
 from statefulspark.state.stores import open_spill, open_store
 from statefulspark.testing.key_value_store import KeyValueStoreContract
@@ -159,22 +159,6 @@ def test_rocksdb_missing_file_is_corrupt_data(tmp_path: Path) -> None:
         path.unlink()
     with pytest.raises(CorruptDataError):
         RocksDBStore(tmp_path / "db")
-
-
-@pytest.mark.parametrize(("managed", "cache", "write_buffers"), [(128, 106.67, 42.67), (256, 213.33, 85.33), (1024, 853.33, 341.33)])
-def test_memory_is_split_by_flinks_arithmetic(managed: int, cache: float, write_buffers: float) -> None:
-    """The worked values of Flink's formula at its default ratio."""
-    split = MemorySplit.of(managed * _MIB)
-    assert split.cache_bytes / _MIB == pytest.approx(cache, abs=0.01)
-    assert split.write_buffer_bytes / _MIB == pytest.approx(write_buffers, abs=0.01)
-
-
-def test_memory_too_small_is_refused() -> None:
-    """Too little memory is an input error, as is a ratio outside 0 to 1."""
-    with pytest.raises(InvalidInputError, match="at least 8 MiB"):
-        MemorySplit.of(1 * _MIB)
-    with pytest.raises(InvalidInputError, match="between 0 and 1"):
-        MemorySplit.of(64 * _MIB, 1.0)
 
 
 class TestEntriesFile:

@@ -13,6 +13,7 @@ from statefulspark.config.problems import Problem, did_you_mean, refused
 from statefulspark.config.rocksdb_names import METRICS, OPTIONS
 from statefulspark.config.scalars import ScalarText
 from statefulspark.config.sizes import ByteSize, between
+from statefulspark.memory.split import POOL_REMEDY, exact, pool_problem
 
 
 class StateBackendType(StrEnum):
@@ -60,15 +61,10 @@ class RocksDBMemorySpec(Model):
     """Part of the cache for index and filter blocks, from 0 to below 1."""
 
     def conflicts(self) -> Iterator[Problem]:
-        """Write buffers and the high-priority pool together fit into the cache, which is (3 - r) / 3 of the budget."""
-        of_cache = 2 * self.write_buffer_ratio / (3 - self.write_buffer_ratio)
-        if of_cache + self.high_prio_pool_ratio >= 1:
-            yield Problem(
-                "highPrioPoolRatio",
-                f"write buffers take {of_cache:.2f} of the cache (2r / (3 - r), r = writeBufferRatio = {self.write_buffer_ratio}),"
-                f" so {self.high_prio_pool_ratio} more leaves no room for data blocks",
-                "Keep 2r / (3 - r) + highPrioPoolRatio below 1",
-            )
+        """Write buffers and the high-priority pool together fit into the cache."""
+        problem = pool_problem(exact(self.write_buffer_ratio), exact(self.high_prio_pool_ratio))
+        if problem is not None:
+            yield Problem("highPrioPoolRatio", problem, POOL_REMEDY)
 
 
 class RocksDBSpec(Model):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from statefulspark.memory.split import HIGH_PRIO_POOL_RATIO, WRITE_BUFFER_RATIO
 from statefulspark.storage.base import ObjectStore
 from statefulspark.storage.settings import StorageSettings
 
@@ -37,9 +38,15 @@ class SlotConfig:
     backend: str
     """memory | filesystem | rocksdb."""
     managed_bytes: int = 128 << 20
-    """Managed memory of the slot: caches and write buffers of RocksDB stay within it."""
-    write_buffer_ratio: float = 0.5
-    """Share of the managed memory for write buffers."""
+    """Managed memory of the slot."""
+    managed: bool = True
+    """Whether caches and write buffers of RocksDB stay within the managed memory."""
+    fixed_per_slot: int | None = None
+    """Bytes that they stay within instead; wins over ``managed``."""
+    write_buffer_ratio: float = WRITE_BUFFER_RATIO
+    """Share of the budget for write buffers."""
+    high_prio_pool_ratio: float = HIGH_PRIO_POOL_RATIO
+    """Share of the cache for index and filter blocks."""
     local_dir: str | None = None
     """Folder for working files; the system's temporary folder when None."""
     host: str = "127.0.0.1"
@@ -54,6 +61,13 @@ class SlotConfig:
     """Pause between two signs of life."""
     orphan_s: float = 15.0
     """A slot that cannot reach its coordinator this long ends itself."""
+
+    @property
+    def budget_bytes(self) -> int | None:
+        """Native memory that RocksDB shares in this slot: fixed_per_slot, else managed memory; None when neither bounds it."""
+        if self.fixed_per_slot is not None:
+            return self.fixed_per_slot
+        return self.managed_bytes if self.managed else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

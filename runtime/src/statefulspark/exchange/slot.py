@@ -130,7 +130,8 @@ def _rocksdb_options(config: SlotConfig) -> RocksDBOptions | None:
     """One cache and one write buffer manager for every RocksDB instance of the slot."""
     if config.backend != "rocksdb":
         return None
-    return RocksDBOptions(memory=RocksDBMemory.managed(config.managed_bytes, config.write_buffer_ratio))
+    budget_bytes = config.budget_bytes if config.budget_bytes is not None else config.managed_bytes
+    return RocksDBOptions(memory=RocksDBMemory.managed(budget_bytes, config.write_buffer_ratio, config.high_prio_pool_ratio))
 
 
 def _listen(config: SlotConfig, service: SlotService) -> list[tuple[FlightService, str]]:

@@ -10,9 +10,6 @@ from statefulspark.errors import InvalidInputError
 from statefulspark.job.restarts import ExponentialDelay, FailureRate, FixedDelay, NoRestart, RestartStrategy
 from statefulspark.storage.settings import StorageSettings
 
-_MANAGED_BYTES = 128 << 20
-"""Managed memory of a slot when the manifest gives none."""
-
 
 def storage_settings(manifest: StatefulSparkJob) -> StorageSettings:
     """How to reach storage."""
@@ -37,20 +34,13 @@ def slot_options(manifest: StatefulSparkJob) -> dict[str, Any]:
     memory = backend.rocksdb.memory
     return {
         "backend": backend.type.value,
-        "managed_bytes": memory.fixed_per_slot or managed_bytes(manifest),
+        "managed_bytes": spec.executor.managed_memory_per_slot,
+        "managed": memory.managed,
+        "fixed_per_slot": memory.fixed_per_slot,
         "write_buffer_ratio": memory.write_buffer_ratio,
+        "high_prio_pool_ratio": memory.high_prio_pool_ratio,
         "local_dir": backend.rocksdb.local_dir,
     }
-
-
-def managed_bytes(manifest: StatefulSparkJob) -> int:
-    """Managed memory of one slot."""
-    executor = manifest.spec.executor
-    if executor.managed_memory.size is not None:
-        return executor.managed_memory.size // executor.slots
-    if executor.managed_memory.fraction is not None:
-        return int(executor.memory * executor.managed_memory.fraction) // executor.slots
-    return _MANAGED_BYTES
 
 
 def restart_strategy(manifest: StatefulSparkJob) -> RestartStrategy:

@@ -1,0 +1,188 @@
+"""How the managed memory of one slot is divided between block cache and write buffers. Pure integer arithmetic.
+
+Called by the state layer (which builds RocksDB's cache and write buffer manager from it), the command line, the process model and the
+operator.
+
+Source: Apache Flink, ``RocksDBMemoryControllerUtils``. Flink assumes that write buffers may overshoot their limit by half while they are
+flushed, so 1.5 x limit = ratio x budget, and that the cache, to which write buffers are charged, holds the limit and all the rest.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Final
+
+from statefulspark.errors import InvalidInputError
+from statefulspark.sizes import format_size
+
+WRITE_BUFFER_RATIO: Final = 0.5
+"""Flink's default share of write buffers."""
+HIGH_PRIO_POOL_RATIO: Final = 0.1
+"""Flink's default share of the cache for index and filter blocks."""
+WRITE_BUFFER_BYTES: Final = 64 << 20
+"""Flink's default of ``writebuffer.size``: where one write buffer is flushed."""
+MANAGED_BYTES_MIN: Final = 8 << 20
+"""Below this RocksDB's smallest buffers do not fit."""
+
+POOL_REMEDY: Final = "Keep 2r / (3 - r) + highPrioPoolRatio below 1"
+"""What to do when `pool_problem` finds one."""
+
+_ARENA_ALIGNMENT: Final = 4096
+_ARENA_CAP_BYTES: Final = 1 << 20
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MemorySplit:
+    """The managed memory of one slot, divided.
+
+    Attributes:
+        managed_bytes: The whole budget.
+        write_buffer_ratio: Share of write buffers with their overshoot, between 0 and 1.
+        high_prio_pool_ratio: Share of the cache that is kept for index and filter blocks, 0 to below 1.
+        cache_bytes: Capacity of the block cache, write buffers included: floor((3 - ratio) x managed / 3).
+        write_buffer_bytes: Limit of all write buffers together: floor(2 x managed x ratio / 3).
+        high_prio_bytes: The part of ``cache_bytes`` for index and filter blocks.
+        mutable_bytes: Write buffers still being written are flushed when they are larger than this: 7/8 of their limit.
+    """
+
+    managed_bytes: int
+    write_buffer_ratio: float
+    high_prio_pool_ratio: float
+    cache_bytes: int
+    write_buffer_bytes: int
+    high_prio_bytes: int
+    mutable_bytes: int
+
+    @classmethod
+    def of(
+        cls,
+        managed_bytes: int,
+        write_buffer_ratio: float = WRITE_BUFFER_RATIO,
+        high_prio_pool_ratio: float = HIGH_PRIO_POOL_RATIO,
+    ) -> MemorySplit:
+        """Divide ``managed_bytes``.
+
+        Args:
+            managed_bytes: Budget of one slot, at least `MANAGED_BYTES_MIN`.
+            write_buffer_ratio: Between 0 and 1. Taken as the decimal number it is written as: 0.3 means 3/10.
+            high_prio_pool_ratio: From 0 to below 1; with the write buffers it must leave some of the cache for data blocks.
+
+        Raises:
+            InvalidInputError: An argument is out of bounds; for a budget too small the text names the smallest that works.
+        """
+        ratio, pool = exact(write_buffer_ratio), exact(high_prio_pool_ratio)
+        _check_ratios(ratio, pool)
+        if managed_bytes < MANAGED_BYTES_MIN:
+            raise InvalidInputError(
+                f"{format_size(managed_bytes)} per slot is too small for RocksDB",
+                field="managed memory",
+                remedy=f"Give at least {format_size(MANAGED_BYTES_MIN)} per slot",
+            )
+        cache_bytes = int((3 - ratio) * managed_bytes / 3)
+        write_buffer_bytes = int(2 * managed_bytes * ratio / 3)
+        return cls(
+            managed_bytes=managed_bytes,
+            write_buffer_ratio=write_buffer_ratio,
+            high_prio_pool_ratio=high_prio_pool_ratio,
+            cache_bytes=cache_bytes,
+            write_buffer_bytes=write_buffer_bytes,
+            high_prio_bytes=int(cache_bytes * pool),
+            mutable_bytes=write_buffer_bytes * 7 // 8,
+        )
+
+    def warnings(self, arena_bytes: int) -> tuple[str, ...]:
+        """Say what is wrong with a budget that works, but badly.
+
+        RocksDB takes memory for a write buffer in arena blocks. When a single block is above ``mutable_bytes``, the first entry that is
+        written makes RocksDB flush, and so does every one after it.
+
+        Args:
+            arena_bytes: What a block of a write buffer takes; see `arena_block_bytes`.
+
+        Source: Apache Flink, ``RocksDBMemoryControllerUtils.validateArenaBlockSize``, a warning there as well.
+        """
+        if arena_bytes <= self.mutable_bytes:
+            return ()
+        enough = smallest_managed_bytes(arena_bytes, self.write_buffer_ratio)
+        text = (
+            f"An arena block of {format_size(arena_bytes)} is larger than the mutable limit of {in_mebibytes(self.mutable_bytes)}"
+            f" (7/8 of the write buffers' {in_mebibytes(self.write_buffer_bytes)}): RocksDB would flush all the time."
+            f" Give each slot at least {in_mebibytes(enough)} of managed memory, raise writeBufferRatio, or lower writebuffer.size"
+            " or arena-block-size"
+        )
+        return (text,)
+
+
+def arena_block_bytes(write_buffer_bytes: int = WRITE_BUFFER_BYTES, configured_bytes: int = 0) -> int:
+    """Return the size of the blocks in which a write buffer takes memory, as Flink computes it.
+
+    Args:
+        write_buffer_bytes: Size of one write buffer (``writebuffer.size``), at least 1.
+        configured_bytes: ``arena-block-size``; 0 takes an eighth of the write buffer, rounded up to 4 KiB.
+
+    Raises:
+        InvalidInputError: An argument is out of bounds.
+    """
+    if write_buffer_bytes < 1:
+        raise InvalidInputError("expected at least 1 byte", field="writebuffer.size")
+    if configured_bytes < 0:
+        raise InvalidInputError("expected 0 bytes or more", field="arena-block-size")
+    if configured_bytes:
+        return configured_bytes
+    eighth = write_buffer_bytes // 8
+    return -(-eighth // _ARENA_ALIGNMENT) * _ARENA_ALIGNMENT
+
+
+def native_arena_block_bytes(write_buffer_bytes: int = WRITE_BUFFER_BYTES, configured_bytes: int = 0) -> int:
+    """Return the size of the blocks that the RocksDB of rocksdict takes: its default is Flink's, but never above 1 MiB.
+
+    Source: RocksDB 7 and later, ``SanitizeOptions`` in ``db/column_family.cc``. Arguments and errors as for `arena_block_bytes`.
+    """
+    return configured_bytes or min(arena_block_bytes(write_buffer_bytes), _ARENA_CAP_BYTES)
+
+
+def smallest_managed_bytes(arena_bytes: int, write_buffer_ratio: float = WRITE_BUFFER_RATIO) -> int:
+    """Return the smallest budget of a slot at which an arena block of ``arena_bytes`` is not above the mutable limit."""
+    ratio = exact(write_buffer_ratio)
+    _check_ratios(ratio, Fraction(0))
+    write_buffer_bytes = -(-arena_bytes * 8 // 7)
+    return max(MANAGED_BYTES_MIN, _ceil(write_buffer_bytes * 3 / (2 * ratio)))
+
+
+def in_mebibytes(size_bytes: int) -> str:
+    """Return a size that is no round number, rounded up to a hundredth of a MiB."""
+    hundredths = -(-size_bytes * 100 // (1 << 20))
+    return f"{hundredths / 100:g}Mi"
+
+
+def pool_problem(write_buffer_ratio: Fraction, high_prio_pool_ratio: Fraction) -> str | None:
+    """Return why the two ratios do not go together, or None: write buffers and the pool are parts of the same cache.
+
+    Source: Apache Spark, which refuses to open RocksDB with such a pair; RocksDB itself would let write buffers evict the pool.
+    """
+    of_cache = 2 * write_buffer_ratio / (3 - write_buffer_ratio)
+    if of_cache + high_prio_pool_ratio < 1:
+        return None
+    return (
+        f"write buffers take {float(of_cache):.2f} of the cache (2r / (3 - r), r = writeBufferRatio = {float(write_buffer_ratio):g}),"
+        f" so {float(high_prio_pool_ratio):g} more leaves no room for data blocks"
+    )
+
+
+def exact(ratio: float) -> Fraction:
+    """Return a ratio as the decimal number it is written as; 0.3 is 3/10 and not the nearest binary fraction."""
+    return Fraction(str(ratio))
+
+
+def _check_ratios(ratio: Fraction, pool: Fraction) -> None:
+    if not 0 < ratio < 1:
+        raise InvalidInputError("expected a number between 0 and 1", field="write buffer ratio", remedy="Flink's default is 0.5")
+    if not 0 <= pool < 1:
+        raise InvalidInputError("expected a number from 0 to below 1", field="high-priority pool ratio", remedy="Flink's default is 0.1")
+    if (problem := pool_problem(ratio, pool)) is not None:
+        raise InvalidInputError(problem, field="high-priority pool ratio", remedy=POOL_REMEDY)
+
+
+def _ceil(number: Fraction) -> int:
+    return -(-number.numerator // number.denominator)
