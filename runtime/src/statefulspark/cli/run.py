@@ -5,12 +5,15 @@ from __future__ import annotations
 import os
 import sys
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, NoReturn
 
 import typer
 
 from statefulspark.cli.output import Output, OutputOption
+from statefulspark.errors import StatefulSparkError
 
 
 def register(app: typer.Typer) -> None:
@@ -23,11 +26,17 @@ def run(
     parallelism: Annotated[int | None, typer.Option(help="Number of slots instead of the manifest's.", min=1)] = None,
     from_: Annotated[str | None, typer.Option("--from", help="Checkpoint or savepoint to start from; else the newest of this job.")] = None,
     until_idle: Annotated[bool, typer.Option("--until-idle", help="Stop with a checkpoint when the source has nothing more.")] = False,
-    master: Annotated[str | None, typer.Option(help="Spark master instead of the manifest's, e.g. local[4].")] = None,
+    master: Annotated[
+        str | None, typer.Option(help="Spark master instead of the manifest's, e.g. local[4]; kubernetes: the cluster this pod runs in.")
+    ] = None,
     progress: Annotated[bool | None, typer.Option(help="A live line for a person; default: when stderr is a terminal.")] = None,
     api_host: Annotated[str, typer.Option(envvar="STATEFULSPARK_API_HOST", help="Address on which the driver API listens.")] = "127.0.0.1",
     api_port: Annotated[int, typer.Option(envvar="STATEFULSPARK_API_PORT", help="Its port; 0 takes a free one.", min=0, max=65_535)] = 0,
     stop_timeout: Annotated[float, typer.Option(help="Seconds a stop on SIGTERM or SIGINT may take for its checkpoint.", min=1)] = 300.0,
+    termination_log: Annotated[
+        Path | None,
+        typer.Option(help="Write how the job ended to this file; the exit code is then 0 for every end that a restart would not change."),
+    ] = None,
     output: OutputOption = Output.TABLE,
 ) -> None:
     """Run a job to its end. The first SIGINT or SIGTERM stops it with a checkpoint, a second one at once.
@@ -41,6 +50,7 @@ def run(
     from statefulspark.cli.output import show
     from statefulspark.cli.progress import LogReporter, TerminalReporter
     from statefulspark.config.manifest import load_manifest
+    from statefulspark.driver import termination
     from statefulspark.driver.connection import ConnectionFile, home_directory
     from statefulspark.driver.models import StatusModel
     from statefulspark.driver.remedies import what_to_do
@@ -50,7 +60,8 @@ def run(
     from statefulspark.driver.tokens import claim_token
     from statefulspark.job.controls import JobControls
 
-    job = load_manifest(manifest)
+    with _settling(termination_log):
+        job = load_manifest(manifest)
     console = Console(stderr=True)
     live = console.is_terminal if progress is None else progress
     configure_logging(console if live else None)
@@ -63,7 +74,7 @@ def run(
 
     reporter = TerminalReporter(console, clock_s=time.monotonic, clock_ms=_now_ms) if live else LogReporter(clock_s=time.monotonic)
     try:
-        with reporter:
+        with _settling(termination_log), reporter:
             result = run_job(
                 start,
                 claim=ConnectionFile(home_directory(os.environ, Path.home()), job.metadata.name),
@@ -83,7 +94,25 @@ def run(
         typer.echo(advice, err=True)
     if result.abandoned:
         _leave(result.exit_code)
+    if termination_log is not None:
+        termination.write(termination_log, termination.of_status(result.status))
+        raise typer.Exit
     raise typer.Exit(result.exit_code)
+
+
+@contextmanager
+def _settling(termination_log: Path | None) -> Iterator[None]:
+    """Turn an error that a restart would not change into a termination message and exit code 0."""
+    from statefulspark.driver import termination
+
+    try:
+        yield
+    except StatefulSparkError as error:
+        if termination_log is None or not termination.settled(error):
+            raise
+        typer.echo(f"error: {error}", err=True)
+        termination.write(termination_log, termination.of_error(error))
+        raise typer.Exit from error
 
 
 def _now_ms() -> int:

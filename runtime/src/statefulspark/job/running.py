@@ -26,12 +26,13 @@ from statefulspark.exchange.config import SlotConfig
 from statefulspark.job.checkpoints import SlotLostError
 from statefulspark.job.controls import CheckpointInfo, JobError, JobState, JobStatus, MetricSample
 from statefulspark.job.coordinator import Coordinator
+from statefulspark.job.executors import executor_counter, resize_executors
 from statefulspark.job.failures import query_error
 from statefulspark.job.job import Job
 from statefulspark.job.keepers import SlotKeepers
 from statefulspark.job.restarts import RestartStrategy
 from statefulspark.job.samples import samples_of
-from statefulspark.job.session import executor_counter, quiet
+from statefulspark.job.session import quiet
 from statefulspark.job.slots import READY, SlotTable
 from statefulspark.job.statuses import status_of
 
@@ -64,6 +65,8 @@ class RunSettings:
     """Whether ``cancel`` keeps checkpoints."""
     restored_from: str | None
     """What the first state came from."""
+    executors_for: Callable[[int], int]
+    """How many executors a parallelism needs."""
 
 
 class RunningJob:
@@ -372,6 +375,7 @@ class RunningJob:
         self._enter(JobState.RESCALING)
         with quiet(self._spark):
             self._end_query_and_slots()
+            resize_executors(self._spark, self._settings.executors_for(parallelism))
         slots = SlotTable(parallelism, slots_per_executor=self._settings.slots_per_executor, executors=executor_counter(self._spark))
         coordinator.replace_slots(slots)
         job, writer = self._build(parallelism)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -15,6 +15,7 @@ from statefulspark.config.job import StatefulSparkJob
 from statefulspark.errors import InvalidInputError
 from statefulspark.job.java import find_java_home
 from statefulspark.job.keepers import POOL
+from statefulspark.job.kubernetes import MASTER, DriverPod, kubernetes_settings
 
 _POOLS = f"""<?xml version="1.0"?>
 <allocations>
@@ -39,6 +40,10 @@ def session_settings(manifest: StatefulSparkJob, master: str | None, parallelism
     spec = manifest.spec
     given = dict(spec.spark_conf)
     chosen = master or given.get("spark.master") or f"local[{local_threads(parallelism)},4]"
+    cluster: dict[str, str] = {}
+    if chosen == MASTER:
+        cluster = kubernetes_settings(manifest, DriverPod.of(os.environ), parallelism)
+        chosen = cluster["spark.master"]
     defaults = {
         "spark.app.name": manifest.metadata.name,
         "spark.ui.enabled": "false",
@@ -52,7 +57,7 @@ def session_settings(manifest: StatefulSparkJob, master: str | None, parallelism
     }
     if is_local(chosen):
         defaults |= {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
-    needed = {
+    needed = cluster | {
         "spark.master": chosen,
         "spark.scheduler.mode": "FAIR",
         "spark.scheduler.allocation.file": pools.as_uri(),
@@ -105,16 +110,6 @@ def open_session(manifest: StatefulSparkJob, master: str | None, parallelism: in
         if Path(path).is_file():
             session.sparkContext.addPyFile(path)
     return session
-
-
-def executor_counter(session: SparkSession) -> Callable[[], int]:
-    """How many executors the application has now; 1 when Spark is embedded."""
-
-    def count() -> int:
-        java_context = session.sparkContext._jsc.sc()  # noqa: SLF001  PySpark offers no public way
-        return max(1, int(java_context.getExecutorMemoryStatus().size()) - 1)
-
-    return count
 
 
 @contextmanager

@@ -29,12 +29,13 @@ from statefulspark.exchange.config import Endpoint, SlotConfig
 from statefulspark.job.checkpoints import CheckpointTimes
 from statefulspark.job.coordinator import Coordinator, Listen
 from statefulspark.job.durable import DurableJob
+from statefulspark.job.executors import executor_counter
 from statefulspark.job.job import Job
 from statefulspark.job.plans import refuse_spark_state
 from statefulspark.job.recovery import batch_log, recovered_batch, restore_location, state_registry
 from statefulspark.job.running import RunningJob, RunSettings
 from statefulspark.job.script import Pipeline, load_pipeline, python_path, register_by_value
-from statefulspark.job.session import executor_counter, is_local, local_threads, open_session
+from statefulspark.job.session import is_local, local_threads, open_session
 from statefulspark.job.settings import restart_strategy, slot_options, storage_settings
 from statefulspark.job.slots import SlotTable
 from statefulspark.job.ticks import tick_source
@@ -246,6 +247,7 @@ class _Start:
             tolerable_failures=spec.checkpointing.tolerable_failures,
             retain_on_cancellation=spec.checkpointing.retention.on_cancellation.value == "RETAIN",
             restored_from=self.lineage.base.url if self.lineage.base is not None else None,
+            executors_for=spec.executor.instances_for,
         )
 
 

@@ -1,0 +1,76 @@
+"""``statefulspark executor``: what an executor's container runs on Kubernetes; Spark calls it, people do not.
+
+Spark's pod for an executor says what to run by one argument, ``executor``, and by variables (``SPARK_DRIVER_URL``, ``SPARK_EXECUTOR_*``,
+``SPARK_JAVA_OPT_<n>`` ...). Spark's own images turn these into a ``java`` command with a shell script; this does the same.
+Source: Apache Spark, "Running Spark on Kubernetes", and the environment that BasicExecutorFeatureStep sets.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import re
+from collections.abc import Mapping
+from pathlib import Path
+
+import typer
+
+from statefulspark.errors import InvalidInputError
+
+_JAVA_OPTION = re.compile(r"SPARK_JAVA_OPT_(\d+)")
+_BACKEND = "org.apache.spark.scheduler.cluster.k8s.KubernetesExecutorBackend"
+_ARGUMENTS = {
+    "--driver-url": "SPARK_DRIVER_URL",
+    "--executor-id": "SPARK_EXECUTOR_ID",
+    "--cores": "SPARK_EXECUTOR_CORES",
+    "--app-id": "SPARK_APPLICATION_ID",
+    "--hostname": "SPARK_EXECUTOR_POD_IP",
+    "--resourceProfileId": "SPARK_RESOURCE_PROFILE_ID",
+    "--podName": "SPARK_EXECUTOR_POD_NAME",
+}
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command to ``app``; it does not show in the help."""
+    app.command(name="executor", hidden=True)(executor)
+
+
+def executor() -> None:
+    """Become the JVM of a Spark executor (on Kubernetes; started by Spark)."""
+    from statefulspark.job.java import find_java_home
+
+    home = find_java_home()
+    if home is None:
+        raise InvalidInputError("an executor needs Java 17 or later", field="JAVA_HOME", remedy="Use an image with a JRE")
+    command = executor_command(os.environ, java=f"{home}/bin/java", jars=f"{_spark_jars()}/*")
+    # In place of this process: signals of the container reach the JVM, and the options (which may hold secrets) stay in the environment
+    # of a process that only its owner can read.
+    os.execve(command[0], command, {**os.environ, "JAVA_HOME": home})  # noqa: S606  a fixed program without a shell
+
+
+def executor_command(environ: Mapping[str, str], *, java: str, jars: str) -> list[str]:
+    """The command line of the executor's JVM.
+
+    Raises:
+        InvalidInputError: A variable that Spark sets is missing.
+    """
+    memory = _given(environ, "SPARK_EXECUTOR_MEMORY")
+    options = sorted((int(found[1]), value) for name, value in environ.items() if (found := _JAVA_OPTION.fullmatch(name)))
+    classpath = ":".join(part for part in (environ.get("SPARK_EXTRA_CLASSPATH"), jars) if part)
+    arguments = [word for option, name in _ARGUMENTS.items() for word in (option, _given(environ, name))]
+    return [java, *(value for _, value in options), f"-Xms{memory}", f"-Xmx{memory}", "-cp", classpath, _BACKEND, *arguments]
+
+
+def _spark_jars() -> Path:
+    """Where pyspark keeps Spark; looked for and not imported, which would take a second."""
+    found = importlib.util.find_spec("pyspark")
+    if found is None or found.origin is None:
+        raise InvalidInputError("an executor needs pyspark", field="image", remedy="Use the image of the driver")
+    return Path(found.origin).parent / "jars"
+
+
+def _given(environ: Mapping[str, str], name: str) -> str:
+    value = environ.get(name)
+    if not value:
+        raise InvalidInputError("is not set", field=name, remedy="Only Spark starts this command, in an executor's pod")
+    return value

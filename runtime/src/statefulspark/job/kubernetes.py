@@ -1,0 +1,125 @@
+"""Spark on Kubernetes in client mode: the driver runs in a pod, and Spark makes the executor pods. Pure: environment and manifest in, settings out.
+
+Where a setting's name begins with ``spark.kubernetes``, its meaning is in Spark's "Running Spark on Kubernetes".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from statefulspark.config.job import StatefulSparkJob
+from statefulspark.errors import InvalidInputError
+
+MASTER: Final = "kubernetes"
+"""What ``statefulspark run --master`` takes for "the cluster that this pod runs in"."""
+
+POD_NAME_VARIABLE: Final = "STATEFULSPARK_POD_NAME"
+POD_NAMESPACE_VARIABLE: Final = "STATEFULSPARK_POD_NAMESPACE"
+POD_IP_VARIABLE: Final = "STATEFULSPARK_POD_IP"
+EXECUTOR_TEMPLATE_VARIABLE: Final = "STATEFULSPARK_EXECUTOR_POD_TEMPLATE"
+SPARK_SECRET_VARIABLE: Final = "STATEFULSPARK_SPARK_SECRET"  # noqa: S105  the name of a variable, not a secret
+
+DRIVER_PORT: Final = 7078
+BLOCK_MANAGER_PORT: Final = 7079
+EXECUTOR_CONTAINER: Final = "spark-kubernetes-executor"
+"""Spark's own name for an executor's container."""
+SPARK_SECRET_FILE: Final = "/etc/statefulspark/spark-secret/spark-secret"  # noqa: S105  a path
+"""Where driver and executors find the secret with which they know each other."""
+JOB_LABEL: Final = "statefulspark.io/job"
+
+_CREDENTIALS: Final = ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DriverPod:
+    """What the driver knows of the pod it runs in.
+
+    Attributes:
+        name: Executor pods are owned by the pod of this name, so they go with it.
+        namespace: Where executor pods are made.
+        ip: The address by which executors reach the driver; no DNS is needed.
+        api_server: URL of the API server.
+        executor_template: Path of the pod template for executors, None for Spark's plain one.
+        spark_secret: Name of the Kubernetes Secret with Spark's own shared secret under ``spark-secret``; None: Spark makes one.
+    """
+
+    name: str
+    namespace: str
+    ip: str
+    api_server: str
+    executor_template: str | None = None
+    spark_secret: str | None = None
+
+    @classmethod
+    def of(cls, environ: Mapping[str, str]) -> DriverPod:
+        """Read the environment of the driver's container.
+
+        Raises:
+            InvalidInputError: A variable is missing: the process does not run in a pod that the operator made.
+        """
+        values = {
+            name: environ.get(name, "")
+            for name in (POD_NAME_VARIABLE, POD_NAMESPACE_VARIABLE, POD_IP_VARIABLE, "KUBERNETES_SERVICE_HOST", "KUBERNETES_SERVICE_PORT")
+        }
+        for name, value in values.items():
+            if not value:
+                raise InvalidInputError(
+                    f"--master {MASTER} works inside a pod only",
+                    field=name,
+                    remedy="Let the operator run the job, or give the pod this variable from its fieldRef",
+                )
+        host = values["KUBERNETES_SERVICE_HOST"]
+        return cls(
+            name=values[POD_NAME_VARIABLE],
+            namespace=values[POD_NAMESPACE_VARIABLE],
+            ip=values[POD_IP_VARIABLE],
+            api_server=f"https://{f'[{host}]' if ':' in host else host}:{values['KUBERNETES_SERVICE_PORT']}",
+            executor_template=_existing(environ.get(EXECUTOR_TEMPLATE_VARIABLE)),
+            spark_secret=environ.get(SPARK_SECRET_VARIABLE) or None,
+        )
+
+
+def _existing(path: str | None) -> str | None:
+    return path if path and Path(path).is_file() else None
+
+
+def kubernetes_settings(manifest: StatefulSparkJob, pod: DriverPod, parallelism: int) -> dict[str, str]:
+    """Spark's settings for a driver in ``pod`` with executors for ``parallelism`` slots."""
+    spec = manifest.spec
+    if spec.image is None:
+        raise InvalidInputError("executors need an image", field="spec.image", remedy="Name the image that the driver runs in")
+    settings = {
+        "spark.master": f"k8s://{pod.api_server}",
+        "spark.submit.deployMode": "client",
+        "spark.driver.host": pod.ip,
+        "spark.driver.bindAddress": "0.0.0.0",  # noqa: S104  the pod's own network; peers need the secret
+        "spark.driver.port": str(DRIVER_PORT),
+        "spark.driver.blockManager.port": str(BLOCK_MANAGER_PORT),
+        "spark.authenticate": "true",
+        "spark.kubernetes.namespace": pod.namespace,
+        "spark.kubernetes.driver.pod.name": pod.name,
+        "spark.kubernetes.container.image": spec.image,
+        "spark.kubernetes.container.image.pullPolicy": spec.image_pull_policy.value,
+        "spark.kubernetes.executor.podTemplateContainerName": EXECUTOR_CONTAINER,
+        f"spark.kubernetes.executor.label.{JOB_LABEL}": manifest.metadata.name,
+        "spark.kubernetes.executor.request.cores": f"{round(spec.executor.cores * 1000)}m",
+        "spark.executor.cores": str(spec.executor.slots + spec.executor.exchange_tasks),
+        "spark.executor.instances": str(spec.executor.instances_for(parallelism)),
+        # A lost executor is seen by Spark's watch at once; these bound how long a missed event stays unseen.
+        "spark.kubernetes.executor.apiPollingInterval": "5s",
+        "spark.kubernetes.executor.missingPodDetectDelta": "10s",
+        "spark.kubernetes.allocation.batch.delay": "200ms",
+    }
+    if pod.executor_template is not None:
+        settings["spark.kubernetes.executor.podTemplateFile"] = pod.executor_template
+    if pod.spark_secret is not None:
+        folder = str(Path(SPARK_SECRET_FILE).parent)
+        settings["spark.authenticate.secret.file"] = SPARK_SECRET_FILE
+        settings[f"spark.kubernetes.executor.secrets.{pod.spark_secret}"] = folder
+    secret = spec.checkpointing.storage.credentials_secret
+    if secret is not None:
+        settings |= {f"spark.kubernetes.executor.secretKeyRef.{name}": f"{secret}:{name}" for name in _CREDENTIALS}
+    return settings

@@ -1,0 +1,44 @@
+"""The executor's command line: as Spark's own images make it from the same environment."""
+
+from __future__ import annotations
+
+import pytest
+
+from statefulspark.cli.executor import executor_command
+from statefulspark.errors import InvalidInputError
+
+ENVIRON = {
+    "SPARK_DRIVER_URL": "spark://CoarseGrainedScheduler@10.0.0.1:7078",
+    "SPARK_EXECUTOR_ID": "2",
+    "SPARK_EXECUTOR_CORES": "3",
+    "SPARK_APPLICATION_ID": "spark-1",
+    "SPARK_EXECUTOR_POD_IP": "10.0.0.2",
+    "SPARK_RESOURCE_PROFILE_ID": "0",
+    "SPARK_EXECUTOR_POD_NAME": "counts-exec-2",
+    "SPARK_EXECUTOR_MEMORY": "900m",
+    "SPARK_JAVA_OPT_10": "-Dlast=1",
+    "SPARK_JAVA_OPT_2": "-Dfirst=a b",
+    "SPARK_JAVA_OPTIONS": "-Dnot=this",
+}
+
+
+def test_options_keep_their_order_and_their_spaces() -> None:
+    command = executor_command(ENVIRON, java="/java", jars="/jars/*")
+    assert command[:7] == ["/java", "-Dfirst=a b", "-Dlast=1", "-Xms900m", "-Xmx900m", "-cp", "/jars/*"]
+    assert command[7].endswith("KubernetesExecutorBackend")
+    pairs = dict(zip(command[8::2], command[9::2], strict=True))
+    assert pairs == {
+        "--driver-url": "spark://CoarseGrainedScheduler@10.0.0.1:7078",
+        "--executor-id": "2",
+        "--cores": "3",
+        "--app-id": "spark-1",
+        "--hostname": "10.0.0.2",
+        "--resourceProfileId": "0",
+        "--podName": "counts-exec-2",
+    }
+
+
+def test_a_missing_variable_is_named() -> None:
+    environ = {name: value for name, value in ENVIRON.items() if name != "SPARK_DRIVER_URL"}
+    with pytest.raises(InvalidInputError, match="SPARK_DRIVER_URL"):
+        executor_command(environ, java="/java", jars="/jars/*")
