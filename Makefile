@@ -10,7 +10,7 @@ SOURCES := runtime operator examples bench
 PATHS = $(wildcard $(SOURCES))
 
 .DEFAULT_GOAL := help
-.PHONY: help demo bench env test lint unit format lock clean
+.PHONY: help demo bench env test lint unit format crds lock clean
 
 ##@ For everyone
 help: ## print this list
@@ -41,6 +41,9 @@ unit: ## only the quick tests
 format: ## let ruff mend what it can
 	@$(RUN) ruff check --fix $(PATHS)
 	@$(RUN) ruff format $(PATHS)
+
+crds: ## write crds/, the chart's copies and docs/crd-reference.md anew from the models
+	@$(RUN) python -m statefulspark_operator.crds
 
 lock: ## write the lock files anew (needs uv)
 	uv lock

@@ -334,10 +334,11 @@ def test_what_a_change_costs() -> None:
 
 
 def test_the_schema_has_yaml_names_and_patterns() -> None:
-    """What generates the custom resource definition sees camelCase, text for sizes and bounds for numbers."""
+    """What generates the custom resource definition sees camelCase, text for sizes (or the number 0) and bounds for numbers."""
     definitions = StatefulSparkJob.model_json_schema(by_alias=True, mode="serialization")["$defs"]
     executor = definitions["ExecutorSpec"]["properties"]
-    assert executor["memory"]["type"] == "string"
+    assert executor["memory"]["x-kubernetes-int-or-string"] is True
+    assert executor["memory"]["maximum"] == 0
     assert executor["memory"]["default"] == "4Gi"
     assert executor["slots"]["minimum"] == 1
     assert "exchangeTasks" in executor

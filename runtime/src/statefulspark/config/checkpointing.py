@@ -8,7 +8,7 @@ from typing import Annotated
 
 from pydantic import AfterValidator, Field, SecretStr
 
-from statefulspark.config.base import IGNORE, UPGRADE, Flag, Model, ObjectName, Text, WholeNumber
+from statefulspark.config.base import IGNORE, UPGRADE, CelRule, Flag, Model, ObjectName, Text, WholeNumber, local_only
 from statefulspark.config.durations import Duration, at_least
 from statefulspark.config.locations import StorageUrl, check_endpoint
 from statefulspark.config.problems import Problem
@@ -31,10 +31,10 @@ class OnCancellation(StrEnum):
 class RetentionSpec(Model):
     """Which checkpoints are kept."""
 
-    count: Annotated[WholeNumber, Field(ge=1, le=1000)] = Field(default=1, json_schema_extra=IGNORE)
+    count: Annotated[WholeNumber, Field(ge=1, le=1000)] = Field(default=1, json_schema_extra=UPGRADE)
     """Number of completed checkpoints kept, newest first, 1 .. 1000."""
 
-    on_cancellation: OnCancellation = Field(default=OnCancellation.RETAIN, json_schema_extra=IGNORE)
+    on_cancellation: OnCancellation = Field(default=OnCancellation.RETAIN, json_schema_extra=UPGRADE)
     """RETAIN keeps the checkpoints when the job is cancelled, DELETE removes them."""
 
 
@@ -50,20 +50,22 @@ class StorageSpec(Model):
     path_style: Flag | None = Field(default=None, json_schema_extra=UPGRADE)
     """True addresses buckets as endpoint/bucket, false as bucket.endpoint; true by default when endpoint is given."""
 
-    access_key_id: Text | None = Field(default=None, repr=False, json_schema_extra=UPGRADE)
-    """Access key; better left out in favour of credentialsSecret or a service account."""
+    access_key_id: Text | None = Field(default=None, repr=False, json_schema_extra=local_only(UPGRADE))
+    """Access key; not on Kubernetes, where it comes from credentialsSecret or a service account."""
 
-    secret_access_key: SecretStr | None = Field(default=None, repr=False, json_schema_extra=UPGRADE)
-    """Secret of the access key; better left out in favour of credentialsSecret or a service account."""
+    secret_access_key: SecretStr | None = Field(default=None, repr=False, json_schema_extra=local_only(UPGRADE))
+    """Secret of the access key; not on Kubernetes, where it comes from credentialsSecret or a service account."""
 
-    session_token: SecretStr | None = Field(default=None, repr=False, json_schema_extra=UPGRADE)
-    """Token of temporary credentials."""
+    session_token: SecretStr | None = Field(default=None, repr=False, json_schema_extra=local_only(UPGRADE))
+    """Token of temporary credentials; not on Kubernetes, where it comes from credentialsSecret or a service account."""
 
     credentials_secret: ObjectName | None = Field(default=None, json_schema_extra=UPGRADE)
-    """Kubernetes Secret with the keys AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, and AWS_SESSION_TOKEN if temporary."""
+    """Kubernetes Secret with the keys AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, and AWS_SESSION_TOKEN if temporary; when not given, the
+    service account's identity or what else AWS's tools find. On this machine the variables of the same names take its place."""
 
     ca_bundle: Text | None = Field(default=None, json_schema_extra=UPGRADE)
-    """Path of a PEM file with the authorities to trust for endpoint; must exist on every node."""
+    """Path of a PEM file with the authorities to trust for endpoint; must exist in every process, on Kubernetes in the image or mounted by
+    the pod templates."""
 
     def conflicts(self) -> Iterator[Problem]:
         """Keys come whole and from one place."""
@@ -79,22 +81,29 @@ class StorageSpec(Model):
 class CheckpointingSpec(Model):
     """Checkpoints of the job."""
 
+    cel_rules = (
+        CelRule(
+            "self.maxConcurrent == 1 || type(self.minPause) == int || self.minPause.matches('^\\\\s*(0+\\\\s*[A-Za-z]*\\\\s*)+$')",
+            "maxConcurrent: minPause allows only one checkpoint at a time. Set maxConcurrent: 1 or remove minPause",
+        ),
+    )
+
     mode: CheckpointingMode = Field(default=CheckpointingMode.EXACTLY_ONCE, json_schema_extra=UPGRADE)
     """exactly-once stores the changes of each batch; at-least-once goes back to the last checkpoint after a failure."""
 
-    interval: Annotated[Duration, at_least("10ms")] = Field(default=60_000, json_schema_extra=IGNORE)
+    interval: Annotated[Duration, at_least("10ms")] = Field(default=60_000, json_schema_extra=UPGRADE)
     """Time between the starts of two checkpoints, at least 10ms."""
 
-    min_pause: Duration = Field(default=0, json_schema_extra=IGNORE)
+    min_pause: Duration = Field(default=0, json_schema_extra=UPGRADE)
     """Least time between the end of a checkpoint and the start of the next."""
 
-    timeout: Annotated[Duration, at_least("1s")] = Field(default=600_000, json_schema_extra=IGNORE)
+    timeout: Annotated[Duration, at_least("1s")] = Field(default=600_000, json_schema_extra=UPGRADE)
     """A checkpoint that takes longer is given up, at least 1s."""
 
-    max_concurrent: Annotated[WholeNumber, Field(ge=1, le=100)] = Field(default=1, json_schema_extra=IGNORE)
+    max_concurrent: Annotated[WholeNumber, Field(ge=1, le=100)] = Field(default=1, json_schema_extra=UPGRADE)
     """Number of checkpoints that may be under way at the same time, 1 .. 100."""
 
-    tolerable_failures: Annotated[WholeNumber, Field(ge=0, le=1_000_000)] = Field(default=0, json_schema_extra=IGNORE)
+    tolerable_failures: Annotated[WholeNumber, Field(ge=0, le=1_000_000)] = Field(default=0, json_schema_extra=UPGRADE)
     """Number of checkpoints that may fail in a row before the job fails, 0 .. 1000000."""
 
     dir: StorageUrl = Field(json_schema_extra=UPGRADE)
@@ -103,7 +112,7 @@ class CheckpointingSpec(Model):
     savepoint_dir: StorageUrl | None = Field(default=None, json_schema_extra=IGNORE)
     """Folder of the savepoints, file:///... or s3://bucket/prefix."""
 
-    retention: RetentionSpec = Field(default=RetentionSpec(), json_schema_extra=IGNORE)
+    retention: RetentionSpec = Field(default=RetentionSpec(), json_schema_extra=UPGRADE)
     """Which checkpoints are kept."""
 
     storage: StorageSpec = Field(default=StorageSpec(), json_schema_extra=UPGRADE)

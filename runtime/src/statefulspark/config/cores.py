@@ -40,6 +40,6 @@ Cores = Annotated[
     Field(ge=0.1, le=256),
     BeforeValidator(_from_manifest),
     PlainSerializer(format_cores, return_type=str),
-    WithJsonSchema({"x-kubernetes-int-or-string": True, "pattern": r"^([0-9]+m|[0-9]+(\.[0-9]+)?)$"}),
+    WithJsonSchema({"x-kubernetes-int-or-string": True, "pattern": r"^([0-9]{1,6}m|[0-9]{1,4}(\.[0-9]{1,3})?)$", "maxLength": 16}),
 ]
 """CPU of a process in a manifest: Kubernetes's quantity outside, cores inside, 0.1 .. 256."""

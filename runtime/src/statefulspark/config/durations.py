@@ -90,9 +90,9 @@ Duration = Annotated[
     int,
     BeforeValidator(_from_manifest),
     PlainSerializer(format_duration, return_type=str),
-    WithJsonSchema({"type": "string", "pattern": _PATTERN}),
+    WithJsonSchema({"x-kubernetes-int-or-string": True, "pattern": _PATTERN, "maxLength": 64, "minimum": 0, "maximum": 0}),
 ]
-"""A duration in a manifest: text outside, milliseconds inside."""
+"""A duration in a manifest: text outside, milliseconds inside; the one number that needs no unit is 0."""
 
 
 def at_least(shortest: str) -> AfterValidator:

@@ -8,8 +8,23 @@ from typing import Annotated, Any, Final, Literal
 
 from pydantic import Field, StringConstraints, model_validator
 
-from statefulspark.config.base import IGNORE, REJECT, SCALE, UPGRADE, Flag, Model, ObjectName, Text, WholeNumber
+from statefulspark.config.base import (
+    IGNORE,
+    REJECT,
+    SCALE,
+    UPGRADE,
+    CelRule,
+    Flag,
+    Model,
+    Nonce,
+    ObjectName,
+    Text,
+    WholeNumber,
+    local_only,
+    no_server_default,
+)
 from statefulspark.config.checkpointing import CheckpointingSpec
+from statefulspark.config.durations import Duration, at_least
 from statefulspark.config.locations import StorageUrl
 from statefulspark.config.problems import Problem
 from statefulspark.config.resources import DriverSpec, ExecutorSpec
@@ -31,6 +46,7 @@ SPARK_CONF_HOMES = {
     "spark.executor.memory": "spec.executor.memory",
     "spark.kubernetes.container.image": "spec.image",
     "spark.kubernetes.container.image.pullPolicy": "spec.imagePullPolicy",
+    "spark.kubernetes.container.image.pullSecrets": "spec.imagePullSecrets",
     "spark.submit.pyFiles": "spec.job.pyFiles",
     "spark.task.cpus": "spec.executor.slots",
 }
@@ -112,22 +128,32 @@ class Metadata(Model):
 class JobSpec(Model):
     """The program."""
 
-    script: Text | None = Field(default=None, json_schema_extra=UPGRADE)
-    """Path of the Python file with the entry point; a relative one is looked for beside the manifest."""
+    cel_rules = (
+        CelRule(
+            "has(self.script) != has(self.module)",
+            "script: give exactly one of script and module. Write script: my_job.py, or module: my_package.my_job",
+        ),
+    )
 
-    module: Annotated[str, StringConstraints(pattern=r"^[A-Za-z_]\w*(\.[A-Za-z_]\w*)*$")] | None = Field(
+    script: Text | None = Field(default=None, json_schema_extra=UPGRADE)
+    """Path of the Python file with the entry point; a relative one is looked for beside the manifest, on Kubernetes below /opt/job in the
+    image."""
+
+    module: Annotated[str, StringConstraints(max_length=253, pattern=r"^[A-Za-z_]\w*(\.[A-Za-z_]\w*)*$")] | None = Field(
         default=None, json_schema_extra=UPGRADE
     )
     """Importable Python module with the entry point, for example shop.orders."""
 
-    entrypoint: Annotated[str, StringConstraints(pattern=r"^[A-Za-z_]\w*$")] = Field(default="pipeline", json_schema_extra=UPGRADE)
+    entrypoint: Annotated[str, StringConstraints(max_length=253, pattern=r"^[A-Za-z_]\w*$")] = Field(
+        default="pipeline", json_schema_extra=UPGRADE
+    )
     """Name of the function that builds the query."""
 
-    args: tuple[ScalarText, ...] = Field(default=(), repr=False, json_schema_extra=UPGRADE)
-    """Arguments of the program."""
+    args: Annotated[tuple[ScalarText, ...], Field(max_length=1024)] = Field(default=(), repr=False, json_schema_extra=UPGRADE)
+    """Arguments of the program, at most 1024."""
 
-    py_files: tuple[Text, ...] = Field(default=(), json_schema_extra=UPGRADE)
-    """Python files, folders or zip files that slots and executors need to import; relative ones are looked for beside the manifest."""
+    py_files: Annotated[tuple[Text, ...], Field(max_length=256)] = Field(default=(), json_schema_extra=UPGRADE)
+    """Python files, folders or zip files that slots and executors need to import, at most 256; relative ones are looked for as script is."""
 
     def conflicts(self) -> Iterator[Problem]:
         """The program is in one place."""
@@ -138,38 +164,81 @@ class JobSpec(Model):
 class ApiSpec(Model):
     """The driver's REST API."""
 
-    host: Text = Field(default="127.0.0.1", json_schema_extra=UPGRADE)
-    """Address that the API listens on; on Kubernetes the pod's own."""
+    host: Text = Field(default="127.0.0.1", json_schema_extra=local_only(UPGRADE))
+    """Address that the API listens on; not on Kubernetes, where it is the pod's own."""
 
     port: Annotated[WholeNumber, Field(ge=0, le=65535)] = Field(default=8480, json_schema_extra=UPGRADE)
-    """Port of the API, 1 .. 65535; 0 takes any free one."""
+    """Port of the API, 1 .. 65535; 0 takes any free one, on Kubernetes 8480."""
 
     token_secret: ObjectName | None = Field(default=None, json_schema_extra=UPGRADE)
     """Kubernetes Secret with the bearer token under the key token; one is made when not given."""
 
 
+class SnapshotReference(Model):
+    """Names a StateSnapshot."""
+
+    name: ObjectName = Field(json_schema_extra=IGNORE)
+    """Name of the StateSnapshot, in the job's namespace."""
+
+
 class StatefulSparkJobSpec(Model):
     """What should run, and how."""
 
+    cel_rules = (
+        CelRule(
+            "!has(self.maxParallelism) || self.parallelism <= self.maxParallelism",
+            "parallelism: more slots than key groups. Keep it at or below maxParallelism",
+        ),
+        CelRule(
+            "!has(self.executor.instances) || self.executor.instances * self.executor.slots >= self.parallelism",
+            "executor.instances: fewer slots in all executors than parallelism. Raise instances or slots, or remove instances",
+        ),
+        CelRule(
+            f"!has(self.sparkConf) || self.sparkConf.all(name, !(name in {list(SPARK_CONF_HOMES)}))",
+            "sparkConf: a name has a field of its own in the spec (app name, cores, memory, instances, image, pyFiles). Use the field",
+        ),
+        *(
+            CelRule(
+                f"has(self.checkpointing.savepointDir) || !({needs})",
+                f"{field}: needs a folder for savepoints. Set checkpointing.savepointDir",
+            )
+            for field, needs in (
+                ("upgradeMode", "self.upgradeMode == 'savepoint'"),
+                ("savepoints.schedule", "has(self.savepoints.schedule)"),
+                ("savepointOnDeletion", "self.savepointOnDeletion"),
+                ("savepointNonce", "has(self.savepointNonce)"),
+            )
+        ),
+        CelRule(
+            "!(has(self.initialSavepointPath) && has(self.initialSnapshot))",
+            "initialSnapshot: initialSavepointPath and initialSnapshot exclude each other. Keep one of them",
+        ),
+    )
+
     image: Text | None = Field(default=None, json_schema_extra=UPGRADE)
-    """Container image of driver and executors; only for Kubernetes."""
+    """Container image of driver and executors; the operator's default when not given. Only for Kubernetes."""
 
     image_pull_policy: ImagePullPolicy = Field(default=ImagePullPolicy.IF_NOT_PRESENT, json_schema_extra=UPGRADE)
     """When the image is pulled: Always, IfNotPresent or Never."""
+
+    image_pull_secrets: Annotated[tuple[ObjectName, ...], Field(max_length=16)] = Field(default=(), json_schema_extra=UPGRADE)
+    """Kubernetes Secrets for pulling the image, at most 16."""
 
     spark_version: Annotated[str, StringConstraints(pattern=r"^4\.3(\.\d+)?$")] = Field(default="4.3", json_schema_extra=UPGRADE)
     """Version of Spark in the image."""
 
     service_account: ObjectName | None = Field(default=None, json_schema_extra=UPGRADE)
-    """Kubernetes service account of driver and executors; one is made when not given."""
+    """Kubernetes service account of the driver; one with a role of least privilege is made when not given. It is also where rights to the
+    object store can come from instead of checkpointing.storage.credentialsSecret."""
 
     job: JobSpec = Field(json_schema_extra=UPGRADE)
     """The program."""
 
-    spark_conf: dict[Annotated[str, StringConstraints(pattern=r"^spark\.\S+$")], ScalarText] = Field(
-        default_factory=dict, repr=False, json_schema_extra=UPGRADE
-    )
-    """Further settings of Spark; those that the spec has a field for are refused."""
+    spark_conf: Annotated[
+        dict[Annotated[str, StringConstraints(max_length=512, pattern=r"^spark\.\S+$")], ScalarText], Field(max_length=512)
+    ] = Field(default_factory=dict, repr=False, json_schema_extra=UPGRADE)
+    """Further settings of Spark, at most 512; those that the spec has a field for are refused. spark.master counts on this machine
+    only."""
 
     state: DesiredState = Field(default=DesiredState.RUNNING, json_schema_extra=IGNORE)
     """running, or suspended: stopped with its state kept."""
@@ -178,7 +247,7 @@ class StatefulSparkJobSpec(Model):
     """Number of slots, 1 .. maxParallelism."""
 
     max_parallelism: Annotated[WholeNumber, Field(ge=1, le=MAX_PARALLELISM_LIMIT)] = Field(
-        default_factory=lambda given: default_max_parallelism(given["parallelism"]), json_schema_extra=REJECT
+        default_factory=lambda given: default_max_parallelism(given["parallelism"]), json_schema_extra=no_server_default(REJECT)
     )
     """Number of key groups, 1 .. 32768, fixed for the job's life; Flink's formula when not given (128 for up to 85 slots)."""
 
@@ -203,20 +272,34 @@ class StatefulSparkJobSpec(Model):
     upgrade_mode: UpgradeMode = Field(default=UpgradeMode.LAST_STATE, json_schema_extra=IGNORE)
     """Where an upgrade takes its state from: a new savepoint, the last state in storage, or nowhere (stateless)."""
 
+    upgrade_timeout: Annotated[Duration, at_least("10s")] = Field(default=600_000, json_schema_extra=IGNORE)
+    """A started or upgraded job that does not run within this time has failed, at least 10s."""
+
+    rollback: Flag = Field(default=True, json_schema_extra=IGNORE)
+    """Go back to the last spec that ran, and to its state, when an upgrade fails."""
+
+    last_state_max_checkpoint_age: Annotated[Duration, at_least("1s")] | None = Field(default=None, json_schema_extra=IGNORE)
+    """With upgradeMode last-state: when the newest checkpoint is older, take a savepoint (or a checkpoint, without savepointDir) before
+    stopping, and refuse the upgrade when that fails; at least 1s. No limit when not given."""
+
     initial_savepoint_path: StorageUrl | None = Field(default=None, json_schema_extra=IGNORE)
     """Savepoint or checkpoint that the job starts from when it runs for the first time."""
 
-    savepoint_nonce: WholeNumber | None = Field(default=None, json_schema_extra=IGNORE)
+    initial_snapshot: SnapshotReference | None = Field(default=None, json_schema_extra=IGNORE)
+    """StateSnapshot that the job starts from when it runs for the first time (a fork); only for Kubernetes."""
+
+    savepoint_nonce: Nonce | None = Field(default=None, json_schema_extra=IGNORE)
     """A new number here takes one savepoint."""
 
-    restart_nonce: WholeNumber | None = Field(default=None, json_schema_extra=UPGRADE)
+    restart_nonce: Nonce | None = Field(default=None, json_schema_extra=UPGRADE)
     """A new number here restarts the job with its state."""
 
     allow_non_restored_state: Flag = Field(default=False, json_schema_extra=IGNORE)
     """Start even when the stored state holds uids that the job no longer has; their state is dropped."""
 
-    restart_strategy: RestartStrategySpec = Field(default=RestartStrategySpec(), json_schema_extra=IGNORE)
-    """What follows a failure of the job."""
+    restart_strategy: RestartStrategySpec = Field(default=RestartStrategySpec(), json_schema_extra=no_server_default(UPGRADE))
+    """What follows a failure of the job. When not given, failures of the machinery are followed by restarts with growing pauses, and an
+    error in the job's own code ends it at once, since it would come again; when given, every failure counts."""
 
     rescale_mode: RescaleMode = Field(default=RescaleMode.IN_PLACE, json_schema_extra=IGNORE)
     """in-place changes the slots inside the running driver, restart starts a new driver."""
@@ -246,6 +329,8 @@ class StatefulSparkJobSpec(Model):
             )
         for name in sorted(self.spark_conf.keys() & SPARK_CONF_HOMES.keys()):
             yield Problem(f"sparkConf[{name}]", "has a field of its own", f"Set {SPARK_CONF_HOMES[name]} instead")
+        if self.initial_savepoint_path is not None and self.initial_snapshot is not None:
+            yield Problem("initialSnapshot", "initialSavepointPath and initialSnapshot exclude each other", "Keep one of them")
         yield from self._savepoint_conflicts()
 
     def _savepoint_conflicts(self) -> Iterator[Problem]:

@@ -78,11 +78,15 @@ def as_invalid_input(error: ValidationError, model: type[BaseModel]) -> InvalidI
         error: What validation of ``model`` raised.
         model: The outermost model, to find the names that could have been meant.
     """
-    found = list(_problems(error, model))
-    if len(found) == 1:
-        return InvalidInputError(found[0].message, field=found[0].field, remedy=found[0].remedy)
-    lines = "".join(f"\n  {problem}" for problem in found)
-    return InvalidInputError(f"{len(found)} fields are wrong:{lines}")
+    return sentences(tuple(_problems(error, model)))
+
+
+def sentences(problems: Sequence[Problem]) -> InvalidInputError:
+    """Return one error with a sentence for each of ``problems``, at least one."""
+    if len(problems) == 1:
+        return InvalidInputError(problems[0].message, field=problems[0].field, remedy=problems[0].remedy)
+    lines = "".join(f"\n  {problem}" for problem in problems)
+    return InvalidInputError(f"{len(problems)} fields are wrong:{lines}")
 
 
 def did_you_mean(wrong: str, known: Iterable[str]) -> str:

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
-from statefulspark.config.base import SCALE, UPGRADE, Model, Number, WholeNumber
+from statefulspark.config.base import SCALE, UPGRADE, CelRule, Model, Number, WholeNumber
 from statefulspark.config.cores import Cores
 from statefulspark.config.problems import Problem
 from statefulspark.config.sizes import ByteSize, between, format_size, parse_size
@@ -33,6 +33,8 @@ class DriverSpec(Model):
 
 class ManagedMemorySpec(Model):
     """Native memory that state backends may use: a size per slot, or a fraction of the executor shared by its slots."""
+
+    cel_rules = (CelRule("!(has(self.size) && has(self.fraction))", "fraction: size and fraction exclude each other. Remove one of them"),)
 
     size: Annotated[ByteSize, between("1Mi")] | None = Field(default=None, json_schema_extra=UPGRADE)
     """Managed memory of each slot, 1Mi .. 1Ti."""

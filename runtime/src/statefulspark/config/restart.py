@@ -8,7 +8,7 @@ from typing import Annotated
 
 from pydantic import Field
 
-from statefulspark.config.base import IGNORE, Model, Number, WholeNumber
+from statefulspark.config.base import UPGRADE, Model, Number, WholeNumber
 from statefulspark.config.durations import Duration, at_least
 from statefulspark.config.problems import Problem
 
@@ -27,45 +27,45 @@ class RestartStrategyType(StrEnum):
 class FixedDelaySpec(Model):
     """A fixed number of restarts with the same pause before each."""
 
-    attempts: _Attempts = Field(default=1, json_schema_extra=IGNORE)
+    attempts: _Attempts = Field(default=1, json_schema_extra=UPGRADE)
     """Number of restarts before the job has failed for good, 1 or more."""
 
-    delay: Duration = Field(default=1000, json_schema_extra=IGNORE)
+    delay: Duration = Field(default=1000, json_schema_extra=UPGRADE)
     """Pause before each restart."""
 
 
 class FailureRateSpec(Model):
     """Restarts as long as failures stay rare."""
 
-    max_failures_per_interval: _Attempts = Field(default=1, json_schema_extra=IGNORE)
+    max_failures_per_interval: _Attempts = Field(default=1, json_schema_extra=UPGRADE)
     """Number of failures within failureRateInterval that are restarted, 1 or more."""
 
-    failure_rate_interval: Annotated[Duration, at_least("1ms")] = Field(default=60_000, json_schema_extra=IGNORE)
+    failure_rate_interval: Annotated[Duration, at_least("1ms")] = Field(default=60_000, json_schema_extra=UPGRADE)
     """Length of the interval in which failures are counted, at least 1ms."""
 
-    delay: Duration = Field(default=1000, json_schema_extra=IGNORE)
+    delay: Duration = Field(default=1000, json_schema_extra=UPGRADE)
     """Pause before each restart."""
 
 
 class ExponentialDelaySpec(Model):
     """Restarts with growing pauses, without end unless attemptsBeforeResetBackoff is given."""
 
-    initial_backoff: Annotated[Duration, at_least("1ms")] = Field(default=1000, json_schema_extra=IGNORE)
+    initial_backoff: Annotated[Duration, at_least("1ms")] = Field(default=1000, json_schema_extra=UPGRADE)
     """Pause before the first restart, at least 1ms."""
 
-    max_backoff: Annotated[Duration, at_least("1ms")] = Field(default=60_000, json_schema_extra=IGNORE)
+    max_backoff: Annotated[Duration, at_least("1ms")] = Field(default=60_000, json_schema_extra=UPGRADE)
     """Longest pause, at least 1ms."""
 
-    backoff_multiplier: Annotated[Number, Field(ge=1, le=100)] = Field(default=1.5, json_schema_extra=IGNORE)
+    backoff_multiplier: Annotated[Number, Field(ge=1, le=100)] = Field(default=1.5, json_schema_extra=UPGRADE)
     """Growth of the pause from one restart to the next, 1 .. 100."""
 
-    reset_backoff_threshold: Annotated[Duration, at_least("1ms")] = Field(default=3_600_000, json_schema_extra=IGNORE)
+    reset_backoff_threshold: Annotated[Duration, at_least("1ms")] = Field(default=3_600_000, json_schema_extra=UPGRADE)
     """A job that ran this long without failure starts again from initialBackoff, at least 1ms."""
 
-    jitter_factor: Annotated[Number, Field(ge=0, le=1)] = Field(default=0.1, json_schema_extra=IGNORE)
+    jitter_factor: Annotated[Number, Field(ge=0, le=1)] = Field(default=0.1, json_schema_extra=UPGRADE)
     """Random part of the pause, 0 .. 1, so that jobs do not restart in step."""
 
-    attempts_before_reset_backoff: _Attempts | None = Field(default=None, json_schema_extra=IGNORE)
+    attempts_before_reset_backoff: _Attempts | None = Field(default=None, json_schema_extra=UPGRADE)
     """Number of restarts before the job has failed for good; without end when not given."""
 
     def conflicts(self) -> Iterator[Problem]:
@@ -77,16 +77,16 @@ class ExponentialDelaySpec(Model):
 class RestartStrategySpec(Model):
     """What follows a failure of the job."""
 
-    type: RestartStrategyType = Field(default=RestartStrategyType.EXPONENTIAL_DELAY, json_schema_extra=IGNORE)
+    type: RestartStrategyType = Field(default=RestartStrategyType.EXPONENTIAL_DELAY, json_schema_extra=UPGRADE)
     """none, fixed-delay, failure-rate or exponential-delay."""
 
-    fixed_delay: FixedDelaySpec = Field(default=FixedDelaySpec(), json_schema_extra=IGNORE)
+    fixed_delay: FixedDelaySpec = Field(default=FixedDelaySpec(), json_schema_extra=UPGRADE)
     """Settings of type fixed-delay."""
 
-    failure_rate: FailureRateSpec = Field(default=FailureRateSpec(), json_schema_extra=IGNORE)
+    failure_rate: FailureRateSpec = Field(default=FailureRateSpec(), json_schema_extra=UPGRADE)
     """Settings of type failure-rate."""
 
-    exponential_delay: ExponentialDelaySpec = Field(default=ExponentialDelaySpec(), json_schema_extra=IGNORE)
+    exponential_delay: ExponentialDelaySpec = Field(default=ExponentialDelaySpec(), json_schema_extra=UPGRADE)
     """Settings of type exponential-delay."""
 
     def conflicts(self) -> Iterator[Problem]:

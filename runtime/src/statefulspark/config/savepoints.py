@@ -7,7 +7,7 @@ from typing import Annotated
 
 from pydantic import Field
 
-from statefulspark.config.base import IGNORE, Model, WholeNumber
+from statefulspark.config.base import IGNORE, CelRule, Model, WholeNumber
 from statefulspark.config.cron import Cron
 from statefulspark.config.durations import Duration, at_least
 from statefulspark.config.problems import Problem
@@ -15,6 +15,13 @@ from statefulspark.config.problems import Problem
 
 class SavepointScheduleSpec(Model):
     """When savepoints are taken without being asked for: an interval or a cron line."""
+
+    cel_rules = (
+        CelRule(
+            "has(self.interval) != has(self.cron)",
+            "interval: give exactly one of interval and cron. Write for example interval: 6h, or cron: '0 3 * * *'",
+        ),
+    )
 
     interval: Annotated[Duration, at_least("1s")] | None = Field(default=None, json_schema_extra=IGNORE)
     """Time between two savepoints, at least 1s."""
@@ -43,6 +50,9 @@ class SavepointsSpec(Model):
 
     schedule: SavepointScheduleSpec | None = Field(default=None, json_schema_extra=IGNORE)
     """When savepoints are taken without being asked for; never when not given."""
+
+    timeout: Annotated[Duration, at_least("1s")] = Field(default=600_000, json_schema_extra=IGNORE)
+    """A savepoint that takes longer is given up, at least 1s; also the longest that deleting the job waits for its last savepoint."""
 
     history: SavepointHistorySpec = Field(default=SavepointHistorySpec(), json_schema_extra=IGNORE)
     """Which scheduled savepoints are kept."""

@@ -21,6 +21,6 @@ ScalarText = Annotated[
     str,
     BeforeValidator(_as_text),
     StringConstraints(max_length=65536),
-    WithJsonSchema({"type": "string", "maxLength": 65536}),
+    WithJsonSchema({"x-kubernetes-int-or-string": True, "maxLength": 65536}),
 ]
 """Text, or a YAML number or boolean taken as text (``true``, ``4``)."""

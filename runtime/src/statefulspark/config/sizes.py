@@ -33,9 +33,9 @@ ByteSize = Annotated[
     int,
     BeforeValidator(_from_manifest),
     PlainSerializer(format_size, return_type=str),
-    WithJsonSchema({"type": "string", "pattern": _PATTERN}),
+    WithJsonSchema({"x-kubernetes-int-or-string": True, "pattern": _PATTERN, "maxLength": 32, "minimum": 0, "maximum": 0}),
 ]
-"""A size in a manifest: text outside, bytes inside."""
+"""A size in a manifest: text outside, bytes inside; the one number that needs no unit is 0."""
 
 
 def between(smallest: str, largest: str = "1Ti") -> AfterValidator:

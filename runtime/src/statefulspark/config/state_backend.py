@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from enum import StrEnum
 from typing import Annotated
 
-from pydantic import AfterValidator, Field, StringConstraints
+from pydantic import AfterValidator, Field, StringConstraints, WithJsonSchema
 
-from statefulspark.config.base import UPGRADE, Flag, Model, Number, Text
+from statefulspark.config.base import UPGRADE, CelRule, Flag, Model, Number, Text
 from statefulspark.config.problems import Problem, did_you_mean, refused
 from statefulspark.config.rocksdb_names import METRICS, OPTIONS
 from statefulspark.config.scalars import ScalarText
@@ -48,6 +48,14 @@ def _known_metric(name: str) -> str:
 class RocksDBMemorySpec(Model):
     """How a slot's native memory is split. Write buffers may overshoot by half, which the split takes into account."""
 
+    cel_rules = (
+        CelRule(
+            "2.0 * self.writeBufferRatio / (3.0 - self.writeBufferRatio) + self.highPrioPoolRatio < 1.0",
+            "highPrioPoolRatio: write buffers, 2r / (3 - r) of the cache with r = writeBufferRatio, and the high-priority pool leave no room for"
+            " data blocks. Keep their sum below 1",
+        ),
+    )
+
     managed: Flag = Field(default=True, json_schema_extra=UPGRADE)
     """Keep all RocksDB instances of a slot within its managed memory; false lets each take what its options say."""
 
@@ -70,21 +78,33 @@ class RocksDBMemorySpec(Model):
 class RocksDBSpec(Model):
     """RocksDB under a slot. The options factory wins over options, options win over predefinedOptions."""
 
+    cel_rules = (
+        CelRule(
+            f"!has(self.options) || self.options.all(name, name in {sorted(OPTIONS)})",
+            "options: a name is not a RocksDB option of Flink (without the prefix state.backend.rocksdb.). Correct or remove it",
+        ),
+    )
+
     memory: RocksDBMemorySpec = Field(default=RocksDBMemorySpec(), json_schema_extra=UPGRADE)
     """Split of the native memory."""
 
     predefined_options: PredefinedOptions = Field(default=PredefinedOptions.DEFAULT, json_schema_extra=UPGRADE)
     """Set of options to start from: DEFAULT, SPINNING_DISK_OPTIMIZED, SPINNING_DISK_OPTIMIZED_HIGH_MEM or FLASH_SSD_OPTIMIZED."""
 
-    options_factory: Annotated[str, StringConstraints(pattern=r"^[A-Za-z_][\w.]*:[A-Za-z_]\w*$")] | None = Field(
+    options_factory: Annotated[str, StringConstraints(max_length=512, pattern=r"^[A-Za-z_][\w.]*:[A-Za-z_]\w*$")] | None = Field(
         default=None, json_schema_extra=UPGRADE
     )
     """Python function that gets the options and returns them changed, as module:function."""
 
-    options: dict[Annotated[str, AfterValidator(_known_option)], ScalarText] = Field(default_factory=dict, json_schema_extra=UPGRADE)
+    options: Annotated[dict[Annotated[str, AfterValidator(_known_option)], ScalarText], Field(max_length=len(OPTIONS))] = Field(
+        default_factory=dict, json_schema_extra=UPGRADE
+    )
     """Single options by Flink's names without the prefix state.backend.rocksdb., for example compaction.style."""
 
-    metrics: tuple[Annotated[str, AfterValidator(_known_metric)], ...] = Field(default=(), json_schema_extra=UPGRADE)
+    metrics: Annotated[
+        tuple[Annotated[str, AfterValidator(_known_metric), WithJsonSchema({"type": "string", "enum": sorted(METRICS)})], ...],
+        Field(max_length=len(METRICS)),
+    ] = Field(default=(), json_schema_extra=UPGRADE)
     """Native metrics to export, by Flink's names, for example block-cache-usage; all are off unless named."""
 
     local_dir: Text | None = Field(default=None, json_schema_extra=UPGRADE)

@@ -113,6 +113,8 @@ def kubernetes_settings(manifest: StatefulSparkJob, pod: DriverPod, parallelism:
         "spark.kubernetes.executor.missingPodDetectDelta": "10s",
         "spark.kubernetes.allocation.batch.delay": "200ms",
     }
+    if spec.image_pull_secrets:
+        settings["spark.kubernetes.container.image.pullSecrets"] = ",".join(spec.image_pull_secrets)
     if pod.executor_template is not None:
         settings["spark.kubernetes.executor.podTemplateFile"] = pod.executor_template
     if pod.spark_secret is not None:

@@ -301,8 +301,16 @@ class _StateBefore:
 
 def _initial_savepoint(manifest: StatefulSparkJob, store: ObjectStore) -> str | None:
     """The manifest's initial savepoint, which counts only for a job that has no state of its own yet."""
-    initial = manifest.spec.initial_savepoint_path
-    return initial if initial is not None and not store.list(paths.ATTEMPTS_PREFIX) else None
+    spec = manifest.spec
+    if (spec.initial_savepoint_path is None and spec.initial_snapshot is None) or store.list(paths.ATTEMPTS_PREFIX):
+        return None
+    if spec.initial_snapshot is not None:
+        raise InvalidInputError(
+            "names an object of Kubernetes, which is not known here",
+            field="spec.initialSnapshot",
+            remedy="Give the path from its status with --from, or as initialSavepointPath",
+        )
+    return spec.initial_savepoint_path
 
 
 def _state_before(store: ObjectStore, origin: str | None, opened: Callable[[str], ObjectStore]) -> _StateBefore:

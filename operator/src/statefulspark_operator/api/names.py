@@ -1,0 +1,44 @@
+"""Names that live in other people's objects and manifests: group, kinds, labels, annotations, finalizers. Changing one is a breaking change."""
+
+from __future__ import annotations
+
+from typing import Final
+
+GROUP: Final = "statefulspark.io"
+VERSION: Final = "v1alpha1"
+API_VERSION: Final = f"{GROUP}/{VERSION}"
+
+JOB_KIND: Final = "StatefulSparkJob"
+JOB_PLURAL: Final = "statefulsparkjobs"
+SNAPSHOT_KIND: Final = "StateSnapshot"
+SNAPSHOT_PLURAL: Final = "statesnapshots"
+
+FIELD_MANAGER: Final = "statefulspark-operator"
+"""Owner of the fields that the operator applies (server-side apply)."""
+FINALIZER: Final = f"{GROUP}/operator"
+"""On jobs and snapshots, until what deleting them asks for is done or given up."""
+
+LABEL_JOB: Final = f"{GROUP}/job"
+"""On everything that belongs to a job, executor pods and snapshots included: the job's name."""
+LABEL_COMPONENT: Final = f"{GROUP}/component"
+"""On a job's children: ``driver`` or ``executor``."""
+COMPONENT_DRIVER: Final = "driver"
+COMPONENT_EXECUTOR: Final = "executor"
+LABEL_MANAGED_BY: Final = "app.kubernetes.io/managed-by"
+"""On everything that the operator makes, with the value of `FIELD_MANAGER`."""
+LABEL_CANARY: Final = f"{GROUP}/canary"
+"""``true`` on the object by which the operator watches its own watching; it runs nothing."""
+
+LABEL_SNAPSHOT_TYPE: Final = f"{GROUP}/snapshot-type"
+"""On snapshots: ``checkpoint`` or ``savepoint``."""
+LABEL_SNAPSHOT_STATE: Final = f"{GROUP}/snapshot-state"
+"""On snapshots: the status's state, to select by."""
+LABEL_TRIGGER_TYPE: Final = f"{GROUP}/trigger-type"
+"""On snapshots: who asked for it, see `SnapshotTrigger`."""
+
+ANNOTATION_PREFIX: Final = GROUP
+"""Where kopf keeps its progress and last-handled configuration (annotations, since structural schemas prune foreign status fields)."""
+ANNOTATION_EPOCH: Final = f"{GROUP}/epoch"
+"""On a driver pod and its Lease: the epoch that the driver must hold to write."""
+ANNOTATION_GENERATION: Final = f"{GROUP}/generation"
+"""On a job's children: the generation of the spec they were built from."""

@@ -1,0 +1,70 @@
+"""Settings of the operator's tests: hypothesis profiles as for the runtime, and the cluster when there is one.
+
+Tests marked ``cluster`` want a Kubernetes that may be broken: they run only when ``STATEFULSPARK_TEST_CLUSTER`` is set, against the current
+context of kubectl.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, settings
+
+settings.register_profile("dev", deadline=None, max_examples=50, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile("ci", parent=settings.get_profile("dev"), derandomize=True, max_examples=100)
+settings.register_profile("thorough", parent=settings.get_profile("dev"), max_examples=2000)
+settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "dev"))
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+class Kubectl:
+    """kubectl in one namespace."""
+
+    def __init__(self, namespace: str) -> None:
+        self.namespace = namespace
+
+    def run(self, *arguments: str, given: object = None) -> subprocess.CompletedProcess[str]:
+        """Run kubectl; ``given`` becomes its standard input, as JSON."""
+        command = ["kubectl", "--namespace", self.namespace, *arguments]
+        return subprocess.run(
+            command, input=None if given is None else json.dumps(given), capture_output=True, text=True, timeout=60, check=False
+        )
+
+    def ok(self, *arguments: str, given: object = None) -> str:
+        """Run kubectl and return what it says; it must succeed."""
+        done = self.run(*arguments, given=given)
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    def apply(self, document: object) -> Any:
+        """Apply an object and return it as stored."""
+        return json.loads(self.ok("apply", "-f", "-", "-o", "json", given=document))
+
+    def refusal(self, document: object) -> str:
+        """Apply an object that the API server refuses, and return what it says."""
+        done = self.run("apply", "--validate=false", "-f", "-", given=document)
+        assert done.returncode != 0, done.stdout
+        return done.stderr
+
+
+@pytest.fixture(scope="session")
+def kubectl() -> Iterator[Kubectl]:
+    """A namespace of its own in the test cluster, with the custom resources of this tree."""
+    if not os.environ.get("STATEFULSPARK_TEST_CLUSTER") or shutil.which("kubectl") is None:
+        pytest.skip("needs a test cluster: set STATEFULSPARK_TEST_CLUSTER and KUBECONFIG")
+    namespace = Kubectl(f"crds-{uuid.uuid4().hex[:8]}")
+    # The API server of 1.20 does not know CEL rules, which kubectl would take for a mistake.
+    namespace.ok("apply", "--validate=false", "-f", str(ROOT / "crds"))
+    namespace.ok("wait", "--for=condition=Established", "--timeout=30s", "-f", str(ROOT / "crds"))
+    namespace.ok("create", "namespace", namespace.namespace)
+    yield namespace
+    namespace.ok("delete", "namespace", namespace.namespace, "--wait=false")

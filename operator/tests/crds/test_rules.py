@@ -1,0 +1,241 @@
+"""CEL rules hold for what the models accept and refuse what they are about; the cluster of the other tests is too old to evaluate them."""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from statefulspark.config.kubernetes import validate_on_kubernetes, validate_snapshot
+from statefulspark.errors import InvalidInputError
+from statefulspark_operator.crds.definitions import definitions
+
+GOOD: dict[str, Any] = {
+    "apiVersion": "statefulspark.io/v1alpha1",
+    "kind": "StatefulSparkJob",
+    "metadata": {"name": "flights"},
+    "spec": {"job": {"script": "flights.py"}, "checkpointing": {"dir": "s3://bucket/x"}},
+}
+SNAPSHOT: dict[str, Any] = {
+    "apiVersion": "statefulspark.io/v1alpha1",
+    "kind": "StateSnapshot",
+    "metadata": {"name": "before-upgrade"},
+    "spec": {"jobReference": {"name": "flights"}, "savepoint": {}},
+}
+
+
+def with_spec(document: dict[str, Any], **spec: Any) -> dict[str, Any]:
+    """Merge parts of a spec into ``document``, one level deep; None removes."""
+    merged = copy.deepcopy(document)
+    for name, value in spec.items():
+        known = merged["spec"].get(name)
+        merged["spec"][name] = {**known, **value} if isinstance(known, dict) and isinstance(value, dict) else value
+    merged["spec"] = {name: value for name, value in merged["spec"].items() if value is not None}
+    return merged
+
+
+BAD_JOBS = [
+    ({"parallelism": 11, "maxParallelism": 10}, "parallelism: more slots than key groups"),
+    ({"parallelism": 5, "executor": {"instances": 2, "slots": 2}}, "executor.instances: fewer slots"),
+    ({"job": {"script": "a.py", "module": "a.b"}}, "script: give exactly one"),
+    ({"sparkConf": {"spark.executor.memory": "2g"}}, "sparkConf: a name has a field of its own"),
+    ({"sparkConf": {"shuffle": "2"}}, "a name does not match"),
+    ({"upgradeMode": "savepoint"}, "upgradeMode: needs a folder"),
+    ({"savepoints": {"schedule": {"interval": "1h"}}}, "savepoints.schedule: needs a folder"),
+    ({"savepointOnDeletion": True}, "savepointOnDeletion: needs a folder"),
+    ({"savepointNonce": 1}, "savepointNonce: needs a folder"),
+    ({"checkpointing": {"savepointDir": "s3://b/s"}, "savepoints": {"schedule": {}}}, "interval: give exactly one"),
+    ({"checkpointing": {"maxConcurrent": 2, "minPause": "1s"}}, "maxConcurrent: minPause"),
+    ({"executor": {"managedMemory": {"size": "64Mi", "fraction": 0.5}}}, "fraction: size and fraction exclude"),
+    ({"stateBackend": {"rocksdb": {"options": {"compactionstyle": "x"}}}}, "options: a name is not"),
+    ({"stateBackend": {"rocksdb": {"memory": {"writeBufferRatio": 0.8, "highPrioPoolRatio": 0.3}}}}, "highPrioPoolRatio"),
+    ({"initialSavepointPath": "s3://b/s", "initialSnapshot": {"name": "x"}}, "initialSnapshot: initialSavepointPath and"),
+]
+
+
+@pytest.mark.parametrize(("spec", "message"), BAD_JOBS, ids=[message[:40] for _, message in BAD_JOBS])
+def test_bad_jobs_are_refused_by_rule_and_by_the_operator(jobs: Any, spec: dict[str, Any], message: str) -> None:
+    """Exactly one rule speaks, and where no rule is evaluated, the model says the same."""
+    bad = with_spec(GOOD, **spec)
+    _, problems = jobs.admit(bad)
+    assert [message in each for each in problems] == [True]
+    with pytest.raises(InvalidInputError):
+        validate_on_kubernetes(bad)
+
+
+def test_every_rule_is_seen_to_refuse() -> None:
+    """No rule is without a test that breaks it."""
+
+    def rules(schema: dict[str, Any]) -> list[str]:
+        inner = [rule for each in schema.get("properties", {}).values() for rule in rules(each)]
+        return [each["message"] for each in schema.get("x-kubernetes-validations", ())] + inner
+
+    tested = [str(case[-1]) for case in (*BAD_JOBS, *CHANGES, *BAD_SNAPSHOTS)]
+    for definition in definitions():
+        for message in rules(definition["spec"]["versions"][0]["schema"]["openAPIV3Schema"]):
+            assert any(each and each in message for each in tested), message
+
+
+BAD_SNAPSHOTS = [
+    ({"savepoint": None}, "savepoint: give exactly one"),
+    ({"checkpoint": {}}, "savepoint: give exactly one"),
+    ({"savepoint": {"alreadyExists": True}}, "path: an existing savepoint"),
+]
+
+
+@pytest.mark.parametrize(("spec", "message"), BAD_SNAPSHOTS)
+def test_bad_snapshots_are_refused_by_rule_and_by_the_operator(snapshots: Any, spec: dict[str, Any], message: str) -> None:
+    """The same for StateSnapshot."""
+    bad = with_spec(SNAPSHOT, **spec)
+    _, problems = snapshots.admit(bad)
+    assert [message in each for each in problems] == [True]
+    with pytest.raises(InvalidInputError):
+        validate_snapshot(bad)
+
+
+CHANGES: list[tuple[dict[str, Any], dict[str, Any], dict[str, Any], str]] = [
+    (SNAPSHOT, {}, {"jobReference": {"name": "other"}}, "jobReference: cannot change"),
+    (SNAPSHOT, {}, {"savepoint": {"path": "s3://b/x"}}, "savepoint: only disposeOnDelete can change"),
+    (SNAPSHOT, {"savepoint": {"path": "s3://b/x"}}, {"savepoint": {"path": "s3://b/y"}}, "savepoint: only disposeOnDelete can change"),
+    (SNAPSHOT, {}, {"savepoint": None, "checkpoint": {}}, "savepoint: only disposeOnDelete can change"),
+    (SNAPSHOT, {}, {"savepoint": {"disposeOnDelete": True}, "backoffLimit": 1}, ""),
+    (SNAPSHOT, {"savepoint": None, "checkpoint": {}}, {"checkpoint": {"path": "s3://b/x"}}, "checkpoint: cannot change"),
+    (GOOD, {"maxParallelism": 64}, {"maxParallelism": 128}, "spec.maxParallelism: the number of key groups is fixed"),
+    (GOOD, {"maxParallelism": 64}, {"maxParallelism": None}, "spec.maxParallelism: the number of key groups is fixed"),
+    (GOOD, {}, {"maxParallelism": 64}, "spec.maxParallelism: the number of key groups is fixed"),
+    (GOOD, {}, {"maxParallelism": 128}, ""),
+    (GOOD, {"maxParallelism": 64}, {"parallelism": 7, "maxParallelism": 64}, ""),
+    (GOOD, {}, {"parallelism": 7}, ""),
+]
+
+
+@pytest.mark.parametrize(("document", "first", "then", "message"), CHANGES)
+def test_what_can_be_changed(
+    jobs: Any, snapshots: Any, document: dict[str, Any], first: dict[str, Any], then: dict[str, Any], message: str
+) -> None:
+    """Key groups are fixed, but the number that the status shows may be written down; a snapshot stays what it was asked for."""
+    server = jobs if document is GOOD else snapshots
+    before, problems = server.admit(with_spec(document, **first))
+    assert problems == []
+    after = with_spec(with_spec(document, **first), **then)
+    if document is GOOD:
+        before["status"] = after["status"] = {"maxParallelism": first.get("maxParallelism", 128)}
+    _, problems = server.admit(after, before)
+    assert [message in each for each in problems] == ([True] if message else [])
+
+
+def test_key_groups_cannot_be_given_before_the_operator_has_looked(jobs: Any) -> None:
+    """It may have taken the default already; the status is how it says which."""
+    before, _ = jobs.admit(GOOD)
+    _, problems = jobs.admit(with_spec(GOOD, maxParallelism=128), before)
+    assert ["only the number in status.maxParallelism" in each for each in problems] == [True]
+
+
+def test_defaults_are_those_of_the_models(jobs: Any, snapshots: Any) -> None:
+    """An object with the server's defaults means the same as without: whether Kubernetes or the model fills a gap makes no difference."""
+    stored, problems = jobs.admit(GOOD)
+    assert problems == []
+    assert stored["spec"]["executor"]["memory"] == "4Gi"
+    assert "maxParallelism" not in stored["spec"]
+    assert "restartStrategy" not in stored["spec"]
+    assert validate_on_kubernetes(stored) == validate_on_kubernetes(GOOD)
+    assert validate_on_kubernetes(stored).spec.max_parallelism_given is False
+    stored, problems = snapshots.admit(SNAPSHOT)
+    assert problems == []
+    assert validate_snapshot(stored) == validate_snapshot(SNAPSHOT)
+
+
+def test_unknown_fields_are_pruned_but_not_in_pod_templates(jobs: Any) -> None:
+    """Secrets written into a manifest never reach etcd."""
+    spec: dict[str, Any] = {
+        "driver": {"podTemplate": {"spec": {"priorityClassName": "x"}}},
+        "checkpointing": {"storage": {"secretAccessKey": "hunter2"}},
+    }
+    stored, problems = jobs.admit(with_spec(GOOD, typo=1, **spec))
+    assert problems == []
+    assert "typo" not in stored["spec"]
+    assert stored["spec"]["checkpointing"]["storage"] == {}
+    assert stored["spec"]["driver"]["podTemplate"] == spec["driver"]["podTemplate"]
+
+
+small = st.integers(1, 6)
+flag = st.booleans()
+SPECS = st.fixed_dictionaries(
+    {},
+    optional={
+        "parallelism": st.integers(1, 9),
+        "maxParallelism": small,
+        "state": st.sampled_from(["running", "suspended", "stopped"]),
+        "executor": st.fixed_dictionaries(
+            {},
+            optional={
+                "instances": small,
+                "slots": small,
+                "memory": st.sampled_from(["4Gi", "8 GiB", "0", "4096"]),
+                "cores": st.sampled_from([1, "500m", "1.5", "x"]),
+                "managedMemory": st.sampled_from([{}, {"size": "16Mi"}, {"fraction": 0.3}, {"size": "16Mi", "fraction": 0.3}]),
+            },
+        ),
+        "checkpointing": st.fixed_dictionaries(
+            {},
+            optional={
+                "savepointDir": st.just("s3://bucket/savepoints"),
+                "minPause": st.sampled_from([0, "0", "0s", "00 s 0ms", "1ms", "0s1ms", "10 s"]),
+                "maxConcurrent": st.integers(0, 2),
+                "interval": st.sampled_from(["10s", "1h 30m", 0, 10]),
+            },
+        ),
+        "savepoints": st.fixed_dictionaries(
+            {"schedule": st.sampled_from([{}, {"interval": "1h"}, {"cron": "0 3 * * *"}, {"interval": "1h", "cron": "0 3 * * *"}])}
+        ),
+        "upgradeMode": st.sampled_from(["savepoint", "last-state", "stateless"]),
+        "savepointOnDeletion": flag,
+        "savepointNonce": st.integers(-1, 3),
+        "initialSavepointPath": st.just("s3://bucket/savepoint"),
+        "initialSnapshot": st.just({"name": "x"}),
+        "sparkConf": st.dictionaries(st.sampled_from(["spark.x", "spark.executor.memory", "spark. x", "x.spark.y"]), small, max_size=2),
+        "stateBackend": st.fixed_dictionaries(
+            {
+                "rocksdb": st.fixed_dictionaries(
+                    {},
+                    optional={
+                        "memory": st.fixed_dictionaries(
+                            {"writeBufferRatio": st.floats(0.05, 0.95), "highPrioPoolRatio": st.floats(0, 0.95)}
+                        ),
+                        "options": st.dictionaries(st.sampled_from(["thread.num", "compaction.style", "other"]), st.just("4"), max_size=2),
+                        "metrics": st.lists(st.sampled_from(["bytes-read", "other"]), max_size=2),
+                    },
+                )
+            }
+        ),
+    },
+)
+
+
+@given(SPECS)
+def test_a_rule_never_refuses_what_the_operator_accepts(jobs: Any, spec: dict[str, Any]) -> None:
+    """Model, schema and rules are three readings of one contract; here they are compared on random specs."""
+    document = with_spec(GOOD, **spec)
+    try:
+        validate_on_kubernetes(document)
+    except InvalidInputError:
+        return
+    assert jobs.admit(document)[1] == []
+
+
+@given(SPECS)
+def test_what_passes_all_rules_is_mostly_accepted(jobs: Any, spec: dict[str, Any]) -> None:
+    """The other way round only what CEL cannot say is left: bounds of sizes and durations, and memory that does not add up."""
+    document = with_spec(GOOD, **spec)
+    if jobs.admit(document)[1]:
+        return
+    with contextlib.suppress(InvalidInputError):
+        validate_on_kubernetes(document)
+        return
+    with pytest.raises(InvalidInputError) as caught:
+        validate_on_kubernetes(document)
+    assert any(word in str(caught.value) for word in ("memory", "interval", "managedMemory"))

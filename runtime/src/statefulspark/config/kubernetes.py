@@ -1,0 +1,140 @@
+"""What a manifest may say on Kubernetes, and the manifest that the driver in its pod gets. Pure.
+
+The same manifest runs on this machine and on Kubernetes. What makes no sense or is not safe there is refused with a sentence: credentials
+written into it (Kubernetes has Secrets and service accounts), and Spark settings by which driver and executors find each other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, Final
+
+from pydantic import BaseModel, ValidationError
+
+from statefulspark.config.job import StatefulSparkJob
+from statefulspark.config.manifest import validate_job
+from statefulspark.config.problems import Problem, as_invalid_input, sentences
+from statefulspark.config.snapshot import StateSnapshot
+
+JOB_FOLDER: Final = Path("/opt/job")
+"""Where relative paths of a manifest start on Kubernetes: the folder of the job's files in its image."""
+
+_OPERATORS_SPARK_CONF: Final = frozenset(
+    {
+        "spark.authenticate",
+        "spark.authenticate.secret",
+        "spark.authenticate.secret.file",
+        "spark.driver.bindAddress",
+        "spark.driver.blockManager.port",
+        "spark.driver.host",
+        "spark.driver.port",
+        "spark.dynamicAllocation.enabled",
+        "spark.kubernetes.driver.pod.name",
+        "spark.kubernetes.executor.limit.cores",
+        "spark.kubernetes.executor.podTemplateContainerName",
+        "spark.kubernetes.executor.podTemplateFile",
+        "spark.kubernetes.executor.request.cores",
+        "spark.kubernetes.namespace",
+        "spark.submit.deployMode",
+    }
+)
+_OPERATORS_SPARK_CONF_PREFIXES: Final = ("spark.kubernetes.authenticate.", "spark.kubernetes.driver.container.image")
+_TEMPLATE_FIELDS: Final = frozenset({"apiVersion", "kind", "metadata", "spec"})
+_OPERATORS_POD_FIELDS: Final = {
+    "restartPolicy": "Remove it; the operator decides about restarts",
+    "serviceAccount": "Set spec.serviceAccount",
+    "serviceAccountName": "Set spec.serviceAccount",
+    "imagePullSecrets": "Set spec.imagePullSecrets",
+}
+
+
+def validate_on_kubernetes(document: object) -> StatefulSparkJob:
+    """Check a job as `validate_job` does, and that it can run on Kubernetes; relative paths become absolute ones in the image.
+
+    Raises:
+        InvalidInputError: One sentence per problem, with the field's path as in YAML.
+    """
+    job = validate_job(document, folder=JOB_FOLDER)
+    if problems := tuple(kubernetes_problems(job)):
+        raise sentences(problems)
+    return job
+
+
+def validate_snapshot(document: object) -> StateSnapshot:
+    """Check a snapshot, an object of the Kubernetes API.
+
+    Raises:
+        InvalidInputError: One sentence per problem, with the field's path as in YAML.
+    """
+    try:
+        return StateSnapshot.model_validate(document, by_alias=True, by_name=False)
+    except ValidationError as error:
+        raise as_invalid_input(error, StateSnapshot) from None  # the cause holds the input
+
+
+def kubernetes_problems(job: StatefulSparkJob) -> Iterator[Problem]:
+    """Yield what the manifest says that cannot be on Kubernetes."""
+    spec = job.spec
+    for path in _local_fields(spec, "spec."):
+        yield Problem(path, "is only for statefulspark run, not for Kubernetes", _LOCAL_REMEDIES.get(path, "Remove it"))
+    for name in sorted(spec.spark_conf):
+        if name in _OPERATORS_SPARK_CONF or name.startswith(_OPERATORS_SPARK_CONF_PREFIXES):
+            yield Problem(f"spec.sparkConf[{name}]", "is set by the operator", "Remove it")
+    yield from _template_problems("spec.driver.podTemplate", spec.driver.pod_template)
+    yield from _template_problems("spec.executor.podTemplate", spec.executor.pod_template)
+
+
+def driver_manifest(job: StatefulSparkJob, *, initial_savepoint_path: str | None = None) -> dict[str, Any]:
+    """Return the manifest for the driver: what a person gave, with absolute paths, and nothing that only the operator acts on.
+
+    Defaults are not written down, because a number of key groups or a restart strategy that is given means more than the same as a default.
+
+    Args:
+        job: A job from `validate_on_kubernetes`.
+        initial_savepoint_path: What ``initialSnapshot`` stands for.
+    """
+    document = job.model_dump(mode="json", by_alias=True, exclude_unset=True, exclude_none=True)
+    spec: dict[str, Any] = document["spec"]
+    for part in ("driver", "executor"):
+        spec.get(part, {}).pop("podTemplate", None)
+    spec.pop("initialSnapshot", None)
+    spec.get("sparkConf", {}).pop("spark.master", None)
+    if initial_savepoint_path is not None:
+        spec["initialSavepointPath"] = initial_savepoint_path
+    metadata = {"name": job.metadata.name, "namespace": job.metadata.namespace, "uid": job.metadata.uid}
+    known = {name: value for name, value in metadata.items() if value is not None}
+    return {"apiVersion": job.api_version, "kind": job.kind, "metadata": known, "spec": spec}
+
+
+_STORAGE: Final = "spec.checkpointing.storage"
+_LOCAL_REMEDIES: Final = {
+    f"{_STORAGE}.{name}": "Put it into a Secret and name that in credentialsSecret, or use a service account"
+    for name in ("accessKeyId", "secretAccessKey", "sessionToken")
+}
+
+
+def _local_fields(model: BaseModel, prefix: str) -> Iterator[str]:
+    """Paths of the fields that are given and only mean something on this machine."""
+    for name, field in type(model).model_fields.items():
+        if name not in model.model_fields_set:
+            continue
+        path, value = f"{prefix}{field.alias or name}", getattr(model, name)
+        extra = field.json_schema_extra if isinstance(field.json_schema_extra, dict) else {}
+        if extra.get("local") and value is not None:
+            yield path
+        elif isinstance(value, BaseModel):
+            yield from _local_fields(value, f"{path}.")
+
+
+def _template_problems(path: str, template: Mapping[str, Any]) -> Iterator[Problem]:
+    for name in sorted(template.keys() - _TEMPLATE_FIELDS):
+        yield Problem(f"{path}.{name}", "is not a field of a pod template", "Use metadata and spec")
+    for name in ("metadata", "spec"):
+        if name in template and not isinstance(template[name], dict):
+            yield Problem(f"{path}.{name}", "is not a mapping", "Write one indented `name: value` per line below it")
+    spec = template.get("spec")
+    if isinstance(spec, dict):
+        for name, remedy in _OPERATORS_POD_FIELDS.items():
+            if name in spec:
+                yield Problem(f"{path}.spec.{name}", "is set by the operator", remedy)

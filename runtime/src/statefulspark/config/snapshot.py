@@ -1,0 +1,131 @@
+"""``StateSnapshot``: one checkpoint or savepoint of a job as a Kubernetes object. Creating one takes it; deleting one may dispose of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Annotated, Any, Final, Literal
+
+from pydantic import ConfigDict, Field, model_validator
+
+from statefulspark.config.base import IGNORE, REJECT, CelRule, Flag, Model, ObjectName, WholeNumber
+from statefulspark.config.job import API_VERSION
+from statefulspark.config.locations import StorageUrl
+from statefulspark.config.problems import Problem
+
+SNAPSHOT_KIND: Final = "StateSnapshot"
+
+
+class JobReference(Model):
+    """Names the job that a snapshot belongs to."""
+
+    name: ObjectName = Field(json_schema_extra=REJECT)
+    """Name of the StatefulSparkJob, in the same namespace."""
+
+
+class SavepointSource(Model):
+    """A savepoint: self-contained, owned by a person."""
+
+    cel_rules = (CelRule("!self.alreadyExists || has(self.path)", "path: an existing savepoint needs its path. Write path: s3://..."),)
+
+    path: StorageUrl | None = Field(default=None, json_schema_extra=REJECT)
+    """Folder below which the savepoint is made; the job's checkpointing.savepointDir when not given. With alreadyExists the savepoint itself."""
+
+    dispose_on_delete: Flag = Field(default=False, json_schema_extra=IGNORE)
+    """Remove the savepoint from storage when this object is deleted."""
+
+    already_exists: Flag = Field(default=False, json_schema_extra=REJECT)
+    """Take nothing: the savepoint is in storage already, and this object makes it known."""
+
+    def conflicts(self) -> Iterator[Problem]:
+        """What exists is somewhere."""
+        if self.already_exists and self.path is None:
+            yield Problem("path", "an existing savepoint needs its path", "Write path: s3://...")
+
+
+class CheckpointSource(Model):
+    """A checkpoint: taken and pruned by the job."""
+
+    path: StorageUrl | None = Field(default=None, json_schema_extra=REJECT)
+    """The checkpoint that this object makes known; when not given, a new one is taken."""
+
+
+class StateSnapshotSpec(Model):
+    """What should be taken, and of which job."""
+
+    cel_rules = (
+        CelRule("has(self.savepoint) != has(self.checkpoint)", "savepoint: give exactly one of savepoint and checkpoint"),
+        CelRule("self.jobReference == oldSelf.jobReference", "jobReference: cannot change. Create another StateSnapshot"),
+        CelRule(
+            "has(self.savepoint) == has(oldSelf.savepoint) && (!has(self.savepoint) ||"
+            " (self.savepoint.alreadyExists == oldSelf.savepoint.alreadyExists && has(self.savepoint.path) == has(oldSelf.savepoint.path)"
+            " && (!has(self.savepoint.path) || self.savepoint.path == oldSelf.savepoint.path)))",
+            "savepoint: only disposeOnDelete can change. Create another StateSnapshot",
+        ),
+        CelRule(
+            "!has(self.checkpoint) || !has(oldSelf.checkpoint) || (has(self.checkpoint.path) == has(oldSelf.checkpoint.path)"
+            " && (!has(self.checkpoint.path) || self.checkpoint.path == oldSelf.checkpoint.path))",
+            "checkpoint: cannot change. Create another StateSnapshot",
+        ),
+    )
+
+    job_reference: JobReference = Field(json_schema_extra=REJECT)
+    """The job."""
+
+    savepoint: SavepointSource | None = Field(default=None, json_schema_extra=REJECT)
+    """Take a savepoint, or make an existing one known."""
+
+    checkpoint: CheckpointSource | None = Field(default=None, json_schema_extra=REJECT)
+    """Take a checkpoint, or make an existing one known."""
+
+    backoff_limit: Annotated[WholeNumber, Field(ge=-1, le=1000)] = Field(default=6, json_schema_extra=IGNORE)
+    """Attempts after the first one failed, with pauses of 10s, 20s, 40s ...; 0 for none, -1 for no limit, at most 1000."""
+
+    def conflicts(self) -> Iterator[Problem]:
+        """One kind of snapshot."""
+        if (self.savepoint is None) == (self.checkpoint is None):
+            yield Problem("savepoint", "give exactly one of savepoint and checkpoint", "Write savepoint: {} or checkpoint: {}")
+
+
+class SnapshotMetadata(Model):
+    """Name and labels, as in every Kubernetes object; what else Kubernetes writes there is left alone."""
+
+    model_config = ConfigDict(extra="ignore")
+
+    name: ObjectName
+    """Name of the snapshot."""
+
+    namespace: ObjectName = "default"
+    """Kubernetes namespace."""
+
+    uid: str | None = None
+    """Identity that Kubernetes gives the object."""
+
+    labels: dict[str, str] = Field(default_factory=dict)
+    """Labels for selecting."""
+
+    annotations: dict[str, str] = Field(default_factory=dict, repr=False)
+    """Notes of other tools."""
+
+
+class StateSnapshot(Model):
+    """One checkpoint or savepoint of a job."""
+
+    api_version: Literal["statefulspark.io/v1alpha1"] = API_VERSION
+    """Version of this format."""
+
+    kind: Literal["StateSnapshot"] = SNAPSHOT_KIND
+    """StateSnapshot."""
+
+    metadata: SnapshotMetadata
+    """Name and labels."""
+
+    spec: StateSnapshotSpec
+    """What should be taken, and of which job."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _without_status(cls, given: Any) -> Any:
+        """The status is written by the operator and never an input."""
+        if isinstance(given, dict):
+            return {name: value for name, value in given.items() if name != "status"}
+        return given
