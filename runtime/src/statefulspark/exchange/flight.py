@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hmac
 import json
+import time
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Protocol
 
@@ -17,6 +18,8 @@ import pyarrow.flight as fl
 from statefulspark import errors
 
 _HEADER = "x-statefulspark-secret"
+_END = b"end"
+"""Begins the metadata of a sender's last message; the seconds it waited for room follow as text."""
 _BY_NAME: dict[str, type[errors.StatefulSparkError]] = {
     cls.__name__: cls
     for cls in (
@@ -34,7 +37,13 @@ Action = Callable[[dict[str, Any]], dict[str, Any]]
 
 
 class ExchangeStream(Protocol):
-    """What an exchange handler sees of one bidirectional stream."""
+    """What an exchange handler sees of one bidirectional stream.
+
+    Attributes:
+        sender_waited_s: How long the sender waited for room (back-pressure); known at the end of its batches.
+    """
+
+    sender_waited_s: float
 
     def batches(self) -> Iterator[pa.RecordBatch]:
         """Incoming batches; raises UnavailableError when the sender vanished before it said it was done."""
@@ -115,6 +124,7 @@ class _Stream:
     """ExchangeStream over Flight. The sender's last message carries ``end`` metadata: without it the input is not complete."""
 
     def __init__(self, reader: Any, writer: Any) -> None:
+        self.sender_waited_s = 0.0
         self._reader = reader
         self._writer = writer
 
@@ -126,7 +136,8 @@ class _Stream:
                 break
             except (fl.FlightError, pa.ArrowException, OSError) as error:
                 raise errors.UnavailableError("the exchange task went away in the middle of its rows") from error
-            if chunk.app_metadata is not None and chunk.app_metadata.to_pybytes() == b"end":
+            if chunk.app_metadata is not None and (end := chunk.app_metadata.to_pybytes()).startswith(_END):
+                self.sender_waited_s = float(end[len(_END) :] or 0.0)
                 return
             if chunk.data is not None and chunk.data.num_rows:
                 yield chunk.data
@@ -214,14 +225,17 @@ class ExchangeCall:
         self._writer = writer
         self._reader = reader
         self._location = location
+        self._waited_s = 0.0
 
     def send(self, batch: pa.RecordBatch) -> None:
         """Send rows; blocks while the slot is busy (back-pressure)."""
+        started = time.monotonic()
         self._writer.write_batch(batch)
+        self._waited_s += time.monotonic() - started
 
     def end(self) -> None:
         """Say that the rows are complete; without it the slot undoes the batch."""
-        self._writer.write_metadata(b"end")
+        self._writer.write_metadata(_END + f"{self._waited_s:.6f}".encode())
         self._writer.done_writing()
 
     def cancel(self) -> None:

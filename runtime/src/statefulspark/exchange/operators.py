@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import secrets
 import threading
-import time
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -17,11 +18,13 @@ from statefulspark.checkpoint.digests import FileDigest
 from statefulspark.checkpoint.paths import changelog_key
 from statefulspark.errors import FencedError, UnavailableError
 from statefulspark.exchange.config import SlotConfig
+from statefulspark.exchange.figures import USER_METRICS_MAX, BatchClock, counted, operator_figures
 from statefulspark.exchange.flight import ExchangeStream, FlightPeer
 from statefulspark.exchange.states import CoordinatorStateIds
 from statefulspark.keygroups import key_group_range
 from statefulspark.process.keytypes import key_type_infos
 from statefulspark.process.operator import KeyedProcessOperator, StepSpec
+from statefulspark.process.skew import KeyGroupRows
 from statefulspark.state.backend import BatchBudget, KeyedStateBackend
 from statefulspark.state.keys import KeyCodec
 from statefulspark.state.layout import key_group_of
@@ -56,6 +59,8 @@ class OperatorSlot:
         self._coordinator = coordinator
         self._key_groups = key_group_range(slot, config.parallelism, config.max_parallelism)
         self._ids = CoordinatorStateIds(coordinator)
+        self._rows = KeyGroupRows(self._key_groups, config.max_parallelism)
+        self._clock = BatchClock()
         self._open(batch)
 
     def _open(self, batch: int) -> None:
@@ -89,9 +94,11 @@ class OperatorSlot:
 
         The caller holds the store lock.
         """
-        if self.backend.batch not in (expected, batch):
-            self._catch_up(expected)
-        self.backend.begin_batch(batch, processing_time_ms=processing_time_ms)
+        self._clock = BatchClock()
+        with self._clock.part("begin"):
+            if self.backend.batch not in (expected, batch):
+                self._catch_up(expected)
+            self.backend.begin_batch(batch, processing_time_ms=processing_time_ms)
 
     def settle(self, expected: int) -> None:
         """Put everything up to the committed batch ``expected`` into the store; the caller holds the store lock."""
@@ -122,21 +129,26 @@ class OperatorSlot:
             The acknowledgement the coordinator needs.
         """
         batch = int(request["batch"])
-        started = time.monotonic()
+        clock = self._clock
+        registered_before = self.backend.timers.registered
         path = self._work / f"changelog-{batch}-{secrets.token_hex(4)}"
         changelog = _Changelog(path, lambda: self._header(batch))
         finished = False
         try:
-            for result in self._results(request, stream.batches()):
-                stream.send(result)
+            for result in self._results(request, counted(clock.waits(stream.batches()), self._rows)):
+                with clock.part("output"):
+                    stream.send(result)
             failpoints.reach("slot.processed")
-            self.backend.finish_batch(changelog.append)
+            with clock.part("encode"):
+                self.backend.finish_batch(changelog.append)
             finished = True
-            processed = time.monotonic()
-            digest = changelog.close()
-            ack = self._acknowledgement(batch, started, processed)
-            ack["changelog"] = self._make_durable(int(request["attempt"]), batch, path, digest)
-            ack["durable_ms"] = int((time.monotonic() - processed) * 1000)
+            with clock.part("durable"):
+                digest = changelog.close()
+                ack = self._acknowledgement(batch)
+                ack["changelog"] = self._make_durable(int(request["attempt"]), batch, path, digest)
+            ack["timers_registered"] = self.backend.timers.registered - registered_before
+            ack["seconds"] = clock.seconds()
+            ack["exchange_seconds"] = {"slot": float(request.get("waited_s", 0.0)), "send": stream.sender_waited_s}
             failpoints.reach("slot.changelog.durable")
         except BaseException:
             if not finished:
@@ -184,7 +196,15 @@ class OperatorSlot:
             spill_directory=self._work / "sort",
         )
 
-    def _acknowledgement(self, batch: int, started: float, processed: float) -> dict[str, Any]:
+    def figures(self) -> dict[str, Any]:
+        """What a sign of life says of the operator; called from another thread."""
+        user: dict[str, float] = {}
+        # A gauge is the user's code, and so is what it raises.
+        with suppress(Exception):
+            user = dict(islice(self._operator.metrics.values().items(), USER_METRICS_MAX))
+        return operator_figures(self.backend, self._rows, user)
+
+    def _acknowledgement(self, batch: int) -> dict[str, Any]:
         operator = self._operator
         event_timer, processing_timer = self.earliest_timers()
         return {
@@ -199,7 +219,6 @@ class OperatorSlot:
             "rows_in": operator.rows_in,
             "rows_out": operator.rows_out,
             "timers_fired": operator.timers_fired,
-            "process_ms": int((processed - started) * 1000),
         }
 
     def earliest_timers(self) -> list[int | None]:

@@ -111,7 +111,8 @@ def _open(config: ExchangeConfig, slot: int, batch_id: int, schema: pa.Schema) -
         try:
             slot_peer = peer(config.coordinator, location)
             slot_peer.call("ping", {"epoch": ticket["epoch"]}, timeout_s=5)
-            call = slot_peer.open_exchange({**request, **ticket["run"], "epoch": ticket["epoch"]}, schema)
+            run = {**request, **ticket["run"], "epoch": ticket["epoch"], "waited_s": time.monotonic() - started}
+            call = slot_peer.open_exchange(run, schema)
         except (UnavailableError, FencedError):
             forget(config.coordinator, location)
             if waited > config.start_wait_s:

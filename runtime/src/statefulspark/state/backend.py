@@ -244,6 +244,10 @@ class KeyedStateBackend:
         """Return per state how many entries are held in memory, changed or cached."""
         return {name: table.entry_count() for name, table in self._tables.items()}
 
+    def cache_lookups(self) -> dict[str, tuple[int, int]]:
+        """Return per state: look-ups that the cache of decoded entries answered, and those that read the store; from any thread."""
+        return {name: (table.hits, table.misses) for name, table in list(self._tables.items()) if table.hits or table.misses}
+
     def _roll_back(self) -> None:
         self._context.ident = self._context.key = None
         spilled = self._layers.spills > 0

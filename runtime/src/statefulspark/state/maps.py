@@ -57,6 +57,8 @@ class KeyedMapState(MapState[Any, Any]):
         "_value_type",
         "_where",
         "_young",
+        "hits",
+        "misses",
     )
 
     def __init__(
@@ -84,6 +86,7 @@ class KeyedMapState(MapState[Any, Any]):
         self._young: dict[bytes, Any] = {}
         self._old: dict[bytes, Any] = {}
         self._cached_bytes = 0
+        self.hits = self.misses = 0
         # Of the key that was current at the last access: its ident, its store key prefix, its changed entries.
         self._ident: bytes | None = None
         self._prefix = b""
@@ -214,10 +217,13 @@ class KeyedMapState(MapState[Any, Any]):
             return self._mine[user_key]
         store_key = self._prefix + user_key
         if store_key in self._young:
+            self.hits += 1
             return self._young[store_key]
         if store_key in self._old:
+            self.hits += 1
             entry = self._old.pop(store_key)
         else:
+            self.misses += 1
             data = self._layers.get(store_key)
             entry = ABSENT if data is None else self._restored(data)
         self._young[store_key] = entry

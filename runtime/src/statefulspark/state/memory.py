@@ -6,6 +6,7 @@ import os
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
+from random import Random
 from typing import Final
 
 from statefulspark.errors import ClosedError, UnavailableError
@@ -92,6 +93,21 @@ class MemoryStore:
         entries = self._open()
         sample = [len(key) + len(value) for (key, value), _ in zip(entries.items(), range(1000), strict=False)]
         return len(entries) * (_ENTRY_BYTES + sum(sample) // len(sample)) if sample else 0
+
+    def entry_count(self) -> int:
+        """Return the number of entries."""
+        return len(self._open())
+
+    def sample(self, entries: int, random: Random) -> list[tuple[bytes, bytes]]:
+        """Return all entries if there are at most so many, else so many picked at random; another thread may write meanwhile."""
+        held = self._open()
+        if len(held) <= entries:
+            return list(held.items())
+        # Keys that were deleted since they were indexed are not in the dict any more, new ones wait in the second list.
+        keys, more = self._index, self._unindexed
+        places = range(len(keys) + len(more))
+        picked = (keys[at] if at < len(keys) else more[at - len(keys)] for at in random.sample(places, min(entries, len(places))))
+        return [(key, value) for key in picked if (value := held.get(key)) is not None]
 
     def close(self) -> None:
         self._closed = True

@@ -55,6 +55,8 @@ class PointTable:
         "_sizer",
         "_stored",
         "_young",
+        "hits",
+        "misses",
     )
 
     def __init__(
@@ -80,6 +82,7 @@ class PointTable:
         self._old: dict[bytes | None, Any] = {}
         self._changed_payload_bytes = 0
         self._cached_payload_bytes = 0
+        self.hits = self.misses = 0
 
     def changes(self) -> list[Change]:
         heads, stored = self._heads, self._stored
@@ -139,6 +142,8 @@ class PointTable:
     def prefetch(self, idents: Sequence[bytes]) -> None:
         changed, young, old = self._changed, self._young, self._old
         missing = [ident for ident in idents if ident not in young and ident not in old and ident not in changed]
+        self.hits += len(idents) - len(missing)
+        self.misses += len(missing)
         if not missing:
             return
         heads, restored = self._heads, self._restored
@@ -170,9 +175,11 @@ class PointTable:
         if ident is None:
             raise no_current_key()
         if ident in self._old:
+            self.hits += 1
             entry = self._young[ident] = self._old.pop(ident)
             self._cached_payload_bytes += self._entry_bytes or (0 if entry is None else self._sizer(entry))
             return entry
+        self.misses += 1
         data = self._layers.get(ident[:2] + self._heads[len(ident)] + ident[2:])
         if data is None:
             self._young[ident] = None

@@ -53,6 +53,7 @@ class RocksDBOptions:
         background_jobs: Threads that flush and compact.
         target_file_bytes: Size of a file of level 1; uploads are per file, so this is also the grain of increments.
         level_base_bytes: Size of level 1.
+        statistics: Count what the instance does, for native metrics that are tickers.
     """
 
     memory: RocksDBMemory = field(default_factory=_own_memory)
@@ -63,6 +64,7 @@ class RocksDBOptions:
     background_jobs: int = 2
     target_file_bytes: int = 64 << 20
     level_base_bytes: int = 256 << 20
+    statistics: bool = False
 
 
 class RocksDBStore:
@@ -90,7 +92,8 @@ class RocksDBStore:
             path.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise UnavailableError(f"the directory {path} cannot be made: {error.strerror}") from error
-        opened = _native_options(self.options)
+        # Kept: the statistics hang on it.
+        self._native = opened = _native_options(self.options)
         with self._translated():
             # Without column_families= rocksdict takes the options stored by whoever wrote the files, and ours are ignored.
             self._db: Rdict | None = Rdict(str(path), options=opened, column_families={_COLUMN_FAMILY: opened})
@@ -154,6 +157,15 @@ class RocksDBStore:
             database = self._open()
             files = database.property_int_value("rocksdb.estimate-live-data-size") or 0
             return files + (database.property_int_value("rocksdb.cur-size-all-mem-tables") or 0)
+
+    def property_int_value(self, name: str) -> int | None:
+        """Return a property of the instance that is a number; None when it has none of that name."""
+        with self._translated():
+            return self._open().property_int_value(name)
+
+    def statistics(self) -> str | None:
+        """Return the counts of the instance since it was opened as RocksDB prints them; None without ``options.statistics``."""
+        return self._native.get_statistics()
 
     def close(self) -> None:
         with self._closing:
@@ -255,6 +267,8 @@ def _native_options(options: RocksDBOptions) -> Options:
     native.set_keep_log_file_num(1)
     native.set_max_log_file_size(1 << 20)
     native.set_stats_dump_period_sec(0)
+    if options.statistics:
+        native.enable_statistics()
     return native
 
 

@@ -26,6 +26,17 @@ class RocksDBMemory:
         """Build from a slot's managed memory; see `MemorySplit.of`."""
         return cls(MemorySplit.of(managed_bytes, write_buffer_ratio, high_prio_pool_ratio))
 
+    def resize(self, split: MemorySplit) -> None:
+        """Divide anew while stores are open: blocks that no longer fit are evicted now, write buffers flushed with the next writes."""
+        # What shrinks goes first, so that the sum never exceeds the larger of both splits.
+        if split.write_buffer_bytes < self.split.write_buffer_bytes:
+            self.write_buffers.set_buffer_size(split.write_buffer_bytes)
+            self.cache.set_capacity(split.cache_bytes)
+        else:
+            self.cache.set_capacity(split.cache_bytes)
+            self.write_buffers.set_buffer_size(split.write_buffer_bytes)
+        self.split = split
+
     def usage_bytes(self) -> int:
         """Return what is in use now: blocks, index and filter blocks, write buffers."""
         return self.cache.get_usage()

@@ -7,9 +7,11 @@ from pathlib import Path
 from typing import Final
 
 from statefulspark.errors import InvalidInputError
+from statefulspark.keygroups import KeyGroupRange
 from statefulspark.state.memory import MemoryStore
 from statefulspark.state.rocksdb import RocksDBOptions, RocksDBStore
 from statefulspark.state.rocksdb_memory import RocksDBMemory
+from statefulspark.state.sizes import SampledSizes, StateSizes, SweptSizes
 from statefulspark.state.store import KeyValueStore
 
 _SPILL_BYTES: Final = 32 << 20
@@ -35,6 +37,11 @@ def open_store(kind: str, path: Path, options: RocksDBOptions | None = None) -> 
     if kind in {"memory", "filesystem"}:
         return MemoryStore(path)
     raise InvalidInputError(f"unknown kind {kind!r}", field="state backend", remedy="Use rocksdb, memory or filesystem.")
+
+
+def sizes_of(store: KeyValueStore, key_groups: KeyGroupRange) -> StateSizes:
+    """Return what measures the states of a slot's store."""
+    return SampledSizes(store) if isinstance(store, MemoryStore) else SweptSizes(store, key_groups)
 
 
 def open_spill(path: Path, beside: KeyValueStore) -> RocksDBStore:

@@ -15,7 +15,15 @@ DECODED_FACTOR: Final = 4
 
 
 class StateTable(Protocol):
-    """The entries of one state: changed ones of the running batch, and a cache of unchanged ones."""
+    """The entries of one state: changed ones of the running batch, and a cache of unchanged ones.
+
+    Attributes:
+        hits: Look-ups that the cache of decoded entries answered. A key that is read ahead is looked up once per chunk of rows.
+        misses: Look-ups that read the store.
+    """
+
+    hits: int
+    misses: int
 
     def changes(self) -> list[Change]:
         """Encode what the batch changed."""

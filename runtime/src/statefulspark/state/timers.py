@@ -39,14 +39,18 @@ class TimerTable:
         kinds: By kind, its queue.
         context: The backend's.
         key_codec: Of the step's keys.
+
+    Attributes:
+        registered: Calls of `register` so far, also those that changed nothing or were undone with their batch.
     """
 
-    __slots__ = ("_context", "_key_codec", "_kinds")
+    __slots__ = ("_context", "_key_codec", "_kinds", "registered")
 
     def __init__(self, kinds: dict[str, TimerQueue], context: KeyContext, key_codec: KeyCodec) -> None:
         self._kinds = kinds
         self._context = context
         self._key_codec = key_codec
+        self.registered = 0
 
     def register(self, kind: str, timestamp_ms: int) -> None:
         """Let a timer of the current key fire when the clock of ``kind`` reaches ``timestamp_ms`` (a signed 64-bit number).
@@ -57,6 +61,7 @@ class TimerTable:
             InvalidInputError: No key is current, or the timestamp is out of bounds.
         """
         self._queue(kind).register(self._timer(timestamp_ms))
+        self.registered += 1
 
     def delete(self, kind: str, timestamp_ms: int) -> None:
         """Delete a timer of the current key; absent ones are fine. Errors as in `register`."""
@@ -125,7 +130,7 @@ class TimerQueue:
         key_groups: The slot's.
     """
 
-    __slots__ = ("_added", "_before", "_changed", "_context", "_fronts", "_layers", "_queue", "_state_id")
+    __slots__ = ("_added", "_before", "_changed", "_context", "_fronts", "_layers", "_queue", "_state_id", "hits", "misses")
 
     def __init__(self, context: KeyContext, layers: Layers, state_id: int, key_groups: KeyGroupRange) -> None:
         self._context = context
@@ -139,6 +144,8 @@ class TimerQueue:
         self._queue: list[tuple[bytes, bytes]] = [(b"", group) for group in groups]
         # Where fronts stood before the running batch moved them.
         self._before: dict[bytes, bytes | None] = {}
+        # Timers are read in time order and not looked up by key.
+        self.hits = self.misses = 0
 
     def register(self, timer: bytes) -> None:
         """Add a timer."""
