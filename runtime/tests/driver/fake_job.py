@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import asdict, replace
 
 from statefulspark.errors import ClosedError
-from statefulspark.job.controls import CheckpointInfo, JobState, JobStatus, MetricSample, SlotStatus
+from statefulspark.job.controls import CheckpointInfo, JobState, JobStatus, MemoryChange, MemoryStatus, MetricSample, SlotStatus
 from statefulspark.keygroups import ranges
 
 START_MS = 1_790_000_000_000
@@ -34,6 +34,10 @@ class FakeJob:
         self._ended = threading.Event()
         self._lock = threading.Lock()
         self._checkpoints: list[CheckpointInfo] = []
+        self._memory = MemoryStatus(
+            revision=0, budget_bytes=128 << 20, managed_bytes=128 << 20, write_buffer_ratio=0.5, high_prio_pool_ratio=0.1,
+            cache_bytes=111_848_106, write_buffer_bytes=44_739_242, high_prio_bytes=11_184_810, warnings=(), slots=(0, 1),
+        )  # fmt: skip
         self._status = JobStatus(
             job_id=f"{name}-5f0c2a", name=name, state=JobState.RUNNING, since_ms=START_MS, parallelism=parallelism,
             max_parallelism=max_parallelism, attempt=1, batch=41, input_rows=100_000, output_rows=99_000,
@@ -77,6 +81,16 @@ class FakeJob:
         self._enter("rescale", parallelism, timeout_s)
         self.change(parallelism=parallelism, slots=slots_of(parallelism, self._status.max_parallelism, epoch=2))
         return self.status()
+
+    def memory(self) -> MemoryStatus:
+        self._fail("memory")
+        return self._memory
+
+    def tune_memory(self, change: MemoryChange, timeout_s: float) -> MemoryStatus:
+        self._enter("tune_memory", change, timeout_s)
+        given = {name: value for name, value in asdict(change).items() if value is not None}
+        self._memory = replace(self._memory, revision=self._memory.revision + 1, **given)
+        return self._memory
 
     def metrics(self) -> list[MetricSample]:
         self._fail("metrics")

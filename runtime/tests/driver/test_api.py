@@ -33,6 +33,7 @@ def test_status_tells_everything_the_job_knows(http: httpx.Client, job: FakeJob)
     assert answer["watermarks"] == {"turnaround": 1_357_041_600_000, "carried": None}
     assert answer["slots"][1] == {
         "slot": 1, "first": 64, "last": 127, "state": "RUNNING", "epoch": 1, "executor": "1", "host": "worker-7", "pid": 4_701, "restarts": 0,
+        "rows_in": 0, "store_bytes": None, "cache_hit_ratio": None, "memory": None,
     }  # fmt: skip
     assert answer["last_checkpoint"]["path"] == "file:///state/turnaround/checkpoint-1"
     job.change(state=JobState.FAILED, error=JobError(reason="UserFunction", message="ZeroDivisionError"))

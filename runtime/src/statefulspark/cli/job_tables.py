@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 
 from statefulspark.cli.output import TableView
-from statefulspark.driver.models import CheckpointModel, StatusModel
+from statefulspark.driver.models import CheckpointModel, MemoryModel, StatusModel
 
 _KIB = 1024
 
@@ -48,6 +48,21 @@ def snapshot_table(info: CheckpointModel) -> TableView:
         ("uploaded", size(info.uploaded_bytes)),
     ]
     return TableView(f"{info.kind} {info.id}", ("fact", "value"), _fitted(facts))
+
+
+def memory_table(memory: MemoryModel) -> TableView:
+    """Return the table of ``statefulspark tune``."""
+    facts: list[tuple[str, object]] = [
+        ("managed memory per slot", f"{size(memory.managed_bytes)} of {size(memory.budget_bytes)}"),
+        ("write buffer ratio", f"{memory.write_buffer_ratio:g}"),
+        ("high-priority pool ratio", f"{memory.high_prio_pool_ratio:g}"),
+        ("block cache", size(memory.cache_bytes)),
+        ("write buffers", size(memory.write_buffer_bytes)),
+        ("high-priority pool", size(memory.high_prio_bytes)),
+        ("revision", "the manifest's" if memory.revision == 0 else memory.revision),
+        ("slots that have it", ", ".join(map(str, memory.slots)) or None),
+    ]
+    return TableView("memory", ("fact", "value"), _fitted(facts))
 
 
 def paths(*named: tuple[str, str | None]) -> list[str]:

@@ -26,6 +26,8 @@ from statefulspark.driver.models import (
     CheckpointListModel,
     CheckpointModel,
     HealthModel,
+    MemoryModel,
+    MemoryRequest,
     OperationListModel,
     OperationModel,
     ProblemModel,
@@ -40,7 +42,7 @@ from statefulspark.driver.operations import Operation, OperationKind, Operations
 from statefulspark.driver.problems import Problem, problem_of
 from statefulspark.driver.tokens import TokenCheck
 from statefulspark.errors import InvalidInputError, StatefulSparkError
-from statefulspark.job.controls import JobControls, JobError, JobState
+from statefulspark.job.controls import JobControls, JobError, JobState, MemoryChange
 
 _log = logging.getLogger(__name__)
 
@@ -109,6 +111,7 @@ def create_app(job: JobControls, *, token: str, clock_ms: Callable[[], int]) -> 
     app.include_router(_health_routes(job))
     app.include_router(_look_routes(job, operations), dependencies=documented)
     app.include_router(_steer_routes(job, operations), dependencies=documented)
+    app.include_router(_memory_routes(job), dependencies=documented)
     app.include_router(_page_routes(app, job, clock_ms), dependencies=documented)
     return app
 
@@ -234,6 +237,21 @@ def _steer_routes(job: JobControls, operations: Operations) -> APIRouter:
             )
         operation = start("rescale", body.model_dump_json(), lambda: job.rescale(body.parallelism, timeout_s), idempotency_key)
         return await answer(operation, wait=wait, timeout_s=timeout_s, model=lambda: StatusModel.model_validate(operation.result))
+
+    return router
+
+
+def _memory_routes(job: JobControls) -> APIRouter:
+    router = APIRouter(prefix="/v1", tags=["memory"])
+
+    @router.get("/memory", summary="How slots divide their managed memory", responses=_responses(401, 409, 500))
+    def memory() -> MemoryModel:
+        return MemoryModel.model_validate(job.memory())
+
+    @router.patch("/memory", summary="Divide the managed memory of running slots anew", responses=_responses(400, 401, 409, 422, 500, 503))
+    def tune_memory(body: MemoryRequest, timeout_s: Timeout = 30.0) -> MemoryModel:
+        _log.info("another split of memory asked for through the API: %s", body.model_dump_json(exclude_none=True))
+        return MemoryModel.model_validate(job.tune_memory(MemoryChange(**body.model_dump()), timeout_s))
 
     return router
 

@@ -13,6 +13,8 @@ from pydantic import BaseModel, ValidationError
 from statefulspark.driver.models import (
     CheckpointListModel,
     CheckpointModel,
+    MemoryModel,
+    MemoryRequest,
     ProblemModel,
     SavepointRequest,
     StatusModel,
@@ -85,6 +87,14 @@ class JobClient:
     def rescale(self, parallelism: int, *, timeout_s: float) -> StatusModel:
         """Run with another number of slots. The driver checks the bounds, as it knows them."""
         return self._call("POST", "/v1/rescale", StatusModel, body={"parallelism": parallelism}, timeout_s=timeout_s)
+
+    def memory(self) -> MemoryModel:
+        """Look how slots divide their managed memory."""
+        return self._call("GET", "/v1/memory", MemoryModel)
+
+    def tune_memory(self, change: MemoryRequest, *, timeout_s: float) -> MemoryModel:
+        """Divide the managed memory of running slots anew; returns once each of them has done so."""
+        return self._call("PATCH", "/v1/memory", MemoryModel, body=change, timeout_s=timeout_s)
 
     def close(self) -> None:
         """Close the connection."""

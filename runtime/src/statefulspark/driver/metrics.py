@@ -17,6 +17,7 @@ from prometheus_client.registry import Collector
 
 from statefulspark.errors import InternalError
 from statefulspark.job.controls import CheckpointInfo, JobControls, JobState, JobStatus, MetricSample
+from statefulspark.job.metric_definitions import sample
 
 CONTENT_TYPE = CONTENT_TYPE_LATEST
 PREFIX = "statefulspark_"
@@ -33,28 +34,28 @@ def families(samples: Iterable[MetricSample]) -> list[Metric]:
     """
     found: dict[str, Metric] = {}
     seen: set[tuple[str, frozenset[tuple[str, str]]]] = set()
-    for sample in samples:
-        name = family_name(sample)
-        family = found.setdefault(name, Metric(name, sample.help, sample.kind))
-        if family.type != sample.kind:
-            raise InternalError(f"metric {name} is given both as {family.type} and as {sample.kind}")
-        if bad := [label for label in sample.labels if not _LABEL.fullmatch(label)]:
+    for one in samples:
+        name = family_name(one)
+        family = found.setdefault(name, Metric(name, one.help, one.kind))
+        if family.type != one.kind:
+            raise InternalError(f"metric {name} is given both as {family.type} and as {one.kind}")
+        if bad := [label for label in one.labels if not _LABEL.fullmatch(label)]:
             raise InternalError(f"metric {name} has a label Prometheus refuses: {bad[0]!r}")
-        identity = (name, frozenset(sample.labels.items()))
+        identity = (name, frozenset(one.labels.items()))
         if identity in seen:
-            raise InternalError(f"metric {name} is given twice with the labels {dict(sample.labels)}")
+            raise InternalError(f"metric {name} is given twice with the labels {dict(one.labels)}")
         seen.add(identity)
-        family.add_sample(name + ("_total" if sample.kind == "counter" else ""), dict(sample.labels), sample.value)
+        family.add_sample(name + ("_total" if one.kind == "counter" else ""), dict(one.labels), one.value)
     return list(found.values())
 
 
-def family_name(sample: MetricSample) -> str:
+def family_name(given: MetricSample) -> str:
     """Return the name of the family: with prefix, without ``_total``."""
-    bare = sample.name.removeprefix(PREFIX)
-    if sample.kind == "counter":
+    bare = given.name.removeprefix(PREFIX)
+    if given.kind == "counter":
         bare = bare.removesuffix("_total")
     if not _NAME.fullmatch(bare):
-        raise InternalError(f"{sample.name!r} is not a metric name: lower-case letters, digits and '_'")
+        raise InternalError(f"{given.name!r} is not a metric name: lower-case letters, digits and '_'")
     return PREFIX + bare
 
 
@@ -72,8 +73,8 @@ class _JobCollector(Collector):
 
     def collect(self) -> Iterable[Metric]:
         own = list(self._job.metrics())
-        names = {family_name(sample) for sample in own}
-        derived = [sample for sample in status_samples(self._job.status(), now_ms=self._now_ms()) if family_name(sample) not in names]
+        names = {family_name(one) for one in own}
+        derived = [one for one in status_samples(self._job.status(), now_ms=self._now_ms()) if family_name(one) not in names]
         return families([*derived, *own])
 
     def describe(self) -> Iterable[Metric]:
@@ -82,49 +83,42 @@ class _JobCollector(Collector):
 
 def status_samples(status: JobStatus, *, now_ms: int) -> Iterator[MetricSample]:
     """Say what a status says, in samples; each has the label ``job``."""
-    for sample in _status_samples(status, now_ms):
-        yield replace(sample, labels={"job": status.name, **sample.labels})
+    for one in _status_samples(status, now_ms):
+        yield replace(one, labels={"job": status.name, **one.labels})
 
 
 def _status_samples(status: JobStatus, now_ms: int) -> Iterator[MetricSample]:
-    yield _gauge("job_info", "Identity of the job; always 1.", 1, job_id=status.job_id, attempt=str(status.attempt))
+    yield sample("job_info", 1, job_id=status.job_id, attempt=str(status.attempt))
     for state in JobState:
-        yield _gauge("job_state", "1 for the state the job is in, 0 for the others.", float(status.state == state), state=state.value)
-    yield _gauge("job_state_since_seconds", "When the job entered its state, seconds since the epoch.", status.since_ms / 1000)
-    yield _gauge("parallelism", "Slots the job runs with.", status.parallelism)
-    yield _gauge("max_parallelism", "Key groups of the job.", status.max_parallelism)
-    yield _gauge("batch", "Last committed batch; -1 before the first.", status.batch)
-    yield _counter("input_rows", "Rows read from the sources by this driver.", status.input_rows)
-    yield _counter("output_rows", "Rows given out by the keyed steps in this driver.", status.output_rows)
-    yield _counter("failed_checkpoints", "Checkpoints of this driver that did not complete.", status.failed_checkpoints)
+        yield sample("job_state", float(status.state == state), state=state.value)
+    yield sample("job_state_since_seconds", status.since_ms / 1000)
+    yield sample("parallelism", status.parallelism)
+    yield sample("max_parallelism", status.max_parallelism)
+    yield sample("batch", status.batch)
+    yield sample("input_rows", status.input_rows)
+    yield sample("output_rows", status.output_rows)
+    yield sample("failed_checkpoints", status.failed_checkpoints)
     for uid, watermark in status.watermarks.items():
         if watermark is not None:
-            yield _gauge("watermark_seconds", "Watermark of an operator, seconds since the epoch.", watermark / 1000, uid=uid)
-            yield _gauge("watermark_lag_seconds", "How far the watermark is behind the wall clock.", (now_ms - watermark) / 1000, uid=uid)
+            yield sample("watermark_seconds", watermark / 1000, uid=uid)
+            yield sample("watermark_lag_seconds", (now_ms - watermark) / 1000, uid=uid)
     for slot in status.slots:
-        labels = {"slot": str(slot.slot)}
-        yield _gauge("slot_up", "1 while the slot processes rows.", float(slot.state == "RUNNING"), **labels)
-        yield _gauge("slot_epoch", "Number of the slot's incarnation.", slot.epoch, **labels)
-        yield _gauge("slot_key_groups", "Key groups the slot owns.", slot.last - slot.first + 1, **labels)
-        yield _counter("slot_restarts", "Times the slot was started again in this attempt.", slot.restarts, **labels)
+        label = str(slot.slot)
+        yield sample("slot_up", float(slot.state == "RUNNING"), slot=label)
+        yield sample("slot_epoch", slot.epoch, slot=label)
+        yield sample("slot_key_groups", slot.last - slot.first + 1, slot=label)
+        yield sample("slot_restarts", slot.restarts, slot=label)
     for info in (status.last_checkpoint, status.last_savepoint):
         if info is not None:
-            yield from _snapshot_samples(info)
+            yield from _snapshot_samples(info, now_ms)
 
 
-def _snapshot_samples(info: CheckpointInfo) -> Iterator[MetricSample]:
+def _snapshot_samples(info: CheckpointInfo, now_ms: int) -> Iterator[MetricSample]:
     kind = info.kind
-    yield _gauge(f"{kind}_id", f"Number of the last completed {kind}.", info.id)
-    yield _gauge(f"{kind}_completed_seconds", f"When the last {kind} was completed, seconds since the epoch.", info.completed_ms / 1000)
-    yield _gauge(f"{kind}_duration_seconds", f"Of the last {kind}: from the trigger to the published metadata.", info.duration_ms / 1000)
-    yield _gauge(f"{kind}_sync_seconds", f"Of the last {kind}: longest time for which a slot could not process rows.", info.sync_ms / 1000)
-    yield _gauge(f"{kind}_size_bytes", f"Of the last {kind}: all files it refers to.", info.size_bytes)
-    yield _gauge(f"{kind}_uploaded_bytes", f"Of the last {kind}: bytes that were not already uploaded before.", info.uploaded_bytes)
-
-
-def _gauge(name: str, help_text: str, value: float, **labels: str) -> MetricSample:
-    return MetricSample(name=name, help=help_text, kind="gauge", value=value, labels=labels)
-
-
-def _counter(name: str, help_text: str, value: float, **labels: str) -> MetricSample:
-    return MetricSample(name=name, help=help_text, kind="counter", value=value, labels=labels)
+    yield sample(f"{kind}_id", info.id)
+    yield sample(f"{kind}_completed_seconds", info.completed_ms / 1000)
+    yield sample(f"{kind}_age_seconds", max(0, now_ms - info.completed_ms) / 1000)
+    yield sample(f"{kind}_duration_seconds", info.duration_ms / 1000)
+    yield sample(f"{kind}_sync_seconds", info.sync_ms / 1000)
+    yield sample(f"{kind}_size_bytes", info.size_bytes)
+    yield sample(f"{kind}_uploaded_bytes", info.uploaded_bytes)

@@ -53,6 +53,21 @@ class CheckpointModel(_Answer):
     uploaded_bytes: int = Field(description="Bytes that no earlier checkpoint had uploaded.", examples=[8_388_608])
 
 
+class SlotMemoryModel(_Answer):
+    """Memory of a slot's process at its last sign of life, in bytes; what is null is not managed."""
+
+    rss_bytes: int = Field(description="Resident.", examples=[402_653_184])
+    pss_bytes: int = Field(description="Proportional set size: pages shared with other processes by their share.")
+    baseline_bytes: int = Field(description="Resident before the store was opened.")
+    budget_bytes: int | None = Field(description="Managed memory that the process is sized for.", examples=[134_217_728])
+    managed_bytes: int | None = Field(description="Managed memory that it may use now.", examples=[134_217_728])
+    used_bytes: int | None = Field(description="Cached blocks, indexes, filters and write buffers.")
+    cache_bytes: int | None = Field(description="Capacity of the block cache, read from RocksDB.")
+    write_buffer_bytes: int | None = Field(description="Limit of all write buffers.")
+    write_buffer_used_bytes: int | None
+    revision: int | None = Field(description="Which split the slot has; see `GET /v1/memory`.", examples=[0])
+
+
 class SlotModel(_Answer):
     """One slot and its contiguous range of key groups."""
 
@@ -65,6 +80,27 @@ class SlotModel(_Answer):
     host: str | None = Field(examples=["10.1.2.3"])
     pid: int | None = Field(description="Process id on that host.", examples=[4711])
     restarts: int = Field(description="Times this slot was started again in this attempt.", examples=[0])
+    rows_in: int = Field(default=0, description="Rows of all keyed steps in committed batches of this driver.")
+    store_bytes: int | None = Field(default=None, description="Live bytes of the store; null before the first sign of life.")
+    cache_hit_ratio: float | None = Field(
+        default=None, description="Look-ups of state that the cache of decoded objects answered since the slot started, 0 to 1."
+    )
+    memory: SlotMemoryModel | None = None
+
+
+class BusyKeyGroupModel(_Answer):
+    """One of the key groups with most rows."""
+
+    key_group: int = Field(examples=[17])
+    slot: int = Field(examples=[0])
+    rows: int = Field(description="In the slot's window of its last one to two million rows.", examples=[120_000])
+
+
+class StepSkewModel(_Answer):
+    """How unevenly the rows of a keyed step spread over key groups."""
+
+    ratio: float = Field(description="Rows of the fullest key group by the mean; 1 is even.", examples=[3.2])
+    top: list[BusyKeyGroupModel] = Field(description="The fullest key groups, the fullest first.")
 
 
 class StatusModel(_Answer):
@@ -85,6 +121,7 @@ class StatusModel(_Answer):
         examples=[{"turnaround": 1_357_041_600_000}],
     )
     slots: list[SlotModel]
+    skew: dict[str, StepSkewModel] = Field(default_factory=dict, description="Per operator uid that has had rows.")
     last_checkpoint: CheckpointModel | None
     last_savepoint: CheckpointModel | None
     restored_from: str | None = Field(description="What this attempt started from; null when it started empty.")
@@ -108,6 +145,21 @@ class StopModel(_Answer):
 
     state: JobState
     checkpoint: CheckpointModel | None = Field(description="What the job can be restored from; null when there was no state to keep.")
+
+
+class MemoryModel(_Answer):
+    """How each slot's managed memory is divided."""
+
+    revision: int = Field(description="0 is the manifest's split; grows with each change in this driver.", examples=[1])
+    budget_bytes: int = Field(description="What a slot's process is sized for; `managed_bytes` cannot be more.", examples=[134_217_728])
+    managed_bytes: int = Field(description="Managed memory of each slot.", examples=[134_217_728])
+    write_buffer_ratio: float = Field(description="Share of it for write buffers with their overshoot.", examples=[0.5])
+    high_prio_pool_ratio: float = Field(description="Share of the cache for index and filter blocks.", examples=[0.1])
+    cache_bytes: int = Field(description="Capacity of the block cache, write buffers included.", examples=[111_848_106])
+    write_buffer_bytes: int = Field(description="Limit of all write buffers together.", examples=[44_739_242])
+    high_prio_bytes: int = Field(description="Part of the cache for index and filter blocks.", examples=[11_184_810])
+    warnings: list[str] = Field(description="What works badly with this split.")
+    slots: list[int] = Field(description="Slots that have it; the others take it over with their next sign of life, or when they start.")
 
 
 class OperationModel(_Answer):
@@ -186,3 +238,11 @@ class RescaleRequest(_Request):
     """How many slots the job shall have."""
 
     parallelism: int = Field(ge=1, le=32_768, description="1 to the job's max_parallelism.", examples=[3])
+
+
+class MemoryRequest(_Request):
+    """Another split of each slot's managed memory; what is left out stays as it is."""
+
+    managed_bytes: int | None = Field(default=None, ge=1, le=1 << 60, description="At most what slots are sized for.")
+    write_buffer_ratio: float | None = Field(default=None, gt=0, lt=1, description="Between 0 and 1.", examples=[0.3])
+    high_prio_pool_ratio: float | None = Field(default=None, ge=0, lt=1, description="From 0 to below 1.", examples=[0.2])

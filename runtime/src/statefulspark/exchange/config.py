@@ -47,6 +47,8 @@ class SlotConfig:
     """Share of the budget for write buffers."""
     high_prio_pool_ratio: float = HIGH_PRIO_POOL_RATIO
     """Share of the cache for index and filter blocks."""
+    native_metrics: tuple[str, ...] = ()
+    """Flink's names of RocksDB's own figures to report."""
     local_dir: str | None = None
     """Folder for working files; the system's temporary folder when None."""
     host: str = "127.0.0.1"

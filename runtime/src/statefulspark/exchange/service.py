@@ -11,7 +11,6 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import psutil
 import pyarrow as pa
 
 from statefulspark import failpoints
@@ -47,15 +46,14 @@ class SlotService:
         self.restore_ms = 0
         self._slot = slot
         self._epoch = epoch
-        self._store = store
+        self.store = store
         self._store_lock = threading.Lock()
-        self._operators = operators
+        self.operators = operators
         self._uploader = uploader
         self._work = work
         self._coordinator = coordinator
         self._job_url = job_url
         self._open_store = open_store
-        self._process = psutil.Process()
         self._waited_ms = 0.0
 
     def actions(self) -> dict[str, Action]:
@@ -65,12 +63,12 @@ class SlotService:
     def output_schema(self, request: dict[str, Any]) -> pa.Schema:
         """Schema of an operator's results."""
         self._check_epoch(request)
-        return self._operators[request["uid"]].step.output_schema
+        return self.operators[request["uid"]].step.output_schema
 
     def exchange(self, request: dict[str, Any], stream: ExchangeStream) -> dict[str, Any]:
         """Run one batch of one operator and acknowledge it to the coordinator."""
         self._check_epoch(request)
-        operator = self._operators[request["uid"]]
+        operator = self.operators[request["uid"]]
         operator.acquire()
         try:
             with self._store_for_writing():
@@ -116,7 +114,7 @@ class SlotService:
             raise UnavailableError(f"slot {self._slot} still takes an earlier snapshot")
         try:
             for uid, expected in request["expected"].items():
-                self._operators[uid].settle(int(expected))
+                self.operators[uid].settle(int(expected))
             self._waited_ms = 0.0
             thread = threading.Thread(target=self._snapshot_in_background, args=(request,), name="snapshot", daemon=True)
             thread.start()
@@ -131,7 +129,7 @@ class SlotService:
         started = time.monotonic()
         try:
             try:
-                self._store.snapshot(folder)
+                self.store.snapshot(folder)
             finally:
                 self._store_lock.release()
             failpoints.reach("slot.snapshot.linked")
@@ -155,7 +153,7 @@ class SlotService:
             return  # the coordinator times the checkpoint out
 
     def _upload(self, folder: Path, request: dict[str, Any]) -> SlotState:
-        batches = {uid: int(request["batch"]) for uid in self._operators}
+        batches = {uid: int(request["batch"]) for uid in self.operators}
         base = request["base_checkpoint_id"]
         if request["savepoint"] is None:
             return self._uploader.upload(folder, int(request["checkpoint_id"]), base_checkpoint_id=base, operator_batches=batches)
@@ -167,23 +165,15 @@ class SlotService:
 
     def timers(self) -> dict[str, list[int | None]]:
         """Earliest event-time and processing-time timer per uid."""
-        return {uid: operator.earliest_timers() for uid, operator in self._operators.items()}
-
-    def vitals(self) -> dict[str, Any]:
-        """What a sign of life reports."""
-        return {
-            "rss_bytes": self._process.memory_info().rss,
-            "state_bytes": self._store.size_bytes(),
-            "restore_ms": self.restore_ms,
-        }
+        return {uid: operator.earliest_timers() for uid, operator in self.operators.items()}
 
     def close(self) -> None:
         """Stop serving and close the store. Safe to call once."""
         self.stopping.set()
-        for operator in self._operators.values():
+        for operator in self.operators.values():
             operator.close()
         with self._store_lock:
-            self._store.close()
+            self.store.close()
         for server in self.servers:
             threading.Thread(target=server.shutdown, daemon=True).start()  # waits for open calls, which die with the process
         if self.socket_folder is not None:

@@ -14,10 +14,12 @@ import socket
 import sys
 import tempfile
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import cloudpickle
+import psutil
 
 from statefulspark import failpoints
 from statefulspark.checkpoint.restore import RestorePlan, restore_slot
@@ -27,11 +29,15 @@ from statefulspark.exchange.config import SlotConfig
 from statefulspark.exchange.flight import FlightPeer, FlightService, error_body
 from statefulspark.exchange.operators import OperatorSlot
 from statefulspark.exchange.service import SlotService
+from statefulspark.exchange.tuning import MemoryTuning, TunedMemory
+from statefulspark.exchange.vitals import SlotVitals
 from statefulspark.keygroups import key_group_range
 from statefulspark.process.operator import StepSpec
-from statefulspark.state.rocksdb import RocksDBOptions
+from statefulspark.state.native_metrics import needs_statistics
+from statefulspark.state.rocksdb import RocksDBOptions, RocksDBStore
 from statefulspark.state.rocksdb_memory import RocksDBMemory
 from statefulspark.state.stores import open_store as open_kind
+from statefulspark.state.stores import sizes_of
 from statefulspark.storage.open import open_store
 
 STOPPED = "stopped"
@@ -48,6 +54,7 @@ def run_slot(config: SlotConfig, slot: int, executor: str) -> str:
         StatefulSparkError: the slot cannot restore its state; the keeper decides what next.
     """
     work = _working_folder(config, slot)
+    baseline_bytes = psutil.Process().memory_info().rss
     coordinator = FlightPeer(config.coordinator.location, config.coordinator.secret)
     service: SlotService | None = None
     try:
@@ -56,6 +63,8 @@ def run_slot(config: SlotConfig, slot: int, executor: str) -> str:
         if answer.get("declined"):
             return DECLINED
         epoch = int(answer["epoch"])
+        tuning = MemoryTuning.from_json(answer["memory"]) if answer.get("memory") else None
+        config = _tuned(config, tuning)
         try:
             service = _restored_service(config, slot, answer, work, coordinator)
         except (CorruptDataError, NotRestorableError) as error:
@@ -66,7 +75,8 @@ def run_slot(config: SlotConfig, slot: int, executor: str) -> str:
         _settle_collector()
         where = {"slot": slot, "epoch": epoch, "location": servers[0][1], "unix": servers[1][1].removeprefix("grpc+unix://")}
         coordinator.call("ready", {**where, "timers": service.timers()})
-        return _beat(config, slot, epoch, coordinator, service)
+        vitals = _vitals(config, slot, service, tuning, baseline_bytes)
+        return _beat(config, {"slot": slot, "epoch": epoch}, coordinator, service, vitals)
     finally:
         if service is not None:
             service.close()
@@ -126,12 +136,37 @@ def _restored_service(config: SlotConfig, slot: int, answer: dict[str, Any], wor
     return service
 
 
+def _tuned(config: SlotConfig, tuning: MemoryTuning | None) -> SlotConfig:
+    """The configuration with the split that the running job has, which may not be the manifest's any more."""
+    if tuning is None:
+        return config
+    return replace(
+        config,
+        fixed_per_slot=tuning.managed_bytes,
+        write_buffer_ratio=tuning.write_buffer_ratio,
+        high_prio_pool_ratio=tuning.high_prio_pool_ratio,
+    )
+
+
+def _vitals(config: SlotConfig, slot: int, service: SlotService, tuning: MemoryTuning | None, baseline_bytes: int) -> SlotVitals:
+    store = service.store
+    return SlotVitals(
+        baseline_bytes=baseline_bytes,
+        store=store,
+        sizes=sizes_of(store, key_group_range(slot, config.parallelism, config.max_parallelism)),
+        operators=service.operators,
+        native_metrics=config.native_metrics,
+        tuned=TunedMemory(store.options.memory, tuning) if tuning is not None and isinstance(store, RocksDBStore) else None,
+    )
+
+
 def _rocksdb_options(config: SlotConfig) -> RocksDBOptions | None:
     """One cache and one write buffer manager for every RocksDB instance of the slot."""
     if config.backend != "rocksdb":
         return None
     budget_bytes = config.budget_bytes if config.budget_bytes is not None else config.managed_bytes
-    return RocksDBOptions(memory=RocksDBMemory.managed(budget_bytes, config.write_buffer_ratio, config.high_prio_pool_ratio))
+    memory = RocksDBMemory.managed(budget_bytes, config.write_buffer_ratio, config.high_prio_pool_ratio)
+    return RocksDBOptions(memory=memory, statistics=needs_statistics(config.native_metrics))
 
 
 def _listen(config: SlotConfig, service: SlotService) -> list[tuple[FlightService, str]]:
@@ -158,7 +193,7 @@ def _settle_collector() -> None:
     gc.set_threshold(50_000, 20, 50)
 
 
-def _beat(config: SlotConfig, slot: int, epoch: int, coordinator: FlightPeer, service: SlotService) -> str:
+def _beat(config: SlotConfig, identity: dict[str, Any], coordinator: FlightPeer, service: SlotService, vitals: SlotVitals) -> str:
     """Report signs of life until the coordinator says stop, a newer epoch exists, or nobody answers."""
     parent = os.getppid()
     last_answer = time.monotonic()
@@ -166,10 +201,12 @@ def _beat(config: SlotConfig, slot: int, epoch: int, coordinator: FlightPeer, se
         if service.stopping.wait(config.heartbeat_s):
             return STOPPED
         try:
-            answer = coordinator.call("heartbeat", {"slot": slot, "epoch": epoch, **service.vitals()}, timeout_s=5)
+            report = {**identity, "restore_ms": service.restore_ms, **vitals.read()}
+            answer = coordinator.call("heartbeat", report, timeout_s=5)
             last_answer = time.monotonic()
             if answer.get("stop"):
                 return STOPPED
+            vitals.follow(answer.get("memory"))
         except FencedError:
             return STOPPED
         except UnavailableError:

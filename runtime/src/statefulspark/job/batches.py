@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from statefulspark.job.totals import StepTotals
 from statefulspark.keygroups import KeyGroupRange
 
 
@@ -48,7 +49,8 @@ class BatchLog:
     processing_time_ms: int = 0
     rows_in: int = 0
     rows_out: int = 0
-    timers_fired: int = 0
+    totals: dict[tuple[str, int], StepTotals] = field(default_factory=dict)
+    """Of this driver's committed batches per (uid, slot)."""
 
     def commit_current(self) -> None:
         """The current batch is committed. Does nothing when it already is."""
@@ -65,7 +67,8 @@ class BatchLog:
                 self.max_event_times[uid] = max(seen, self.max_event_times.get(uid) or seen)
             self.rows_in += ack["rows_in"]
             self.rows_out += ack["rows_out"]
-            self.timers_fired += ack["timers_fired"]
+            if "seconds" in ack:  # an adopted batch was processed by an earlier driver
+                self.totals.setdefault((uid, slot), StepTotals()).add(ack)
 
     def next_parameters(self, batch: int, now_ms: int, *, drain: bool = False) -> BatchParameters:
         """Fix a new batch's watermarks and processing time; neither ever goes back."""
@@ -153,7 +156,6 @@ class BatchLog:
                 "max_event_time": seen,
                 "rows_in": 0,
                 "rows_out": 0,
-                "timers_fired": 0,
             }
         self.commit_current()
         self.expected = {}

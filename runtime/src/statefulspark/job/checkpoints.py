@@ -20,6 +20,7 @@ from statefulspark.checkpoint.metadata import CheckpointMetadata, FileRef, SlotS
 from statefulspark.errors import FencedError, StatefulSparkError, UnavailableError
 from statefulspark.job.controls import CheckpointInfo
 from statefulspark.job.slots import READY, Slot
+from statefulspark.job.totals import SlotSnapshot
 
 _log = structlog.get_logger("statefulspark.checkpoints")
 
@@ -78,6 +79,8 @@ class InProgress:
     handover_ms: float = 0.0
     """Time until every slot had written the last batch's changes and begun its snapshot."""
     uploaded_bytes: int = 0
+    parts: dict[int, SlotSnapshot] = field(default_factory=dict)
+    """What each slot said of its own part."""
 
     @property
     def savepoint(self) -> str | None:
@@ -167,7 +170,8 @@ class Snapshots:
             if progress is None or body["checkpoint_id"] != progress.checkpoint_id or progress.epochs.get(slot) != body["epoch"]:
                 return
             if "error" not in body:
-                progress.states[slot] = SlotState.model_validate(body["state"])
+                progress.states[slot] = state = SlotState.model_validate(body["state"])
+                progress.parts[slot] = _slot_snapshot(body, state)
                 progress.sync_ms = max(progress.sync_ms, float(body["sync_ms"]))
                 progress.uploaded_bytes += int(body["uploaded_bytes"])
                 progress.waiting.discard(slot)
@@ -215,6 +219,16 @@ class Snapshots:
         if progress is not None:
             self._end(progress, FencedError("the job is ending"))
         self._pool.shutdown(wait=False, cancel_futures=True)
+
+
+def _slot_snapshot(body: Mapping[str, Any], state: SlotState) -> SlotSnapshot:
+    return SlotSnapshot(
+        sync_ms=float(body["sync_ms"]),
+        flush_ms=float(body["flush_ms"]),
+        upload_ms=float(body["upload_ms"]),
+        size_bytes=sum(ref.size_bytes for ref in state.files),
+        uploaded_bytes=int(body["uploaded_bytes"]),
+    )
 
 
 def info_of(metadata: CheckpointMetadata, path: str, *, sync_ms: float, uploaded_bytes: int) -> CheckpointInfo:

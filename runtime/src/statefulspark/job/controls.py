@@ -56,6 +56,31 @@ class JobError:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class SlotMemory:
+    """Memory of a slot's process at its last sign of life, in bytes."""
+
+    rss_bytes: int
+    """Resident."""
+    pss_bytes: int
+    """Proportional set size: pages shared with other processes by their share."""
+    baseline_bytes: int
+    """Resident before the store was opened."""
+    budget_bytes: int | None = None
+    """Managed memory that the process is sized for; None when native memory is not managed."""
+    managed_bytes: int | None = None
+    """Managed memory that it may use now."""
+    used_bytes: int | None = None
+    """Cached blocks, indexes, filters and write buffers."""
+    cache_bytes: int | None = None
+    """Capacity of the block cache, read from RocksDB."""
+    write_buffer_bytes: int | None = None
+    """Limit of all write buffers."""
+    write_buffer_used_bytes: int | None = None
+    revision: int | None = None
+    """Which split the slot has; see `MemoryStatus`."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class SlotStatus:
     """One slot: the owner of a contiguous range of key groups."""
 
@@ -72,6 +97,66 @@ class SlotStatus:
     host: str | None = None
     pid: int | None = None
     restarts: int = 0
+    rows_in: int = 0
+    """Rows of all keyed steps in committed batches of this driver."""
+    store_bytes: int | None = None
+    """Live bytes of the store; None before the first sign of life, as are the next two."""
+    cache_hit_ratio: float | None = None
+    """Look-ups of state that the cache of decoded objects answered, since the slot started; 0 to 1."""
+    memory: SlotMemory | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BusyKeyGroup:
+    """One of the key groups with most rows."""
+
+    key_group: int
+    slot: int
+    rows: int
+    """In the slot's window of its last one to two million rows."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepSkew:
+    """How unevenly the rows of a keyed step spread over key groups."""
+
+    ratio: float
+    """Rows of the fullest key group by the mean; 1 is even."""
+    top: tuple[BusyKeyGroup, ...]
+    """The fullest key groups, the fullest first."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MemoryStatus:
+    """How each slot's managed memory is divided."""
+
+    revision: int
+    """0 is the manifest's split; grows with each change in this driver."""
+    budget_bytes: int
+    """What a slot's process is sized for: managed_bytes cannot be more."""
+    managed_bytes: int
+    """Managed memory of each slot."""
+    write_buffer_ratio: float
+    high_prio_pool_ratio: float
+    cache_bytes: int
+    """Capacity of the block cache, write buffers included."""
+    write_buffer_bytes: int
+    """Limit of all write buffers together."""
+    high_prio_bytes: int
+    """Part of the cache for index and filter blocks."""
+    warnings: tuple[str, ...]
+    """What works badly with this split."""
+    slots: tuple[int, ...]
+    """Slots that have it; the others take it over with their next sign of life, or when they are started."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MemoryChange:
+    """Another split; what is None stays as it is."""
+
+    managed_bytes: int | None = None
+    write_buffer_ratio: float | None = None
+    high_prio_pool_ratio: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -118,6 +203,8 @@ class JobStatus:
     watermarks: Mapping[str, int | None] = field(default_factory=dict)
     """Per operator uid; milliseconds since the epoch, None before the first event."""
     slots: tuple[SlotStatus, ...] = ()
+    skew: Mapping[str, StepSkew] = field(default_factory=dict)
+    """Per uid that has had rows."""
     last_checkpoint: CheckpointInfo | None = None
     last_savepoint: CheckpointInfo | None = None
     restored_from: str | None = None
@@ -175,6 +262,19 @@ class JobControls(Protocol):
 
     def rescale(self, parallelism: int, timeout_s: float) -> JobStatus:
         """Checkpoint, start slots and query again with ``parallelism`` (1..max_parallelism), and return once batches run again."""
+
+    def memory(self) -> MemoryStatus:
+        """Return how slots divide their managed memory; ConflictError when it is not managed."""
+
+    def tune_memory(self, change: MemoryChange, timeout_s: float) -> MemoryStatus:
+        """Divide the managed memory of every slot anew while batches run, and return once each slot that runs has done so.
+
+        It holds for slots that are started later as well, and ends with this driver: the next start takes the manifest's split.
+
+        Raises:
+            InvalidInputError: The split does not work or exceeds what slots are sized for; nothing was changed.
+            UnavailableError: A slot did not take it over in time; it does so with its next sign of life.
+        """
 
     def metrics(self) -> list[MetricSample]:
         """All samples at this moment; samples of one name agree in kind and help."""

@@ -25,6 +25,8 @@ from statefulspark.job.controls import CheckpointInfo
 from statefulspark.job.durable import DurableJob
 from statefulspark.job.slots import READY, Slot, SlotTable
 from statefulspark.job.states import StateRegistry
+from statefulspark.job.totals import SnapshotTotals
+from statefulspark.job.tuning import MemoryTuner
 from statefulspark.keygroups import KeyGroupRange, key_group_range
 
 _log = structlog.get_logger("statefulspark.coordinator")
@@ -55,6 +57,7 @@ class Coordinator:
         listen: Listen,
         recovered: BatchParameters | None,
         times: CheckpointTimes,
+        memory: MemoryTuner,
     ) -> None:
         """Start serving.
 
@@ -67,14 +70,17 @@ class Coordinator:
             listen: address and secret.
             recovered: the uncommitted batch that runs again, with its parameters.
             times: when checkpoints are taken.
+            memory: how slots divide their managed memory.
         """
         self.durable = durable
         self.batches = batches
         self.states = states
         self.slots = slots
+        self.memory = memory
         self.last_checkpoint: CheckpointInfo | None = None
         self.last_savepoint: CheckpointInfo | None = None
         self.failed_checkpoints = 0
+        self.snapshot_totals = {"checkpoint": SnapshotTotals(), "savepoint": SnapshotTotals()}
         self.drain = False
         self.fatal: StatefulSparkError | None = None
         self._files = location
@@ -243,7 +249,7 @@ class Coordinator:
             uids = list(self.batches.delays_ms)
             expected = {uid: self.batches.expected_batch(uid, index) for uid in uids}
             restore = self.durable.restore_plan(index, len(self.slots.all()), self.batches)
-        return {"epoch": epoch, "restore": restore, "expected": expected}
+        return {"epoch": epoch, "restore": restore, "expected": expected, "memory": self.memory.for_slots()}
 
     def _ready(self, body: dict[str, Any]) -> dict[str, Any]:
         index = int(body["slot"])
@@ -266,7 +272,7 @@ class Coordinator:
     def _heartbeat(self, body: dict[str, Any]) -> dict[str, Any]:
         index = int(body.pop("slot"))
         self.slots.beat(index, int(body.pop("epoch")), body)
-        return {"stop": self.slots.stopping}
+        return {"stop": self.slots.stopping, "memory": self.memory.for_slots()}
 
     def _slot_unreachable(self, body: dict[str, Any]) -> dict[str, Any]:
         self.slots.lose(int(body["slot"]), int(body["epoch"]))
@@ -403,13 +409,19 @@ class Coordinator:
 
     def _snapshot_finished(self, progress: InProgress, outcome: CheckpointInfo | StatefulSparkError) -> None:
         self._last_ended_s = time.monotonic()
+        totals = self.snapshot_totals["checkpoint" if progress.savepoint is None else "savepoint"]
         if isinstance(outcome, CheckpointInfo):
+            totals.completed += 1
+            totals.seconds += outcome.duration_ms / 1000
+            totals.uploaded_bytes += outcome.uploaded_bytes
+            totals.handover_ms, totals.slots = progress.handover_ms, progress.parts
             if progress.savepoint is not None:
                 self.last_savepoint = outcome
             else:
                 self.last_checkpoint = outcome
                 self._clean()
         else:
+            totals.failed += 1
             self.failed_checkpoints += 1
             if isinstance(outcome, FencedError) and self.durable.fenced:
                 self.fatal = outcome

@@ -24,7 +24,7 @@ from statefulspark.errors import (
 )
 from statefulspark.exchange.config import SlotConfig
 from statefulspark.job.checkpoints import SlotLostError
-from statefulspark.job.controls import CheckpointInfo, JobError, JobState, JobStatus, MetricSample
+from statefulspark.job.controls import CheckpointInfo, JobError, JobState, JobStatus, MemoryChange, MemoryStatus, MetricSample
 from statefulspark.job.coordinator import Coordinator
 from statefulspark.job.executors import executor_counter, resize_executors
 from statefulspark.job.failures import query_error
@@ -35,6 +35,7 @@ from statefulspark.job.samples import samples_of
 from statefulspark.job.session import quiet
 from statefulspark.job.slots import READY, SlotTable
 from statefulspark.job.statuses import status_of
+from statefulspark.job.tuning import waits_for
 
 _log = structlog.get_logger("statefulspark.job")
 _POLL_S = 0.1
@@ -65,6 +66,8 @@ class RunSettings:
     """Whether ``cancel`` keeps checkpoints."""
     restored_from: str | None
     """What the first state came from."""
+    native_metrics: tuple[str, ...] = ()
+    """Flink's names of RocksDB's own figures that slots report."""
     executors_for: Callable[[int], int]
     """How many executors a parallelism needs."""
 
@@ -405,7 +408,34 @@ class RunningJob:
 
     def metrics(self) -> list[MetricSample]:
         """See JobControls."""
-        return samples_of(self.status(), self._coordinator, restarts=self._restarts)
+        query = self._query
+        progress = query.lastProgress if query is not None and not self._ended.is_set() else None
+        return samples_of(
+            self._settings.name,
+            self._coordinator,
+            restarts=self._restarts,
+            progress=progress,
+            native_metrics=self._settings.native_metrics,
+        )
+
+    def memory(self) -> MemoryStatus:
+        """See JobControls."""
+        return self._coordinator.memory.status(self._coordinator.slots.all())
+
+    def tune_memory(self, change: MemoryChange, timeout_s: float) -> MemoryStatus:
+        """See JobControls."""
+        self._check_open()
+        tuning = self._coordinator.memory.change(change)
+        deadline = time.monotonic() + timeout_s
+        while waiting := waits_for(self._coordinator.slots.all(), tuning.revision):
+            self._check_open()
+            if time.monotonic() > deadline:
+                raise UnavailableError(
+                    f"slot {', '.join(map(str, waiting))} did not take over the split within {timeout_s:.0f} s; it does so with its next"
+                    " sign of life"
+                )
+            time.sleep(_POLL_S)
+        return self.memory()
 
     def wait(self, timeout_s: float | None) -> JobState:
         """See JobControls."""

@@ -1,59 +1,165 @@
-"""The metrics of a job, from what the coordinator and the slots report."""
+"""The metrics of a job, from what the coordinator and the slots report. What the status says is derived from it in the exposition."""
 
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from typing import Any, Final
 
-from statefulspark.job.controls import JobState, JobStatus, MetricSample
+from statefulspark.exchange.figures import TOP_KEY_GROUPS
+from statefulspark.job.controls import MetricSample
+from statefulspark.job.coordinator import Coordinator
+from statefulspark.job.metric_definitions import sample
+from statefulspark.job.skew import skew_of
+from statefulspark.job.slots import Slot
+from statefulspark.job.totals import SnapshotTotals, StepTotals
+from statefulspark.state.native_metrics import COLUMN_FAMILY, COLUMN_FAMILY_AS_VARIABLE, NATIVE_METRICS
 
-if TYPE_CHECKING:
-    from statefulspark.job.coordinator import Coordinator
+_MEMORY: Final = {
+    "cache_bytes": "slot_block_cache_capacity_bytes",
+    "cache_used_bytes": "slot_managed_used_bytes",
+    "managed_bytes": "slot_managed_bytes",
+    "write_buffer_bytes": "slot_write_buffer_capacity_bytes",
+    "write_buffer_used_bytes": "slot_write_buffer_used_bytes",
+}
+_PROCESS: Final = {
+    "baseline_bytes": "slot_baseline_bytes",
+    "pss_bytes": "slot_pss_bytes",
+    "rss_bytes": "slot_rss_bytes",
+    "state_bytes": "slot_store_bytes",
+}
 
 
-def samples_of(status: JobStatus, coordinator: Coordinator, *, restarts: int) -> list[MetricSample]:
-    """All samples at this moment."""
-    log = coordinator.batches
-    job = {"job": status.name}
-    now_ms = time.time() * 1000
+def samples_of(
+    name: str, coordinator: Coordinator, *, restarts: int, progress: Mapping[str, Any] | None, native_metrics: tuple[str, ...]
+) -> list[MetricSample]:
+    """Take all samples at this moment.
 
-    def gauge(name: str, text: str, value: float, **labels: str) -> MetricSample:
-        return MetricSample(name=name, help=text, kind="gauge", value=value, labels=job | labels)
-
-    def counter(name: str, text: str, value: float, **labels: str) -> MetricSample:
-        return MetricSample(name=name, help=text, kind="counter", value=value, labels=job | labels)
-
-    samples = [
-        gauge("job_running", "1 while the job runs", float(status.state is JobState.RUNNING)),
-        gauge("parallelism", "Number of slots", status.parallelism),
-        gauge("batch", "Last committed batch", status.batch),
-        counter("input_rows", "Rows that reached keyed steps", status.input_rows),
-        counter("output_rows", "Rows keyed steps gave out", status.output_rows),
-        counter("timers_fired", "Timers that fired", log.timers_fired),
-        counter("restarts", "Restarts of the query", restarts),
-        counter("failed_checkpoints", "Checkpoints that failed", status.failed_checkpoints),
+    Args:
+        name: The job's.
+        coordinator: Its coordinator.
+        restarts: Of the query.
+        progress: Spark's report of the last micro-batch.
+        native_metrics: Flink's names of those that are switched on.
+    """
+    found = [
+        sample("restarts", restarts),
+        *_trigger_samples(progress),
+        *_step_samples(coordinator.batches.totals),
+        *_skew_samples(coordinator),
+        *_snapshot_samples(coordinator.snapshot_totals),
     ]
-    for uid, watermark in status.watermarks.items():
-        if watermark is not None:
-            samples.append(gauge("watermark_lag_seconds", "Now minus the watermark", (now_ms - watermark) / 1000, uid=uid))
+    names = {int(info["state_id"]): (str(info["uid"]), str(info["name"])) for info in coordinator.states.all()}
     for slot in coordinator.slots.all():
-        label = str(slot.index)
-        samples.append(counter("slot_restarts", "Starts of the slot after the first", slot.restarts, slot=label))
-        samples += [
-            gauge("slot_rss_bytes", "Resident memory of the slot's process", float(slot.vitals.get("rss_bytes", 0)), slot=label),
-            gauge("slot_state_bytes", "Live bytes of the slot's store", float(slot.vitals.get("state_bytes", 0)), slot=label),
-        ]
-    for (uid, index), ack in list(log.acknowledgements.items()):
-        labels = {"uid": uid, "slot": str(index)}
-        samples.append(gauge("batch_process_seconds", "Processing time of the last batch", ack["process_ms"] / 1000, **labels))
-        samples.append(gauge("batch_durable_seconds", "Time to make its changelog durable", ack["durable_ms"] / 1000, **labels))
-    last = status.last_checkpoint
-    if last is not None:
-        samples += [
-            gauge("checkpoint_duration_seconds", "Duration of the last checkpoint", last.duration_ms / 1000),
-            gauge("checkpoint_sync_seconds", "Longest synchronous part of the last checkpoint", last.sync_ms / 1000),
-            gauge("checkpoint_size_bytes", "All files of the last checkpoint", last.size_bytes),
-            gauge("checkpoint_uploaded_bytes", "New files of the last checkpoint", last.uploaded_bytes),
-            gauge("checkpoint_age_seconds", "Time since the last checkpoint", (now_ms - last.completed_ms) / 1000),
-        ]
-    return samples
+        found += _slot_samples(slot, coordinator.memory.budget_bytes)
+        found += _state_samples(slot, names)
+        found += _native_samples(slot, native_metrics)
+    return [replace(one, labels={"job": name, **one.labels}) for one in found]
+
+
+def _trigger_samples(progress: Mapping[str, Any] | None) -> Iterator[MetricSample]:
+    if progress is None:
+        return
+    for part, milliseconds in progress["durationMs"].items():
+        yield sample("trigger_seconds", milliseconds / 1000, part=part)
+    yield sample("trigger_input_rows_per_second", _number(progress.get("inputRowsPerSecond")))
+    yield sample("trigger_processed_rows_per_second", _number(progress.get("processedRowsPerSecond")))
+
+
+def _number(value: Any) -> float:
+    """Spark leaves a rate out, or says NaN as text, when no time has passed."""
+    return float(value) if isinstance(value, int | float) else 0.0
+
+
+def _step_samples(totals: Mapping[tuple[str, int], StepTotals]) -> Iterator[MetricSample]:
+    steps = list(totals.items())
+    yield sample("timers_fired", sum(total.timers_fired for _, total in steps))
+    for (uid, slot), total in steps:
+        labels = {"uid": uid, "slot": str(slot)}
+        yield sample("step_batches", total.batches, **labels)
+        yield sample("step_rows_in", total.rows_in, **labels)
+        yield sample("step_rows_out", total.rows_out, **labels)
+        yield sample("step_timers_registered", total.timers_registered, **labels)
+        yield sample("step_timers_fired", total.timers_fired, **labels)
+        yield sample("step_changelog_bytes", total.changelog_bytes, **labels)
+        for part, seconds in list(total.seconds.items()):
+            yield sample("step_seconds", seconds, part=part, **labels)
+        for part, seconds in list(total.last_seconds.items()):
+            yield sample("step_last_batch_seconds", seconds, part=part, **labels)
+        for what, seconds in list(total.exchange_seconds.items()):
+            yield sample("step_exchange_wait_seconds", seconds, **labels, **{"for": what})
+
+
+def _skew_samples(coordinator: Coordinator) -> Iterator[MetricSample]:
+    for uid, skew in skew_of(coordinator.slots.all(), top=TOP_KEY_GROUPS).items():
+        yield sample("key_group_skew_ratio", skew.ratio, uid=uid)
+        for slot, fullest, mean in skew.slots:
+            yield sample("key_group_rows_max", fullest, uid=uid, slot=str(slot))
+            yield sample("key_group_rows_mean", mean, uid=uid, slot=str(slot))
+        for one in skew.top:
+            yield sample("key_group_top_rows", one.rows, uid=uid, slot=str(one.slot), key_group=str(one.key_group))
+
+
+def _slot_samples(slot: Slot, budget_bytes: int | None) -> Iterator[MetricSample]:
+    labels = {"slot": str(slot.index)}
+    if slot.last_sign_s:
+        yield sample("slot_heartbeat_age_seconds", max(0.0, time.monotonic() - slot.last_sign_s), **labels)
+    vitals = slot.vitals
+    if not vitals:
+        return
+    yield sample("slot_restore_seconds", vitals["restore_ms"] / 1000, **labels)
+    for key, name in _PROCESS.items():
+        yield sample(name, vitals[key], **labels)
+    if budget_bytes is not None:
+        yield sample("slot_managed_budget_bytes", budget_bytes, **labels)
+    for key, name in _MEMORY.items():
+        if key in vitals.get("memory", {}):
+            yield sample(name, vitals["memory"][key], **labels)
+
+
+def _state_samples(slot: Slot, names: Mapping[int, tuple[str, str]]) -> Iterator[MetricSample]:
+    vitals, label = slot.vitals, str(slot.index)
+    if not vitals:
+        return
+    yield sample("state_size_coverage_ratio", vitals["sizes"]["coverage"], slot=label)
+    for number, (entries, size_bytes) in vitals["sizes"]["states"].items():
+        uid, state = names.get(int(number), ("", f"state-{number}"))
+        yield sample("state_entries", entries, uid=uid, state=state, slot=label)
+        yield sample("state_bytes", size_bytes, uid=uid, state=state, slot=label)
+    for uid, figures in vitals["steps"].items():
+        for state, (hits, misses) in figures["caches"].items():
+            yield sample("state_cache_hits", hits, uid=uid, state=state, slot=label)
+            yield sample("state_cache_misses", misses, uid=uid, state=state, slot=label)
+        for name, value in figures["user"].items():
+            yield sample("user_metric", value, uid=uid, slot=label, name=name)
+
+
+def _native_samples(slot: Slot, wanted: tuple[str, ...]) -> Iterator[MetricSample]:
+    label = {"slot": str(slot.index)}
+    native = slot.vitals.get("native", [])
+    family = {"column_family": COLUMN_FAMILY} if COLUMN_FAMILY_AS_VARIABLE in wanted else {}
+    for name, level, value in native:
+        levels = {} if level is None else {"level": level}
+        yield sample(NATIVE_METRICS[name].metric, value, **label, **levels, **family)
+    counts = {name: value for name, _, value in native}
+    asked = counts.get("block-cache-hit", 0) + counts.get("block-cache-miss", 0)
+    if asked and {"block-cache-hit", "block-cache-miss"} <= set(counts):
+        yield sample("slot_block_cache_hit_ratio", counts["block-cache-hit"] / asked, **label)
+
+
+def _snapshot_samples(totals: Mapping[str, SnapshotTotals]) -> Iterator[MetricSample]:
+    for kind, total in totals.items():
+        yield sample("snapshots", total.completed, kind=kind, outcome="completed")
+        yield sample("snapshots", total.failed, kind=kind, outcome="failed")
+        yield sample("snapshot_seconds", total.seconds, kind=kind)
+        yield sample("snapshot_uploaded_bytes", total.uploaded_bytes, kind=kind)
+        if total.completed:
+            yield sample(f"{kind}_handover_seconds", total.handover_ms / 1000)
+    for slot, part in sorted(totals["checkpoint"].slots.items()):
+        label = str(slot)
+        yield sample("checkpoint_slot_sync_seconds", part.sync_ms / 1000, slot=label)
+        yield sample("checkpoint_slot_flush_seconds", part.flush_ms / 1000, slot=label)
+        yield sample("checkpoint_slot_upload_seconds", part.upload_ms / 1000, slot=label)
+        yield sample("checkpoint_slot_size_bytes", part.size_bytes, slot=label)
+        yield sample("checkpoint_slot_uploaded_bytes", part.uploaded_bytes, slot=label)

@@ -8,6 +8,8 @@ from statefulspark.config.job import StatefulSparkJob
 from statefulspark.config.restart import RestartStrategyType
 from statefulspark.errors import InvalidInputError
 from statefulspark.job.restarts import ExponentialDelay, FailureRate, FixedDelay, NoRestart, RestartStrategy
+from statefulspark.job.tuning import MemoryTuner
+from statefulspark.state.native_metrics import unavailable_native_metrics
 from statefulspark.storage.settings import StorageSettings
 
 
@@ -39,8 +41,37 @@ def slot_options(manifest: StatefulSparkJob) -> dict[str, Any]:
         "fixed_per_slot": memory.fixed_per_slot,
         "write_buffer_ratio": memory.write_buffer_ratio,
         "high_prio_pool_ratio": memory.high_prio_pool_ratio,
+        "native_metrics": backend.rocksdb.metrics,
         "local_dir": backend.rocksdb.local_dir,
     }
+
+
+def check_native_metrics(manifest: StatefulSparkJob) -> None:
+    """Refuse native metrics that the installed RocksDB cannot give: they would never appear, and nobody would know why.
+
+    Raises:
+        InvalidInputError: names each with the reason.
+    """
+    missing = unavailable_native_metrics(manifest.spec.state_backend.rocksdb.metrics)
+    if missing:
+        raise InvalidInputError(
+            "; ".join(f"{name}: {reason}" for name, reason in missing.items()),
+            field="spec.stateBackend.rocksdb.metrics",
+            remedy="Remove them; docs/metrics.md lists what can be named",
+        )
+
+
+def memory_tuner(manifest: StatefulSparkJob) -> MemoryTuner:
+    """What the running job's managed memory may be divided into."""
+    spec = manifest.spec
+    memory = spec.state_backend.rocksdb.memory
+    managed_bytes = spec.executor.managed_memory_per_slot if memory.managed else None
+    return MemoryTuner(
+        backend=spec.state_backend.type.value,
+        budget_bytes=memory.fixed_per_slot if memory.fixed_per_slot is not None else managed_bytes,
+        write_buffer_ratio=memory.write_buffer_ratio,
+        high_prio_pool_ratio=memory.high_prio_pool_ratio,
+    )
 
 
 def restart_strategy(manifest: StatefulSparkJob) -> RestartStrategy:

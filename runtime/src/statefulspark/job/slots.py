@@ -88,6 +88,7 @@ class SlotTable:
             slot.state = RESTORING
             slot.executor, slot.host, slot.pid = executor, host, pid
             slot.location = slot.unix = ""
+            slot.vitals = {}
             slot.incarnations += 1
             slot.last_sign_s = time.monotonic()
             return slot.epoch

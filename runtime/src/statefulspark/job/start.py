@@ -36,7 +36,7 @@ from statefulspark.job.recovery import batch_log, recovered_batch, restore_locat
 from statefulspark.job.running import RunningJob, RunSettings
 from statefulspark.job.script import Pipeline, load_pipeline, python_path, register_by_value
 from statefulspark.job.session import is_local, local_threads, open_session
-from statefulspark.job.settings import restart_strategy, slot_options, storage_settings
+from statefulspark.job.settings import check_native_metrics, memory_tuner, restart_strategy, slot_options, storage_settings
 from statefulspark.job.slots import SlotTable
 from statefulspark.job.ticks import tick_source
 from statefulspark.storage.base import ObjectStore
@@ -69,6 +69,7 @@ def start_job(manifest: StatefulSparkJob, options: RunOptions) -> RunningJob:
         CorruptDataError: the state is damaged; the text names the file and what to do.
     """
     parallelism = _parallelism(manifest, options)
+    check_native_metrics(manifest)
     pipeline = load_pipeline(manifest)
     settings = storage_settings(manifest)
     job_id = _job_id(manifest)
@@ -213,6 +214,7 @@ class _Start:
             location=files,
             listen=Listen(host=host, secret=secrets.token_urlsafe(32)),
             recovered=recovered_batch(self.lineage),
+            memory=memory_tuner(self.manifest),
             times=CheckpointTimes(
                 interval_s=spec.checkpointing.interval / 1000,
                 timeout_s=spec.checkpointing.timeout / 1000,
@@ -246,6 +248,7 @@ class _Start:
             until_idle=self.options.until_idle,
             tolerable_failures=spec.checkpointing.tolerable_failures,
             retain_on_cancellation=spec.checkpointing.retention.on_cancellation.value == "RETAIN",
+            native_metrics=spec.state_backend.rocksdb.metrics,
             restored_from=self.lineage.base.url if self.lineage.base is not None else None,
             executors_for=spec.executor.instances_for,
         )

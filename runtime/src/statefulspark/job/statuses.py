@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections import Counter
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
 
-from statefulspark.job.controls import JobError, JobState, JobStatus, SlotStatus
+from statefulspark.exchange.figures import TOP_KEY_GROUPS
+from statefulspark.job.controls import JobError, JobState, JobStatus, SlotMemory, SlotStatus
+from statefulspark.job.skew import skew_of
 from statefulspark.job.slots import LOST, READY, RESTORING, STARTING
 from statefulspark.keygroups import key_group_range
 
@@ -41,6 +45,7 @@ def status_of(
         output_rows=log.rows_out,
         watermarks={uid: log.watermark(uid) for uid in log.delays_ms},
         slots=_slots(coordinator, max_parallelism, ended=ended),
+        skew={uid: skew.to_status() for uid, skew in skew_of(coordinator.slots.all(), top=TOP_KEY_GROUPS).items()},
         last_checkpoint=coordinator.last_checkpoint,
         last_savepoint=coordinator.last_savepoint,
         restored_from=restored_from,
@@ -51,6 +56,7 @@ def status_of(
 
 def _slots(coordinator: Coordinator, max_parallelism: int, *, ended: bool) -> tuple[SlotStatus, ...]:
     table = coordinator.slots.all()
+    rows_in = _rows_in(coordinator)
     found = []
     for slot in table:
         groups = key_group_range(slot.index, len(table), max_parallelism)
@@ -65,6 +71,41 @@ def _slots(coordinator: Coordinator, max_parallelism: int, *, ended: bool) -> tu
                 host=slot.host or None,
                 pid=slot.pid or None,
                 restarts=slot.restarts,
+                rows_in=rows_in.get(slot.index, 0),
+                store_bytes=slot.vitals.get("state_bytes"),
+                cache_hit_ratio=_hit_ratio(slot.vitals),
+                memory=_memory(slot.vitals, coordinator.memory.budget_bytes),
             )
         )
     return tuple(found)
+
+
+def _rows_in(coordinator: Coordinator) -> Counter[int]:
+    rows: Counter[int] = Counter()
+    for (_, slot), total in list(coordinator.batches.totals.items()):
+        rows[slot] += total.rows_in
+    return rows
+
+
+def _hit_ratio(vitals: Mapping[str, Any]) -> float | None:
+    lookups = [counts for figures in vitals.get("steps", {}).values() for counts in figures["caches"].values()]
+    asked = sum(hits + misses for hits, misses in lookups)
+    return sum(hits for hits, _ in lookups) / asked if asked else None
+
+
+def _memory(vitals: Mapping[str, Any], budget_bytes: int | None) -> SlotMemory | None:
+    if not vitals:
+        return None
+    native = vitals.get("memory", {})
+    return SlotMemory(
+        rss_bytes=vitals["rss_bytes"],
+        pss_bytes=vitals["pss_bytes"],
+        baseline_bytes=vitals["baseline_bytes"],
+        budget_bytes=budget_bytes,
+        managed_bytes=native.get("managed_bytes"),
+        used_bytes=native.get("cache_used_bytes"),
+        cache_bytes=native.get("cache_bytes"),
+        write_buffer_bytes=native.get("write_buffer_bytes"),
+        write_buffer_used_bytes=native.get("write_buffer_used_bytes"),
+        revision=native.get("revision"),
+    )

@@ -14,7 +14,7 @@ import tempfile
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final, Literal, Protocol
+from typing import Final, Literal, Protocol, Self
 
 from rocksdict import Options, Rdict
 
@@ -46,6 +46,11 @@ class NativeMetric:
     meaning: str
     tickers: tuple[str, ...] = ()
     scale: float = 1.0
+
+    @property
+    def by_level(self) -> bool:
+        """Whether there is one figure per level."""
+        return self.name == _LEVELS
 
     @property
     def property_name(self) -> str:
@@ -96,9 +101,7 @@ NATIVE_METRICS: Final = {
         _ticker("block-cache-hit", "", "Blocks found in the block cache.", "rocksdb.block.cache.hit"),
         _ticker("block-cache-miss", "", "Blocks read from disk.", "rocksdb.block.cache.miss"),
         _ticker("bloom-filter-full-positive", "", "Look-ups that a filter let pass.", "rocksdb.bloom.filter.full.positive"),
-        _ticker(
-            "bloom-filter-full-true-positive", "", "Look-ups let pass that found the key.", "rocksdb.bloom.filter.full.true.positive"
-        ),
+        _ticker("bloom-filter-full-true-positive", "", "Look-ups let pass that found the key.", "rocksdb.bloom.filter.full.true.positive"),
         _ticker("bloom-filter-useful", "", "Look-ups that a filter saved from reading a file.", "rocksdb.bloom.filter.useful"),
         # Most of our reads are multi-gets, which RocksDB counts apart and Flink does not use.
         _ticker("bytes-read", "", "Bytes of values got by key.", "rocksdb.bytes.read", "rocksdb.number.multiget.bytes.read"),
@@ -135,7 +138,7 @@ def read_native_metrics(instance: NativeFigures, names: Iterable[str]) -> Iterat
         if metric.tickers:
             if all(ticker in tickers for ticker in metric.tickers):
                 yield metric.name, None, sum(tickers[ticker] for ticker in metric.tickers) * metric.scale
-        elif metric.name == _LEVELS:
+        elif metric.by_level:
             for level, files in enumerate(_files_at_levels(instance)):
                 yield metric.name, str(level), files
         elif (value := instance.property_int_value(metric.property_name)) is not None:
@@ -173,7 +176,7 @@ class _Probe:
     def statistics(self) -> str | None:
         return self._options.get_statistics()
 
-    def __enter__(self) -> _Probe:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:

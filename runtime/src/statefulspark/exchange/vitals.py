@@ -1,0 +1,96 @@
+"""What a slot says of itself with each sign of life: its process, its store, its states, its steps, RocksDB's own figures."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import suppress
+from typing import Any, Final
+
+import psutil
+
+from statefulspark.errors import CorruptDataError
+from statefulspark.exchange.operators import OperatorSlot
+from statefulspark.exchange.tuning import TunedMemory
+from statefulspark.state.native_metrics import read_native_metrics
+from statefulspark.state.rocksdb import RocksDBStore
+from statefulspark.state.sizes import StateSizes
+from statefulspark.state.store import KeyValueStore
+
+_SIZES_S: Final = 0.004
+"""Time per sign of life for measuring states: less than half a percent of a core."""
+_PSS_BEATS: Final = 10
+"""Signs of life between two looks at the proportional set size, for which the kernel walks all pages."""
+
+
+class SlotVitals:
+    """Reads the figures; used by the thread that gives the signs of life.
+
+    Args:
+        baseline_bytes: Resident memory of the process before it opened its store.
+        store: The slot's.
+        sizes: Of its states.
+        operators: By uid.
+        native_metrics: Flink's names of those to read.
+        tuned: The slot's native memory, when the driver may change it.
+    """
+
+    def __init__(
+        self,
+        *,
+        baseline_bytes: int,
+        store: KeyValueStore,
+        sizes: StateSizes,
+        operators: Mapping[str, OperatorSlot],
+        native_metrics: tuple[str, ...],
+        tuned: TunedMemory | None,
+    ) -> None:
+        self._baseline_bytes = baseline_bytes
+        self._store = store
+        self._sizes = sizes
+        self._operators = operators
+        self._native_metrics = native_metrics
+        self._tuned = tuned
+        self._process = psutil.Process()
+        self._pss_bytes = 0
+        self._beats = 0
+
+    def read(self) -> dict[str, Any]:
+        """Return all figures as JSON data."""
+        if self._beats % _PSS_BEATS == 0:
+            self._pss_bytes = int(self._process.memory_full_info().pss)
+        self._beats += 1
+        with suppress(CorruptDataError):  # who reads damaged state for the job reports it
+            self._sizes.step(_SIZES_S)
+        return {
+            "rss_bytes": self._process.memory_info().rss,
+            "pss_bytes": self._pss_bytes,
+            "baseline_bytes": self._baseline_bytes,
+            "state_bytes": self._store.size_bytes(),
+            "sizes": {
+                "coverage": self._sizes.coverage(),
+                "states": {number: [size.entries, size.size_bytes] for number, size in self._sizes.by_state_id().items()},
+            },
+            "steps": {uid: operator.figures() for uid, operator in self._operators.items()},
+            **self._native(),
+        }
+
+    def follow(self, wanted: Mapping[str, Any] | None) -> None:
+        """Divide the native memory as the driver wants it; see `TunedMemory.follow`."""
+        if self._tuned is not None:
+            self._tuned.follow(wanted)
+
+    def _native(self) -> dict[str, Any]:
+        store = self._store
+        if not isinstance(store, RocksDBStore):
+            return {}
+        memory = store.options.memory
+        return {
+            "memory": {
+                **(self._tuned.tuning.to_json() if self._tuned is not None else {}),
+                "cache_bytes": store.property_int_value("rocksdb.block-cache-capacity"),
+                "cache_used_bytes": memory.cache.get_usage(),
+                "write_buffer_bytes": memory.write_buffers.get_buffer_size(),
+                "write_buffer_used_bytes": memory.write_buffers.get_usage(),
+            },
+            "native": list(read_native_metrics(store, self._native_metrics)),
+        }
