@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from runtime.tests.checkpoint.miniature import Miniature, apply
 from runtime.tests.checkpoint.test_rescaling import BATCHES, KEY_GROUPS, SLOTS
 
+from statefulspark.config.rocksdb_settings import RocksDBSettings
 from statefulspark.state.memory import MemoryStore
 from statefulspark.state.rocksdb import RocksDBOptions, RocksDBStore
 from statefulspark.state.rocksdb_memory import RocksDBMemory
@@ -21,7 +22,7 @@ MEMORY = RocksDBMemory.managed(32 << 20)
 
 
 def _rocksdb(path: Path) -> RocksDBStore:
-    return RocksDBStore(path, RocksDBOptions(memory=MEMORY, write_buffer_bytes=1 << 20))
+    return RocksDBStore(path, RocksDBOptions(memory=MEMORY, settings=RocksDBSettings(write_buffer_bytes=1 << 20)))
 
 
 KINDS: dict[str, Callable[[Path], KeyValueStore]] = {"memory": MemoryStore, "rocksdb": _rocksdb}

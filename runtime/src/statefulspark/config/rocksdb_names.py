@@ -1,37 +1,6 @@
-"""Flink's names of RocksDB options and native metrics (prefixes ``state.backend.rocksdb.`` and ``state.backend.rocksdb.metrics.``)."""
+"""Flink's names of RocksDB's native metrics (prefix ``state.backend.rocksdb.metrics.``)."""
 
 from __future__ import annotations
-
-OPTIONS = frozenset(
-    {
-        "thread.num",
-        "files.open",
-        "log.level",
-        "log.max-file-size",
-        "log.file-num",
-        "log.dir",
-        "compaction.style",
-        "compaction.level.use-dynamic-size",
-        "compaction.level.target-file-size-base",
-        "compaction.level.max-size-level-base",
-        "compaction.filter.query-time-after-num-entries",
-        "compaction.filter.periodic-compaction-time",
-        "compression.per.level",
-        "writebuffer.size",
-        "writebuffer.count",
-        "writebuffer.number-to-merge",
-        "block.blocksize",
-        "block.metadata-blocksize",
-        "block.cache-size",
-        "write-batch-size",
-        "use-bloom-filter",
-        "bloom-filter.bits-per-key",
-        "bloom-filter.block-based-mode",
-        "memory.partitioned-index-filters",
-        "arena-block-size",
-    }
-)
-"""Configurable options."""
 
 METRICS = frozenset(
     {

@@ -10,9 +10,11 @@ from pydantic import AfterValidator, Field, StringConstraints, WithJsonSchema
 
 from statefulspark.config.base import UPGRADE, CelRule, Flag, Model, Number, Text
 from statefulspark.config.problems import Problem, did_you_mean, refused
-from statefulspark.config.rocksdb_names import METRICS, OPTIONS
+from statefulspark.config.rocksdb_names import METRICS
+from statefulspark.config.rocksdb_options import BLOCK_BASED, OPTIONS, REFUSED, PredefinedOptions, choose, read_option, without_remedy
 from statefulspark.config.scalars import ScalarText
 from statefulspark.config.sizes import ByteSize, between
+from statefulspark.errors import InvalidInputError
 from statefulspark.memory.split import POOL_REMEDY, exact, pool_problem
 
 
@@ -24,17 +26,8 @@ class StateBackendType(StrEnum):
     ROCKSDB = "rocksdb"
 
 
-class PredefinedOptions(StrEnum):
-    """Flink's sets of RocksDB options."""
-
-    DEFAULT = "DEFAULT"
-    SPINNING_DISK_OPTIMIZED = "SPINNING_DISK_OPTIMIZED"
-    SPINNING_DISK_OPTIMIZED_HIGH_MEM = "SPINNING_DISK_OPTIMIZED_HIGH_MEM"
-    FLASH_SSD_OPTIMIZED = "FLASH_SSD_OPTIMIZED"
-
-
 def _known_option(name: str) -> str:
-    if name not in OPTIONS:
+    if name not in OPTIONS and name not in REFUSED and name != BLOCK_BASED:
         raise refused("is not a RocksDB option", did_you_mean(name, OPTIONS))
     return name
 
@@ -76,7 +69,7 @@ class RocksDBMemorySpec(Model):
 
 
 class RocksDBSpec(Model):
-    """RocksDB under a slot. The options factory wins over options, options win over predefinedOptions."""
+    """RocksDB under a slot. The options factory wins over options, options win over predefinedOptions; see docs/rocksdb.md."""
 
     cel_rules = (
         CelRule(
@@ -94,7 +87,7 @@ class RocksDBSpec(Model):
     options_factory: Annotated[str, StringConstraints(max_length=512, pattern=r"^[A-Za-z_][\w.]*:[A-Za-z_]\w*$")] | None = Field(
         default=None, json_schema_extra=UPGRADE
     )
-    """Python function that gets the options and returns them changed, as module:function."""
+    """Python function that gets a RocksDBSettings and returns one, as module:function; called by the driver first, then by each slot."""
 
     options: Annotated[dict[Annotated[str, AfterValidator(_known_option)], ScalarText], Field(max_length=len(OPTIONS))] = Field(
         default_factory=dict, json_schema_extra=UPGRADE
@@ -109,6 +102,22 @@ class RocksDBSpec(Model):
 
     local_dir: Text | None = Field(default=None, json_schema_extra=UPGRADE)
     """Folder on each node for RocksDB's files; the executor's scratch space when not given."""
+
+    def conflicts(self) -> Iterator[Problem]:
+        """Each option has a value that can take effect, and together with the predefined ones they make sense."""
+        wrong = False
+        for name, text in self.options.items():
+            try:
+                read_option(name, text)
+            except InvalidInputError as error:
+                wrong = True
+                yield Problem(f"options.{name}", without_remedy(error), error.remedy or "See docs/rocksdb.md")
+        if wrong:
+            return
+        try:
+            choose(self.predefined_options, self.options)
+        except InvalidInputError as error:
+            yield Problem("options", without_remedy(error), error.remedy or "See docs/rocksdb.md")
 
 
 class StateBackendSpec(Model):

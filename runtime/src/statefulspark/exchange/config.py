@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from statefulspark.exchange.rocksdb_choice import RocksDBChoice
 from statefulspark.memory.split import HIGH_PRIO_POOL_RATIO, WRITE_BUFFER_RATIO
 from statefulspark.storage.base import ObjectStore
 from statefulspark.storage.settings import StorageSettings
@@ -49,6 +50,8 @@ class SlotConfig:
     """Share of the cache for index and filter blocks."""
     native_metrics: tuple[str, ...] = ()
     """Flink's names of RocksDB's own figures to report."""
+    rocksdb: RocksDBChoice = field(default_factory=RocksDBChoice)
+    """How RocksDB is set."""
     local_dir: str | None = None
     """Folder for working files; the system's temporary folder when None."""
     host: str = "127.0.0.1"

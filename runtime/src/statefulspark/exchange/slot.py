@@ -28,14 +28,13 @@ from statefulspark.errors import CorruptDataError, FencedError, NotRestorableErr
 from statefulspark.exchange.config import SlotConfig
 from statefulspark.exchange.flight import FlightPeer, FlightService, error_body
 from statefulspark.exchange.operators import OperatorSlot
+from statefulspark.exchange.rocksdb_slot import rocksdb_options
 from statefulspark.exchange.service import SlotService
 from statefulspark.exchange.tuning import MemoryTuning, TunedMemory
 from statefulspark.exchange.vitals import SlotVitals
 from statefulspark.keygroups import key_group_range
 from statefulspark.process.operator import StepSpec
-from statefulspark.state.native_metrics import needs_statistics
-from statefulspark.state.rocksdb import RocksDBOptions, RocksDBStore
-from statefulspark.state.rocksdb_memory import RocksDBMemory
+from statefulspark.state.rocksdb import RocksDBStore
 from statefulspark.state.stores import open_store as open_kind
 from statefulspark.state.stores import sizes_of
 from statefulspark.storage.open import open_store
@@ -100,13 +99,13 @@ def _restored_service(config: SlotConfig, slot: int, answer: dict[str, Any], wor
     plan: RestorePlan = cloudpickle.loads(base64.b64decode(answer["restore"]))
     key_groups = key_group_range(slot, config.parallelism, config.max_parallelism)
     started = time.monotonic()
-    options = _rocksdb_options(config)
+    sys.path[:0] = [path for path in config.python_path if path not in sys.path and Path(path).exists()]
+    options = rocksdb_options(config)
     restored = restore_slot(plan, work / "state", lambda path: open_kind(config.backend, path, options))
     failpoints.reach("slot.restored")
     uploader = SlotUploader(config.store, slot=slot, key_groups=key_groups, backend=config.backend)
     if restored.base_checkpoint_id is not None:
         uploader.seed(restored.base_checkpoint_id, restored.uploaded)
-    sys.path[:0] = [path for path in config.python_path if path not in sys.path and Path(path).exists()]
     steps: list[StepSpec] = cloudpickle.loads(config.steps)
     operators = {
         step.uid: OperatorSlot(
@@ -156,17 +155,8 @@ def _vitals(config: SlotConfig, slot: int, service: SlotService, tuning: MemoryT
         sizes=sizes_of(store, key_group_range(slot, config.parallelism, config.max_parallelism)),
         operators=service.operators,
         native_metrics=config.native_metrics,
-        tuned=TunedMemory(store.options.memory, tuning) if tuning is not None and isinstance(store, RocksDBStore) else None,
+        tuned=TunedMemory(store.memory, tuning) if tuning is not None and isinstance(store, RocksDBStore) else None,
     )
-
-
-def _rocksdb_options(config: SlotConfig) -> RocksDBOptions | None:
-    """One cache and one write buffer manager for every RocksDB instance of the slot."""
-    if config.backend != "rocksdb":
-        return None
-    budget_bytes = config.budget_bytes if config.budget_bytes is not None else config.managed_bytes
-    memory = RocksDBMemory.managed(budget_bytes, config.write_buffer_ratio, config.high_prio_pool_ratio)
-    return RocksDBOptions(memory=memory, statistics=needs_statistics(config.native_metrics))
 
 
 def _listen(config: SlotConfig, service: SlotService) -> list[tuple[FlightService, str]]:

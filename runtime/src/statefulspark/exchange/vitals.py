@@ -83,14 +83,18 @@ class SlotVitals:
         store = self._store
         if not isinstance(store, RocksDBStore):
             return {}
-        memory = store.options.memory
+        memory = store.memory
+        buffers = memory.write_buffers
         return {
             "memory": {
                 **(self._tuned.tuning.to_json() if self._tuned is not None else {}),
                 "cache_bytes": store.property_int_value("rocksdb.block-cache-capacity"),
                 "cache_used_bytes": memory.cache.get_usage(),
-                "write_buffer_bytes": memory.write_buffers.get_buffer_size(),
-                "write_buffer_used_bytes": memory.write_buffers.get_usage(),
+                **(
+                    {"write_buffer_bytes": buffers.get_buffer_size(), "write_buffer_used_bytes": buffers.get_usage()}
+                    if buffers is not None
+                    else {}
+                ),
             },
             "native": list(read_native_metrics(store, self._native_metrics)),
         }

@@ -26,11 +26,13 @@ from statefulspark.checkpoint.location import LocationFiles
 from statefulspark.config.job import StatefulSparkJob
 from statefulspark.errors import InvalidInputError, NotRestorableError, StatefulSparkError
 from statefulspark.exchange.config import Endpoint, SlotConfig
+from statefulspark.exchange.rocksdb_choice import RocksDBChoice
 from statefulspark.job.checkpoints import CheckpointTimes
 from statefulspark.job.coordinator import Coordinator, Listen
 from statefulspark.job.durable import DurableJob
 from statefulspark.job.executors import executor_counter
 from statefulspark.job.job import Job
+from statefulspark.job.options_factory import rocksdb_choice
 from statefulspark.job.plans import refuse_spark_state
 from statefulspark.job.recovery import batch_log, recovered_batch, restore_location, state_registry
 from statefulspark.job.running import RunningJob, RunSettings
@@ -71,6 +73,7 @@ def start_job(manifest: StatefulSparkJob, options: RunOptions) -> RunningJob:
     parallelism = _parallelism(manifest, options)
     check_native_metrics(manifest)
     pipeline = load_pipeline(manifest)
+    rocksdb = rocksdb_choice(manifest)
     settings = storage_settings(manifest)
     job_id = _job_id(manifest)
 
@@ -94,7 +97,7 @@ def start_job(manifest: StatefulSparkJob, options: RunOptions) -> RunningJob:
             _warn_of_rewind(store, before)
         lineage = begin_attempt(store, now_ms=_now_ms(), origin=origin, open_store=opened, damaged=_damaged(store))
         delays_ms = {uid: step.watermark_delay_ms for uid, step in steps.items()}
-        start = _Start(manifest, options, spark, pipeline, lineage, store, opened, parallelism, max_parallelism, delays_ms)
+        start = _Start(manifest, options, spark, pipeline, rocksdb, lineage, store, opened, parallelism, max_parallelism, delays_ms)
         return start.run()
     except BaseException:
         spark.stop()
@@ -154,6 +157,7 @@ class _Start:
     options: RunOptions
     spark: SparkSession
     pipeline: Pipeline
+    rocksdb: RocksDBChoice
     lineage: Lineage
     store: ObjectStore
     opened: Callable[[str], ObjectStore]
@@ -233,6 +237,7 @@ class _Start:
             store=self.store,
             storage=storage_settings(self.manifest),
             host="127.0.0.1" if is_local(self._master) else "auto",
+            rocksdb=self.rocksdb,
             **slot_options(self.manifest),
         )
 

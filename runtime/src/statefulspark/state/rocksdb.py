@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -11,27 +12,29 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, Final
 
-from rocksdict import (
-    BlockBasedIndexType,
-    BlockBasedOptions,
-    Checkpoint,
-    DbClosedError,
-    DBCompressionType,
-    Options,
-    Rdict,
-    ReadOptions,
-    WriteBatch,
-    WriteOptions,
-)
+from rocksdict import Checkpoint, DbClosedError, Rdict, ReadOptions, WriteBatch, WriteOptions
 
+from statefulspark.config.rocksdb_settings import RocksDBSettings
 from statefulspark.errors import ClosedError, ConflictError, CorruptDataError, InternalError, UnavailableError
+from statefulspark.memory.split import HIGH_PRIO_POOL_RATIO
 from statefulspark.state.rocksdb_memory import RocksDBMemory
+from statefulspark.state.rocksdb_native import (
+    COLUMN_FAMILY,
+    NativeOptions,
+    Sections,
+    differences,
+    effective_sections,
+    load_native,
+    native_sections,
+    pinning,
+)
+from statefulspark.state.rocksdb_pins import Metadata, PinnedFiles, TableFile
 from statefulspark.state.store import Change
 
-_COLUMN_FAMILY: Final = "default"
 _WRITE_ENTRIES: Final = 4096
-_WRITE_BYTES: Final = 2 << 20
-_METADATA_BLOCK_BYTES: Final = 16 << 10
+_WRITE_BYTES_MAX: Final = 1 << 30
+_INDEX: Final = re.compile(r"index block size [^;]*=(\d+)")
+_FILTER: Final = re.compile(r"filter block size=(\d+)")
 _READ_KEYS: Final = 512
 """RocksDB's multi-get costs twice as much per key when it is given a hundred thousand keys at once."""
 
@@ -45,25 +48,15 @@ class RocksDBOptions:
     """How a RocksDB instance is opened.
 
     Attributes:
-        memory: Shared by all instances of a slot; the default is 64 MiB of the instance's own.
-        write_buffer_bytes: Size at which one write buffer is flushed; the shared limit may flush earlier.
-        block_bytes: Size of a block on disk before compression.
-        bloom_bits_per_key: Bits of the filter that saves reading a file for an absent key; 0 for no filter.
-        compression: ``lz4``, ``zstd``, ``snappy`` or ``none``.
-        background_jobs: Threads that flush and compact.
-        target_file_bytes: Size of a file of level 1; uploads are per file, so this is also the grain of increments.
-        level_base_bytes: Size of level 1.
-        statistics: Count what the instance does, for native metrics that are tickers.
+        settings: What a job may choose.
+        memory: Shared by all instances of a slot; the default is 64 MiB of the instance's own, None lets it take what ``settings`` says.
+        high_prio_pool_ratio: Share of the instance's own cache that index and filter blocks may pin, where ``memory`` is None.
+        statistics: Whether RocksDB counts what it does.
     """
 
-    memory: RocksDBMemory = field(default_factory=_own_memory)
-    write_buffer_bytes: int = 64 << 20
-    block_bytes: int = 16 << 10
-    bloom_bits_per_key: int = 10
-    compression: str = "lz4"
-    background_jobs: int = 2
-    target_file_bytes: int = 64 << 20
-    level_base_bytes: int = 256 << 20
+    settings: RocksDBSettings = field(default_factory=RocksDBSettings)
+    memory: RocksDBMemory | None = field(default_factory=_own_memory)
+    high_prio_pool_ratio: float = HIGH_PRIO_POOL_RATIO
     statistics: bool = False
 
 
@@ -83,21 +76,24 @@ class RocksDBStore:
     def __init__(self, path: Path, options: RocksDBOptions | None = None) -> None:
         self.path = path
         self.options = options or RocksDBOptions()
+        settings = self.options.settings
+        self.memory = self.options.memory or RocksDBMemory.of_instance(settings.block_cache_bytes, self.options.high_prio_pool_ratio)
         self._write_options = WriteOptions()
         # The setter is a property, whatever the stub says.
         setattr(self._write_options, "disable_wal", True)  # noqa: B010
         # Snapshots come from another thread; closing must wait for them.
         self._closing = threading.Lock()
+        self._following = threading.Lock()
+        self._version: int | None = None
+        self._write_bytes = settings.write_batch_bytes or _WRITE_BYTES_MAX
         try:
             path.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise UnavailableError(f"the directory {path} cannot be made: {error.strerror}") from error
-        # Kept: the statistics hang on it.
-        self._native = opened = _native_options(self.options)
-        with self._translated():
-            # Without column_families= rocksdict takes the options stored by whoever wrote the files, and ours are ignored.
-            self._db: Rdict | None = Rdict(str(path), options=opened, column_families={_COLUMN_FAMILY: opened})
-        self._check_effective()
+        self._db: Rdict | None = None
+        self._native: NativeOptions
+        self._pins = self._opened()
+        self._follow_files()
 
     def get(self, key: bytes) -> bytes | None:
         database = self._open()
@@ -129,8 +125,9 @@ class RocksDBStore:
         remaining = iter(changes)
         with self._translated():
             # A batch is used up by writing it.
-            while len(batch := _next_batch(remaining)):
+            while len(batch := _next_batch(remaining, self._write_bytes)):
                 database.write(batch, self._write_options)
+                self._follow_files()
 
     def delete_range(self, first: bytes, end: bytes) -> None:
         with self._translated():
@@ -155,6 +152,8 @@ class RocksDBStore:
     def size_bytes(self) -> int:
         with self._translated():
             database = self._open()
+            # Asked for with every sign of life: compactions go on while nothing is written.
+            self._follow_files()
             files = database.property_int_value("rocksdb.estimate-live-data-size") or 0
             return files + (database.property_int_value("rocksdb.cur-size-all-mem-tables") or 0)
 
@@ -165,13 +164,14 @@ class RocksDBStore:
 
     def statistics(self) -> str | None:
         """Return the counts of the instance since it was opened as RocksDB prints them; None without ``options.statistics``."""
-        return self._native.get_statistics()
+        return self._native.database.get_statistics()
 
     def close(self) -> None:
         with self._closing:
             database, self._db = self._db, None
             if database is not None:
                 database.close()
+            self.memory.set_pinned(str(self.path), 0)
 
     def destroy(self) -> None:
         """Close and delete all files."""
@@ -183,11 +183,64 @@ class RocksDBStore:
             raise ClosedError(f"the state store {self.path} is closed")
         return self._db
 
-    def _check_effective(self) -> None:
+    def _opened(self) -> PinnedFiles:
+        """Open the instance, with all index and filter blocks pinned if there is room for them.
+
+        How large they are is known only when the files are open, so files are opened without pins first unless they are small.
+        """
+        room_bytes = self.memory.room_for_pinned(str(self.path))
+        if sum(file.stat().st_size for file in self.path.glob("*.sst")) <= room_bytes:
+            self._open_native(pinned=room_bytes > 0)
+            return PinnedFiles(pinning=room_bytes > 0)
+        self._open_native(pinned=False)
+        if self._metadata().size_bytes > room_bytes:
+            return PinnedFiles(pinning=False)
+        self._open().close()
+        self._open_native(pinned=True)
+        return PinnedFiles(pinning=True)
+
+    def _open_native(self, *, pinned: bool) -> None:
+        wanted = native_sections(self.options.settings, pinned=pinned)
+        with self._translated():
+            native = load_native(wanted, self.memory, self.options.settings, statistics=self.options.statistics)
+            # Without column_families= rocksdict takes the options stored by whoever wrote the files, and ours are ignored.
+            self._db = Rdict(str(self.path), options=native.database, column_families={COLUMN_FAMILY: native.family})
+        # Kept: the statistics hang on it.
+        self._native = native
+        self._check_effective(wanted)
+
+    def _check_effective(self, wanted: Sections) -> None:
+        problems = list(differences(wanted, effective_sections(self.path)))
         capacity = self._open().property_int_value("rocksdb.block-cache-capacity")
-        if capacity != self.options.memory.split.cache_bytes:
+        if capacity != self.memory.cache_bytes:
+            problems.append(f"the block cache has {capacity} bytes instead of {self.memory.cache_bytes}")
+        if problems:
             self.close()
-            raise InternalError(f"RocksDB opened {self.path} with a block cache of {capacity} bytes, not with the shared one")
+            raise InternalError(f"RocksDB opened {self.path} with other options than it was told: {'; '.join(problems)}")
+
+    def _follow_files(self) -> None:
+        """Let new table files pin their index and filter blocks as long as there is room."""
+        if not self._following.acquire(blocking=False):
+            return  # another thread is at it
+        try:
+            database = self._open()
+            version = database.property_int_value("rocksdb.current-super-version-number")
+            if version == self._version:
+                return
+            self._version = version
+            store = str(self.path)
+            files = (TableFile(file["name"], file["size"], file["num_entries"]) for file in database.live_files())
+            changed = self._pins.update(files, self._metadata(), self.memory.room_for_pinned(store))
+            self.memory.set_pinned(store, self._pins.pinned_bytes)
+            if changed:
+                database.set_options({"block_based_table_factory": f"{{metadata_cache_options={pinning(self._pins.pinning)}}}"})
+        finally:
+            self._following.release()
+
+    def _metadata(self) -> Metadata:
+        """Sizes of the index and filter blocks of all table files."""
+        text = self._open().property_value("rocksdb.aggregated-table-properties") or ""
+        return Metadata(_property(_INDEX, text), _property(_FILTER, text))
 
     @contextmanager
     def _translated(self) -> Iterator[None]:
@@ -219,7 +272,14 @@ class RocksDBStore:
         return InternalError(f"RocksDB refused: {_first_line(text)}")
 
 
-def _next_batch(changes: Iterator[Change]) -> WriteBatch:
+def _property(pattern: re.Pattern[str], text: str) -> int:
+    found = pattern.search(text)
+    if found is None:
+        raise InternalError(f"RocksDB's table properties have no {pattern.pattern}")
+    return int(found[1])
+
+
+def _next_batch(changes: Iterator[Change], size_max: int) -> WriteBatch:
     """Take as many changes as one write should have."""
     batch = WriteBatch(raw_mode=True)
     put, delete = batch.put, batch.delete
@@ -230,51 +290,10 @@ def _next_batch(changes: Iterator[Change]) -> WriteBatch:
         else:
             put(key, value)
             size_bytes += len(value)
-            if size_bytes > _WRITE_BYTES:
+            if size_bytes > size_max:
                 break
     return batch
 
 
 def _first_line(text: str) -> str:
     return text.split("\n", 1)[0][:200]
-
-
-def _native_options(options: RocksDBOptions) -> Options:
-    table = BlockBasedOptions()
-    table.set_block_cache(options.memory.cache)
-    table.set_block_size(options.block_bytes)
-    # Index and filter blocks count against the cache, so that their memory is bounded with the rest.
-    table.set_cache_index_and_filter_blocks(True)
-    table.set_pin_l0_filter_and_index_blocks_in_cache(True)
-    # A cache is cut into shards of a few hundred KiB to a few MiB, and a block larger than a shard is read from disk for every
-    # look-up: 50 us instead of 1. The filter of one large file is that large, so filters and indexes are cut into small blocks.
-    table.set_index_type(BlockBasedIndexType.two_level_index_search())
-    table.set_partition_filters(True)
-    table.set_metadata_block_size(_METADATA_BLOCK_BYTES)
-    table.set_pin_top_level_index_and_filter(True)
-    if options.bloom_bits_per_key:
-        table.set_bloom_filter(options.bloom_bits_per_key, False)
-    native = Options(raw_mode=True)
-    native.create_if_missing(True)
-    native.set_block_based_table_factory(table)
-    native.set_write_buffer_manager(options.memory.write_buffers)
-    native.set_write_buffer_size(options.write_buffer_bytes)
-    native.set_compression_type(_COMPRESSION[options.compression]())
-    native.set_max_background_jobs(options.background_jobs)
-    native.set_target_file_size_base(options.target_file_bytes)
-    native.set_max_bytes_for_level_base(options.level_base_bytes)
-    native.set_max_open_files(-1)
-    native.set_keep_log_file_num(1)
-    native.set_max_log_file_size(1 << 20)
-    native.set_stats_dump_period_sec(0)
-    if options.statistics:
-        native.enable_statistics()
-    return native
-
-
-_COMPRESSION: Final = {
-    "lz4": DBCompressionType.lz4,
-    "zstd": DBCompressionType.zstd,
-    "snappy": DBCompressionType.snappy,
-    "none": DBCompressionType.none,
-}

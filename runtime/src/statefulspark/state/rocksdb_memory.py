@@ -2,22 +2,44 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from rocksdict import Cache, WriteBufferManager
 
-from statefulspark.memory.split import HIGH_PRIO_POOL_RATIO, WRITE_BUFFER_RATIO, MemorySplit
+from statefulspark.errors import InvalidInputError
+from statefulspark.memory.split import HIGH_PRIO_POOL_RATIO, WRITE_BUFFER_RATIO, MemorySplit, exact
+
+_ENTRY_BYTES_UNKNOWN: Final = 0
+"""Lets the cache find out how large its entries are."""
 
 
 class RocksDBMemory:
     """One block cache and one write buffer manager; give the same object to every `RocksDBStore` of the slot.
 
+    Index and filter blocks have a reserved part of the cache: those of as many table files as fit into it are pinned, so nothing
+    evicts them; those of other files are cached like data. Each store says what it has pinned, because the part is the slot's.
+
+    The cache is RocksDB's HyperClockCache. rocksdict's other one, an LRU cache, protects every block that was read twice up to half of
+    the cache, whatever the ratio, and goes 11 % above its capacity where this one keeps to it (docs/memory.md).
+
     Args:
         split: The sizes.
+
+    Attributes:
+        split: The sizes; None where nothing is shared.
+        cache: Holds blocks, and is charged with the write buffers.
+        write_buffers: Flushes when all write buffers together reach their limit; None where nothing is shared.
     """
 
-    def __init__(self, split: MemorySplit) -> None:
+    def __init__(self, split: MemorySplit | None, *, cache_bytes: int = 0, high_prio_bytes: int = 0) -> None:
         self.split = split
-        self.cache = Cache(split.cache_bytes)
-        self.write_buffers = WriteBufferManager.new_write_buffer_manager_with_cache(split.write_buffer_bytes, False, self.cache)
+        self.cache_bytes = split.cache_bytes if split is not None else cache_bytes
+        self.high_prio_bytes = split.high_prio_bytes if split is not None else high_prio_bytes
+        self.cache = Cache.new_hyper_clock_cache(self.cache_bytes, _ENTRY_BYTES_UNKNOWN)
+        self.write_buffers: WriteBufferManager | None = None
+        if split is not None:
+            self.write_buffers = WriteBufferManager.new_write_buffer_manager_with_cache(split.write_buffer_bytes, False, self.cache)
+        self._pinned: dict[str, int] = {}
 
     @classmethod
     def managed(
@@ -26,16 +48,45 @@ class RocksDBMemory:
         """Build from a slot's managed memory; see `MemorySplit.of`."""
         return cls(MemorySplit.of(managed_bytes, write_buffer_ratio, high_prio_pool_ratio))
 
+    @classmethod
+    def of_instance(cls, cache_bytes: int, high_prio_pool_ratio: float = HIGH_PRIO_POOL_RATIO) -> RocksDBMemory:
+        """Build the cache of one instance that shares nothing; its write buffers are bounded by its own options."""
+        return cls(None, cache_bytes=cache_bytes, high_prio_bytes=int(cache_bytes * exact(high_prio_pool_ratio)))
+
     def resize(self, split: MemorySplit) -> None:
-        """Divide anew while stores are open: blocks that no longer fit are evicted now, write buffers flushed with the next writes."""
+        """Divide anew while stores are open; what is above a new limit goes with the next reads and writes.
+
+        Raises:
+            InvalidInputError: Nothing is shared.
+        """
+        if self.write_buffers is None:
+            raise InvalidInputError(
+                "RocksDB instances share no memory",
+                field="spec.stateBackend.rocksdb.memory.managed",
+                remedy="Set managed: true or fixedPerSlot",
+            )
         # What shrinks goes first, so that the sum never exceeds the larger of both splits.
-        if split.write_buffer_bytes < self.split.write_buffer_bytes:
+        if split.write_buffer_bytes < self.write_buffers.get_buffer_size():
             self.write_buffers.set_buffer_size(split.write_buffer_bytes)
             self.cache.set_capacity(split.cache_bytes)
         else:
             self.cache.set_capacity(split.cache_bytes)
             self.write_buffers.set_buffer_size(split.write_buffer_bytes)
-        self.split = split
+        self.split, self.cache_bytes, self.high_prio_bytes = split, split.cache_bytes, split.high_prio_bytes
+
+    def room_for_pinned(self, store: str) -> int:
+        """Return what ``store`` may have pinned: the reserved part without what the other stores have."""
+        return self.high_prio_bytes - sum(pinned for other, pinned in list(self._pinned.items()) if other != store)
+
+    def set_pinned(self, store: str, size_bytes: int) -> None:
+        """Note what ``store`` has pinned now; 0 when it is closed."""
+        self._pinned.pop(store, None)
+        if size_bytes:
+            self._pinned[store] = size_bytes
+
+    def pinned_bytes(self) -> int:
+        """Return what index and filter blocks have pinned in all stores, as estimated by the stores."""
+        return sum(list(self._pinned.values()))
 
     def usage_bytes(self) -> int:
         """Return what is in use now: blocks, index and filter blocks, write buffers."""

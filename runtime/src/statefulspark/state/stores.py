@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
@@ -52,5 +53,5 @@ def open_spill(path: Path, beside: KeyValueStore) -> RocksDBStore:
         beside: The store of the slot: the spill's native memory comes out of the same budget, if that has one.
     """
     shutil.rmtree(path, ignore_errors=True)
-    memory = beside.options.memory if isinstance(beside, RocksDBStore) else RocksDBMemory.managed(_SPILL_BYTES)
-    return RocksDBStore(path, RocksDBOptions(memory=memory))
+    options = beside.options if isinstance(beside, RocksDBStore) else RocksDBOptions(memory=RocksDBMemory.managed(_SPILL_BYTES))
+    return RocksDBStore(path, replace(options, statistics=False))

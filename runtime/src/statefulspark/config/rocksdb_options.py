@@ -1,0 +1,327 @@
+"""Flink's names of RocksDB options, its predefined sets, and which choice wins: factory, then single options, then predefined, then ours.
+
+Called by the manifest's models (a wrong value is refused before anything starts), the driver and each slot.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, fields, replace
+from enum import StrEnum
+from typing import Any, Final, TypeVar
+
+from statefulspark.config.durations import parse_duration
+from statefulspark.config.rocksdb_settings import CompactionStyle, Compression, LogLevel, RocksDBSettings
+from statefulspark.errors import InvalidInputError
+from statefulspark.memory.split import MemorySplit, in_mebibytes
+from statefulspark.sizes import format_size, parse_size
+
+_MIB: Final = 1 << 20
+_GIB: Final = 1 << 30
+_Word = TypeVar("_Word", bound=StrEnum)
+
+
+class PredefinedOptions(StrEnum):
+    """Flink's sets of RocksDB options."""
+
+    DEFAULT = "DEFAULT"
+    SPINNING_DISK_OPTIMIZED = "SPINNING_DISK_OPTIMIZED"
+    SPINNING_DISK_OPTIMIZED_HIGH_MEM = "SPINNING_DISK_OPTIMIZED_HIGH_MEM"
+    FLASH_SSD_OPTIMIZED = "FLASH_SSD_OPTIMIZED"
+
+
+PREDEFINED: Final[Mapping[PredefinedOptions, Mapping[str, Any]]] = {
+    PredefinedOptions.DEFAULT: {},
+    PredefinedOptions.SPINNING_DISK_OPTIMIZED: {
+        "compaction_style": CompactionStyle.LEVEL,
+        "dynamic_level_bytes": True,
+        "background_jobs": 4,
+        "open_files": -1,
+    },
+    PredefinedOptions.SPINNING_DISK_OPTIMIZED_HIGH_MEM: {
+        "block_cache_bytes": 256 * _MIB,
+        "block_bytes": 128 << 10,
+        "dynamic_level_bytes": True,
+        "background_jobs": 4,
+        "level_base_bytes": 1 * _GIB,
+        "open_files": -1,
+        "write_buffer_count": 4,
+        "write_buffers_to_merge": 3,
+        "target_file_bytes": 256 * _MIB,
+        "write_buffer_bytes": 64 * _MIB,
+        "bloom_filter": True,
+    },
+    PredefinedOptions.FLASH_SSD_OPTIMIZED: {"background_jobs": 4, "open_files": -1},
+}
+"""Attributes of `RocksDBSettings` that each set gives. Source: Apache Flink, ``PredefinedOptions``."""
+
+
+@dataclass(frozen=True, slots=True)
+class Option:
+    """One option.
+
+    Attributes:
+        name: Flink's, without the prefix ``state.backend.rocksdb.``.
+        attribute: Of `RocksDBSettings`.
+        read: From the manifest's text; raises InvalidInputError.
+        flink_default: Flink's default as text.
+    """
+
+    name: str
+    attribute: str
+    read: Callable[[str], Any]
+    flink_default: str
+
+
+def _whole(text: str) -> int:
+    try:
+        return int(text)
+    except ValueError as error:
+        raise InvalidInputError("not a whole number", remedy="Write digits only, for example 4") from error
+
+
+def _number(text: str) -> float:
+    try:
+        return float(text)
+    except ValueError as error:
+        raise InvalidInputError("not a number", remedy="Write it like 10 or 9.5") from error
+
+
+def _flag(text: str) -> bool:
+    if (word := text.strip().lower()) not in {"true", "false"}:
+        raise InvalidInputError("neither true nor false", remedy="Write true or false")
+    return word == "true"
+
+
+def _text(text: str) -> str:
+    if not text.strip():
+        raise InvalidInputError("empty", remedy="Name a folder")
+    return text.strip()
+
+
+def _word(kind: type[_Word]) -> Callable[[str], _Word]:
+    def read(text: str) -> _Word:
+        try:
+            return kind(text.strip().upper())
+        except ValueError as error:
+            raise InvalidInputError("unknown", remedy=f"Use one of: {', '.join(kind)}") from error
+
+    return read
+
+
+def _style(text: str) -> CompactionStyle:
+    style = text.strip().upper()
+    if style == "FIFO":
+        raise InvalidInputError("FIFO deletes the oldest files, and with them state", remedy="Use LEVEL or UNIVERSAL")
+    if style == "NONE":
+        raise InvalidInputError("without compaction every look-up reads more files with each flush", remedy="Use LEVEL or UNIVERSAL")
+    return _word(CompactionStyle)(style)
+
+
+def _compressions(text: str) -> tuple[Compression, ...]:
+    """Flink separates the items of a list by semicolons."""
+    return tuple(_word(Compression)(part) for part in text.replace(",", ";").split(";") if part.strip())
+
+
+def _not_block_based(text: str) -> None:
+    if _flag(text):
+        raise InvalidInputError("RocksDB 7 and later have no block-based filters any more", remedy="Remove it; filters cover whole files")
+
+
+OPTIONS: Final[Mapping[str, Option]] = {
+    option.name: option
+    for option in (
+        Option("thread.num", "background_jobs", _whole, "2"),
+        Option("files.open", "open_files", _whole, "-1"),
+        Option("log.level", "log_level", _word(LogLevel), "INFO_LEVEL"),
+        Option("log.max-file-size", "log_file_bytes", parse_size, "25mb"),
+        Option("log.file-num", "log_files", _whole, "4"),
+        Option("log.dir", "log_dir", _text, "Flink's log folder"),
+        Option("compaction.style", "compaction_style", _style, "LEVEL"),
+        Option("compaction.level.use-dynamic-size", "dynamic_level_bytes", _flag, "false"),
+        Option("compaction.level.target-file-size-base", "target_file_bytes", parse_size, "64mb"),
+        Option("compaction.level.max-size-level-base", "level_base_bytes", parse_size, "256mb"),
+        Option("compaction.filter.periodic-compaction-time", "periodic_compaction_ms", parse_duration, "30 d, only with TTL"),
+        Option("compression.per.level", "compression", _compressions, "SNAPPY_COMPRESSION"),
+        Option("writebuffer.size", "write_buffer_bytes", parse_size, "64mb"),
+        Option("writebuffer.count", "write_buffer_count", _whole, "2"),
+        Option("writebuffer.number-to-merge", "write_buffers_to_merge", _whole, "1"),
+        Option("block.blocksize", "block_bytes", parse_size, "4kb"),
+        Option("block.metadata-blocksize", "metadata_block_bytes", parse_size, "4kb"),
+        Option("block.cache-size", "block_cache_bytes", parse_size, "8mb"),
+        Option("write-batch-size", "write_batch_bytes", parse_size, "2mb"),
+        Option("use-bloom-filter", "bloom_filter", _flag, "false"),
+        Option("bloom-filter.bits-per-key", "bloom_bits_per_key", _number, "10"),
+        Option("memory.partitioned-index-filters", "partitioned_index_filters", _flag, "false"),
+        Option("arena-block-size", "arena_block_bytes", parse_size, "an eighth of a write buffer"),
+    )
+}
+"""What takes effect, by Flink's name."""
+
+REFUSED: Final[Mapping[str, tuple[str, str]]] = {
+    "compaction.filter.query-time-after-num-entries": (
+        "rocksdict has no compaction filters in Python; expired state is swept between batches",
+        "Remove it; see StateTtlConfig",
+    ),
+    "memory.managed": ("has a field of its own", "Set spec.stateBackend.rocksdb.memory.managed"),
+    "memory.fixed-per-slot": ("has a field of its own", "Set spec.stateBackend.rocksdb.memory.fixedPerSlot"),
+    "memory.fixed-per-tm": ("a slot is a process of its own", "Set spec.stateBackend.rocksdb.memory.fixedPerSlot"),
+    "memory.write-buffer-ratio": ("has a field of its own", "Set spec.stateBackend.rocksdb.memory.writeBufferRatio"),
+    "memory.high-prio-pool-ratio": ("has a field of its own", "Set spec.stateBackend.rocksdb.memory.highPrioPoolRatio"),
+    "predefined-options": ("has a field of its own", "Set spec.stateBackend.rocksdb.predefinedOptions"),
+    "options-factory": ("has a field of its own", "Set spec.stateBackend.rocksdb.optionsFactory"),
+    "localdir": ("has a field of its own", "Set spec.stateBackend.rocksdb.localDir"),
+    "timer-service.factory": ("timers lie in the store", "Remove it"),
+    "checkpoint.transfer.thread.num": ("files of a checkpoint go up and down eight at a time", "Remove it"),
+    "restore-overlap-fraction-threshold": ("the old store that holds most of a slot's key groups is always opened", "Remove it"),
+    "use-ingest-db-restore-mode": ("key groups of further old stores are copied", "Remove it"),
+    "incremental-restore-async-compact-after-rescale": ("what was cut off goes with the next compactions", "Remove it"),
+    "rescaling.use-delete-files-in-range": ("what was cut off goes with the next compactions", "Remove it"),
+}
+"""Flink's names that take no effect here, each with the reason and the remedy."""
+
+BLOCK_BASED: Final = "bloom-filter.block-based-mode"
+"""Known to Flink, refused unless false."""
+
+OptionsFactory = Callable[[RocksDBSettings], RocksDBSettings]
+"""Gets the settings that predefined and single options make, returns what to use."""
+
+
+@dataclass(frozen=True, slots=True)
+class Chosen:
+    """The settings of a job, and who chose what.
+
+    Attributes:
+        settings: What to open RocksDB with.
+        set_by: By attribute: ``predefinedOptions``, ``options`` or ``optionsFactory``, where it is not our default.
+    """
+
+    settings: RocksDBSettings
+    set_by: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class Overridden:
+    """A choice that managed memory takes no account of, or only in part.
+
+    Attributes:
+        option: Flink's name.
+        set_by: Who chose it, as in `Chosen`.
+        wanted: The value, as text.
+        effect: What holds instead.
+    """
+
+    option: str
+    set_by: str
+    wanted: str
+    effect: str
+
+
+def read_option(name: str, text: str) -> dict[str, Any]:
+    """Return the attribute of `RocksDBSettings` that an option of the manifest sets; empty when it says what is so anyway.
+
+    Raises:
+        InvalidInputError: The name is unknown, the value is wrong, or it can take no effect here; the text says why.
+    """
+    if name == BLOCK_BASED:
+        _not_block_based(text)
+        return {}
+    if name in REFUSED:
+        message, remedy = REFUSED[name]
+        raise InvalidInputError(message, remedy=remedy)
+    if name not in OPTIONS:
+        raise InvalidInputError("is not a RocksDB option", remedy=f"Use one of: {', '.join(sorted(OPTIONS))}")
+    option = OPTIONS[name]
+    value = option.read(text)
+    try:
+        # The last check is that of the whole: this one is to name the option.
+        replace(RocksDBSettings(write_buffer_count=64), **{option.attribute: value})
+    except InvalidInputError as error:
+        raise InvalidInputError(without_remedy(error).removeprefix(f"{error.field}: "), remedy=error.remedy) from error
+    return {option.attribute: value}
+
+
+def without_remedy(error: InvalidInputError) -> str:
+    """Return an error's text up to its remedy."""
+    return str(error).removesuffix(f". {error.remedy}") if error.remedy else str(error)
+
+
+def choose(predefined: PredefinedOptions, named: Mapping[str, str], factory: OptionsFactory | None = None) -> Chosen:
+    """Bring the choices together; a later one wins: ours, ``predefined``, ``named``, what ``factory`` returns.
+
+    Raises:
+        InvalidInputError: An option is wrong, the options do not go together, or the factory raised or returned something else.
+    """
+    given: dict[str, Any] = dict(PREDEFINED[predefined])
+    set_by = dict.fromkeys(given, "predefinedOptions")
+    for name, text in named.items():
+        read = read_option(name, text)
+        given |= read
+        set_by |= dict.fromkeys(read, "options")
+    settings = RocksDBSettings(**given)
+    if factory is None:
+        return Chosen(settings, set_by)
+    made = _from_factory(factory, settings)
+    changed = [each.name for each in fields(settings) if getattr(made, each.name) != getattr(settings, each.name)]
+    return Chosen(made, set_by | dict.fromkeys(changed, "optionsFactory"))
+
+
+def _from_factory(factory: OptionsFactory, settings: RocksDBSettings) -> RocksDBSettings:
+    name = getattr(factory, "__qualname__", type(factory).__name__)
+    try:
+        made: object = factory(settings)
+    except Exception as error:
+        raise InvalidInputError(
+            f"the options factory {name} raised {type(error).__name__}: {error}",
+            field=FACTORY_FIELD,
+            remedy="Correct it; it gets a RocksDBSettings and returns one",
+        ) from error
+    if not isinstance(made, RocksDBSettings):
+        raise InvalidInputError(
+            f"the options factory {name} returned a {type(made).__name__}",
+            field=FACTORY_FIELD,
+            remedy="Return a RocksDBSettings, for example dataclasses.replace(options, block_bytes=32 << 10)",
+        )
+    return made
+
+
+FACTORY_FIELD: Final = "spec.stateBackend.rocksdb.optionsFactory"
+
+
+def overridden_by(split: MemorySplit, chosen: Chosen) -> tuple[Overridden, ...]:
+    """Return the choices that do not hold within a slot's shared memory; our own defaults are not counted.
+
+    Source: Apache Flink, ``RocksDBResourceContainer``: with managed memory the shared cache takes the place of each one's own, and the
+    write buffer manager flushes when all write buffers together reach their limit.
+    """
+    settings, found = chosen.settings, []
+    limit, mutable = in_mebibytes(split.write_buffer_bytes), in_mebibytes(split.mutable_bytes)
+    cases = (
+        ("block.cache-size", True, f"one cache of {in_mebibytes(split.cache_bytes)} for the whole slot"),
+        (
+            "writebuffer.size",
+            settings.write_buffer_bytes > split.mutable_bytes,
+            f"a write buffer is flushed at {mutable}: all of the slot share {limit}",
+        ),
+        (
+            "writebuffer.count",
+            settings.write_buffer_count * settings.write_buffer_bytes > split.write_buffer_bytes,
+            f"all write buffers of the slot together take {limit}",
+        ),
+    )
+    for option, holds_not, effect in cases:
+        attribute = OPTIONS[option].attribute
+        if holds_not and attribute in chosen.set_by:
+            value = getattr(settings, attribute)
+            wanted = format_size(value) if attribute.endswith("_bytes") else str(value)
+            found.append(Overridden(option, chosen.set_by[attribute], wanted, effect))
+    return tuple(found)
+
+
+def bound_of_instance(settings: RocksDBSettings) -> int:
+    """Return the most bytes that one instance takes where no memory is shared: its cache and its write buffers.
+
+    A slot has one instance, and one more for each keyed step whose batch outgrows its memory. Table readers, iterators and
+    compactions come on top, as with shared memory.
+    """
+    return settings.block_cache_bytes + settings.write_buffer_count * settings.write_buffer_bytes

@@ -1,0 +1,53 @@
+"""What the RocksDB instances of a slot are opened with, and what the log says of choices that do not hold."""
+
+from __future__ import annotations
+
+import structlog
+
+from statefulspark.config.rocksdb_options import Chosen, bound_of_instance, overridden_by
+from statefulspark.exchange.config import SlotConfig
+from statefulspark.memory.split import MemorySplit, native_arena_block_bytes
+from statefulspark.sizes import format_size
+from statefulspark.state.native_metrics import needs_statistics
+from statefulspark.state.rocksdb import RocksDBOptions
+from statefulspark.state.rocksdb_memory import RocksDBMemory
+
+_log = structlog.get_logger("statefulspark.rocksdb")
+
+
+def rocksdb_options(config: SlotConfig) -> RocksDBOptions | None:
+    """Return what every RocksDB instance of the slot is opened with: one cache and one write buffer manager for all, or none.
+
+    Raises:
+        InvalidInputError: The budget is too small, or the options factory raised or returned something else.
+    """
+    if config.backend != "rocksdb":
+        return None
+    chosen = config.rocksdb.chosen()
+    split = memory_split(config.budget_bytes, config.write_buffer_ratio, config.high_prio_pool_ratio)
+    report(chosen, split)
+    return RocksDBOptions(
+        settings=chosen.settings,
+        memory=RocksDBMemory(split) if split is not None else None,
+        high_prio_pool_ratio=config.high_prio_pool_ratio,
+        statistics=needs_statistics(config.native_metrics),
+    )
+
+
+def memory_split(budget_bytes: int | None, write_buffer_ratio: float, high_prio_pool_ratio: float) -> MemorySplit | None:
+    """Return how the budget of a slot is divided; None when there is none."""
+    return MemorySplit.of(budget_bytes, write_buffer_ratio, high_prio_pool_ratio) if budget_bytes is not None else None
+
+
+def report(chosen: Chosen, split: MemorySplit | None) -> None:
+    """Say in the log which choices do not hold, and how much memory there may be where none is shared."""
+    if split is None:
+        bound = format_size(bound_of_instance(chosen.settings))
+        _log.warning("RocksDB's memory is not managed: each instance takes what its options say", instance_at_most=bound)
+        return
+    for each in overridden_by(split, chosen):
+        _log.warning(
+            "managed memory overrides a RocksDB option", option=each.option, set_by=each.set_by, wanted=each.wanted, effect=each.effect
+        )
+    for warning in split.warnings(native_arena_block_bytes(chosen.settings.write_buffer_bytes, chosen.settings.arena_block_bytes)):
+        _log.warning(warning)

@@ -1,0 +1,74 @@
+"""Loads the job's options factory, and tries it before anything starts."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable
+from typing import Any
+
+import cloudpickle
+
+from statefulspark.config.job import StatefulSparkJob
+from statefulspark.config.rocksdb_options import FACTORY_FIELD
+from statefulspark.config.state_backend import StateBackendType
+from statefulspark.errors import InvalidInputError
+from statefulspark.exchange.rocksdb_choice import RocksDBChoice
+from statefulspark.exchange.rocksdb_slot import memory_split, report
+from statefulspark.job.script import register_by_value
+
+
+def rocksdb_choice(manifest: StatefulSparkJob) -> RocksDBChoice:
+    """Return what the manifest chooses about RocksDB; called after the pipeline was loaded, which makes the job's modules importable.
+
+    Raises:
+        InvalidInputError: The factory cannot be imported, raised or returned something else, options do not go together, or the
+            budget of a slot is too small.
+    """
+    backend = manifest.spec.state_backend
+    if backend.type is not StateBackendType.ROCKSDB:
+        return RocksDBChoice()
+    rocksdb = backend.rocksdb
+    choice = RocksDBChoice(
+        predefined=rocksdb.predefined_options,
+        named=dict(rocksdb.options),
+        factory=_pickled(manifest, rocksdb.options_factory) if rocksdb.options_factory is not None else None,
+    )
+    memory = rocksdb.memory
+    budget = memory.fixed_per_slot or (manifest.spec.executor.managed_memory_per_slot if memory.managed else None)
+    report(choice.chosen(), memory_split(budget, memory.write_buffer_ratio, memory.high_prio_pool_ratio))
+    return choice
+
+
+def _pickled(manifest: StatefulSparkJob, name: str) -> bytes:
+    factory = _imported(name)
+    # The factory's module may have brought others of the job's with it.
+    register_by_value(manifest)
+    try:
+        pickled: bytes = cloudpickle.dumps(factory)
+    except Exception as error:
+        raise InvalidInputError(
+            f"{name} cannot be sent to the slots: {error}", field=FACTORY_FIELD, remedy="Make it a function that holds no open things"
+        ) from error
+    return pickled
+
+
+def _imported(name: str) -> Callable[..., Any]:
+    module_name, _, attribute = name.partition(":")
+    try:
+        module = importlib.import_module(module_name)
+    except ModuleNotFoundError as error:
+        raise InvalidInputError(
+            f"cannot import {error.name!r}", field=FACTORY_FIELD, remedy="Put it beside the script, install it, or add it to pyFiles"
+        ) from error
+    except Exception as error:
+        raise InvalidInputError(
+            f"importing {module_name} raised {type(error).__name__}: {error}", field=FACTORY_FIELD, remedy="Correct the module"
+        ) from error
+    factory = getattr(module, attribute, None)
+    if not callable(factory):
+        raise InvalidInputError(
+            f"{module_name} has no function {attribute!r}",
+            field=FACTORY_FIELD,
+            remedy=f"Define `def {attribute}(options: RocksDBSettings) -> RocksDBSettings`",
+        )
+    return factory  # type: ignore[no-any-return]  # the user's code has no types
