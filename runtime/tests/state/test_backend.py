@@ -18,6 +18,7 @@ from statefulspark.state.descriptors import (
 )
 from statefulspark.state.layout import store_key
 from statefulspark.state.memory import MemoryStore
+from statefulspark.state.overlays import MemoryOverlay
 from statefulspark.state.registry import StateRegistry
 from statefulspark.state.store import Change
 from statefulspark.state.timers import EVENT_TIMERS, PROCESSING_TIMERS
@@ -132,6 +133,29 @@ class TestLife:
         slot.begin(1)
         assert slot.entries() == dict(slot.changes)
         assert len(slot.entries()) == 3
+
+    def test_held_changes_survive_a_full_disk(self, make_slot: MakeSlot) -> None:
+        """What was held during a snapshot is written with the next batch that may; half-written, it is written again as a whole."""
+        store = FailingStore()
+        slot = make_slot(store)
+        state = slot.backend.value_state(COUNT)
+        oracle: dict[str, int] = {}
+        for number in range(3):
+            slot.begin(hold=number > 0)
+            for key in "abc":
+                slot.key(key)
+                oracle[key] = (state.value() or 0) + ord(key) + number
+                state.update(oracle[key])
+            slot.finish()
+        assert slot.entries() == {}, "all of it was held"
+        store.room = 4
+        with pytest.raises(UnavailableError):
+            slot.begin()
+        with pytest.raises(FencedError):
+            slot.begin(2)
+        store.room = None
+        slot.begin(hold=False)
+        assert sorted(slot.entries().values()) == sorted(b"\x01" + number.to_bytes(8, "big") for number in oracle.values())
 
     def test_finish_needs_a_batch(self, slot: KeyedSlot) -> None:
         """Nothing can be finished before it begins; aborting nothing is fine."""
@@ -331,6 +355,39 @@ class TestBounds:
         assert not any((tmp_path / "spill").glob("*"))
         slot.key("n13")
         assert state.value() == 13
+
+    def test_held_changes_are_bounded(self, make_slot: MakeSlot, monkeypatch: pytest.MonkeyPatch) -> None:
+        """While a snapshot takes long, what is held beyond the budget lies in a spill, and in a bounded number of them."""
+        most = 0
+        write = MemoryOverlay.write
+
+        def watched(overlay: MemoryOverlay, changes: Iterable[Change]) -> None:
+            nonlocal most
+            write(overlay, changes)
+            most = max(most, overlay.size_bytes)
+
+        monkeypatch.setattr(MemoryOverlay, "write", watched)
+        slot = make_slot(dirty_bytes=64 << 10, cache_bytes=32 << 10)
+        state = slot.backend.value_state(ValueStateDescriptor("text", Types.STRING()))
+        held = 0
+        for number in range(40):
+            # Some batches fit into memory, some spill.
+            slot.begin(hold=number > 0 and slot.backend.can_hold)
+            for key in range(number % 7 * 80):
+                slot.key(f"a{key}")
+                state.update(f"{number}-{key}" + "x" * 100)
+            slot.finish()
+            held += number > 0 and slot.backend.can_hold
+            if not slot.backend.can_hold:
+                slot.backend.apply_pending()
+        assert held > 5
+        assert 0 < most <= 64 << 10
+        slot.begin()
+        newest = {key: max(number for number in range(40) if key < number % 7 * 80) for key in range(480)}
+        for key, number in newest.items():
+            slot.key(f"a{key}")
+            assert state.value() == f"{number}-{key}" + "x" * 100
+        assert len(slot.entries()) == 480
 
     def test_cache_is_bounded(self, make_slot: MakeSlot) -> None:
         """Reading many keys keeps a bounded number of them, and evicted ones are read again."""

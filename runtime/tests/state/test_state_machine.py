@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -20,10 +21,11 @@ from statefulspark.state.descriptors import (
     ReducingStateDescriptor,
     ValueStateDescriptor,
 )
+from statefulspark.state.layout import key_group_range_bounds
 from statefulspark.state.memory import MemoryStore
 from statefulspark.state.rocksdb import RocksDBOptions, RocksDBStore
 from statefulspark.state.rocksdb_memory import RocksDBMemory
-from statefulspark.state.store import KeyValueStore
+from statefulspark.state.store import Change, KeyValueStore
 from statefulspark.state.timers import TIMER_KINDS
 from statefulspark.state.ttl import StateTtlConfig, UpdateType
 from statefulspark.state.typeinfo import Types
@@ -43,7 +45,11 @@ def empty_model() -> dict[str, Any]:
 
 
 class BackendMachine(RuleBasedStateMachine):
-    """One slot. ``committed`` and ``running`` are the model; ``shadow`` is what replaying the changes gives."""
+    """One slot against a model.
+
+    ``committed`` and ``running`` are the model; ``shadow`` is what replaying the changes of committed batches gives, ``stored`` the
+    part of it that the store has, ``unstored`` the changes between the two.
+    """
 
     def open_store(self, path: Path) -> KeyValueStore:
         raise NotImplementedError
@@ -64,6 +70,9 @@ class BackendMachine(RuleBasedStateMachine):
         self.running: dict[str, Any] | None = None
         self.finished: dict[str, Any] | None = None
         self.shadow: dict[bytes, bytes] = {}
+        self.stored: dict[bytes, bytes] = {}
+        self.unstored: list[Change] = []
+        self.snapshotting = False
         self.key = ""
         budget = BatchBudget(cache_bytes, dirty_bytes)
         self.slot = KeyedSlot(self.open_store(self.directory / "0"), self.directory, budget, key_groups=LETTER_GROUPS)
@@ -101,17 +110,38 @@ class BackendMachine(RuleBasedStateMachine):
     @rule(later_ms=st.integers(0, TTL_MS))
     def next_batch(self, later_ms: int) -> None:
         self.slot.now_ms += later_ms
+        self.commit()
+        self.begin()
+
+    def commit(self) -> None:
+        """The finished batch cannot be undone any more; ``shadow`` knows it, the store perhaps not yet."""
         if self.finished is not None:
             self.committed, self.finished = self.finished, None
-            self.replay()
-        self.slot.begin()
+            self.unstored += self.slot.changes
+            for key, value in self.slot.changes:
+                if value is None:
+                    self.shadow.pop(key, None)
+                else:
+                    self.shadow[key] = value
+
+    def begin(self) -> None:
+        """Begin a new batch, as a slot does: while a snapshot is taken the store is left alone, if that is possible."""
+        if self.snapshotting and not self.slot.backend.can_hold:
+            self.end_snapshot()
+        self.slot.begin(hold=self.snapshotting)
+        if not self.snapshotting:
+            self.all_is_stored()
         self.running = copy.deepcopy(self.committed)
         self.key = ""
+
+    def all_is_stored(self) -> None:
+        self.stored = dict(self.shadow)
+        self.unstored = []
 
     @precondition(lambda self: self.finished is not None)
     @rule()
     def same_batch_again(self) -> None:
-        self.slot.begin(self.slot.backend.batch)
+        self.slot.begin(self.slot.backend.batch, hold=self.snapshotting)
         self.finished = None
         self.running = copy.deepcopy(self.committed)
         self.key = ""
@@ -129,49 +159,90 @@ class BackendMachine(RuleBasedStateMachine):
         """Abort the batch, or begin it again as a retry does."""
         self.running = None
         if begin_again:
-            self.slot.begin()
-            self.running = copy.deepcopy(self.committed)
-            self.key = ""
+            self.begin()
         else:
             self.slot.backend.abort_batch()
 
-    @precondition(lambda self: self.finished is not None)
+    @precondition(lambda self: self.running is None and not self.snapshotting)
     @rule()
     def apply_pending(self) -> None:
         self.slot.backend.apply_pending()
-        assert self.finished is not None
-        self.committed, self.finished = self.finished, None
-        self.replay()
+        self.commit()
+        self.all_is_stored()
 
-    @precondition(lambda self: self.running is None)
+    @precondition(lambda self: self.running is None and not self.snapshotting)
     @rule()
-    def restart(self) -> None:
-        """A new process opens a snapshot of the store and replays the changes of the batch that was pending."""
+    def begin_snapshot(self) -> None:
+        """From now on until `end_snapshot` the store must stay as it is, whatever batches do."""
+        self.apply_pending()
+        self.snapshotting = True
+
+    @precondition(lambda self: self.snapshotting)
+    @rule()
+    def end_snapshot(self) -> None:
+        """The snapshot holds exactly the batch at which it began."""
         self.opened += 1
         directory = self.directory / str(self.opened)
         self.slot.store.snapshot(directory)
-        changes = self.slot.changes if self.finished is not None else []
+        copied = self.open_store(directory)
+        assert dict(copied.scan(b"", b"\xff\xff")) == self.stored
+        copied.close()
+        self.snapshotting = False
+
+    @rule(snapshot=st.sampled_from(["begin", "go on", "go on", "go on", "end", "crash"]), again=st.booleans())
+    def turn(self, snapshot: str, again: bool) -> None:
+        """From one batch to the next in one step, so that several follow each other while a snapshot is taken."""
+        if self.running is not None:
+            self.finish()
+            if again:
+                self.same_batch_again()
+                return
+        if snapshot == "begin" and not self.snapshotting:
+            self.begin_snapshot()
+        elif snapshot == "end" and self.snapshotting:
+            self.end_snapshot()
+        elif snapshot == "crash":
+            self.restart(rescaled=True)
+        self.next_batch(0)
+
+    @precondition(lambda self: self.running is None)
+    @rule(rescaled=st.booleans())
+    def restart(self, rescaled: bool) -> None:
+        """A new process opens a snapshot of the store and replays the changes of every batch since; perhaps by way of two slots."""
+        self.opened += 1
+        directory = self.directory / str(self.opened)
+        self.slot.store.snapshot(directory)
+        changes = [*self.unstored, *(self.slot.changes if self.finished is not None else [])]
         batch = self.slot.backend.batch
+        self.commit()
         self.slot.store.close()
         store = self.open_store(directory)
-        store.write(changes)
+        if rescaled:
+            store = self.through_two_slots(store, changes)
+        else:
+            store.write(changes)
         now_ms = self.slot.now_ms
         self.slot = KeyedSlot(store, self.directory, self.slot.budget, self.slot.registry, key_groups=LETTER_GROUPS)
         self.slot.now_ms = now_ms
         self.slot.backend.batch = batch
         self.declare()
-        if self.finished is not None:
-            self.committed, self.finished = self.finished, None
-            for key, value in changes:
-                self.shadow[key] = value if value is not None else b""
-            self.shadow = {key: value for key, value in self.shadow.items() if value}
+        self.snapshotting = False
+        self.all_is_stored()
 
-    def replay(self) -> None:
-        for key, value in self.slot.changes:
-            if value is None:
-                self.shadow.pop(key, None)
-            else:
-                self.shadow[key] = value
+    def through_two_slots(self, old: KeyValueStore, changes: list[Change]) -> KeyValueStore:
+        """Cut the state at the key group of "a", replay each half on its own, and put the halves together again."""
+        middle = key_group("a") + 1
+        self.opened += 1
+        whole = self.open_store(self.directory / f"{self.opened}-whole")
+        for half, (first, last) in enumerate([(0, middle - 1), (middle, 127)]):
+            low, high = key_group_range_bounds(first, last)
+            store = self.open_store(self.directory / f"{self.opened}-half-{half}")
+            store.write(old.scan(low, high))
+            store.write(change for change in changes if low <= change[0] < high)
+            whole.write(store.scan(b"", b"\xff\xff"))
+            store.close()
+        old.close()
+        return whole
 
     # Work on the current key
 
@@ -393,9 +464,9 @@ class BackendMachine(RuleBasedStateMachine):
             assert self.slot.backend.timers.min_timestamp(kind) == min((timer[0] for timer in model[kind]), default=None)
 
     @invariant()
-    def store_is_the_committed_batch(self) -> None:
+    def store_is_a_committed_batch(self) -> None:
         if hasattr(self, "slot"):
-            assert self.slot.entries() == self.shadow
+            assert self.slot.entries() == self.stored
 
 
 class MemoryMachine(BackendMachine):
@@ -404,6 +475,7 @@ class MemoryMachine(BackendMachine):
 
 
 _LIFE = {"start", "next_batch", "same_batch_again", "finish", "undo", "apply_pending", "restart", "prefetch"}
+_LIFE |= {"begin_snapshot", "end_snapshot", "turn"}
 
 
 def focused(name: str, *rules: str) -> type[BackendMachine]:
@@ -411,6 +483,24 @@ def focused(name: str, *rules: str) -> type[BackendMachine]:
     work = {rule for rule, member in vars(BackendMachine).items() if hasattr(member, "hypothesis_stateful_rule")}
     assert set(rules) <= work
     return type(name, (MemoryMachine,), dict.fromkeys(work - set(rules) - _LIFE))
+
+
+def called_only(name: str) -> Callable[..., None]:
+    """A rule as a plain method: other rules call it, hypothesis does not."""
+
+    def call(self: BackendMachine, *arguments: Any, **named: Any) -> None:
+        getattr(BackendMachine, name)(self, *arguments, **named)
+
+    return call
+
+
+class HeldMachine(focused("HeldMachine", "update_count", "update_object", "reads_agree")):  # type: ignore[misc]  # made above
+    """Goes from batch to batch in single steps, so that most of its runs have several batches within one snapshot."""
+
+    finish, next_batch, same_batch_again = called_only("finish"), called_only("next_batch"), called_only("same_batch_again")
+    begin_snapshot, end_snapshot, restart = called_only("begin_snapshot"), called_only("end_snapshot"), called_only("restart")
+    apply_pending = called_only("apply_pending")
+    undo = None
 
 
 TimersMachine = focused("TimersMachine", "register_timer", "delete_timer", "delete_existing_timer", "fire", "earliest_timers_agree")
@@ -444,7 +534,14 @@ def small_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize(
     ("machine", "examples", "steps"),
-    [(MemoryMachine, 150, 60), (TimersMachine, 200, 60), (MapMachine, 200, 60), (FadingMachine, 200, 60), (RocksDBMachine, 15, 60)],
+    [
+        (MemoryMachine, 150, 60),
+        (HeldMachine, 150, 40),
+        (TimersMachine, 200, 60),
+        (MapMachine, 200, 60),
+        (FadingMachine, 200, 60),
+        (RocksDBMachine, 15, 60),
+    ],
 )
 def test_backend_behaves_as_the_model(machine: type[BackendMachine], examples: int, steps: int) -> None:
     """Whatever happens to a batch, reads, timers and the store's bytes are those of the model."""

@@ -84,24 +84,29 @@ class OperatorSlot:
         )
         self._operator.open()
 
-    def begin(self, batch: int, expected: int, processing_time_ms: int) -> None:
+    def can_hold(self, batch: int, expected: int) -> bool:
+        """Whether the batch can begin without writing the store; arguments as in `begin`."""
+        return self.backend.batch in (expected, batch) and self.backend.can_hold
+
+    def begin(self, batch: int, expected: int, processing_time_ms: int, *, hold: bool = False) -> None:
         """Bring the state to the start of ``batch``.
 
         Args:
             batch: the batch that runs.
             expected: the last batch before it that changed this operator here; the state is brought there first.
             processing_time_ms: the batch's processing time.
+            hold: a snapshot of the store is being taken: leave it alone. Only after `can_hold` said so.
 
-        The caller holds the store lock.
+        Without ``hold`` the caller has the store for itself.
         """
         self._clock = BatchClock()
         with self._clock.part("begin"):
             if self.backend.batch not in (expected, batch):
                 self._catch_up(expected)
-            self.backend.begin_batch(batch, processing_time_ms=processing_time_ms)
+            self.backend.begin_batch(batch, processing_time_ms=processing_time_ms, hold=hold)
 
     def settle(self, expected: int) -> None:
-        """Put everything up to the committed batch ``expected`` into the store; the caller holds the store lock."""
+        """Put everything up to the committed batch ``expected`` into the store, which the caller has for itself."""
         if self.backend.batch != expected:
             self._catch_up(expected)
         self.backend.apply_pending()

@@ -6,8 +6,7 @@ import secrets
 import shutil
 import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +16,9 @@ from statefulspark import failpoints
 from statefulspark.checkpoint import paths
 from statefulspark.checkpoint.metadata import SlotState
 from statefulspark.checkpoint.upload import SlotUploader
-from statefulspark.errors import FencedError, StatefulSparkError, UnavailableError
+from statefulspark.errors import FencedError, StatefulSparkError
 from statefulspark.exchange.flight import Action, ExchangeStream, FlightPeer, FlightService
+from statefulspark.exchange.gate import StoreGate
 from statefulspark.exchange.operators import OperatorSlot
 from statefulspark.state.store import KeyValueStore
 from statefulspark.storage.base import ObjectStore
@@ -47,14 +47,13 @@ class SlotService:
         self._slot = slot
         self._epoch = epoch
         self.store = store
-        self._store_lock = threading.Lock()
+        self._gate = StoreGate()
         self.operators = operators
         self._uploader = uploader
         self._work = work
         self._coordinator = coordinator
         self._job_url = job_url
         self._open_store = open_store
-        self._waited_ms = 0.0
 
     def actions(self) -> dict[str, Action]:
         """The JSON actions of a slot."""
@@ -71,8 +70,9 @@ class SlotService:
         operator = self.operators[request["uid"]]
         operator.acquire()
         try:
-            with self._store_for_writing():
-                operator.begin(int(request["batch"]), int(request["expected"]), int(request["processing_time"]))
+            batch, expected = int(request["batch"]), int(request["expected"])
+            with self._gate.turn(can_hold=operator.can_hold(batch, expected)) as store_is_free:
+                operator.begin(batch, expected, int(request["processing_time"]), hold=not store_is_free)
             failpoints.reach("slot.begun")
             ack = operator.run(request, stream)
             self._coordinator.call("ack", ack)
@@ -80,14 +80,6 @@ class SlotService:
         finally:
             operator.lock.release()
         return {"rows_out": ack["rows_out"]}
-
-    @contextmanager
-    def _store_for_writing(self) -> Iterator[None]:
-        """Hold the store lock; waiting for a running snapshot counts as its synchronous part."""
-        started = time.monotonic()
-        with self._store_lock:
-            self._waited_ms = max(self._waited_ms, (time.monotonic() - started) * 1000)
-            yield
 
     def _check_epoch(self, request: dict[str, Any]) -> None:
         if int(request["epoch"]) != self._epoch or self.stopping.is_set():
@@ -105,21 +97,19 @@ class SlotService:
     def _snapshot(self, request: dict[str, Any]) -> dict[str, Any]:
         """Start a snapshot of the committed state; flush, links and upload run in the background.
 
-        Settling writes the changes of the last batch, which the next batch would do otherwise.
-        The store lock is handed to the background thread: the next change of the store waits for the hard links.
+        Settling writes the changes of the last batch, which the next batch would do otherwise. From then on until the hard links are
+        there nobody writes the store: what batches commit meanwhile is held over it.
         """
         self._check_epoch(request)
         started = time.monotonic()
-        if not self._store_lock.acquire(timeout=30):
-            raise UnavailableError(f"slot {self._slot} still takes an earlier snapshot")
+        self._gate.close(timeout_s=30)
         try:
             for uid, expected in request["expected"].items():
                 self.operators[uid].settle(int(expected))
-            self._waited_ms = 0.0
             thread = threading.Thread(target=self._snapshot_in_background, args=(request,), name="snapshot", daemon=True)
             thread.start()
         except BaseException:
-            self._store_lock.release()
+            self._gate.open()
             raise
         return {"settle_ms": (time.monotonic() - started) * 1000}
 
@@ -128,17 +118,18 @@ class SlotService:
         body: dict[str, Any] = {"slot": self._slot, "epoch": self._epoch, "checkpoint_id": request["checkpoint_id"]}
         started = time.monotonic()
         try:
+            held_up_ms = 0.0
             try:
-                self.store.snapshot(folder)
+                held_up_ms = self.store.snapshot(folder)
             finally:
-                self._store_lock.release()
+                self._gate.open(held_up_ms)
             failpoints.reach("slot.snapshot.linked")
             linked = time.monotonic()
             state = self._upload(folder, request)
             failpoints.reach("slot.snapshot.uploaded")
             body |= {
                 "state": state.model_dump(mode="json"),
-                "sync_ms": self._waited_ms,
+                "sync_ms": self._gate.delay_ms,
                 "flush_ms": (linked - started) * 1000,
                 "upload_ms": (time.monotonic() - linked) * 1000,
                 "uploaded_bytes": _uploaded_bytes(state, int(request["checkpoint_id"])),
@@ -172,7 +163,7 @@ class SlotService:
         self.stopping.set()
         for operator in self.operators.values():
             operator.close()
-        with self._store_lock:
+        with self._gate.turn(can_hold=False):
             self.store.close()
         for server in self.servers:
             threading.Thread(target=server.shutdown, daemon=True).start()  # waits for open calls, which die with the process

@@ -1,7 +1,8 @@
 """KeyedStateBackend: the keyed state of one step in one slot, batch by batch.
 
 The changes of a batch stay apart until the next batch begins, which says that this one was committed: then they are written to the
-store. When instead the same batch begins again they are dropped. So the store always holds exactly the last committed batch.
+store. When instead the same batch begins again they are dropped. So the store never holds anything of a batch that may be undone.
+While a snapshot of the store is taken, which nothing may get into, the changes of committed batches are held over the store instead.
 
     begin_batch -> states and timers are used -> finish_batch -> apply_pending (or the next begin_batch)
          ^                    | abort_batch           | begin_batch of the same batch
@@ -49,7 +50,8 @@ class BatchBudget:
 
     Attributes:
         cache_bytes: For the cache of unchanged entries; 0 keeps hardly any.
-        dirty_bytes: For the changes of a batch; a batch that changes more spills to local disk.
+        dirty_bytes: For the changes of a batch; a batch that changes more spills to local disk. While a snapshot is taken the
+            changes of the batches committed meanwhile may take as much again.
     """
 
     cache_bytes: int = 128 << 20
@@ -95,7 +97,9 @@ class KeyedStateBackend:
         self._uid = uid
         self._budget = budget
         spill_numbers = itertools.count()
-        self._layers = Layers(store, lambda: open_spill(spill_directory / f"spill-{next(spill_numbers)}", store))
+        self._layers = Layers(
+            store, lambda: open_spill(spill_directory / f"spill-{next(spill_numbers)}", store), held_bytes=budget.dirty_bytes
+        )
         self._context = KeyContext(max(1, budget.dirty_bytes // 16), self._relieve)
         self._prefixes = {group: group_prefix(group) for group in range(key_groups.first, key_groups.last + 1)}
         self._keys_per_check = max(1, min(_KEYS_PER_CHECK_MAX, budget.dirty_bytes // 4096))
@@ -108,7 +112,12 @@ class KeyedStateBackend:
         self._tables = self._declared.tables
         self.timers = TimerTable(self._declared.timer_queues(), self._context, key_codec)
 
-    def begin_batch(self, batch: int, *, processing_time_ms: int) -> None:
+    @property
+    def can_hold(self) -> bool:
+        """Whether `begin_batch` may be told to hold."""
+        return self._layers.can_hold
+
+    def begin_batch(self, batch: int, *, processing_time_ms: int, hold: bool = False) -> None:
         """Begin a batch.
 
         A batch after the last finished one commits that one; the last finished one again drops what it changed; a batch that was
@@ -117,6 +126,7 @@ class KeyedStateBackend:
         Args:
             batch: Its number, 0 or more.
             processing_time_ms: Its processing time in ms since the epoch, the same for each attempt at it.
+            hold: Leave the store alone, because a snapshot of it is being taken.
 
         Raises:
             FencedError: The batch, or a later one, has been applied to the store.
@@ -129,6 +139,8 @@ class KeyedStateBackend:
             self._pending = None
             self._roll_back()
             self.batch = self._batch_before
+        elif hold:
+            self._commit(self._layers.hold)
         else:
             self.apply_pending()
         self._context.processing_time_ms = processing_time_ms
@@ -219,23 +231,27 @@ class KeyedStateBackend:
             self._roll_back()
 
     def apply_pending(self) -> None:
-        """Write the changes of the finished batch, which has been committed, to the store; a second call does nothing.
+        """Write the changes of the finished batch, which has been committed, and what is held of batches before it to the store.
+
+        Afterwards the store stands at ``batch``; a second call does nothing.
 
         Raises:
             UnavailableError: The store cannot be written; call again to retry.
         """
+        if self._pending is not None:
+            self._commit(self._layers.settle)
+        elif self._layers.holding:
+            self._layers.settle_held()
+
+    def _commit(self, take: Callable[[list[list[Change]]], None]) -> None:
+        """Hand the changes of the finished batch, which has been committed, to a layer."""
         if self._pending is None:
             return
         # From here on the batch cannot be dropped any more, also when writing fails half-way: it can only be written again.
         self._applying = True
-        store = self._layers.base
-        if self._layers.spills:
-            store.write(self._layers.spilled_changes())
-        for encoded in self._pending:
-            store.write(encoded)
+        take(self._pending)
         for table in self._tables.values():
             table.commit()
-        self._layers.drop_spill()
         self._pending = None
         self._applying = False
         self._relieve_cache()

@@ -1,111 +1,167 @@
-"""Layers: the bytes below the decoded objects: the store of the last committed batch, over it what the running batch spilled.
+"""Layers: the bytes below the decoded objects: the store, over it what committed batches could not write yet, over it a spill.
 
-A batch that changes more than memory allows writes encoded changes to a small store of its own. The store of the committed batch
-is not touched before the batch is committed itself, so a batch is undone by throwing its spill away.
+A batch that changes more than memory allows writes encoded changes to a small store of its own, the spill. The store is not
+touched before the batch is committed itself, so a batch is undone by throwing its spill away.
+
+While a snapshot of the store is taken nobody may write it, because it must hold exactly one batch. What batches commit meanwhile
+is **held** over the store, so that the next batch need not wait, and goes into the store when that is free again.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from typing import Final, Protocol
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Final
 
+from statefulspark.state.overlays import MemoryOverlay, Overlay, SpilledOverlay, SpillStore, change_bytes, overlaid
 from statefulspark.state.store import Change, KeyValueStore
 
-_PUT: Final = b"\x01"
-_DELETED: Final = b"\x00"
+__all__ = ["Layers", "SpillStore"]
 
-
-class SpillStore(KeyValueStore, Protocol):
-    """A store that can be thrown away."""
-
-    def destroy(self) -> None:
-        """Close and delete it."""
+HELD_MAX: Final = 4
+"""Overlays of committed batches; every one makes a read slower."""
+_AFTER_ALL_KEYS: Final = b"\xff\xff"
+"""Store keys begin with a key group, which is below 32,768."""
 
 
 class Layers:
-    """Reads through both layers.
+    """Reads through all layers.
 
     Args:
-        base: The store of the last committed batch; not closed here.
+        base: The store; not closed here.
         open_spill: Makes an empty store.
+        held_bytes: Memory for held changes, estimated; more go to a spill.
 
     Attributes:
+        base: As given.
+        get: Returns the value of a key, None when absent.
         spills: How often the running batch spilled, 0 when it did not.
     """
 
-    __slots__ = ("_open_spill", "_spill", "base", "get", "spills")
+    __slots__ = ("_held", "_held_bytes", "_open_spill", "_over", "_spill", "base", "get", "spills")
 
-    def __init__(self, base: KeyValueStore, open_spill: Callable[[], SpillStore]) -> None:
+    def __init__(self, base: KeyValueStore, open_spill: Callable[[], SpillStore], *, held_bytes: int) -> None:
         self.base = base
         self.spills = 0
         self._open_spill = open_spill
-        self._spill: SpillStore | None = None
-        # Without a spill, which is nearly always, a read goes to the store without a call in between.
+        self._held_bytes = held_bytes
+        self._spill: SpilledOverlay | None = None
+        # Oldest first. Replaced, never changed: an attempt at a batch that was given up may still read.
+        self._held: tuple[Overlay, ...] = ()
+        self._over: tuple[Overlay, ...] = ()
         self.get: Callable[[bytes], bytes | None] = base.get
+
+    @property
+    def holding(self) -> bool:
+        """Whether changes of committed batches wait for the store."""
+        return bool(self._held)
+
+    @property
+    def can_hold(self) -> bool:
+        """Whether one more committed batch can be held."""
+        return len(self._held) < HELD_MAX
 
     def get_many(self, keys: Sequence[bytes]) -> list[bytes | None]:
         """Return the values in the order of ``keys``."""
-        if self._spill is None:
+        if not self._over:
             return self.base.get_many(keys)
         values: list[bytes | None] = [None] * len(keys)
-        below = []
-        for position, marked in enumerate(self._spill.get_many(keys)):
-            if marked is None:
-                below.append(position)
-            else:
-                values[position] = _unmarked(marked)
+        below = list(range(len(keys)))
+        for overlay in reversed(self._over):
+            positions, below = below, []
+            for position, change in zip(positions, overlay.find([keys[position] for position in positions]), strict=True):
+                if change is None:
+                    below.append(position)
+                else:
+                    values[position] = change[1]
         for position, value in zip(below, self.base.get_many([keys[position] for position in below]), strict=True):
             values[position] = value
         return values
 
     def scan(self, first: bytes, end: bytes) -> Iterator[tuple[bytes, bytes]]:
         """Entries with ``first <= key < end`` in order; take them before anything is spilled."""
-        if self._spill is None:
+        if not self._over:
             return self.base.scan(first, end)
-        return _overlaid(self.base.scan(first, end), self._spill.scan(first, end))
+        merged: Iterator[Change] = iter(self.base.scan(first, end))
+        for overlay in self._over:
+            merged = overlaid(merged, overlay.changes(first, end))
+        return ((key, value) for key, value in merged if value is not None)
 
     def spill(self, changes: list[Change]) -> None:
-        """Put changes over everything before."""
+        """Put changes of the running batch over everything before."""
         if self._spill is None:
-            self._spill = self._open_spill()
-            self.get = self._get_through_spill
-        self._spill.write([(key, _DELETED if value is None else _PUT + value) for key, value in changes])
+            self._spill = SpilledOverlay(self._open_spill())
+            self._reads_changed()
+        self._spill.write(changes)
         self.spills += 1
 
     def spilled_changes(self) -> Iterator[Change]:
-        """All that was spilled, in key order, each key once."""
-        if self._spill is not None:
-            for key, marked in self._spill.scan(b"", b"\xff\xff"):
-                yield key, _unmarked(marked)
+        """All that the running batch spilled, in key order, each key once."""
+        return iter(()) if self._spill is None else self._spill.changes(b"", _AFTER_ALL_KEYS)
 
     def drop_spill(self) -> None:
-        """Throw away what was spilled."""
+        """Throw away what the running batch spilled."""
         spill, self._spill = self._spill, None
-        self.get = self.base.get
         self.spills = 0
+        self._reads_changed()
         if spill is not None:
             spill.destroy()
 
-    def _get_through_spill(self, key: bytes) -> bytes | None:
-        marked = None if self._spill is None else self._spill.get(key)
-        return self.base.get(key) if marked is None else _unmarked(marked)
+    def hold(self, pending: list[list[Change]]) -> None:
+        """Keep the changes of a committed batch, its spill and ``pending``, over the store; again after an error repeats it whole.
 
+        Raises:
+            UnavailableError: The disk is full or fails.
+        """
+        if self._spill is not None:
+            self._held += (self._spill,)
+            self._spill = None
+            self.spills = 0
+        if pending:
+            self._held_for(pending).write(change for changes in pending for change in changes)
+        self._reads_changed()
 
-def _unmarked(marked: bytes) -> bytes | None:
-    return None if marked == _DELETED else marked[1:]
+    def settle(self, pending: list[list[Change]]) -> None:
+        """Write what is held, then the spill and ``pending`` of a committed batch, to the store; again after an error repeats it whole.
 
+        Raises:
+            UnavailableError: The disk is full or fails.
+        """
+        self.settle_held()
+        if self.spills:
+            self.base.write(self.spilled_changes())
+        for changes in pending:
+            self.base.write(changes)
+        self.drop_spill()
 
-def _overlaid(base: Iterator[tuple[bytes, bytes]], spill: Iterator[tuple[bytes, bytes]]) -> Iterator[tuple[bytes, bytes]]:
-    below = next(base, None)
-    for key, marked in spill:
-        while below is not None and below[0] < key:
-            yield below
-            below = next(base, None)
-        if below is not None and below[0] == key:
-            below = next(base, None)
-        value = _unmarked(marked)
-        if value is not None:
-            yield key, value
-    while below is not None:
-        yield below
-        below = next(base, None)
+    def settle_held(self) -> None:
+        """Write what is held to the store; errors as in `settle`."""
+        for overlay in self._held:
+            self.base.write(overlay.changes(b"", _AFTER_ALL_KEYS))
+        held, self._held = self._held, ()
+        self._reads_changed()
+        for overlay in held:
+            overlay.destroy()
+
+    def _held_for(self, pending: Iterable[Iterable[Change]]) -> Overlay:
+        """The overlay that takes more changes: the newest, or a new one above it."""
+        size_bytes = sum(change_bytes(change) for changes in pending for change in changes)
+        newest = self._held[-1] if self._held else None
+        used_bytes = sum(overlay.size_bytes for overlay in self._held if isinstance(overlay, MemoryOverlay))
+        fits = used_bytes + size_bytes <= self._held_bytes
+        if newest is None or (fits and not isinstance(newest, MemoryOverlay)) or (not fits and isinstance(newest, MemoryOverlay)):
+            newest = MemoryOverlay() if fits else SpilledOverlay(self._open_spill())
+            self._held += (newest,)
+        return newest
+
+    def _reads_changed(self) -> None:
+        self._over = self._held if self._spill is None else (*self._held, self._spill)
+        # With nothing over the store, which is nearly always, a read goes to it without a call in between.
+        self.get = self._get_through if self._over else self.base.get
+
+    def _get_through(self, key: bytes) -> bytes | None:
+        wanted = (key,)
+        for overlay in reversed(self._over):
+            change = overlay.find(wanted)[0]
+            if change is not None:
+                return change[1]
+        return self.base.get(key)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
@@ -78,16 +79,19 @@ class MemoryStore:
     def delete_range(self, first: bytes, end: bytes) -> None:
         self.write([(key, None) for key, _ in list(self.scan(first, end))])
 
-    def snapshot(self, directory: Path) -> None:
+    def snapshot(self, directory: Path) -> float:
+        started = time.monotonic()
         # list() of a dict is one step under the interpreter lock: the writer cannot come between.
         entries = list(self._open().items())
         entries.sort()
+        held_up_ms = (time.monotonic() - started) * 1000
         try:
             directory.mkdir(parents=True)
             write_entries(directory / ENTRIES_FILE, entries)
             _sync_directory(directory)
         except OSError as error:
             raise UnavailableError(f"the snapshot cannot be written to {directory}: {error.strerror}") from error
+        return held_up_ms
 
     def size_bytes(self) -> int:
         entries = self._open()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import shutil
 import threading
+import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -138,16 +139,19 @@ class RocksDBStore:
         with self._translated():
             self._open().flush(True)
 
-    def snapshot(self, directory: Path) -> None:
+    def snapshot(self, directory: Path) -> float:
         with self._closing, self._translated():
             database = self._open()
             directory.parent.mkdir(parents=True, exist_ok=True)
             # Flushed first without holding the interpreter lock, so that making the links has nothing left to write.
             database.flush(True)
+            started = time.monotonic()
             Checkpoint(database).create_checkpoint(str(directory))
+            held_up_ms = (time.monotonic() - started) * 1000
         for log in directory.glob("*.log"):
             # The write-ahead log is off: the file is empty and would only be uploaded.
             log.unlink()
+        return held_up_ms
 
     def size_bytes(self) -> int:
         with self._translated():

@@ -32,8 +32,12 @@ class KeyValueStore(Protocol):
     def delete_range(self, first: bytes, end: bytes) -> None:
         """Delete entries with ``first <= key < end``."""
 
-    def snapshot(self, directory: Path) -> None:
-        """Put an openable copy (hard links where possible) into ``directory``, which must not exist. Releases the GIL for the slow part."""
+    def snapshot(self, directory: Path) -> float:
+        """Put an openable copy (hard links where possible) into ``directory``, which must not exist. Releases the GIL for the slow part.
+
+        Returns:
+            For how long the GIL was not released, in milliseconds.
+        """
 
     def size_bytes(self) -> int:
         """Approximate bytes of live data."""

@@ -67,9 +67,9 @@ class KeyedSlot:
         """Make ``key`` current."""
         self.backend.set_current_key(key_group(key), key, STRING_KEYS.encode(key))
 
-    def begin(self, batch: int | None = None) -> None:
+    def begin(self, batch: int | None = None, *, hold: bool = False) -> None:
         """Begin ``batch``, by default the one after the last finished one, at ``now_ms``."""
-        self.backend.begin_batch(self.backend.batch + 1 if batch is None else batch, processing_time_ms=self.now_ms)
+        self.backend.begin_batch(self.backend.batch + 1 if batch is None else batch, processing_time_ms=self.now_ms, hold=hold)
 
     def finish(self) -> list[Change]:
         """Finish the batch and return (and keep) what it changed."""
