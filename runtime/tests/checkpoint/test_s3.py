@@ -7,11 +7,10 @@ import uuid
 from collections.abc import Iterator
 from pathlib import Path
 
-import boto3
 import pytest
-from moto.server import ThreadedMotoServer
 from runtime.tests.checkpoint.dict_store import DictStore
 from runtime.tests.checkpoint.miniature import Miniature, apply
+from runtime.tests.s3_server import s3_server
 from typer.testing import CliRunner
 
 from statefulspark.checkpoint.catalog import list_checkpoints, newest, open_checkpoint
@@ -29,14 +28,8 @@ CHANGES: list[Change] = [(bytes([0, key_group, 0, 1]), b"%d" % key_group) for ke
 @pytest.fixture(scope="module")
 def endpoint() -> Iterator[str]:
     """URL of the service."""
-    server = ThreadedMotoServer("127.0.0.1", 0, verbose=False)
-    server.start()
-    host, port = server.get_host_and_port()
-    url = f"http://{host}:{port}"
-    client = boto3.client("s3", endpoint_url=url, region_name="us-east-1", aws_access_key_id="test", aws_secret_access_key="test")
-    client.create_bucket(Bucket="bucket")
-    yield url
-    server.stop()
+    with s3_server() as server:
+        yield server.endpoint
 
 
 def test_a_job_on_s3(endpoint: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,9 +7,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-import boto3
 import pytest
-from moto.server import ThreadedMotoServer
+from runtime.tests.s3_server import ACCESS_KEY, BUCKET, s3_server
 
 from statefulspark.checkpoint.catalog import list_checkpoints
 from statefulspark.checkpoint.verify import verify
@@ -47,25 +46,19 @@ def place(request: pytest.FixtureRequest, work: Work) -> Iterator[Place]:
 
         yield Place(url=f"file://{work.folder}", move=rename)
         return
-    server = ThreadedMotoServer("127.0.0.1", 0, verbose=False)
-    server.start()
-    host, port = server.get_host_and_port()
-    endpoint = f"http://{host}:{port}"
-    client = boto3.client("s3", endpoint_url=endpoint, region_name="us-east-1", aws_access_key_id="id", aws_secret_access_key="key")
-    client.create_bucket(Bucket="bucket")
+    with s3_server() as server:
+        client = server.client
 
-    def copy(source: str, target: str) -> None:
-        old, new = (url.removeprefix("s3://bucket/") + "/" for url in (source, target))
-        for found in client.list_objects_v2(Bucket="bucket", Prefix=old)["Contents"]:
-            client.copy_object(Bucket="bucket", Key=new + found["Key"].removeprefix(old), CopySource=f"bucket/{found['Key']}")
-            client.delete_object(Bucket="bucket", Key=found["Key"])
+        def copy(source: str, target: str) -> None:
+            old, new = (url.removeprefix(f"s3://{BUCKET}/") + "/" for url in (source, target))
+            for found in client.list_objects_v2(Bucket=BUCKET, Prefix=old)["Contents"]:
+                source_of_copy = f"{BUCKET}/{found['Key']}"
+                client.copy_object(Bucket=BUCKET, Key=new + found["Key"].removeprefix(old), CopySource=source_of_copy)
+                client.delete_object(Bucket=BUCKET, Key=found["Key"])
 
-    storage = {"endpoint": endpoint, "region": "us-east-1", "accessKeyId": "id", "secretAccessKey": "key"}
-    try:
-        yield Place(url="s3://bucket/team", storage=storage, move=copy)
-    finally:
+        storage = {"endpoint": server.endpoint, "region": "us-east-1", "accessKeyId": ACCESS_KEY, "secretAccessKey": ACCESS_KEY}
+        yield Place(url=f"s3://{BUCKET}/team", storage=storage, move=copy)
         work.close()
-        server.stop()
 
 
 def checkpoints_of(work: Work) -> list[int]:

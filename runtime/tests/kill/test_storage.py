@@ -7,9 +7,8 @@ from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
-import boto3
 import pytest
-from moto.server import ThreadedMotoServer
+from runtime.tests.s3_server import s3_server
 
 from .harness import Ledger, ending
 
@@ -22,14 +21,8 @@ _KINDS = ("error", "timeout", "lost-reply")
 @pytest.fixture
 def s3() -> Iterator[str]:
     """URL of an S3 service with an empty bucket named ``bucket``."""
-    server = ThreadedMotoServer("127.0.0.1", 0, verbose=False)
-    server.start()
-    host, port = server.get_host_and_port()
-    url = f"http://{host}:{port}"
-    client = boto3.client("s3", endpoint_url=url, region_name="us-east-1", aws_access_key_id="test", aws_secret_access_key="test")
-    client.create_bucket(Bucket="bucket")
-    yield url
-    server.stop()
+    with s3_server() as server:
+        yield server.endpoint
 
 
 def test_failing_storage(s3: str, tmp_path: Path, java_options: str, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,32 +9,23 @@ from __future__ import annotations
 import uuid
 from collections.abc import Iterator
 
-import boto3
 import pytest
-from moto.server import ThreadedMotoServer
+from runtime.tests.s3_server import BUCKET, s3_server
 from runtime.tests.storage.flaky_proxy import FlakyProxy
 
 from statefulspark.storage.s3 import S3Store
 from statefulspark.storage.settings import S3Limits, StorageSettings
 
-BUCKET = "bucket"
-
 
 @pytest.fixture(scope="session")
 def proxy() -> Iterator[FlakyProxy]:
     """The S3 service; one per session, because every test has its own prefix."""
-    server = ThreadedMotoServer("127.0.0.1", 0, verbose=False)
-    server.start()
-    host, port = server.get_host_and_port()
-    boto3.client(
-        "s3", endpoint_url=f"http://{host}:{port}", region_name="us-east-1", aws_access_key_id="test", aws_secret_access_key="test"
-    ).create_bucket(Bucket=BUCKET)
-    proxy = FlakyProxy(host, port)
-    try:
-        yield proxy
-    finally:
-        proxy.close()
-        server.stop()
+    with s3_server() as server:
+        proxy = FlakyProxy(server.host, server.port)
+        try:
+            yield proxy
+        finally:
+            proxy.close()
 
 
 @pytest.fixture

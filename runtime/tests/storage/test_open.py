@@ -10,7 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from runtime.tests.storage.conftest import BUCKET
+from runtime.tests.s3_server import BUCKET
 from runtime.tests.storage.flaky_proxy import Fault, FlakyProxy
 
 from statefulspark.errors import InvalidInputError, UnavailableError

@@ -17,7 +17,7 @@ import boto3
 import pytest
 from moto.core.models import DEFAULT_ACCOUNT_ID
 from moto.s3.models import s3_backends
-from runtime.tests.storage.conftest import BUCKET
+from runtime.tests.s3_server import BUCKET
 from runtime.tests.storage.flaky_proxy import Fault, FlakyProxy
 
 from statefulspark.errors import ConflictError, CorruptDataError, InvalidInputError, UnavailableError

@@ -15,7 +15,7 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
-from runtime.tests.storage.conftest import BUCKET
+from runtime.tests.s3_server import BUCKET
 from runtime.tests.storage.flaky_proxy import FlakyProxy
 
 from statefulspark.errors import InvalidInputError

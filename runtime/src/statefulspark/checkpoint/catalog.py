@@ -37,7 +37,7 @@ class StoredCheckpoint:
     @property
     def url(self) -> str:
         """URL of the checkpoint's folder."""
-        return f"{self.store.url.rstrip('/')}/{self.folder}"
+        return paths.url_of(self.store.url, self.folder)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,7 +78,7 @@ def load(store: ObjectStore, key: str) -> CheckpointMetadata:
         CorruptDataError: It is damaged, or (IncompatibleFormatError) of an unknown version.
         UnavailableError: Storage did not answer.
     """
-    path = f"{store.url.rstrip('/')}/{key}"
+    path = paths.url_of(store.url, key)
     try:
         data = store.get(key)
     except KeyError:
@@ -129,7 +129,7 @@ def list_checkpoints(url: str, open_store: OpenStore) -> list[CheckpointSummary]
     found = _list_folder(root)
     for name in root.list_folders(""):
         if not name.startswith(("chk-", "savepoint-")):
-            found += _list_folder(open_store(f"{root.url.rstrip('/')}/{name}"))
+            found += _list_folder(open_store(paths.url_of(root.url, name)))
     if not found:
         raise InvalidInputError(
             f"{root.url} holds no checkpoints", field="path", remedy="Name a checkpoint directory, a job's folder in it or a savepoint."
@@ -201,7 +201,7 @@ def _list_folder(store: ObjectStore) -> list[CheckpointSummary]:
 
 def _summarize(store: ObjectStore, folder: str, sizes: Mapping[str, int]) -> CheckpointSummary:
     key = paths.metadata_key(folder)
-    url = f"{store.url.rstrip('/')}/{folder}"
+    url = paths.url_of(store.url, folder)
     if key not in sizes:
         return CheckpointSummary(url=url, status="unfinished", checkpoint_id=paths.checkpoint_id_of(folder))
     try:

@@ -103,7 +103,7 @@ def ensure_job(store: ObjectStore, name: str, max_parallelism: int) -> JobIdenti
     try:
         store.put_if_absent(paths.JOB_KEY, encode_document("job", wanted))
     except ConflictError:
-        path = f"{store.url.rstrip('/')}/{paths.JOB_KEY}"
+        path = paths.url_of(store.url, paths.JOB_KEY)
         found = decode_document(store.get(paths.JOB_KEY), "job", JobIdentity, path=path)
         if found.name != name:
             raise NotRestorableError(
@@ -206,7 +206,7 @@ def read_record(store: ObjectStore, key: str) -> BatchRecord:
         CorruptDataError: Damaged or missing.
         UnavailableError: Storage did not answer.
     """
-    path = f"{store.url.rstrip('/')}/{key}"
+    path = paths.url_of(store.url, key)
     try:
         data = store.get(key)
     except KeyError:
@@ -332,7 +332,7 @@ def _batch_of(key: str) -> int:
 
 def _begin_from(store: ObjectStore, origin: str, open_store: OpenStore) -> Lineage:
     checkpoint = open_checkpoint(origin, open_store)
-    if checkpoint.store.url.rstrip("/") == store.url.rstrip("/"):
+    if paths.same_folder(checkpoint.store.url, store.url):
         # A checkpoint of this very folder: the job goes back to it, and may go on sharing its files.
         own = StoredCheckpoint(store, checkpoint.folder, checkpoint.metadata)
         return Lineage(attempt=0, base=own, records=(), record_keys=(), checkpoints=(own.key,), origin=own.url)
@@ -344,7 +344,7 @@ def _newest_start(store: ObjectStore) -> AttemptStart | None:
     if not started:
         return None
     key = paths.attempt_start_key(max(started))
-    return decode_document(store.get(key), "attempt-start", AttemptStart, path=f"{store.url.rstrip('/')}/{key}")
+    return decode_document(store.get(key), "attempt-start", AttemptStart, path=paths.url_of(store.url, key))
 
 
 def _attempts(store: ObjectStore) -> list[tuple[int, bool]]:

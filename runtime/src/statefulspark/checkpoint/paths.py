@@ -101,6 +101,16 @@ def attempt_of(key: str) -> tuple[int, bool] | None:
     return (int(match[1]), match[2] is not None) if match else None
 
 
+def url_of(root: str, key: str) -> str:
+    """URL of ``key`` in the store that is opened at ``root``."""
+    return f"{root.rstrip('/')}/{key}"
+
+
+def same_folder(first: str, second: str) -> bool:
+    """Whether two URLs of stores name the same folder."""
+    return first.rstrip("/") == second.rstrip("/")
+
+
 def resolve_reference(metadata_path: str, reference: str) -> str:
     """Key of a file that ``_metadata`` at ``metadata_path`` names by the relative path ``reference``.
 

@@ -29,4 +29,4 @@ def publish(store: ObjectStore, metadata: CheckpointMetadata, folder: str | None
     # One listing is cheap, and a checkpoint that names a file which is gone would be found only when it is needed.
     check_presence(metadata, key, stored_sizes(store, name))
     store.put_if_absent(key, encode_metadata(metadata))
-    return f"{store.url.rstrip('/')}/{name}"
+    return paths.url_of(store.url, name)

@@ -227,7 +227,7 @@ def _copy(open_state: OpenState, folder: Path, store: KeyValueStore, shared: Key
 
 def _already_uploaded(plan: RestorePlan, base: StoredCheckpoint, slot: SlotState) -> tuple[StoredFile, ...]:
     """Files of the opened store that the next checkpoint may name; only this job folder's own, which retention looks after."""
-    if base.store.url.rstrip("/") != plan.store.url.rstrip("/"):
+    if not paths.same_folder(base.store.url, plan.store.url):
         return ()
     keys = ((file, paths.resolve_reference(base.key, file.path)) for file in slot.shared)
     return tuple(StoredFile(key, file.model_copy(update={"path": f"../{key}"})) for file, key in keys)

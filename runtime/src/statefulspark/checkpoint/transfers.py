@@ -7,6 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TypeVar
 
+from statefulspark.checkpoint import paths
 from statefulspark.checkpoint.digests import FileDigest, check_digest, digest_file
 from statefulspark.errors import CorruptDataError
 from statefulspark.storage.base import ObjectStore
@@ -22,7 +23,7 @@ def download_verified(store: ObjectStore, key: str, path: Path, expected: FileDi
         CorruptDataError: The object is missing or damaged.
         UnavailableError: Storage did not answer.
     """
-    name = f"{store.url.rstrip('/')}/{key}"
+    name = paths.url_of(store.url, key)
     try:
         store.get_file(key, path)
     except KeyError:

@@ -24,10 +24,10 @@ from statefulspark.job.checkpoints import CheckpointTimes, InProgress, Request, 
 from statefulspark.job.controls import CheckpointInfo
 from statefulspark.job.durable import DurableJob
 from statefulspark.job.slots import READY, Slot, SlotTable
-from statefulspark.job.states import StateRegistry
 from statefulspark.job.totals import SnapshotTotals
 from statefulspark.job.tuning import MemoryTuner
 from statefulspark.keygroups import KeyGroupRange, key_group_range
+from statefulspark.state.registry import StateRegistry
 
 _log = structlog.get_logger("statefulspark.coordinator")
 _PEERS_MAX = 1024
@@ -279,7 +279,7 @@ class Coordinator:
         return {}
 
     def _register_state(self, body: dict[str, Any]) -> dict[str, Any]:
-        return self.states.register(str(body["uid"]), str(body["name"]), str(body["kind"]), body["description"])
+        return self.states.register(str(body["uid"]), str(body["name"]), str(body["kind"]), body["description"]).to_json()
 
     def _changelogs(self, body: dict[str, Any]) -> dict[str, Any]:
         key_groups = KeyGroupRange(int(body["first"]), int(body["last"]))
@@ -398,7 +398,7 @@ class Coordinator:
         return {}
 
     def _publish(self, progress: InProgress, slots: tuple[SlotState, ...]) -> CheckpointInfo:
-        metadata, path = self.durable.publish(progress, slots, self.states.all())
+        metadata, path = self.durable.publish(progress, slots, [state.to_json() for state in self.states.states()])
         info = info_of(metadata, path, sync_ms=progress.sync_ms, uploaded_bytes=progress.uploaded_bytes)
         with self._lock:
             self.durable.completed_checkpoint(metadata, info)

@@ -92,7 +92,7 @@ class DurableJob:
     def base_checkpoint_id(self) -> int | None:
         """The newest checkpoint of this folder that slots may refer to; None when there is none."""
         base = self._base
-        if base is None or base.store.url.rstrip("/") != self.store.url.rstrip("/"):
+        if base is None or not paths.same_folder(base.store.url, self.store.url):
             return None
         return base.metadata.checkpoint_id
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tempfile
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,8 @@ from statefulspark.checkpoint.changelog import read_changelog
 from statefulspark.checkpoint.lineage import Lineage
 from statefulspark.checkpoint.location import LocationFiles
 from statefulspark.job.batches import BatchLog, BatchParameters
-from statefulspark.job.states import StateRegistry
+from statefulspark.state.layout import StateInfo
+from statefulspark.state.registry import StateRegistry
 from statefulspark.storage.base import ObjectStore
 
 
@@ -58,23 +60,20 @@ def recovered_batch(lineage: Lineage) -> BatchParameters | None:
     return BatchParameters(batch=record.batch, watermarks=dict(record.watermarks), processing_time_ms=record.processing_time_ms)
 
 
-def _states_of_changelogs(lineage: Lineage, store: ObjectStore) -> list[dict[str, Any]]:
-    """States first used after the base checkpoint: the changelogs' headers name them."""
-    found: dict[int, dict[str, Any]] = {}
-    newest: dict[tuple[str, int], Any] = {(ref.uid, ref.slot): ref for ref in lineage.changelogs}
+def state_registry(lineage: Lineage, store: ObjectStore) -> StateRegistry:
+    """The states of the base checkpoint and of the changelogs after it, whose headers name those that were first used since."""
+    found: dict[int, StateInfo] = {}
+    if lineage.base is not None:
+        found |= _by_id(lineage.base.metadata.states)
+    newest = {(ref.uid, ref.slot): ref for ref in lineage.changelogs}
     for ref in newest.values():
         with tempfile.TemporaryDirectory() as folder:
             path = Path(folder) / "changelog"
             store.get_file(ref.key, path)
             header, _ = read_changelog(path)
-            found |= {int(str(info["state_id"])): dict(info) for info in header.states}
-    return list(found.values())
+            found |= _by_id(header.states)
+    return StateRegistry(found.values())
 
 
-def state_registry(lineage: Lineage, store: ObjectStore) -> StateRegistry:
-    """The states of the base checkpoint and of the changelogs after it."""
-    states = StateRegistry()
-    if lineage.base is not None:
-        states.restore(lineage.base.metadata.states)
-    states.restore(_states_of_changelogs(lineage, store))
-    return states
+def _by_id(states: Iterable[Mapping[str, Any]]) -> dict[int, StateInfo]:
+    return {info.state_id: info for info in map(StateInfo.from_json, states)}

@@ -80,7 +80,7 @@ def start_job(manifest: StatefulSparkJob, options: RunOptions) -> RunningJob:
     def opened(url: str) -> ObjectStore:
         return open_store(url, settings)
 
-    store = opened(f"{manifest.spec.checkpointing.dir.rstrip('/')}/{job_id}")
+    store = opened(paths.url_of(manifest.spec.checkpointing.dir, job_id))
     check_reachable(store)
     origin = options.restore_from or _initial_savepoint(manifest, store)
     before = _state_before(store, origin, opened)
@@ -353,7 +353,7 @@ def _warn_of_rewind(store: ObjectStore, before: _StateBefore) -> None:
 def _damaged(store: ObjectStore) -> list[str]:
     """URLs of checkpoints that an earlier attempt could not restore."""
     folders = [paths.checkpoint_folder(number) for number in checkpoint_ids(store)]
-    return [f"{store.url.rstrip('/')}/{folder}" for folder in folders if store.head(paths.damaged_key(folder)) is not None]
+    return [paths.url_of(store.url, folder) for folder in folders if store.head(paths.damaged_key(folder)) is not None]
 
 
 def _max_parallelism(manifest: StatefulSparkJob, parallelism: int, before: _StateBefore) -> int:
