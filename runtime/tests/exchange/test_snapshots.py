@@ -86,6 +86,7 @@ class Stream:
         columns = [pa.array([7] * len(keys), pa.int64()), pa.array([0] * len(keys), pa.int32()), pa.array(keys, pa.int64())]
         self._rows = pa.RecordBatch.from_arrays(columns, schema=ROWS)
         self.results: list[tuple[int, int]] = []
+        self.sender_waited_s = 0.0
 
     def batches(self) -> Iterator[pa.RecordBatch]:
         yield self._rows

@@ -50,7 +50,7 @@ def samples_of(
         *_skew_samples(coordinator),
         *_snapshot_samples(coordinator.snapshot_totals),
     ]
-    names = {int(info["state_id"]): (str(info["uid"]), str(info["name"])) for info in coordinator.states.all()}
+    names = {state.state_id: (state.uid, state.name) for state in coordinator.states.states()}
     for slot in coordinator.slots.all():
         found += _slot_samples(slot, coordinator.memory.budget_bytes)
         found += _state_samples(slot, names)
