@@ -167,6 +167,25 @@ class Cluster:
         except httpx2.HTTPError as error:
             raise _translated(error, f"{kind} {namespace}/{name}") from error
 
+    async def disruption_budgets(self) -> str | None:
+        """The API version of pod disruption budgets that this cluster serves; None when it serves none."""
+        for version in ("policy/v1", "policy/v1beta1"):
+            try:
+                async for _ in self._client.list(_RESOURCES[version, "PodDisruptionBudget"], namespace="default", chunk_size=1):
+                    break
+            except ApiError as error:
+                if error.status.code == _NOT_FOUND:
+                    continue
+                if error.status.code in _REFUSED:
+                    return version  # served, but not to be listed there
+                raise _translated(error, "policy") from error
+            except httpx2.HTTPError as error:
+                if isinstance(error, httpx2.HTTPStatusError) and error.response.status_code == _NOT_FOUND:
+                    continue
+                raise _translated(error, "policy") from error
+            return version
+        return None
+
     async def close(self) -> None:
         """Close the connections."""
         await self._client.close()

@@ -2,9 +2,9 @@
 
 kopf's own peering is by priority and freezes on equal ones.
 
-The holder renews every `RENEW_S`; whoever sees the same lease unchanged for its duration, by its own clock, takes it. The holder stops acting
-`MARGIN_S` before others may take over, so two never act at once as long as clocks run equally fast.
-Source: client-go's leader election, whose fields and defaults this follows with shorter times.
+The holder renews it again and again; whoever sees the same lease unchanged for its duration, by its own clock, takes it. The holder stops
+acting when it could not renew for the renew deadline, which is shorter: two never act at once as long as their clocks run equally fast.
+Source: client-go's leader election, whose fields, defaults and words this follows.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Final
 
 import structlog
 
@@ -21,9 +21,18 @@ from statefulspark.errors import ConflictError, StatefulSparkError
 from statefulspark_operator.clients.kubernetes import Cluster, Tree
 
 _log = structlog.get_logger("statefulspark.operator.leader")
-DURATION_S: Final = 12
-RENEW_S: Final = 2.0
-MARGIN_S: Final = 3.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LeaseTimes:
+    """Times of the election, in seconds."""
+
+    duration_s: int
+    """Others take over when the lease was not renewed for so long."""
+    renew_deadline_s: float
+    """The holder stops acting when it could not renew for so long."""
+    retry_s: float
+    """Pause between two tries."""
 
 
 class Leadership:
@@ -34,10 +43,14 @@ class Leadership:
         namespace: Of the lease.
         name: Of the lease.
         identity: This replica's name; unique.
+        times: Of the election.
         changed: Told when this replica begins or ceases to lead.
     """
 
-    def __init__(self, cluster: Cluster, *, namespace: str, name: str, identity: str, changed: Callable[[bool], None]) -> None:
+    def __init__(
+        self, cluster: Cluster, *, namespace: str, name: str, identity: str, times: LeaseTimes, changed: Callable[[bool], None]
+    ) -> None:
+        self._times = times
         self._cluster = cluster
         self._namespace = namespace
         self._name = name
@@ -49,7 +62,7 @@ class Leadership:
 
     def holds(self) -> bool:
         """Whether this replica leads, with time enough for an action."""
-        return time.monotonic() < self._until_s - MARGIN_S
+        return time.monotonic() < self._until_s
 
     async def run(self) -> None:
         """Hold or try to get the lease until cancelled; then give it back."""
@@ -62,7 +75,7 @@ class Leadership:
                 except StatefulSparkError as error:
                     _log.warning("the lease cannot be renewed", error=str(error)[:300])
                 self._tell()
-                await asyncio.sleep(RENEW_S)
+                await asyncio.sleep(self._times.retry_s)
         finally:
             await self._release()
 
@@ -78,32 +91,29 @@ class Leadership:
         lease = await self._cluster.get("coordination.k8s.io/v1", "Lease", self._namespace, self._name)
         if lease is None:
             if await self._cluster.create(self._lease(None)):
-                self._until_s = asked_s + DURATION_S
+                self._until_s = asked_s + self._times.renew_deadline_s
             return
         holder = lease["spec"].get("holderIdentity") or ""
         version = lease["metadata"]["resourceVersion"]
         if holder == self._identity:
-            if asked_s >= self._until_s and self._until_s > 0 and version != self._seen[0]:
-                # It was ours and ran out; as nobody took it, it is ours again from now on.
-                _log.info("the lease ran out and is taken up again")
             await self._cluster.replace(self._lease(lease))
-            self._until_s = asked_s + DURATION_S
+            self._until_s = asked_s + self._times.renew_deadline_s
             return
         self._until_s = 0.0
         if self._seen[0] != version:
             self._seen = (version, asked_s)
-        duration_s = lease["spec"].get("leaseDurationSeconds") or DURATION_S
+        duration_s = lease["spec"].get("leaseDurationSeconds") or self._times.duration_s
         if holder and asked_s - self._seen[1] < duration_s:
             return
         await self._cluster.replace(self._lease(lease))
-        self._until_s = asked_s + DURATION_S
+        self._until_s = asked_s + self._times.renew_deadline_s
 
     def _lease(self, before: Tree | None) -> Tree:
         now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
         spec: Tree = dict(before["spec"]) if before is not None else {"leaseTransitions": 0, "acquireTime": now}
         if before is not None and spec.get("holderIdentity") != self._identity:
             spec |= {"leaseTransitions": (spec.get("leaseTransitions") or 0) + 1, "acquireTime": now}
-        spec |= {"holderIdentity": self._identity, "leaseDurationSeconds": DURATION_S, "renewTime": now}
+        spec |= {"holderIdentity": self._identity, "leaseDurationSeconds": self._times.duration_s, "renewTime": now}
         metadata = {"name": self._name, "namespace": self._namespace}
         if before is not None:
             metadata["resourceVersion"] = before["metadata"]["resourceVersion"]

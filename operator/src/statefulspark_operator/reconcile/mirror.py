@@ -78,6 +78,12 @@ class Mirror:
         """All jobs."""
         yield from list(self._jobs)
 
+    def all_snapshots(self) -> Iterator[Key]:
+        """Namespace and name of all snapshots."""
+        for (namespace, _), named in list(self._snapshots.items()):
+            for name in list(named):
+                yield namespace, name
+
     def job(self, namespace: str, name: str) -> Tree | None:
         """The job's object."""
         return self._jobs.get((namespace, name))

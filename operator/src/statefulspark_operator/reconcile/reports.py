@@ -165,7 +165,7 @@ def _message(draft: Draft) -> str:
     if draft.status.error is not None:
         return draft.status.error.message
     history = draft.status.lifecycle_history
-    return history[0].message if history else ""
+    return str(history[0].message) if history else ""
 
 
 def _set_condition(draft: Draft, type_: ConditionType, holds: bool, reason: str, message: str) -> None:
