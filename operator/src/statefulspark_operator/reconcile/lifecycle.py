@@ -60,7 +60,7 @@ class Draft:
         """Look again after ``seconds`` at the latest."""
         self.look_again_s = seconds if self.look_again_s is None else min(self.look_again_s, seconds)
 
-    def enter(self, state: LifecycleState, reason: str, message: str = "") -> None:
+    def enter(self, state: LifecycleState, reason: str, message: str) -> None:
         """Enter a state of the life cycle, unless the job is in it."""
         if self.status.lifecycle_state is state:
             return

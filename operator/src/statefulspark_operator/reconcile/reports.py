@@ -112,7 +112,7 @@ def _ready(draft: Draft) -> _Statement:
 def _running(draft: Draft) -> _Statement:
     driver = draft.seen.driver
     if driver is not None and driver.state == "RUNNING":
-        return ConditionType.RUNNING, True, "Running", f"Batch {driver.batch} is committed"
+        return ConditionType.RUNNING, True, "Running", "Batches are run"
     return ConditionType.RUNNING, False, _reason(draft), _message(draft)
 
 
@@ -165,7 +165,7 @@ def _message(draft: Draft) -> str:
     if draft.status.error is not None:
         return draft.status.error.message
     history = draft.status.lifecycle_history
-    return str(history[0].message) if history else ""
+    return str(history[0].message) if history else "Known to the operator"
 
 
 def _set_condition(draft: Draft, type_: ConditionType, holds: bool, reason: str, message: str) -> None:

@@ -167,12 +167,12 @@ def _ended(draft: Draft, spec: StatefulSparkJobSpec, pod: DriverPod) -> None:
 def _recover(draft: Draft, spec: StatefulSparkJobSpec, reason: str, message: str) -> None:
     """Start the driver again from the newest state in storage; later each time, as long as it does not stay up."""
     pause_s = 0.0 if draft.status.restarts == 0 else min(_RECOVERY_PAUSE_S_MAX, 2.0 ** min(draft.status.restarts, 10))
-    since = draft.status.lifecycle_since
-    if since is not None and (waited_s := (draft.now - since).total_seconds()) < pause_s:
+    last = draft.status.restarted_at
+    if last is not None and (waited_s := (draft.now - last).total_seconds()) < pause_s:
         draft.look_again(pause_s - waited_s)
         return
     where = f" It goes on from {draft.seen.stored.path} and the batches since" if draft.seen.stored is not None else ""
-    draft.set(restarts=draft.status.restarts + 1)
+    draft.set(restarts=draft.status.restarts + 1, restarted_at=draft.now)
     draft.enter(LifecycleState.RECOVERING, reason, message)
     draft.tell(reason, f"{message}.{where}", warning=True)
     draft.begin(TransitionKind.RECOVER, transitions.REMOVE, within=timedelta(milliseconds=spec.upgrade_timeout))
@@ -198,5 +198,5 @@ def _runs(draft: Draft, spec: StatefulSparkJobSpec) -> None:
                 last_stable_generation=reconciliation.last_reconciled_generation,
             )
     elif draft.status.lifecycle_state is not LifecycleState.STABLE:
-        draft.enter(LifecycleState.RUNNING, "Running")
+        draft.enter(LifecycleState.RUNNING, "Running", "Batches run; stable once a checkpoint is complete")
         draft.look_again(2.0)

@@ -41,6 +41,8 @@ FORCE_AFTER_S: Final = STOP_GRACE_S + 60
 """A pod that is not gone this long after it was deleted is on a node that does not answer."""
 SILENT_S: Final = 30.0
 """A driver that is to be stopped and does not answer this long is stopped by deleting its pod."""
+_CREATIONS_MAX: Final = 5
+"""A pod that was made so often and never seen is lost as soon as it is made."""
 _POLL_S: Final = 1.0
 _RETRY_S: Final = 10.0
 
@@ -109,8 +111,8 @@ def _stop(draft: Draft, transition: Transition) -> None:
 def _stop_failed(draft: Draft, transition: Transition, operation: Operation) -> None:
     """The job runs on; ask again, later each time."""
     failure = operation.error or Failure(reason="Unknown", message="the driver does not say why")
-    if transition.attempts == 0:
-        draft.tell("SavepointFailed", f"The job could not be stopped with its state and runs on: {failure.message}", warning=True)
+    if draft.status.error is None or draft.status.error.reason != "StopFailed":
+        draft.tell("StopFailed", f"The job could not be stopped with its state and runs on: {failure.message}", warning=True)
     draft.failed(Failure(reason="StopFailed", message=failure.message))
     pause_s = min(300.0, _RETRY_S * 2**transition.attempts)
     since_s = (draft.now - transition.since).total_seconds()
@@ -182,29 +184,35 @@ def _start(draft: Draft, transition: Transition) -> None:
         _suspended(draft, transition)  # asked for while the transition was under way
         return
     pod = draft.seen.pod
+    if pod is not None:
+        draft.step(WAIT if pod.generation == transition.generation and not pod.deleting else REMOVE)
+        return
     text = spec_text(spec)
     reconciliation = draft.status.reconciliation
     if reconciliation is None or reconciliation.last_reconciled_spec != text:
         stateless = (
             transition.kind is TransitionKind.UPGRADE and spec.upgrade_mode is UpgradeMode.STATELESS and draft.status.job_id is not None
         )
+        # The newest generation, which may be later than the one the transition began with.
+        generation = transition.generation if transition.kind is TransitionKind.ROLLBACK else draft.seen.generation
         # A job that starts without its state gets a new folder: nothing of the old one is deleted.
-        draft.set(job_id=f"{draft.seen.uid}-{draft.seen.generation}" if stateless else draft.status.job_id or draft.seen.uid)
+        draft.set(
+            job_id=f"{draft.seen.uid}-{generation}" if stateless else draft.status.job_id or draft.seen.uid,
+            transition=transition.model_copy(update={"generation": generation}),
+        )
         draft.reconciled(
             state=ReconciliationState.ROLLING_BACK if transition.kind is TransitionKind.ROLLBACK else ReconciliationState.UPGRADING,
             reconciled_at=draft.now,
-            last_reconciled_generation=transition.generation,
+            last_reconciled_generation=generation,
             last_reconciled_spec=text,
         )
         draft.look_again(0)
         return
-    if pod is not None and pod.generation == transition.generation and not pod.deleting:
-        draft.step(WAIT)
+    if transition.attempts >= _CREATIONS_MAX:
+        draft.end()  # it goes as soon as it is made; how soon it is made again is decided as for any lost driver
+        draft.look_again(0)
         return
-    if pod is not None:
-        draft.step(REMOVE)
-        return
-    draft.set(desired_parallelism=spec.parallelism)
+    draft.set(desired_parallelism=spec.parallelism, transition=transition.model_copy(update={"attempts": transition.attempts + 1}))
     manifest = spec.to_manifest()
     draft.do(ApplyChildren(spec=manifest, parallelism=spec.parallelism), CreateDriver(spec=manifest, generation=transition.generation))
     draft.look_again(_POLL_S)
@@ -223,7 +231,8 @@ def _wait(draft: Draft, transition: Transition) -> None:
         draft.look_again(0)
         return
     if pod is None:
-        draft.step(START)
+        draft.end()  # lost before it ran; how soon it is started again is decided as for any lost driver
+        draft.look_again(0)
         return
     if driver is not None and driver.state == "RUNNING":
         _runs(draft, transition)
@@ -283,7 +292,7 @@ def _runs(draft: Draft, transition: Transition) -> None:
         return
     draft.reconciled(state=ReconciliationState.DEPLOYED)
     draft.set(error=None)
-    draft.enter(LifecycleState.RUNNING, _DONE[transition.kind])
+    draft.enter(LifecycleState.RUNNING, _DONE[transition.kind], "Batches run; stable once a checkpoint is complete")
     draft.tell(_DONE[transition.kind], f"The job runs with generation {transition.generation} of its spec{restored}")
 
 
