@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from dataclasses import replace
 from datetime import timedelta
 from typing import Any
@@ -12,7 +13,7 @@ from hypothesis import strategies as st
 
 from statefulspark_operator.api.snapshots import SnapshotState
 from statefulspark_operator.reconcile.plan import plan
-from tests.reconcile.world import OperatorDied, World, condition, manifest
+from tests.reconcile.world import OperatorDiedError, World, condition, manifest
 
 
 def settled(world: World) -> World:
@@ -303,10 +304,8 @@ def test_whatever_is_asked_for_and_whoever_dies_the_job_ends_as_the_spec_says(
         world.change(**CHANGES[change])
         world.die_after = die_after
         for _ in range(looks):
-            try:
+            with contextlib.suppress(OperatorDiedError):
                 world.reconcile()
-            except OperatorDied:
-                pass
             world.tick()
         if lose:
             world.kill_driver()

@@ -17,6 +17,7 @@ from statefulspark_operator.api.drivers import Driver, Failure, Operation, Slot
 from statefulspark_operator.api.jobs import SnapshotInfo, StatefulSparkJobStatus
 from statefulspark_operator.api.snapshots import SnapshotState, SnapshotType
 from statefulspark_operator.reconcile.actions import (
+    Action,
     AddFinalizer,
     ApplyChildren,
     AskDriver,
@@ -36,7 +37,7 @@ START = datetime(2026, 11, 21, 12, 0, 0, tzinfo=UTC)
 QUIET_LOOKS = 8
 
 
-class OperatorDied(Exception):
+class OperatorDiedError(Exception):
     """The operator ends here; the next one looks anew."""
 
 
@@ -162,9 +163,9 @@ class World:
             self.die_after -= 1
             if self.die_after < 0:
                 self.die_after = None
-                raise OperatorDied
+                raise OperatorDiedError
 
-    def _carry_out(self, action: Any) -> None:
+    def _carry_out(self, action: Action) -> None:
         match action:
             case AddFinalizer():
                 self.finalizer = True
@@ -270,7 +271,7 @@ class World:
             before = self.status
             try:
                 decided = self.reconcile()
-            except OperatorDied:
+            except OperatorDiedError:
                 continue
             self.tick(seconds)
             still = decided.look_again_s is None and not decided.actions and _steady(before) == _steady(self.status)
