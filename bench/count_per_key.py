@@ -60,7 +60,7 @@ def few_of(source: Path) -> Path:
     return folder
 
 
-def run_one(name: str, source: Path) -> float:
+def run_one(name: str, source: Path, batch: int) -> float:
     """Run a contender in a process of its own and check what it counted; its rows per second after the warm-up."""
     started = time.monotonic()
     command = [sys.executable, str(Path(__file__).with_name("count_contenders.py")), name, str(source)]
@@ -72,9 +72,8 @@ def run_one(name: str, source: Path) -> float:
     outcome: dict[str, Any] = json.loads(line.removeprefix(RESULT))
     if outcome["wrong"] or not outcome["keys"]:
         raise RuntimeError(f"{name} counted {outcome['wrong']:,} of {outcome['keys']:,} keys wrong")
-    largest = max(entry["rows"] for entry in outcome["batches"])
     # A batch of ticks or without data has few rows or none.
-    steady = [entry for entry in outcome["batches"] if entry["rows"] >= largest][WARM_UP:]
+    steady = [entry for entry in outcome["batches"] if entry["rows"] >= batch][WARM_UP:]
     rate: float = sum(entry["rows"] for entry in steady) / (sum(entry["ms"] for entry in steady) / 1000)
     print(f"{name}: {rate:,.0f} rows/s; {time.monotonic() - started:.0f} s in all", file=sys.stderr, flush=True)
     return rate
@@ -101,7 +100,7 @@ def main() -> None:
         for turn in range(options.rounds):
             for name in chosen:
                 loads.append(load(f"{name} {turn + 1}"))
-                rates[name].append(run_one(name, few if name == TRANSFORM_WITH_STATE else source))
+                rates[name].append(run_one(name, few if name == TRANSFORM_WITH_STATE else source, options.batch))
     finally:
         shutil.rmtree(folder)
     plot = None
