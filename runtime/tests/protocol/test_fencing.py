@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from contextlib import closing
+
 import pytest
 
 from statefulspark.errors import FencedError
@@ -21,10 +23,11 @@ def send(driver: Driver, service: SlotService, batch: int, epoch: int) -> None:
     slot = driver._slot_of(_ROWS[0])
     ticket = driver.coordinator._begin({"uid": UID, "slot": slot, "batch": batch})
     peer = FlightPeer(f"grpc+tcp://127.0.0.1:{service.servers[0].port}", driver.coordinator.secret)
-    call = peer.open_exchange({"uid": UID, "slot": slot, "batch": batch, **ticket["run"], "epoch": epoch}, rows.schema)
-    call.send(rows)
-    call.end()
-    assert list(call.results())
+    request = {"uid": UID, "slot": slot, "batch": batch, **ticket["run"], "epoch": epoch}
+    with closing(peer.open_exchange(request, rows.schema)) as call:
+        call.send(rows)
+        call.end()
+        assert list(call.results())
 
 
 @pytest.mark.parametrize("world", ["memory"], indirect=True)

@@ -35,6 +35,7 @@ from statefulspark.job.coordinator import Coordinator, Listen
 from statefulspark.job.durable import DurableJob
 from statefulspark.job.recovery import batch_log, recovered_batch, restore_location, state_registry
 from statefulspark.job.slots import SlotTable
+from statefulspark.job.tuning import MemoryTuner
 from statefulspark.keygroups import slot_of
 from statefulspark.process.step import StepSpec
 from statefulspark.storage.open import open_store
@@ -162,6 +163,7 @@ class Driver:
             listen=Listen(host="127.0.0.1", secret=_SECRET),
             recovered=recovered_batch(lineage),
             times=CheckpointTimes(interval_s=None, timeout_s=60),
+            memory=MemoryTuner(backend=world.backend, budget_bytes=None, write_buffer_ratio=0.5, high_prio_pool_ratio=0.1),
         )
         self.coordinator._service._actions["ack"] = self._acknowledged
         self.slots: dict[int, SlotService] = {}
