@@ -21,9 +21,10 @@ class StatefulSparkError(Exception):
 
 
 class InvalidInputError(StatefulSparkError, ValueError):
-    """The input is wrong. ``field`` names it as the user wrote it; ``remedy`` says what to change."""
+    """The input is wrong. ``message`` says how, ``field`` names it as the user wrote it, ``remedy`` says what to change."""
 
     def __init__(self, message: str, *, field: str | None = None, remedy: str | None = None) -> None:
+        self.message = message
         self.field = field
         self.remedy = remedy
         text = f"{field}: {message}" if field else message

@@ -59,3 +59,16 @@ def format_size(size_bytes: int) -> str:
         size_bytes //= 1024
         power += 1
     return f"{size_bytes}{_UNIT_NAMES[power]}" if size_bytes else "0"
+
+
+def short_size(size_bytes: int, *, up: bool = False) -> str:
+    """Return a size as people read it: exact for whole MiB, otherwise rounded to a hundredth of a MiB.
+
+    Args:
+        size_bytes: Bytes, at least 0.
+        up: Round up, for a size that is asked for.
+    """
+    if size_bytes % (1 << 20) == 0:
+        return format_size(size_bytes)
+    hundredths = (size_bytes * 100 + ((1 << 20) - 1 if up else 1 << 19)) >> 20
+    return f"{hundredths // 100}.{hundredths % 100:02}".rstrip("0").rstrip(".") + "Mi"

@@ -146,7 +146,7 @@ def test_every_problem_gets_its_own_sentence() -> None:
         ({"sparkConf": {"shuffle": 4}}, "spec.sparkConf.shuffle: has characters that are not allowed here"),
         (
             {"executor": {"memory": "1Gi", "slots": 2, "managedMemory": {"size": "512Mi"}}},
-            "spec.executor.managedMemory.size: 2 slots x 512Mi = 1Gi leaves nothing of memory = 1Gi",
+            "+ 2 x 512Mi managedMemory + 80Mi reserve = 2416Mi, which is more than memory = 1Gi. Set memory to at least 2416Mi, or lower",
         ),
         (
             {"executor": {"managedMemory": {"size": "64Mi", "fraction": 0.5}}},
@@ -284,12 +284,14 @@ def test_objects_of_kubernetes_are_read() -> None:
 
 def test_managed_memory_per_slot() -> None:
     """A size counts per slot, a fraction is shared, and the default fraction is Flink's 0.4."""
-    assert ExecutorSpec().managed_memory_per_slot == int((4 << 30) * 0.4)
-    shared = validate_job(manifest(executor={"slots": 4, "memory": "4Gi", "managedMemory": {"fraction": 0.5}})).spec.executor
-    assert shared.managed_memory_per_slot == 512 << 20
-    sized = validate_job(manifest(executor={"slots": 4, "memory": "4Gi", "managedMemory": {"size": "100Mi"}})).spec.executor
-    assert sized.managed_memory_per_slot == 100 << 20
-    assert [sized.instances_for(parallelism) for parallelism in (1, 4, 5)] == [1, 1, 2]
+
+    def managed(**executor: Any) -> int:
+        return validate_job(manifest(executor=executor)).spec.memory_plan().managed_bytes
+
+    assert managed() == int((4 << 30) * 0.4) >> 20 << 20
+    assert managed(slots=4, memory="4Gi", managedMemory={"fraction": 0.4}) == int((4 << 30) * 0.4) // 4
+    assert managed(slots=4, memory="4Gi", managedMemory={"size": "100Mi"}) == 100 << 20
+    assert [ExecutorSpec(slots=4).instances_for(parallelism) for parallelism in (1, 4, 5)] == [1, 1, 2]
 
 
 def test_models_are_frozen_and_take_python_names() -> None:
@@ -337,9 +339,9 @@ def test_the_schema_has_yaml_names_and_patterns() -> None:
     """What generates the custom resource definition sees camelCase, text for sizes (or the number 0) and bounds for numbers."""
     definitions = StatefulSparkJob.model_json_schema(by_alias=True, mode="serialization")["$defs"]
     executor = definitions["ExecutorSpec"]["properties"]
-    assert executor["memory"]["x-kubernetes-int-or-string"] is True
-    assert executor["memory"]["maximum"] == 0
-    assert executor["memory"]["default"] == "4Gi"
+    size = next(each for each in executor["memory"]["anyOf"] if each.get("type") != "null")
+    assert size["x-kubernetes-int-or-string"] is True
+    assert size["maximum"] == 0
     assert executor["slots"]["minimum"] == 1
     assert "exchangeTasks" in executor
     assert definitions["CheckpointingSpec"]["properties"]["interval"]["default"] == "1m"

@@ -158,7 +158,7 @@ def test_managed_memory_says_what_it_overrides() -> None:
     ]
     assert [each.effect for each in found] == [
         "one cache of 106.67Mi for the whole slot",
-        "a write buffer is flushed at 37.34Mi: all of the slot share 42.67Mi",
+        "a write buffer is flushed at 37.33Mi: all of the slot share 42.67Mi",
         "all write buffers of the slot together take 42.67Mi",
     ]
 

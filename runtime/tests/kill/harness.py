@@ -38,8 +38,8 @@ spec:
   job: {{script: {script}, args: ["{source}", "{target}"]}}
   parallelism: 2
   maxParallelism: 32
-  executor: {{slots: 4, memory: 1Gi, managedMemory: {{size: 64Mi}}}}
-  driver: {{memory: 1Gi}}
+  executor: {{slots: 4, memoryParts: {{heap: 768Mi}}, managedMemory: {{size: 64Mi}}}}
+  driver: {{memory: 1536Mi}}
   stateBackend: {{type: {backend}}}
   sparkConf: {conf}
   checkpointing:

@@ -17,7 +17,20 @@ from typer.core import TyperGroup
 
 from statefulspark.errors import InvalidInputError, StatefulSparkError
 
-COMMAND_MODULES = ("checkpoints", "executor", "key_groups", "rescale", "run", "savepoint", "state", "status", "stop", "tune", "verify")
+COMMAND_MODULES = (
+    "checkpoints",
+    "executor",
+    "key_groups",
+    "memory",
+    "rescale",
+    "run",
+    "savepoint",
+    "state",
+    "status",
+    "stop",
+    "tune",
+    "verify",
+)
 """Modules of this package with sub-commands, sorted; the help lists the commands in this order."""
 
 _EXIT_FAILED = 1

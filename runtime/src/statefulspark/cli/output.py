@@ -29,11 +29,12 @@ OutputOption = Annotated[Output, typer.Option("--output", "-o", help="json for p
 
 @dataclass(frozen=True, slots=True)
 class TableView:
-    """One table of an answer; numbers are aligned to the right, None is shown as a dash."""
+    """One table of an answer; numbers and the columns named in ``right`` are aligned to the right, None is shown as a dash."""
 
     title: str
     columns: Sequence[str]
     rows: Iterable[Sequence[object]]
+    right: Sequence[str] = ()
 
 
 def show(document: Any, output: Output, *tables: TableView) -> None:
@@ -57,7 +58,7 @@ def _rendered(view: TableView) -> Table:
     table = Table(title=view.title, title_justify="left")
     for position, column in enumerate(view.columns):
         numeric = bool(rows) and all(row[position] is None or _is_number(row[position]) for row in rows)
-        table.add_column(column, justify="right" if numeric else "left")
+        table.add_column(column, justify="right" if numeric or column in view.right else "left")
     for row in rows:
         table.add_row(*("-" if cell is None else str(cell) for cell in row))
     return table

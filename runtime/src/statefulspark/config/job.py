@@ -26,12 +26,14 @@ from statefulspark.config.base import (
 from statefulspark.config.checkpointing import CheckpointingSpec
 from statefulspark.config.durations import Duration, at_least
 from statefulspark.config.locations import StorageUrl
+from statefulspark.config.memory import JobMemory, job_memory
 from statefulspark.config.problems import Problem
 from statefulspark.config.resources import DriverSpec, ExecutorSpec
 from statefulspark.config.restart import RestartStrategySpec
 from statefulspark.config.savepoints import SavepointsSpec
 from statefulspark.config.scalars import ScalarText
 from statefulspark.config.state_backend import StateBackendSpec
+from statefulspark.errors import InvalidInputError
 from statefulspark.keygroups import MAX_PARALLELISM_LIMIT, default_max_parallelism
 
 API_VERSION: Final = "statefulspark.io/v1alpha1"
@@ -41,12 +43,22 @@ SPARK_CONF_HOMES = {
     "spark.app.name": "metadata.name",
     "spark.driver.cores": "spec.driver.cores",
     "spark.driver.memory": "spec.driver.memory",
+    "spark.driver.memoryOverhead": "spec.driver.memory",
+    "spark.driver.memoryOverheadFactor": "spec.driver.memoryParts",
+    "spark.driver.minMemoryOverhead": "spec.driver.memoryParts",
     "spark.executor.cores": "spec.executor.slots and spec.executor.exchangeTasks",
     "spark.executor.instances": "spec.executor.instances",
     "spark.executor.memory": "spec.executor.memory",
+    "spark.executor.memoryOverhead": "spec.executor.memory",
+    "spark.executor.memoryOverheadFactor": "spec.executor.memoryParts",
+    "spark.executor.minMemoryOverhead": "spec.executor.memoryParts",
+    "spark.executor.pyspark.memory": "spec.executor.memoryParts.pythonPerSlot",
     "spark.kubernetes.container.image": "spec.image",
     "spark.kubernetes.container.image.pullPolicy": "spec.imagePullPolicy",
     "spark.kubernetes.container.image.pullSecrets": "spec.imagePullSecrets",
+    "spark.kubernetes.memoryOverheadFactor": "spec.executor.memoryParts",
+    "spark.memory.offHeap.enabled": "spec.executor.memoryParts.heap",
+    "spark.memory.offHeap.size": "spec.executor.memoryParts.heap",
     "spark.submit.pyFiles": "spec.job.pyFiles",
     "spark.task.cpus": "spec.executor.slots",
 }
@@ -312,8 +324,12 @@ class StatefulSparkJobSpec(Model):
         """False when maxParallelism is Flink's default; a stored job's own number wins over it then."""
         return "max_parallelism" in self.model_fields_set
 
+    def memory_plan(self, parallelism: int | None = None) -> JobMemory:
+        """Return the memory of all processes; ``parallelism`` instead of the manifest's decides how many executors there are."""
+        return job_memory(self.driver, self.executor, self.state_backend, parallelism or self.parallelism)
+
     def conflicts(self) -> Iterator[Problem]:
-        """Slots fit key groups and executors, savepoints have a folder, and Spark settings do not contradict fields."""
+        """Slots fit key groups, executors and memory, savepoints have a folder, and Spark settings do not contradict fields."""
         if self.parallelism > self.max_parallelism:
             yield Problem(
                 "parallelism",
@@ -332,6 +348,10 @@ class StatefulSparkJobSpec(Model):
         if self.initial_savepoint_path is not None and self.initial_snapshot is not None:
             yield Problem("initialSnapshot", "initialSavepointPath and initialSnapshot exclude each other", "Keep one of them")
         yield from self._savepoint_conflicts()
+        try:
+            self.memory_plan()
+        except InvalidInputError as error:
+            yield Problem(error.field or "executor.memory", error.message, error.remedy or "Raise memory")
 
     def _savepoint_conflicts(self) -> Iterator[Problem]:
         if self.checkpointing.savepoint_dir is not None:

@@ -13,8 +13,8 @@ from typing import Any, Final, TypeVar
 from statefulspark.config.durations import parse_duration
 from statefulspark.config.rocksdb_settings import CompactionStyle, Compression, LogLevel, RocksDBSettings
 from statefulspark.errors import InvalidInputError
-from statefulspark.memory.split import MemorySplit, in_mebibytes
-from statefulspark.sizes import format_size, parse_size
+from statefulspark.memory.split import MemorySplit
+from statefulspark.sizes import format_size, parse_size, short_size
 
 _MIB: Final = 1 << 20
 _GIB: Final = 1 << 30
@@ -295,9 +295,9 @@ def overridden_by(split: MemorySplit, chosen: Chosen) -> tuple[Overridden, ...]:
     write buffer manager flushes when all write buffers together reach their limit.
     """
     settings, found = chosen.settings, []
-    limit, mutable = in_mebibytes(split.write_buffer_bytes), in_mebibytes(split.mutable_bytes)
+    limit, mutable = short_size(split.write_buffer_bytes), short_size(split.mutable_bytes)
     cases = (
-        ("block.cache-size", True, f"one cache of {in_mebibytes(split.cache_bytes)} for the whole slot"),
+        ("block.cache-size", True, f"one cache of {short_size(split.cache_bytes)} for the whole slot"),
         (
             "writebuffer.size",
             settings.write_buffer_bytes > split.mutable_bytes,

@@ -129,6 +129,12 @@ class StateBackendSpec(Model):
     rocksdb: RocksDBSpec = Field(default=RocksDBSpec(), json_schema_extra=UPGRADE)
     """Tuning of RocksDB; only for type rocksdb."""
 
+    @property
+    def bounded(self) -> bool:
+        """Whether RocksDB shares a budget: fixedPerSlot, else managed memory."""
+        memory = self.rocksdb.memory
+        return self.type is StateBackendType.ROCKSDB and (memory.managed or memory.fixed_per_slot is not None)
+
     def conflicts(self) -> Iterator[Problem]:
         """Tuning needs something to tune."""
         if self.type is not StateBackendType.ROCKSDB and self.rocksdb != RocksDBSpec():

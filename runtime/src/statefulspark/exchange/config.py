@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from statefulspark.exchange.rocksdb_choice import RocksDBChoice
 from statefulspark.memory.split import HIGH_PRIO_POOL_RATIO, WRITE_BUFFER_RATIO
@@ -57,7 +57,7 @@ class SlotConfig:
     host: str = "127.0.0.1"
     """Address to listen on; ``auto`` takes the address by which this host reaches others (executor pods)."""
     cache_bytes: int = 64 << 20
-    """Decoded objects kept per operator and slot."""
+    """Decoded objects kept in the slot."""
     dirty_bytes: int = 64 << 20
     """Changes of one batch kept in memory before they spill."""
     sort_bytes: int = 64 << 20
@@ -73,6 +73,15 @@ class SlotConfig:
         if self.fixed_per_slot is not None:
             return self.fixed_per_slot
         return self.managed_bytes if self.managed else None
+
+    def for_one_of(self, steps: int) -> SlotConfig:
+        """Return the settings of one of ``steps`` keyed steps (at least 1): they may run at once, so each gets its share."""
+        return replace(
+            self,
+            cache_bytes=self.cache_bytes // steps,
+            dirty_bytes=max(1, self.dirty_bytes // steps),
+            sort_bytes=max(1, self.sort_bytes // steps),
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -24,7 +24,9 @@ def rocksdb_options(config: SlotConfig) -> RocksDBOptions | None:
     if config.backend != "rocksdb":
         return None
     chosen = config.rocksdb.chosen()
-    split = memory_split(config.budget_bytes, config.write_buffer_ratio, config.high_prio_pool_ratio)
+    budget_bytes, split = config.budget_bytes, None
+    if budget_bytes is not None:
+        split = MemorySplit.of(budget_bytes, config.write_buffer_ratio, config.high_prio_pool_ratio)
     report(chosen, split)
     return RocksDBOptions(
         settings=chosen.settings,
@@ -32,11 +34,6 @@ def rocksdb_options(config: SlotConfig) -> RocksDBOptions | None:
         high_prio_pool_ratio=config.high_prio_pool_ratio,
         statistics=needs_statistics(config.native_metrics),
     )
-
-
-def memory_split(budget_bytes: int | None, write_buffer_ratio: float, high_prio_pool_ratio: float) -> MemorySplit | None:
-    """Return how the budget of a slot is divided; None when there is none."""
-    return MemorySplit.of(budget_bytes, write_buffer_ratio, high_prio_pool_ratio) if budget_bytes is not None else None
 
 
 def report(chosen: Chosen, split: MemorySplit | None) -> None:

@@ -110,7 +110,7 @@ def _restored_service(config: SlotConfig, slot: int, answer: dict[str, Any], wor
     operators = {
         step.uid: OperatorSlot(
             step,
-            config=config,
+            config=config.for_one_of(len(steps)),
             slot=slot,
             epoch=epoch,
             store=restored.store,

@@ -13,7 +13,7 @@ from statefulspark.config.rocksdb_options import FACTORY_FIELD
 from statefulspark.config.state_backend import StateBackendType
 from statefulspark.errors import InvalidInputError
 from statefulspark.exchange.rocksdb_choice import RocksDBChoice
-from statefulspark.exchange.rocksdb_slot import memory_split, report
+from statefulspark.exchange.rocksdb_slot import report
 from statefulspark.job.script import register_by_value
 
 
@@ -33,9 +33,7 @@ def rocksdb_choice(manifest: StatefulSparkJob) -> RocksDBChoice:
         named=dict(rocksdb.options),
         factory=_pickled(manifest, rocksdb.options_factory) if rocksdb.options_factory is not None else None,
     )
-    memory = rocksdb.memory
-    budget = memory.fixed_per_slot or (manifest.spec.executor.managed_memory_per_slot if memory.managed else None)
-    report(choice.chosen(), memory_split(budget, memory.write_buffer_ratio, memory.high_prio_pool_ratio))
+    report(choice.chosen(), manifest.spec.memory_plan().split)
     return choice
 
 

@@ -12,10 +12,12 @@ from pathlib import Path
 from pyspark.sql import SparkSession
 
 from statefulspark.config.job import StatefulSparkJob
+from statefulspark.config.memory import JobMemory
 from statefulspark.errors import InvalidInputError
 from statefulspark.job.java import find_java_home
 from statefulspark.job.keepers import POOL
 from statefulspark.job.kubernetes import MASTER, DriverPod, kubernetes_settings
+from statefulspark.memory.baselines import MEBIBYTE
 
 _POOLS = f"""<?xml version="1.0"?>
 <allocations>
@@ -35,6 +37,18 @@ def is_local(master: str) -> bool:
     return master.startswith("local")
 
 
+def is_embedded(master: str) -> bool:
+    """Whether driver and executors are one JVM."""
+    return is_local(master) and not master.startswith("local-cluster")
+
+
+def memory_settings(plan: JobMemory, *, embedded: bool) -> dict[str, str]:
+    """Spark's memory settings. Embedded, one JVM does the work of the driver's and of an executor's, with the heap of both."""
+    if not embedded:
+        return plan.spark_conf()
+    return {"spark.driver.memory": f"{(plan.driver.heap_bytes + plan.executor.heap_bytes) // MEBIBYTE}m"}
+
+
 def session_settings(manifest: StatefulSparkJob, master: str | None, parallelism: int, pools: Path) -> dict[str, str]:
     """Spark's configuration for a job. The manifest's ``sparkConf`` wins over defaults, not over what the protocol needs."""
     spec = manifest.spec
@@ -51,10 +65,9 @@ def session_settings(manifest: StatefulSparkJob, master: str | None, parallelism
         "spark.sql.execution.arrow.maxRecordsPerBatch": "20000",
         "spark.sql.streaming.pollingDelay": "10ms",
         "spark.python.sql.dataFrameDebugging.enabled": "false",
-        "spark.driver.memory": _spark_size(spec.driver.memory),
-        "spark.executor.memory": _spark_size(spec.executor.memory),
         "spark.sql.session.timeZone": "UTC",
     }
+    defaults |= memory_settings(spec.memory_plan(parallelism), embedded=is_embedded(chosen))
     if is_local(chosen):
         defaults |= {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
     needed = cluster | {
@@ -69,10 +82,6 @@ def session_settings(manifest: StatefulSparkJob, master: str | None, parallelism
         if key in given and key != "spark.master" and given[key].lower() != value.lower():
             raise InvalidInputError(f"is fixed to {value!r}", field=f"spec.sparkConf[{key}]", remedy="Remove it")
     return defaults | given | needed
-
-
-def _spark_size(size_bytes: int) -> str:
-    return f"{max(1, size_bytes // (1 << 20))}m"
 
 
 def open_session(manifest: StatefulSparkJob, master: str | None, parallelism: int, *, continued: bool = True) -> SparkSession:

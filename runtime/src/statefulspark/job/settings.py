@@ -34,14 +34,19 @@ def slot_options(manifest: StatefulSparkJob) -> dict[str, Any]:
         raise InvalidInputError("at-least-once is not there yet", field="spec.checkpointing.mode", remedy="Use exactly-once")
     backend = spec.state_backend
     memory = backend.rocksdb.memory
+    plan = spec.memory_plan()
+    work = plan.work
     return {
         "backend": backend.type.value,
-        "managed_bytes": spec.executor.managed_memory_per_slot,
+        "managed_bytes": plan.managed_bytes,
         "managed": memory.managed,
         "fixed_per_slot": memory.fixed_per_slot,
         "write_buffer_ratio": memory.write_buffer_ratio,
         "high_prio_pool_ratio": memory.high_prio_pool_ratio,
         "native_metrics": backend.rocksdb.metrics,
+        "cache_bytes": work.cache_bytes,
+        "dirty_bytes": work.dirty_bytes,
+        "sort_bytes": work.sort_bytes,
         "local_dir": backend.rocksdb.local_dir,
     }
 
@@ -65,10 +70,10 @@ def memory_tuner(manifest: StatefulSparkJob) -> MemoryTuner:
     """What the running job's managed memory may be divided into."""
     spec = manifest.spec
     memory = spec.state_backend.rocksdb.memory
-    managed_bytes = spec.executor.managed_memory_per_slot if memory.managed else None
+    split = spec.memory_plan().split
     return MemoryTuner(
         backend=spec.state_backend.type.value,
-        budget_bytes=memory.fixed_per_slot if memory.fixed_per_slot is not None else managed_bytes,
+        budget_bytes=split.managed_bytes if split is not None else None,
         write_buffer_ratio=memory.write_buffer_ratio,
         high_prio_pool_ratio=memory.high_prio_pool_ratio,
     )

@@ -85,6 +85,8 @@ def start_job(manifest: StatefulSparkJob, options: RunOptions) -> RunningJob:
     origin = options.restore_from or _initial_savepoint(manifest, store)
     before = _state_before(store, origin, opened)
     max_parallelism = _max_parallelism(manifest, parallelism, before)
+    for warning in manifest.spec.memory_plan(parallelism).warnings:
+        _log.warning("memory", warning=warning)
     spark = open_session(manifest, options.master, parallelism, continued=before.continued)
     try:
         trial = _Builder(spark, manifest, pipeline, max_parallelism, Endpoint(location="grpc+tcp://127.0.0.1:1", secret=""))

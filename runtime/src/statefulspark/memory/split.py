@@ -14,7 +14,7 @@ from fractions import Fraction
 from typing import Final
 
 from statefulspark.errors import InvalidInputError
-from statefulspark.sizes import format_size
+from statefulspark.sizes import short_size
 
 WRITE_BUFFER_RATIO: Final = 0.5
 """Flink's default share of write buffers."""
@@ -75,9 +75,9 @@ class MemorySplit:
         _check_ratios(ratio, pool)
         if managed_bytes < MANAGED_BYTES_MIN:
             raise InvalidInputError(
-                f"{format_size(managed_bytes)} per slot is too small for RocksDB",
+                f"{short_size(managed_bytes)} per slot is too small for RocksDB",
                 field="managed memory",
-                remedy=f"Give at least {format_size(MANAGED_BYTES_MIN)} per slot",
+                remedy=f"Give at least {short_size(MANAGED_BYTES_MIN)} per slot",
             )
         cache_bytes = int((3 - ratio) * managed_bytes / 3)
         write_buffer_bytes = int(2 * managed_bytes * ratio / 3)
@@ -106,9 +106,9 @@ class MemorySplit:
             return ()
         enough = smallest_managed_bytes(arena_bytes, self.write_buffer_ratio)
         text = (
-            f"An arena block of {format_size(arena_bytes)} is larger than the mutable limit of {in_mebibytes(self.mutable_bytes)}"
-            f" (7/8 of the write buffers' {in_mebibytes(self.write_buffer_bytes)}): RocksDB would flush all the time."
-            f" Give each slot at least {in_mebibytes(enough)} of managed memory, raise writeBufferRatio, or lower writebuffer.size"
+            f"An arena block of {short_size(arena_bytes)} is larger than the mutable limit of {short_size(self.mutable_bytes)}"
+            f" (7/8 of the write buffers' {short_size(self.write_buffer_bytes)}): RocksDB would flush all the time."
+            f" Give each slot at least {short_size(enough, up=True)} of managed memory, raise writeBufferRatio, or lower writebuffer.size"
             " or arena-block-size"
         )
         return (text,)
@@ -148,12 +148,6 @@ def smallest_managed_bytes(arena_bytes: int, write_buffer_ratio: float = WRITE_B
     _check_ratios(ratio, Fraction(0))
     write_buffer_bytes = -(-arena_bytes * 8 // 7)
     return max(MANAGED_BYTES_MIN, _ceil(write_buffer_bytes * 3 / (2 * ratio)))
-
-
-def in_mebibytes(size_bytes: int) -> str:
-    """Return a size that is no round number, rounded up to a hundredth of a MiB."""
-    hundredths = -(-size_bytes * 100 // (1 << 20))
-    return f"{hundredths / 100:g}Mi"
 
 
 def pool_problem(write_buffer_ratio: Fraction, high_prio_pool_ratio: Fraction) -> str | None:

@@ -1,0 +1,90 @@
+"""The memory plan reaches Spark and the slots: each gets the numbers that `statefulspark memory` prints."""
+
+from __future__ import annotations
+
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from statefulspark.config.job import StatefulSparkJob
+from statefulspark.config.manifest import validate_job
+from statefulspark.exchange.config import Endpoint, SlotConfig
+from statefulspark.job.session import session_settings
+from statefulspark.job.settings import slot_options
+from statefulspark.storage.open import open_store
+from statefulspark.storage.settings import StorageSettings
+
+MIB = 1 << 20
+
+
+def job(**spec: Any) -> StatefulSparkJob:
+    base: dict[str, Any] = {"job": {"module": "shop.orders"}, "checkpointing": {"dir": "file:///checkpoints"}}
+    metadata = {"name": "orders"}
+    return validate_job({"apiVersion": "statefulspark.io/v1alpha1", "kind": "StatefulSparkJob", "metadata": metadata, "spec": base | spec})
+
+
+def config(folder: Path, manifest: StatefulSparkJob) -> SlotConfig:
+    """What a slot of the job is told."""
+    return SlotConfig(
+        coordinator=Endpoint(location="grpc+tcp://127.0.0.1:1", secret="s"),
+        job_name="orders",
+        parallelism=2,
+        max_parallelism=128,
+        steps=b"",
+        python_path=(),
+        store=open_store(f"file://{folder}", StorageSettings()),
+        storage=StorageSettings(),
+        **slot_options(manifest),
+    )
+
+
+def mebibytes(settings: dict[str, str], name: str) -> int:
+    return int(settings[name].removesuffix("m"))
+
+
+@pytest.mark.parametrize("master", ["local-cluster[2,3,1024]", "spark://host:7077"])
+def test_executors_get_what_the_pod_has(tmp_path: Path, master: str) -> None:
+    """Where executors are processes of their own, heap and overhead are the whole pod, and no other setting adds to it."""
+    manifest = job(driver={"memory": "3Gi"}, executor={"slots": 2, "memory": "6Gi"})
+    settings = session_settings(manifest, master, 2, tmp_path / "pools.xml")
+    assert mebibytes(settings, "spark.executor.memory") + mebibytes(settings, "spark.executor.memoryOverhead") == 6144
+    assert mebibytes(settings, "spark.driver.memory") + mebibytes(settings, "spark.driver.memoryOverhead") == 3072
+    assert {name for name in settings if "memory" in name.lower()} == set(manifest.spec.memory_plan().spark_conf())
+
+
+def test_an_embedded_spark_has_both_heaps(tmp_path: Path) -> None:
+    """One JVM does the work of driver and executor: it gets the heaps of both; slots keep their budget."""
+    manifest = job(executor={"slots": 2, "memory": "4Gi", "managedMemory": {"size": "128Mi"}})
+    plan = manifest.spec.memory_plan()
+    settings = session_settings(manifest, "local[8]", 2, tmp_path / "pools.xml")
+    assert mebibytes(settings, "spark.driver.memory") * MIB == plan.driver.heap_bytes + plan.executor.heap_bytes
+    assert "spark.executor.memory" not in settings
+    assert config(tmp_path, manifest).budget_bytes == 128 * MIB
+
+
+def test_slots_are_told_their_budgets(tmp_path: Path) -> None:
+    """Managed memory per slot, both ratios, and the parts of the Python process; a size is per slot however many slots there are."""
+    memory = {"writeBufferRatio": 0.3, "highPrioPoolRatio": 0.2}
+    manifest = job(
+        executor={"slots": 3, "memory": "6Gi", "managedMemory": {"size": "100Mi"}, "memoryParts": {"pythonPerSlot": "296Mi"}},
+        stateBackend={"rocksdb": {"memory": memory}},
+    )
+    told = config(tmp_path, manifest)
+    assert (told.budget_bytes, told.write_buffer_ratio, told.high_prio_pool_ratio) == (100 * MIB, 0.3, 0.2)
+    assert told.cache_bytes == told.dirty_bytes == told.sort_bytes == 50 * MIB
+    shared = told.for_one_of(4)
+    assert (shared.cache_bytes, shared.dirty_bytes, shared.sort_bytes) == (told.cache_bytes // 4,) * 3
+    same = {field.name for field in fields(SlotConfig)} - {"cache_bytes", "dirty_bytes", "sort_bytes"}
+    assert all(getattr(shared, name) == getattr(told, name) for name in same)
+
+
+@pytest.mark.parametrize(
+    ("memory", "budget"),
+    [({}, 100), ({"fixedPerSlot": "64Mi"}, 64), ({"fixedPerSlot": "64Mi", "managed": False}, 64), ({"managed": False}, None)],
+)
+def test_fixed_wins_over_managed_over_none(tmp_path: Path, memory: dict[str, Any], budget: int | None) -> None:
+    """Flink's precedence."""
+    manifest = job(executor={"managedMemory": {"size": "100Mi"}}, stateBackend={"rocksdb": {"memory": memory}})
+    assert config(tmp_path, manifest).budget_bytes == (None if budget is None else budget * MIB)
