@@ -8,7 +8,6 @@ default budgets and 1 GiB each is what they must stay below.
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import subprocess
@@ -16,15 +15,20 @@ import sys
 import tempfile
 import time
 import urllib.request
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
+import plots
 import psutil
 import pyarrow.dataset as ds
+from machine import Clock, load
+from results import Result, Table, Target, arguments_of, keep
 
-LIMIT_BYTES = 1 << 30
+MIB = 1 << 20
+LIMIT_MIB = 1024.0
 _FILE_ROWS = 500_000
 _MANIFEST = """
 apiVersion: statefulspark.io/v1alpha1
@@ -86,44 +90,74 @@ def slots_of(home: Path) -> list[int]:
         return []
 
 
-def run(folder: Path) -> tuple[dict[int, int], float]:
-    """Run the job to its end; peak memory of each slot's process in bytes, and the seconds it took."""
+Samples = dict[int, list[tuple[float, float]]]
+"""By process id of a slot: seconds since the start, and resident memory in MiB."""
+
+
+def run(folder: Path) -> tuple[Samples, float]:
+    """Run the job to its end; memory of each slot's process, and the seconds it took."""
     (folder / "job.yaml").write_text(_MANIFEST.format(script=Path(__file__).resolve(), folder=folder))
     environment = os.environ | {"STATEFULSPARK_HOME": str(folder / "home"), "TMPDIR": str(folder)}
     command = [sys.executable, "-m", "statefulspark.cli.main", "run", str(folder / "job.yaml"), "--until-idle", "--no-progress"]
-    peaks: dict[int, int] = {}
+    samples: Samples = {}
     started = time.monotonic()
     with (folder / "log").open("wb") as log, subprocess.Popen(command, env=environment, stdout=log, stderr=log) as process:
         while process.poll() is None:
             for pid in slots_of(folder / "home"):
-                try:
-                    peaks[pid] = max(peaks.get(pid, 0), psutil.Process(pid).memory_info().rss)
-                except psutil.Error:
-                    continue
+                with suppress(psutil.Error):
+                    samples.setdefault(pid, []).append((time.monotonic() - started, psutil.Process(pid).memory_info().rss / MIB))
             time.sleep(0.1)
     if process.returncode != 0:
         sys.exit((folder / "log").read_text()[-4000:])
-    return peaks, time.monotonic() - started
+    return samples, time.monotonic() - started
 
 
 def main() -> None:
     """Measure and print."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    parser = arguments_of(__doc__)
     parser.add_argument("--rows", type=int, default=10_000_000)
     parser.add_argument("--keys", type=int, default=1_000_000)
     options = parser.parse_args()
-    with tempfile.TemporaryDirectory(prefix="backpressure-") as name:
+    clock = Clock()
+    with tempfile.TemporaryDirectory(prefix="bench-backpressure-") as name:
         folder = Path(name)
         write_rows(folder / "in", options.rows, options.keys)
-        peaks, seconds = run(folder)
+        loads = (load("the run"),)
+        samples, seconds = run(folder)
         given = ds.dataset(folder / "out", format="parquet", ignore_prefixes=["_", "."]).count_rows()
     if given != options.rows:
         sys.exit(f"FAILED: {given:,} rows came out of {options.rows:,}")
-    print(f"{options.rows:,} rows in one batch over {options.keys:,} keys: {seconds:.0f} s in all, start included")
-    for number, peak in enumerate(peaks.values()):
-        print(f"slot process {number}: peak RSS {peak / (1 << 20):,.0f} MiB of {LIMIT_BYTES >> 20:,} MiB")
-    if not peaks or max(peaks.values()) > LIMIT_BYTES:
-        sys.exit("FAILED: a slot took more than its limit, or none was seen")
+    if not samples:
+        sys.exit("FAILED: no slot was seen")
+    named = {f"slot process {number}": points for number, points in enumerate(samples.values(), 1)}
+    peaks = {slot: max(mib for _, mib in points) for slot, points in named.items()}
+    plot = None
+    if options.result is not None:
+        plot = "bench-backpressure.png"
+        plots.lines(
+            options.result.with_name(plot), named, across="seconds since the start", up="resident memory, MiB", bound=("limit", LIMIT_MIB)
+        )
+    result = Result(
+        **clock.header(__file__),
+        title=f"Back-pressure: {options.rows:,} rows in one batch",
+        about=(
+            f"{options.rows:,} rows of 100 bytes and more over {options.keys:,} keys in one batch to 2 slots with the default budgets, in falling "
+            "event-time order, so that nothing is processed before all of it is sorted. Each row came out. Memory is sampled about "
+            "ten times a second."
+        ),
+        loads=loads,
+        targets=(Target(what="peak memory of a slot", wanted=LIMIT_MIB, measured=max(peaks.values()), unit="MiB", at_least=False),),
+        tables=(
+            Table(
+                columns=("slot", "peak RSS MiB"),
+                rows=tuple((slot, f"{peak:,.0f}") for slot, peak in peaks.items()),
+            ),
+        ),
+        notes=(f"The whole run took {seconds:.0f} s, start of the job included.",),
+        figures={"peak_mib": list(peaks.values()), "run_s": seconds},
+        plot=plot,
+    )
+    keep(result, options.result)
 
 
 if __name__ == "__main__":

@@ -1,40 +1,111 @@
-"""Runs every benchmark, one after the other (they need the machine for themselves), and writes `docs/benchmarks.md`.
+"""Runs benchmarks one after the other (they need the machine for themselves) and takes their sections into `docs/benchmarks.md`.
 
-make bench
+    make bench                              the standard ones, at full size: about 12 minutes on 2 idle cores
+    .venv/bin/python bench/run.py --list    all there are
+    .venv/bin/python bench/run.py count_per_key state_access
+    .venv/bin/python bench/run.py --small   proves in 3 minutes that all of them work; the documentation is left alone
+
+Results are kept as JSON, with their pictures, in `out/bench/`, small ones in `out/bench/small/`.
 """
 
 from __future__ import annotations
 
-import platform
+import argparse
+import os
+import shutil
+import signal
 import subprocess
 import sys
-from datetime import UTC, datetime
+from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 
-import psutil
+import document
+from machine import ROOT
+from results import from_json
 
-HERE = Path(__file__).parent
-BENCHMARKS = {
-    "Count per key": ["count_per_key.py", "--rounds", "3"],
-    "Synchronous part of a checkpoint at 1 GiB of state": ["checkpoint_sync.py", "--gib", "1"],
-    "Back-pressure: 10 million rows in one batch": ["backpressure.py"],
-    "State access": ["state_access.py"],
+_DOCUMENT = ROOT / "docs" / "benchmarks.md"
+_PICTURES = "images"
+"""Below the document's folder."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bench:
+    """A script of this folder."""
+
+    small: tuple[str, ...]
+    """Options with which it ends soon."""
+    full: tuple[str, ...] = ()
+    limit_s: int = 900
+    """It is ended after this time."""
+    standard: bool = True
+    """Whether `make bench` runs it."""
+
+
+BENCHES = {
+    "count_per_key": Bench(small=("--batch", "20000", "--keys", "20000", "--rounds", "1"), limit_s=1500),
+    "checkpoint_sync": Bench(small=("--gib", "0.1")),
+    "backpressure": Bench(small=("--rows", "1000000", "--keys", "100000")),
+    "state_access": Bench(small=("--keys", "20000", "--rounds", "2")),
 }
 
 
 def main() -> None:
-    """Run all and keep what they print."""
-    machine = f"{psutil.cpu_count()} cores, {psutil.virtual_memory().total >> 30} GiB, Python {platform.python_version()}"
-    parts = [f"# Benchmarks\n\nMeasured {datetime.now(UTC):%Y-%m-%d} with `make bench` on {machine}. Read the ratios, not the digits."]
-    failed = False
-    for title, (script, *arguments) in BENCHMARKS.items():
-        print(f"== {title}", flush=True)
-        done = subprocess.run([sys.executable, str(HERE / script), *arguments], stdout=subprocess.PIPE, text=True, check=False)
-        print(done.stdout, flush=True)
-        failed = failed or done.returncode != 0
-        parts.append(f"## {title}\n\n`bench/{script} {' '.join(arguments)}`\n\n```\n{done.stdout.strip()}\n```")
-    (HERE.parent / "docs" / "benchmarks.md").write_text("\n\n".join(parts) + "\n")
-    sys.exit(1 if failed else 0)
+    """Run what was asked for; the exit code says whether all ran to their end."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("names", nargs="*", help="benchmarks; without any, the standard ones")
+    parser.add_argument("--small", action="store_true")
+    parser.add_argument("--list", action="store_true")
+    options = parser.parse_args()
+    if options.list:
+        for name, bench in BENCHES.items():
+            print(f"{name}{'' if bench.standard else '   (not in make bench)'}")
+        return
+    if unknown := set(options.names) - set(BENCHES):
+        parser.error(f"there is no {', '.join(sorted(unknown))}; see --list")
+    chosen = options.names or [name for name, bench in BENCHES.items() if bench.standard]
+    failed = [name for name in chosen if not run(name, small=options.small)]
+    if failed:
+        sys.exit(f"FAILED: {', '.join(failed)}")
+
+
+def run(name: str, *, small: bool) -> bool:
+    """Run one; True when it left a result."""
+    bench = BENCHES[name]
+    kept = ROOT / "out" / "bench" / ("small" if small else "") / f"{name}.json"
+    kept.unlink(missing_ok=True)
+    command = [sys.executable, str(ROOT / "bench" / f"{name}.py"), "--result", str(kept), *(bench.small if small else bench.full)]
+    print(f"== {name}", flush=True)
+    code = _ended(command, bench.limit_s)
+    if code != 0 or not kept.exists():
+        print(f"{name} ended with {code}" if code is not None else f"{name} took more than {bench.limit_s} s", file=sys.stderr)
+        return False
+    if not small:
+        take_in(kept)
+    return True
+
+
+def _ended(command: list[str], limit_s: int) -> int | None:
+    """Exit code of a command, None when it took too long; nothing that it started lives on."""
+    with subprocess.Popen(command, cwd=ROOT, start_new_session=True) as process:
+        try:
+            return process.wait(timeout=limit_s)
+        except subprocess.TimeoutExpired:
+            return None
+        finally:
+            with suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+
+
+def take_in(kept: Path) -> None:
+    """Put a kept result into the documentation."""
+    result = from_json(kept.read_text())
+    if result.plot is not None:
+        pictures = _DOCUMENT.parent / _PICTURES
+        pictures.mkdir(exist_ok=True)
+        shutil.copy(kept.parent / result.plot, pictures / result.plot)
+    document.update(_DOCUMENT, result, pictures=_PICTURES)
+    print(f"{_DOCUMENT.relative_to(ROOT)}: {result.title}", flush=True)
 
 
 if __name__ == "__main__":

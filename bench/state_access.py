@@ -10,7 +10,6 @@ on the machine disturbs little.
 
 from __future__ import annotations
 
-import argparse
 import cProfile
 import pstats
 import statistics
@@ -18,8 +17,8 @@ import tempfile
 from pathlib import Path
 from time import thread_time
 
-from rich.console import Console
-from rich.table import Table
+from machine import Clock, load
+from results import Result, Table, arguments_of, keep
 
 from statefulspark.keygroups import KeyGroupRange
 from statefulspark.state.backend import BatchBudget, KeyedStateBackend
@@ -78,24 +77,39 @@ def measure(cache_bytes: int, keys: list[Key], rounds: int) -> dict[str, float]:
 
 
 def main() -> None:
-    """Print a table."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    """Measure with a cache that holds all keys and with one that holds few."""
+    parser = arguments_of(__doc__)
     parser.add_argument("--keys", type=int, default=100_000, help="distinct keys; a batch has half of them")
     parser.add_argument("--rounds", type=int, default=6, help="rounds over all keys that are counted")
     parser.add_argument("--profile", action="store_true", help="print where the time goes, by function")
-    arguments = parser.parse_args()
-    texts = [f"key{number:07d}" for number in range(arguments.keys)]
+    options = parser.parse_args()
+    clock = Clock()
+    texts = [f"key{number:07d}" for number in range(options.keys)]
     keys = sorted((number % 128, text, text.encode()) for number, text in enumerate(texts))
-    table = Table("microseconds per row", *PARTS, "all")
     profile = cProfile.Profile()
+    loads = []
+    costs: dict[str, dict[str, float]] = {}
     for name, cache_bytes in (("all keys cached", 512 << 20), ("few keys cached", 4 << 20)):
-        if arguments.profile:
+        loads.append(load(name))
+        if options.profile:
             profile.enable()
-        cost = measure(cache_bytes, keys, arguments.rounds)
+        costs[name] = measure(cache_bytes, keys, options.rounds)
         profile.disable()
-        table.add_row(name, *(f"{cost[part]:.2f}" for part in PARTS), f"{sum(cost.values()):.2f}")
-    Console().print(table)
-    if arguments.profile:
+    rows = [(name, *(f"{cost[part]:.2f}" for part in PARTS), f"{sum(cost.values()):.2f}") for name, cost in costs.items()]
+    result = Result(
+        **clock.header(__file__),
+        title="State access",
+        about=(
+            f"CPU microseconds of the slot's thread per row for `value()` and `update()` of a `LONG` on RocksDB, with all that belongs to them; "
+            f"{options.keys:,} keys, a row per key, half of the keys in a batch. `prefetch` reads what is not cached, `rows` is the user's part, "
+            "`finish` encodes, `apply` writes to the store when the batch has been committed."
+        ),
+        loads=tuple(loads),
+        tables=(Table(columns=("", *PARTS, "all"), rows=tuple(rows)),),
+        figures={"microseconds_per_row": costs},
+    )
+    keep(result, options.result)
+    if options.profile:
         pstats.Stats(profile).sort_stats("tottime").print_stats(15)
 
 

@@ -8,9 +8,9 @@ import pytest
 from pydantic import ValidationError
 
 from statefulspark.config.job import API_VERSION, KIND
+from statefulspark.config.pods import JOB_LABEL
 from statefulspark.config.snapshot import SNAPSHOT_KIND
 from statefulspark.job.controls import JobState
-from statefulspark.job.kubernetes import JOB_LABEL
 from statefulspark_operator.api import names
 from statefulspark_operator.api.conditions import Condition, ConditionStatus, ConditionType
 from statefulspark_operator.api.jobs import ErrorInfo, JobStateName, StatefulSparkJobStatus

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -10,7 +11,7 @@ from hypothesis import strategies as st
 from pydantic import TypeAdapter, ValidationError
 
 from statefulspark.config.cores import Cores, format_cores, parse_cores
-from statefulspark.config.cron import parse_cron
+from statefulspark.config.cron import next_time
 from statefulspark.config.durations import Duration, format_duration, parse_duration
 from statefulspark.config.locations import StorageUrl
 from statefulspark.config.sizes import ByteSize, format_size, parse_size
@@ -133,17 +134,20 @@ def test_values_are_written_canonically() -> None:
     assert TypeAdapter(Cores).dump_python(0.5) == "500m"
 
 
-def test_cron_fields() -> None:
-    """Steps, ranges, lists and names; Sunday is both 0 and 7."""
-    schedule = parse_cron("*/20 8-10,22 1 jan-mar sun,5-7")
-    assert schedule.minutes == {0, 20, 40}
-    assert schedule.hours == {8, 9, 10, 22}
-    assert schedule.days == {1}
-    assert schedule.months == {1, 2, 3}
-    assert schedule.weekdays == {0, 5, 6}
-    assert not schedule.both
-    assert parse_cron("5/30 * * * 1").minutes == {5, 35}
-    assert parse_cron("0 3 * * 1").both
+@pytest.mark.parametrize(
+    ("line", "after", "due"),
+    [
+        ("*/20 8-10,22 * jan-mar *", "2026-01-05T08:41", "2026-01-05T09:00"),
+        ("0 3 * * 7", "2026-11-21T00:00", "2026-11-22T03:00"),
+        ("0 3 * * 0", "2026-11-21T00:00", "2026-11-22T03:00"),
+        ("30 4 31 * *", "2026-11-01T00:00", "2026-12-31T04:30"),
+        ("0 0 29 2 *", "2026-11-01T00:00", "2028-02-29T00:00"),
+        ("0 0 13 * fri", "2026-11-21T00:00", "2026-11-27T00:00"),
+    ],
+)
+def test_cron_lines_say_when(line: str, after: str, due: str) -> None:
+    """Steps, ranges, lists and names; Sunday is both 0 and 7; day of month and day of week are alternatives. Checked with a calendar."""
+    assert next_time(line, datetime.fromisoformat(after).replace(tzinfo=UTC)) == datetime.fromisoformat(due).replace(tzinfo=UTC)
 
 
 @pytest.mark.parametrize(
@@ -161,12 +165,14 @@ def test_cron_fields() -> None:
         "a * * * *",
         "1- * * * *",
         "*/ * * * *",
+        "0 0 30 2 *",
+        "* * * * * *",
     ],
 )
 def test_bad_cron_lines_are_refused(line: str) -> None:
     """Missing, misspelt and out-of-bounds fields."""
     with pytest.raises(InvalidInputError):
-        parse_cron(line)
+        next_time(line, datetime(2026, 11, 21, tzinfo=UTC))
 
 
 @pytest.mark.parametrize(

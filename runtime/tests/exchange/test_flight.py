@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import closing
 from typing import Any
 
 import pyarrow as pa
@@ -77,11 +78,11 @@ def test_actions_answer_and_raise_our_own_errors(service: FlightService) -> None
 
 
 def test_an_exchange_gives_results_of_complete_input(service: FlightService, doubler: Doubler) -> None:
-    call = peer_of(service).open_exchange({}, SCHEMA)
-    call.send(numbers(1, 2))
-    call.send(numbers(3))
-    call.end()
-    assert [batch.column(0).to_pylist() for batch in call.results()] == [[2, 4], [6]]
+    with closing(peer_of(service).open_exchange({}, SCHEMA)) as call:
+        call.send(numbers(1, 2))
+        call.send(numbers(3))
+        call.end()
+        assert [batch.column(0).to_pylist() for batch in call.results()] == [[2, 4], [6]]
     assert doubler.ended == ["complete"]
 
 
@@ -89,14 +90,14 @@ def test_input_without_its_end_mark_is_not_complete(service: FlightService, doub
     call = peer_of(service).open_exchange({}, SCHEMA)
     call.send(numbers(1))
     call._writer.done_writing()
-    with pytest.raises(UnavailableError):
+    with closing(call), pytest.raises(UnavailableError):
         list(call.results())
     assert doubler.ended == ["broken"]
 
 
 def test_a_users_error_crosses_the_wire_with_its_traceback(service: FlightService) -> None:
     call = peer_of(service).open_exchange({"fail": True}, SCHEMA)
-    with pytest.raises(UserFunctionError) as raised:
+    with closing(call), pytest.raises(UserFunctionError) as raised:
         list(call.results())
     assert (raised.value.uid, raised.value.key_group, raised.value.user_traceback) == ("u", 3, "ValueError: no")
 

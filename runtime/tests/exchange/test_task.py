@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from statefulspark.errors import UnavailableError
+from statefulspark.errors import UnavailableError, UserFunctionError
 from statefulspark.exchange.config import Endpoint, ExchangeConfig
 from statefulspark.exchange.flight import ExchangeStream, FlightService
 from statefulspark.exchange.task import exchange_partition, slot_of_first_row
@@ -21,13 +21,18 @@ OUTPUT = pa.schema([("n", pa.int64())])
 
 
 class Slot:
-    """Gives its rows back."""
+    """Gives its rows back, or fails at the first of them."""
+
+    failing = False
 
     def output_schema(self, request: dict[str, Any]) -> pa.Schema:
         return OUTPUT
 
     def exchange(self, request: dict[str, Any], stream: ExchangeStream) -> dict[str, Any]:
         assert request["watermark"] == 5
+        if self.failing:
+            next(stream.batches())
+            raise UserFunctionError("process_element raised ValueError", uid="u", key_group=3, user_traceback="ValueError: no")
         for batch in list(stream.batches()):
             stream.send(pa.RecordBatch.from_arrays([batch.column("n")], schema=OUTPUT))
         return {}
@@ -39,7 +44,8 @@ class Coordinator:
     def __init__(self, waits: int) -> None:
         self.waits = waits
         self.asked: list[dict[str, Any]] = []
-        self.slot = FlightService("grpc+tcp://127.0.0.1:0", "s", {"ping": lambda _: {}}, Slot())
+        self.slot_handler = Slot()
+        self.slot = FlightService("grpc+tcp://127.0.0.1:0", "s", {"ping": lambda _: {}}, self.slot_handler)
         self.service = FlightService("grpc+tcp://127.0.0.1:0", "s", {"begin": self.begin, "slot-unreachable": lambda _: {}})
 
     def begin(self, body: dict[str, Any]) -> dict[str, Any]:
@@ -95,6 +101,25 @@ def test_an_error_of_the_rows_before_the_exchange_is_what_the_task_fails_with(co
 
     with pytest.raises(RuntimeError, match="null key"):
         list(exchange_partition(coordinator.config(), 1, broken()))
+
+
+def test_a_slot_that_fails_while_rows_are_still_sent_is_heard_and_the_rest_is_not_sent(coordinator: Coordinator) -> None:
+    """Ending the stream under the sender's hands would abort the whole process, so it fails first and the caller ends the stream."""
+    sent = 0
+
+    def endless() -> Iterator[pa.RecordBatch]:
+        nonlocal sent
+        while True:
+            sent += 1
+            yield rows(127, 0, *range(1000))
+
+    coordinator.slot_handler.failing = True
+    for _ in range(20):
+        with pytest.raises(UserFunctionError, match="in uid 'u', key group 3"):
+            list(exchange_partition(coordinator.config(), 9, endless()))
+    stopped_at = sent
+    assert list(exchange_partition(coordinator.config(), 9, iter([]))) == []
+    assert sent == stopped_at
 
 
 @given(st.integers(-(2**63), 2**63 - 1), st.integers(1, 9))

@@ -258,6 +258,9 @@ class StatefulSparkJobStatus(StatusModel):
     restarts: Count = 0
     """Times the operator has started a lost driver again since the spec changed last."""
 
+    restarted_at: Timestamp | None = None
+    """When the operator started a lost driver again last."""
+
     parallelism: ObservedParallelism | None = None
     """Slots that run."""
 

@@ -167,6 +167,7 @@ class OperationModel(_Answer):
 
     id: str = Field(examples=["9f1c6a0d2b3e4f50"])
     kind: OperationKind
+    key: str | None = Field(default=None, description="The idempotency key it was asked for with.", examples=["upgrade-7-0"])
     state: OperationState
     started_ms: Milliseconds
     finished_ms: int | None = Field(description="Milliseconds since the epoch; null while running.")
@@ -181,6 +182,7 @@ class OperationModel(_Answer):
         return cls(
             id=operation.id,
             kind=operation.kind,
+            key=operation.key,
             state=operation.state,
             started_ms=operation.started_ms,
             finished_ms=operation.finished_ms,

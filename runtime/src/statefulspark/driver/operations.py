@@ -44,6 +44,8 @@ class Operation:
     request: str
     """Canonical text of what was asked, to tell a repetition from another request under the same key."""
     started_ms: int
+    key: str | None = None
+    """The idempotency key it was asked for with."""
     state: OperationState = OperationState.RUNNING
     finished_ms: int | None = None
     result: Result = None
@@ -84,7 +86,7 @@ class Operations:
                 raise UnavailableError(
                     f"{self._running_max} operations are running already; ask again when one has ended", retry_after_s=5.0
                 )
-            operation = Operation(secrets.token_hex(8), kind, request, self._clock_ms())
+            operation = Operation(secrets.token_hex(8), kind, request, self._clock_ms(), key)
             # Marked as running, a future can no longer be cancelled by a waiter that gives up.
             operation.done.set_running_or_notify_cancel()
             self._by_id[operation.id] = operation

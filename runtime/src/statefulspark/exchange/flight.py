@@ -127,14 +127,17 @@ class _Stream:
         self.sender_waited_s = 0.0
         self._reader = reader
         self._writer = writer
+        self._over = False
 
     def batches(self) -> Iterator[pa.RecordBatch]:
         while True:
             try:
                 chunk = self._reader.read_chunk()
             except StopIteration:
+                self._over = True
                 break
             except (fl.FlightError, pa.ArrowException, OSError) as error:
+                self._over = True
                 raise errors.UnavailableError("the exchange task went away in the middle of its rows") from error
             if chunk.app_metadata is not None and (end := chunk.app_metadata.to_pybytes()).startswith(_END):
                 self.sender_waited_s = float(end[len(_END) :] or 0.0)
@@ -148,6 +151,18 @@ class _Stream:
             self._writer.write_batch(batch)
         except (fl.FlightError, pa.ArrowException, OSError) as error:
             raise errors.UnavailableError("the exchange task went away while results were sent") from error
+
+    def fail(self, error: Exception) -> None:
+        """Tell the caller, who ends the stream, and pass over the rows that it has sent meanwhile.
+
+        If this side ended the stream, gRPC would abort the caller's process when that happens while it writes.
+        """
+        try:
+            self._writer.write_metadata(json.dumps({"error": error_body(error)}).encode())
+            while not self._over:
+                self._reader.read_chunk()
+        except (StopIteration, fl.FlightError, pa.ArrowException, OSError):
+            self._over = True
 
 
 class FlightService(fl.FlightServerBase):  # type: ignore[misc]  # pyarrow.flight ships no types
@@ -174,10 +189,14 @@ class FlightService(fl.FlightServerBase):  # type: ignore[misc]  # pyarrow.fligh
         try:
             request = json.loads(descriptor.command)
             writer.begin(self._handler.output_schema(request))
-            result = self._handler.exchange(request, _Stream(reader, writer))
-            writer.write_metadata(json.dumps(result).encode())
         except Exception as error:
             raise encode_error(error) from error
+        stream = _Stream(reader, writer)
+        try:
+            result = self._handler.exchange(request, stream)
+            writer.write_metadata(json.dumps({"result": result}).encode())
+        except Exception as error:  # noqa: BLE001  the caller must hear of every failure
+            stream.fail(error)
 
 
 class FlightPeer:
@@ -219,7 +238,7 @@ class FlightPeer:
 
 
 class ExchangeCall:
-    """The caller's side of one exchange: one thread sends, another receives."""
+    """The caller's side of one exchange: one thread sends, another receives. Whoever made it calls ``close`` when both have ended."""
 
     def __init__(self, writer: Any, reader: Any, location: str) -> None:
         self._writer = writer
@@ -245,11 +264,12 @@ class ExchangeCall:
     def results(self) -> Iterator[pa.RecordBatch]:
         """Receive results until the slot's end mark.
 
+        The stream is not read to its end here, because gRPC aborts a process that reads the end of a stream and writes at once.
+
         Raises:
             UnavailableError: the slot went away; the caller's task fails and Spark retries it.
             StatefulSparkError: what the slot raised.
         """
-        ended = False
         try:
             while True:
                 try:
@@ -259,12 +279,14 @@ class ExchangeCall:
                 if chunk.data is not None and chunk.data.num_rows:
                     yield chunk.data
                 if chunk.app_metadata is not None:
-                    ended = True
+                    mark = json.loads(chunk.app_metadata.to_pybytes())
+                    if "error" in mark:
+                        raise error_of(mark["error"]) or errors.UnavailableError(f"slot at {self._location} failed in an unknown way")
+                    return
         except (fl.FlightError, pa.ArrowException, OSError) as error:
             raise decode_error(error, f"slot at {self._location}") from error
-        if not ended:
-            raise errors.UnavailableError(f"slot at {self._location} ended without its end mark")
+        raise errors.UnavailableError(f"slot at {self._location} ended without its end mark")
 
     def close(self) -> None:
-        """Release the stream."""
-        self._writer.close()
+        """Release the stream; the slot undoes a batch whose results have not all been received."""
+        self._reader.cancel()

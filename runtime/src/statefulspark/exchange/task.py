@@ -65,10 +65,13 @@ def exchange_partition(config: ExchangeConfig, batch_id: int, batches: Iterator[
     slot = slot_of_first_row(first, config)
     ticket, call = _open(config, slot, batch_id, first.schema)
     failure: list[BaseException] = []
+    stopped = threading.Event()
 
     def send() -> None:
         try:
             for batch in chain((first,), batches):
+                if stopped.is_set():
+                    return
                 call.send(batch)
             call.end()
         except BaseException as error:  # noqa: BLE001  raised again by the receiving side
@@ -80,6 +83,7 @@ def exchange_partition(config: ExchangeConfig, batch_id: int, batches: Iterator[
     try:
         yield from call.results()
     except Exception as error:
+        stopped.set()
         sender.join(timeout=5)
         upstream = next((cause for cause in failure if not isinstance(cause, pa.ArrowException)), None)
         if isinstance(error, UnavailableError):
@@ -87,10 +91,11 @@ def exchange_partition(config: ExchangeConfig, batch_id: int, batches: Iterator[
             if upstream is not None:
                 raise upstream from error
         raise
-    except GeneratorExit:
-        call.cancel()
-        raise
-    sender.join(timeout=5)
+    else:
+        sender.join(timeout=5)
+    finally:
+        stopped.set()
+        call.close()
 
 
 def _open(config: ExchangeConfig, slot: int, batch_id: int, schema: pa.Schema) -> tuple[dict[str, Any], ExchangeCall]:

@@ -23,7 +23,7 @@ from statefulspark.job.batches import BatchLog, BatchParameters
 from statefulspark.job.checkpoints import CheckpointTimes, InProgress, Request, Snapshots, info_of
 from statefulspark.job.controls import CheckpointInfo
 from statefulspark.job.durable import DurableJob
-from statefulspark.job.slots import READY, Slot, SlotTable
+from statefulspark.job.slots import READY, RESTORING, Slot, SlotTable
 from statefulspark.job.totals import SnapshotTotals
 from statefulspark.job.tuning import MemoryTuner
 from statefulspark.keygroups import KeyGroupRange, key_group_range
@@ -432,6 +432,9 @@ class Coordinator:
 
     def _clean(self) -> None:
         """Delete what no retained checkpoint needs; trouble here never hurts the job."""
+        if any(slot.state == RESTORING for slot in self.slots.all()):
+            # It may read the checkpoint before this one and the changelogs since; the next checkpoint cleans.
+            return
         try:
             self.durable.clean(self._snapshots.current_id)
         except StatefulSparkError as error:

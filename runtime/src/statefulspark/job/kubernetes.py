@@ -11,26 +11,25 @@ from pathlib import Path
 from typing import Final
 
 from statefulspark.config.job import StatefulSparkJob
+from statefulspark.config.pods import (
+    BLOCK_MANAGER_PORT,
+    COMPONENT_LABEL,
+    CREDENTIALS,
+    DRIVER_PORT,
+    EXECUTOR_CONTAINER,
+    EXECUTOR_TEMPLATE_VARIABLE,
+    JOB_LABEL,
+    POD_IP_VARIABLE,
+    POD_NAME_VARIABLE,
+    POD_NAMESPACE_VARIABLE,
+    SPARK_SECRET_FOLDER,
+    SPARK_SECRET_KEY,
+    SPARK_SECRET_VARIABLE,
+)
 from statefulspark.errors import InvalidInputError
 
 MASTER: Final = "kubernetes"
 """What ``statefulspark run --master`` takes for "the cluster that this pod runs in"."""
-
-POD_NAME_VARIABLE: Final = "STATEFULSPARK_POD_NAME"
-POD_NAMESPACE_VARIABLE: Final = "STATEFULSPARK_POD_NAMESPACE"
-POD_IP_VARIABLE: Final = "STATEFULSPARK_POD_IP"
-EXECUTOR_TEMPLATE_VARIABLE: Final = "STATEFULSPARK_EXECUTOR_POD_TEMPLATE"
-SPARK_SECRET_VARIABLE: Final = "STATEFULSPARK_SPARK_SECRET"  # noqa: S105  the name of a variable, not a secret
-
-DRIVER_PORT: Final = 7078
-BLOCK_MANAGER_PORT: Final = 7079
-EXECUTOR_CONTAINER: Final = "spark-kubernetes-executor"
-"""Spark's own name for an executor's container."""
-SPARK_SECRET_FILE: Final = "/etc/statefulspark/spark-secret/spark-secret"  # noqa: S105  a path
-"""Where driver and executors find the secret with which they know each other."""
-JOB_LABEL: Final = "statefulspark.io/job"
-
-_CREDENTIALS: Final = ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -105,6 +104,7 @@ def kubernetes_settings(manifest: StatefulSparkJob, pod: DriverPod, parallelism:
         "spark.kubernetes.container.image.pullPolicy": spec.image_pull_policy.value,
         "spark.kubernetes.executor.podTemplateContainerName": EXECUTOR_CONTAINER,
         f"spark.kubernetes.executor.label.{JOB_LABEL}": manifest.metadata.name,
+        f"spark.kubernetes.executor.label.{COMPONENT_LABEL}": "executor",
         "spark.kubernetes.executor.request.cores": f"{round(spec.executor.cores * 1000)}m",
         "spark.executor.cores": str(spec.executor.slots + spec.executor.exchange_tasks),
         "spark.executor.instances": str(spec.executor.instances_for(parallelism)),
@@ -118,10 +118,9 @@ def kubernetes_settings(manifest: StatefulSparkJob, pod: DriverPod, parallelism:
     if pod.executor_template is not None:
         settings["spark.kubernetes.executor.podTemplateFile"] = pod.executor_template
     if pod.spark_secret is not None:
-        folder = str(Path(SPARK_SECRET_FILE).parent)
-        settings["spark.authenticate.secret.file"] = SPARK_SECRET_FILE
-        settings[f"spark.kubernetes.executor.secrets.{pod.spark_secret}"] = folder
+        settings["spark.authenticate.secret.file"] = f"{SPARK_SECRET_FOLDER}/{SPARK_SECRET_KEY}"
+        settings[f"spark.kubernetes.executor.secrets.{pod.spark_secret}"] = SPARK_SECRET_FOLDER
     secret = spec.checkpointing.storage.credentials_secret
     if secret is not None:
-        settings |= {f"spark.kubernetes.executor.secretKeyRef.{name}": f"{secret}:{name}" for name in _CREDENTIALS}
+        settings |= {f"spark.kubernetes.executor.secretKeyRef.{name}": f"{secret}:{name}" for name in CREDENTIALS}
     return settings

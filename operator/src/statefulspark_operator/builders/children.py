@@ -1,0 +1,117 @@
+"""The other objects of a job: service, config map, secret, service account, role, disruption budget. Pure; every call returns a fresh tree."""
+
+from __future__ import annotations
+
+from pathlib import PurePosixPath
+from typing import Any
+
+import yaml
+
+from statefulspark.config import pods
+from statefulspark.config.job import API_VERSION, KIND, StatefulSparkJobSpec
+from statefulspark_operator.api.names import COMPONENT_DRIVER
+from statefulspark_operator.builders.identities import JobIdentity
+from statefulspark_operator.builders.pods import executor_template
+
+
+def service(job: JobIdentity) -> dict[str, Any]:
+    """The service by which people and Prometheus reach the driver's API."""
+    return {
+        "apiVersion": "v1",
+        "kind": "Service",
+        "metadata": job.metadata(job.driver, COMPONENT_DRIVER),
+        "spec": {
+            "type": "ClusterIP",
+            "selector": job.selector(COMPONENT_DRIVER),
+            "ports": [{"name": "api", "port": pods.API_PORT, "targetPort": "api", "protocol": "TCP"}],
+            "publishNotReadyAddresses": True,
+        },
+    }
+
+
+def config_map(job: JobIdentity, spec: StatefulSparkJobSpec, *, image: str, job_id: str, parallelism: int) -> dict[str, Any]:
+    """The manifest that the driver runs, and the template of its executors.
+
+    Args:
+        job: whose.
+        spec: the spec that is acted on, which during a rollback is not the object's.
+        image: for executors, when the spec names none.
+        job_id: the job's folder in storage.
+        parallelism: slots, which change without a new driver.
+    """
+    manifest = {
+        "apiVersion": API_VERSION,
+        "kind": KIND,
+        "metadata": {"name": job.name, "namespace": job.namespace, "uid": job_id},
+        "spec": _in_the_image(spec.to_manifest()) | {"image": image, "parallelism": parallelism, "state": "running"},
+    }
+    return {
+        "apiVersion": "v1",
+        "kind": "ConfigMap",
+        "metadata": job.metadata(job.config),
+        "data": {
+            pods.MANIFEST_FILE: yaml.safe_dump(manifest, sort_keys=False),
+            pods.EXECUTOR_TEMPLATE_FILE: yaml.safe_dump(executor_template(job, spec), sort_keys=False),
+        },
+    }
+
+
+def _in_the_image(spec: dict[str, Any]) -> dict[str, Any]:
+    """Relative paths of the program begin in the image's job folder, not beside the config map's manifest."""
+    program = dict(spec["job"])
+    if program.get("script"):
+        program["script"] = str(PurePosixPath(pods.JOB_FOLDER) / program["script"])
+    if program.get("pyFiles"):
+        program["pyFiles"] = [str(PurePosixPath(pods.JOB_FOLDER) / path) for path in program["pyFiles"]]
+    return spec | {"job": program}
+
+
+def secret(job: JobIdentity, *, token: str, spark_secret: str) -> dict[str, Any]:
+    """The token of the driver's API and the secret by which Spark's processes know each other; made once per job."""
+    return {
+        "apiVersion": "v1",
+        "kind": "Secret",
+        "metadata": job.metadata(job.secret),
+        "type": "Opaque",
+        "stringData": {pods.TOKEN_KEY: token, pods.SPARK_SECRET_KEY: spark_secret},
+    }
+
+
+def service_account(job: JobIdentity) -> dict[str, Any]:
+    """The account that the driver acts as."""
+    return {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": job.metadata(job.account), "automountServiceAccountToken": True}
+
+
+def role(job: JobIdentity) -> dict[str, Any]:
+    """What the driver may do: look after executor pods and the config maps that Spark makes for them."""
+    return {
+        "apiVersion": "rbac.authorization.k8s.io/v1",
+        "kind": "Role",
+        "metadata": job.metadata(job.account),
+        "rules": [
+            {"apiGroups": [""], "resources": ["pods"], "verbs": ["get", "list", "watch", "create", "patch", "delete", "deletecollection"]},
+            {"apiGroups": [""], "resources": ["configmaps"], "verbs": ["get", "list", "create", "delete", "deletecollection"]},
+            {"apiGroups": [""], "resources": ["services", "persistentvolumeclaims"], "verbs": ["list", "deletecollection"]},
+        ],
+    }
+
+
+def role_binding(job: JobIdentity) -> dict[str, Any]:
+    """Gives the role to the account."""
+    return {
+        "apiVersion": "rbac.authorization.k8s.io/v1",
+        "kind": "RoleBinding",
+        "metadata": job.metadata(job.account),
+        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": job.account},
+        "subjects": [{"kind": "ServiceAccount", "name": job.account, "namespace": job.namespace}],
+    }
+
+
+def disruption_budget(job: JobIdentity, *, api_version: str = "policy/v1") -> dict[str, Any]:
+    """Keeps a drained node from taking the driver before it could move: one at a time, and never more than it has."""
+    return {
+        "apiVersion": api_version,
+        "kind": "PodDisruptionBudget",
+        "metadata": job.metadata(job.disruption_budget, COMPONENT_DRIVER),
+        "spec": {"maxUnavailable": 1, "selector": {"matchLabels": job.selector(COMPONENT_DRIVER)}},
+    }

@@ -1,0 +1,205 @@
+"""Pods of a job: the driver's, and the template from which Spark makes executors. Pure; every call returns a fresh tree.
+
+A user's pod template is the ground; what the job needs is laid over it: containers and volumes by name, labels and variables by key.
+Both pods fit the restricted Pod Security Standard and a root file system that is read-only.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterable, Mapping
+from typing import Any, Final
+
+from statefulspark.config import pods
+from statefulspark.config.job import StatefulSparkJobSpec
+from statefulspark_operator.api.names import COMPONENT_DRIVER, COMPONENT_EXECUTOR
+from statefulspark_operator.builders.identities import JobIdentity
+
+GRACE_S: Final = 120
+"""How long a driver that is deleted has for its last checkpoint."""
+_USER: Final = 10001
+_HOME_VARIABLES: Final = {"HOME": "/tmp", "SPARK_LOCAL_DIRS": "/tmp/spark"}  # noqa: S108  the pod's own volume
+_LOST_NODE_S: Final = 30
+"""A pod on a node that stopped answering is given up after this long, not after Kubernetes' five minutes."""
+
+
+def driver_pod(job: JobIdentity, spec: StatefulSparkJobSpec, *, image: str, account: str) -> dict[str, Any]:
+    """The driver's pod."""
+    container = {
+        "name": pods.DRIVER_CONTAINER,
+        "image": image,
+        "imagePullPolicy": spec.image_pull_policy.value,
+        "args": [
+            "run",
+            f"{pods.CONFIG_FOLDER}/{pods.MANIFEST_FILE}",
+            "--master=kubernetes",
+            "--api-host=0.0.0.0",
+            f"--api-port={pods.API_PORT}",
+            f"--stop-timeout={GRACE_S - 10}",
+            "--termination-log=/dev/termination-log",
+            "--no-progress",
+        ],
+        "env": [
+            *_fields(
+                {
+                    pods.POD_NAME_VARIABLE: "metadata.name",
+                    pods.POD_NAMESPACE_VARIABLE: "metadata.namespace",
+                    pods.POD_IP_VARIABLE: "status.podIP",
+                }
+            ),
+            *_values(
+                _HOME_VARIABLES
+                | {
+                    "STATEFULSPARK_API_TOKEN_FILE": f"{pods.TOKEN_FOLDER}/{pods.TOKEN_KEY}",
+                    pods.EXECUTOR_TEMPLATE_VARIABLE: f"{pods.CONFIG_FOLDER}/{pods.EXECUTOR_TEMPLATE_FILE}",
+                    pods.SPARK_SECRET_VARIABLE: job.secret,
+                }
+            ),
+            *_credentials(spec),
+        ],
+        "ports": [
+            {"name": "api", "containerPort": pods.API_PORT},
+            {"name": "driver", "containerPort": pods.DRIVER_PORT},
+            {"name": "blockmanager", "containerPort": pods.BLOCK_MANAGER_PORT},
+        ],
+        "resources": {
+            "requests": {"cpu": _cpu(spec.driver.cores), "memory": str(spec.driver.memory)},
+            "limits": {"memory": str(spec.driver.memory)},
+        },
+        "volumeMounts": [
+            {"name": "config", "mountPath": pods.CONFIG_FOLDER, "readOnly": True},
+            {"name": "api-token", "mountPath": pods.TOKEN_FOLDER, "readOnly": True},
+            {"name": "spark-secret", "mountPath": pods.SPARK_SECRET_FOLDER, "readOnly": True},
+            {"name": "tmp", "mountPath": "/tmp"},  # noqa: S108  the pod's own volume
+        ],
+        "readinessProbe": {"httpGet": {"path": "/readyz", "port": "api"}, "periodSeconds": 2, "failureThreshold": 2},
+        # Alive is the process; whether the job runs is the operator's question. The API opens when the job is restored, which may take long.
+        "securityContext": _container_security(),
+        "terminationMessagePath": "/dev/termination-log",
+    }
+    ours = {
+        "serviceAccountName": account,
+        "restartPolicy": "OnFailure",
+        "terminationGracePeriodSeconds": GRACE_S,
+        "securityContext": _pod_security(),
+        "imagePullSecrets": [{"name": name} for name in spec.image_pull_secrets],
+        "tolerations": _tolerations(),
+        "containers": [container],
+        "volumes": [
+            {"name": "config", "configMap": {"name": job.config}},
+            {"name": "api-token", "secret": {"secretName": job.secret, "items": [{"key": pods.TOKEN_KEY, "path": pods.TOKEN_KEY}]}},
+            {
+                "name": "spark-secret",
+                "secret": {"secretName": job.secret, "items": [{"key": pods.SPARK_SECRET_KEY, "path": pods.SPARK_SECRET_KEY}]},
+            },
+            {"name": "tmp", "emptyDir": {}},
+        ],
+    }
+    return _over_template(
+        spec.driver.pod_template, {"apiVersion": "v1", "kind": "Pod", "metadata": job.metadata(job.driver, COMPONENT_DRIVER), "spec": ours}
+    )
+
+
+def executor_template(job: JobIdentity, spec: StatefulSparkJobSpec) -> dict[str, Any]:
+    """The template from which Spark makes executor pods; Spark adds image, command, memory and owner."""
+    container = {
+        "name": pods.EXECUTOR_CONTAINER,
+        "env": [*_values(_HOME_VARIABLES), *_credentials(spec)],
+        "securityContext": _container_security(),
+        "volumeMounts": [{"name": "tmp", "mountPath": "/tmp"}],  # noqa: S108  the pod's own volume
+    }
+    ours = {
+        "automountServiceAccountToken": False,
+        "securityContext": _pod_security(),
+        "imagePullSecrets": [{"name": name} for name in spec.image_pull_secrets],
+        "tolerations": _tolerations(),
+        "containers": [container],
+        "volumes": [{"name": "tmp", "emptyDir": {}}],
+    }
+    metadata = {"labels": job.labels(COMPONENT_EXECUTOR)}
+    return _over_template(spec.executor.pod_template, {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": ours})
+
+
+def _cpu(cores: float) -> str:
+    return f"{round(cores * 1000)}m"
+
+
+def _values(values: Mapping[str, str]) -> list[dict[str, Any]]:
+    return [{"name": name, "value": value} for name, value in values.items()]
+
+
+def _fields(paths: Mapping[str, str]) -> list[dict[str, Any]]:
+    return [{"name": name, "valueFrom": {"fieldRef": {"fieldPath": path}}} for name, path in paths.items()]
+
+
+def _credentials(spec: StatefulSparkJobSpec) -> list[dict[str, Any]]:
+    """Variables of the object store's keys, by reference: the values never pass through the operator."""
+    secret = spec.checkpointing.storage.credentials_secret
+    if secret is None:
+        return []
+    keys = [(name, False) for name in pods.CREDENTIALS] + [(pods.SESSION_TOKEN, True)]
+    return [
+        {"name": name, "valueFrom": {"secretKeyRef": {"name": secret, "key": name, **({"optional": True} if optional else {})}}}
+        for name, optional in keys
+    ]
+
+
+def _pod_security() -> dict[str, Any]:
+    return {
+        "runAsNonRoot": True,
+        "runAsUser": _USER,
+        "runAsGroup": _USER,
+        "fsGroup": _USER,
+        "seccompProfile": {"type": "RuntimeDefault"},
+    }
+
+
+def _container_security() -> dict[str, Any]:
+    return {"allowPrivilegeEscalation": False, "readOnlyRootFilesystem": True, "capabilities": {"drop": ["ALL"]}}
+
+
+def _tolerations() -> list[dict[str, Any]]:
+    return [
+        {"key": f"node.kubernetes.io/{taint}", "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": _LOST_NODE_S}
+        for taint in ("not-ready", "unreachable")
+    ]
+
+
+# -- templates -----------------------------------------------------------------------------------------------------------
+
+_BY_NAME: Final = frozenset({"containers", "initContainers", "volumes", "env", "ports", "imagePullSecrets"})
+_KEYS: Final = {"volumeMounts": "mountPath"}
+_TEMPLATE_WINS: Final = frozenset({"tolerations", "terminationGracePeriodSeconds"})
+"""Fields where what a person wrote replaces the default."""
+
+
+def _over_template(template: Mapping[str, Any], ours: dict[str, Any]) -> dict[str, Any]:
+    """Lay ``ours`` over the user's template."""
+    ground = {name: copy.deepcopy(template[name]) for name in ("metadata", "spec") if template.get(name)}
+    for name in ("name", "namespace", "ownerReferences", "generateName"):
+        ground.get("metadata", {}).pop(name, None)
+    return _merged(ground, ours)
+
+
+def _merged(ground: dict[str, Any], over: dict[str, Any]) -> dict[str, Any]:
+    result = dict(ground)
+    for key, value in over.items():
+        before = result.get(key)
+        if key in _TEMPLATE_WINS and before:
+            continue
+        if isinstance(value, dict) and isinstance(before, dict):
+            result[key] = _merged(before, value)
+        elif isinstance(value, list) and isinstance(before, list) and (key in _BY_NAME or key in _KEYS):
+            result[key] = _merged_lists(before, value, _KEYS.get(key, "name"))
+        else:
+            result[key] = value
+    return result
+
+
+def _merged_lists(ground: Iterable[Any], over: Iterable[dict[str, Any]], key: str) -> list[Any]:
+    remaining = {item[key]: item for item in over}
+    result = []
+    for item in ground:
+        ours = remaining.pop(item.get(key), None) if isinstance(item, dict) else None
+        result.append(_merged(item, ours) if ours is not None else item)
+    return [*result, *remaining.values()]

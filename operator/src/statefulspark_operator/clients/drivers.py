@@ -1,0 +1,103 @@
+"""The REST API of drivers, as the operator uses it. The only home of httpx in the operator."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Any, Final
+
+import httpx
+
+from statefulspark.errors import ConflictError, InvalidInputError, UnavailableError
+from statefulspark_operator.api.drivers import Driver, Failure, Operation, Slot
+from statefulspark_operator.api.jobs import SnapshotInfo
+
+_CONNECT_S: Final = 2.0
+_LOOK_S: Final = 5.0
+
+
+class Drivers:
+    """Talks to the drivers of all jobs over one pool of connections.
+
+    Every method raises UnavailableError when the driver does not answer, InvalidInputError when it refuses the request.
+    """
+
+    def __init__(self) -> None:
+        """Open nothing yet."""
+        # A proxy from the environment must not see the tokens of pods.
+        self._http = httpx.AsyncClient(timeout=httpx.Timeout(_LOOK_S, connect=_CONNECT_S), trust_env=False)
+
+    async def look(self, url: str, token: str, *, operations: bool) -> Driver:
+        """Ask for the status and, with ``operations``, for what the driver was asked before."""
+        status = await self._call("GET", f"{url}/v1/status", token)
+        listed = (await self._call("GET", f"{url}/v1/operations", token))["operations"] if operations else []
+        return _driver(status, listed)
+
+    async def ask(self, url: str, token: str, kind: str, key: str, body: dict[str, Any] | None, timeout_s: int) -> None:
+        """Ask for an operation and do not wait; asking again with ``key`` finds the first one."""
+        path = {"stop": "stop", "cancel": "cancel", "rescale": "rescale", "savepoint": "savepoints", "checkpoint": "checkpoints"}[kind]
+        await self._call(
+            "POST", f"{url}/v1/{path}", token, json=body, params={"wait": "false", "timeout_s": timeout_s}, headers={"Idempotency-Key": key}
+        )
+
+    async def close(self) -> None:
+        """Close the connections."""
+        await self._http.aclose()
+
+    async def _call(self, method: str, url: str, token: str, *, headers: dict[str, str] | None = None, **options: Any) -> Any:
+        try:
+            response = await self._http.request(method, url, headers={"Authorization": f"Bearer {token}", **(headers or {})}, **options)
+        except httpx.HTTPError as error:
+            raise UnavailableError(f"the driver at {url} does not answer ({type(error).__name__})") from error
+        if response.is_success:
+            return response.json()
+        try:
+            message = response.json()["error"]["message"]
+        except (ValueError, KeyError, TypeError):
+            message = f"HTTP {response.status_code}"
+        if response.status_code == httpx.codes.CONFLICT:
+            raise ConflictError(f"the driver: {message}")
+        if response.is_client_error:
+            raise InvalidInputError(f"the driver refuses: {message}")
+        raise UnavailableError(f"the driver: {message}")
+
+
+def _driver(status: dict[str, Any], operations: list[dict[str, Any]]) -> Driver:
+    return Driver(
+        state=status["state"],
+        attempt=status["attempt"],
+        batch=status["batch"],
+        parallelism=status["parallelism"],
+        max_parallelism=status["max_parallelism"],
+        slots=tuple(
+            Slot(slot=slot["slot"], first=slot["first"], last=slot["last"], state=slot["state"], executor=slot.get("executor"))
+            for slot in status["slots"]
+        ),
+        last_checkpoint=_snapshot(status.get("last_checkpoint")),
+        last_savepoint=_snapshot(status.get("last_savepoint")),
+        restored_from=status.get("restored_from"),
+        failed_checkpoints=status.get("failed_checkpoints", 0),
+        error=_failure(status.get("error")),
+        operations={entry["key"]: _operation(entry) for entry in operations if entry.get("key")},
+    )
+
+
+def _operation(entry: dict[str, Any]) -> Operation:
+    return Operation(id=entry["id"], state=entry["state"], snapshot=_snapshot(entry.get("checkpoint")), error=_failure(entry.get("error")))
+
+
+def _failure(error: dict[str, Any] | None) -> Failure | None:
+    return Failure(reason=error["reason"], message=error["message"]) if error else None
+
+
+def _snapshot(info: dict[str, Any] | None) -> SnapshotInfo | None:
+    if not info:
+        return None
+    return SnapshotInfo(
+        id=info["id"],
+        path=info["path"],
+        completed_at=datetime.fromtimestamp(info["completed_ms"] / 1000, UTC),
+        size_bytes=info.get("size_bytes"),
+        uploaded_bytes=info.get("uploaded_bytes"),
+        duration_ms=info.get("duration_ms"),
+        batch=info.get("batch"),
+    )

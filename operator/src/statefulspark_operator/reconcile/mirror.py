@@ -1,0 +1,138 @@
+"""What watching has brought: jobs, pods and snapshots as they were last seen, and which children somebody else has touched."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator
+from typing import Final
+
+from statefulspark_operator.api.names import COMPONENT_DRIVER, LABEL_COMPONENT, LABEL_JOB
+from statefulspark_operator.builders.identities import JobIdentity
+from statefulspark_operator.clients.kubernetes import Tree
+
+Key = tuple[str, str]
+"""Namespace and name of a job."""
+
+_KEPT: Final = ("apiVersion", "kind", "metadata", "spec", "status")
+
+
+class Mirror:
+    """Written by watch handlers, read by observations; all in one thread."""
+
+    def __init__(self) -> None:
+        self._jobs: dict[Key, Tree] = {}
+        self._pods: defaultdict[Key, dict[str, Tree]] = defaultdict(dict)
+        self._snapshots: defaultdict[Key, dict[str, Tree]] = defaultdict(dict)
+        self._children: dict[tuple[str, str, str], str] = {}
+        self._touched: set[Key] = set()
+        self._known: set[Key] = set()
+
+    # -- what watching brings --------------------------------------------------------------------------------------------
+
+    def saw_job(self, tree: Tree, *, gone: bool) -> Key:
+        """A job was added, changed or (``gone``) removed."""
+        key = (tree["metadata"]["namespace"], tree["metadata"]["name"])
+        if gone:
+            self._jobs.pop(key, None)
+            self._known.discard(key)
+            self._touched.discard(key)
+        else:
+            self._jobs[key] = _slim(tree)
+        return key
+
+    def saw_pod(self, tree: Tree, *, gone: bool) -> Key | None:
+        """A pod of a job was added, changed or removed."""
+        return _keep(self._pods, tree, tree["metadata"].get("labels", {}).get(LABEL_JOB), gone=gone)
+
+    def saw_snapshot(self, tree: Tree, *, gone: bool) -> Key | None:
+        """A snapshot of a job was added, changed or removed."""
+        return _keep(self._snapshots, tree, tree["spec"].get("jobReference", {}).get("name"), gone=gone)
+
+    def saw_child(self, tree: Tree, *, gone: bool) -> Key | None:
+        """Another child of a job was added, changed or removed; returns the job when it was not by us."""
+        name = tree["metadata"].get("labels", {}).get(LABEL_JOB)
+        if name is None:
+            return None
+        job = (tree["metadata"]["namespace"], name)
+        child = _child(tree)
+        if not gone and self._children.get(child) == _version(tree):
+            return None
+        if gone:
+            self._children.pop(child, None)
+        self._touched.add(job)
+        return job
+
+    def applied(self, tree: Tree) -> bool:
+        """The operator has applied a child; True when that changed it, compared with what was applied or seen before."""
+        child, version = _child(tree), _version(tree)
+        changed = self._children.get(child) != version
+        self._children[child] = version
+        job = (tree["metadata"]["namespace"], tree["metadata"]["labels"][LABEL_JOB])
+        self._touched.discard(job)
+        self._known.add(job)
+        return changed
+
+    # -- what observations read ------------------------------------------------------------------------------------------
+
+    def jobs(self) -> Iterator[Key]:
+        """All jobs."""
+        yield from list(self._jobs)
+
+    def all_snapshots(self) -> Iterator[Key]:
+        """Namespace and name of all snapshots."""
+        for (namespace, _), named in list(self._snapshots.items()):
+            for name in list(named):
+                yield namespace, name
+
+    def job(self, namespace: str, name: str) -> Tree | None:
+        """The job's object."""
+        return self._jobs.get((namespace, name))
+
+    def driver_pod(self, namespace: str, name: str) -> Tree | None:
+        """The pod of the driver of job ``name``."""
+        pod = JobIdentity(name=name, namespace=namespace, uid="", generation=0).driver
+        return self._pods[namespace, name].get(pod)
+
+    def executor_pods(self, namespace: str, name: str) -> list[Tree]:
+        """Pods of the executors of job ``name``."""
+        found = self._pods[namespace, name].values()
+        return [pod for pod in found if pod["metadata"].get("labels", {}).get(LABEL_COMPONENT) != COMPONENT_DRIVER]
+
+    def snapshots(self, namespace: str, name: str) -> list[Tree]:
+        """StateSnapshots of job ``name``."""
+        return list(self._snapshots[namespace, name].values())
+
+    def children_intact(self, namespace: str, name: str) -> bool:
+        """Whether no child of job ``name`` was deleted or changed by others since this operator applied it."""
+        return (namespace, name) in self._known and (namespace, name) not in self._touched
+
+
+def _keep(kept: defaultdict[Key, dict[str, Tree]], tree: Tree, job: str | None, *, gone: bool) -> Key | None:
+    if job is None:
+        return None
+    metadata = tree["metadata"]
+    key = (metadata["namespace"], job)
+    if gone:
+        kept[key].pop(metadata["name"], None)
+    else:
+        kept[key][metadata["name"]] = _slim(tree)
+    return key
+
+
+def _slim(tree: Tree) -> Tree:
+    """Without what nobody reads, which is half of an object."""
+    slim: Tree = {name: tree[name] for name in _KEPT if name in tree}
+    slim["metadata"] = {name: value for name, value in tree["metadata"].items() if name != "managedFields"}
+    return slim
+
+
+def _child(tree: Tree) -> tuple[str, str, str]:
+    metadata = tree["metadata"]
+    return str(tree.get("kind", "")), metadata["namespace"], metadata["name"]
+
+
+def _version(tree: Tree) -> str:
+    """What changes when somebody changes the object: its generation where it has one, since a status changes all the time."""
+    metadata = tree["metadata"]
+    generation = metadata.get("generation")
+    return f"{metadata['uid']}/{generation if generation is not None else metadata['resourceVersion']}"

@@ -1,0 +1,149 @@
+"""Looks at a job: its object, pods, driver, storage and snapshots, gathered into one `Observation`. Reads only."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Final, Protocol
+
+import structlog
+
+from statefulspark.config.job import StatefulSparkJobSpec
+from statefulspark.config.manifest import validate_job
+from statefulspark.config.pods import API_PORT, TOKEN_KEY
+from statefulspark.errors import CorruptDataError, InvalidInputError, StatefulSparkError
+from statefulspark_operator.api.drivers import Driver
+from statefulspark_operator.api.jobs import LifecycleState, SnapshotInfo, StatefulSparkJobStatus
+from statefulspark_operator.api.names import FINALIZER, LABEL_TRIGGER_TYPE
+from statefulspark_operator.api.snapshots import SnapshotState, SnapshotTrigger, SnapshotType, StateSnapshotStatus
+from statefulspark_operator.builders.identities import JobIdentity
+from statefulspark_operator.clients.drivers import Drivers
+from statefulspark_operator.clients.kubernetes import Cluster, Tree
+from statefulspark_operator.clients.secrets import SecretValues
+from statefulspark_operator.clients.snapshots import SnapshotStorage
+from statefulspark_operator.reconcile import pods
+from statefulspark_operator.reconcile.observation import DriverPod, Observation, SnapshotSeen
+
+_log = structlog.get_logger("statefulspark.operator.observe")
+_REST: Final = frozenset({LifecycleState.SUSPENDED, LifecycleState.FINISHED})
+
+
+class Mirror(Protocol):
+    """What watching has brought: objects as they were last seen."""
+
+    def job(self, namespace: str, name: str) -> Tree | None:
+        """The job's object."""
+
+    def driver_pod(self, namespace: str, name: str) -> Tree | None:
+        """The pod of the driver of job ``name``."""
+
+    def executor_pods(self, namespace: str, name: str) -> list[Tree]:
+        """Pods of the executors of job ``name``."""
+
+    def snapshots(self, namespace: str, name: str) -> list[Tree]:
+        """StateSnapshots of job ``name``."""
+
+    def children_intact(self, namespace: str, name: str) -> bool:
+        """Whether no child of job ``name`` was deleted or changed by others since it was applied."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Eyes:
+    """What an observation is gathered with."""
+
+    cluster: Cluster
+    drivers: Drivers
+    storage: SnapshotStorage
+    secrets: SecretValues
+    mirror: Mirror
+
+
+async def observe(eyes: Eyes, job: Tree, now: datetime) -> Observation:
+    """Look at ``job``. A driver or a store that does not answer is an observation too, not an error."""
+    metadata = job["metadata"]
+    namespace, name = metadata["namespace"], metadata["name"]
+    spec, problem = _checked(job)
+    status = StatefulSparkJobStatus.model_validate(job.get("status") or {})
+    pod = pods.driver_pod(eyes.mirror.driver_pod(namespace, name))
+    driver = await _driver(eyes, job, pod, with_operations=status.transition is not None or metadata.get("deletionTimestamp") is not None)
+    running, lost = pods.executors(eyes.mirror.executor_pods(namespace, name))
+    stored = await _stored(eyes, namespace, spec, status) if _storage_matters(status, pod, driver) else None
+    return Observation(
+        now=now,
+        name=name,
+        namespace=namespace,
+        uid=metadata["uid"],
+        generation=metadata.get("generation", 0),
+        deleting=metadata.get("deletionTimestamp") is not None,
+        has_finalizer=FINALIZER in (metadata.get("finalizers") or ()),
+        raw_spec=job.get("spec") or {},
+        spec=spec,
+        problem=problem,
+        status=status,
+        pod=pod,
+        driver=driver,
+        stored=stored,
+        executors=running,
+        out_of_memory=lost,
+        snapshots=tuple(_snapshot(tree) for tree in eyes.mirror.snapshots(namespace, name)),
+        children_intact=eyes.mirror.children_intact(namespace, name),
+    )
+
+
+def _checked(job: Mapping[str, Any]) -> tuple[StatefulSparkJobSpec | None, str | None]:
+    try:
+        return validate_job(job).spec, None
+    except InvalidInputError as error:
+        return None, str(error)
+
+
+async def _driver(eyes: Eyes, job: Tree, pod: DriverPod | None, *, with_operations: bool) -> Driver | None:
+    if pod is None or pod.over or pod.ip is None or pod.phase != "Running":
+        return None
+    metadata = job["metadata"]
+    identity = JobIdentity(name=metadata["name"], namespace=metadata["namespace"], uid=metadata["uid"], generation=0)
+    try:
+        token = await eyes.secrets.value(identity.namespace, identity.secret, TOKEN_KEY)
+        return await eyes.drivers.look(f"http://{pod.ip}:{API_PORT}", token, operations=with_operations) if token is not None else None
+    except StatefulSparkError as error:
+        _log.debug("driver does not answer", job=identity.name, namespace=identity.namespace, error=str(error)[:200])
+        return None
+
+
+def _storage_matters(status: StatefulSparkJobStatus, pod: DriverPod | None, driver: Driver | None) -> bool:
+    """Storage is asked when nobody else knows, and the answer is wanted."""
+    if driver is not None or status.lifecycle_state is None:
+        return False
+    if status.lifecycle_state in _REST:
+        return status.last_checkpoint is None and status.last_savepoint is None and status.attempt is not None
+    return pod is None or pod.over
+
+
+async def _stored(eyes: Eyes, namespace: str, spec: StatefulSparkJobSpec | None, status: StatefulSparkJobStatus) -> SnapshotInfo | None:
+    if spec is None or status.job_id is None:
+        return None
+    checkpointing = spec.checkpointing
+    try:
+        keys = await eyes.secrets.keys(namespace, checkpointing.storage.credentials_secret)
+        return await eyes.storage.newest(f"{checkpointing.dir}/{status.job_id}", checkpointing.storage, keys)
+    except (StatefulSparkError, CorruptDataError) as error:
+        _log.warning("storage does not answer", job_id=status.job_id, error=str(error)[:300])
+        return None
+
+
+def _snapshot(tree: Tree) -> SnapshotSeen:
+    metadata = tree["metadata"]
+    status = StateSnapshotStatus.model_validate(tree.get("status") or {})
+    labels = metadata.get("labels") or {}
+    trigger = labels.get(LABEL_TRIGGER_TYPE, SnapshotTrigger.MANUAL)
+    spec = tree.get("spec") or {}
+    return SnapshotSeen(
+        name=metadata["name"],
+        trigger=SnapshotTrigger(trigger) if trigger in set(SnapshotTrigger) else SnapshotTrigger.MANUAL,
+        type=SnapshotType.CHECKPOINT if "checkpoint" in spec else SnapshotType.SAVEPOINT,
+        state=SnapshotState(status.state),
+        created_at=datetime.fromisoformat(metadata["creationTimestamp"]),
+        path=status.path,
+        deleting=metadata.get("deletionTimestamp") is not None,
+    )

@@ -1,0 +1,47 @@
+"""The plan: from one look at a job to what to do next. Pure, and the only place where the parts of planning meet."""
+
+from __future__ import annotations
+
+from statefulspark_operator.api.jobs import LifecycleState
+from statefulspark_operator.reconcile import deletion, reports, schedules, steady, transitions
+from statefulspark_operator.reconcile.actions import AddFinalizer, Plan
+from statefulspark_operator.reconcile.lifecycle import Draft
+from statefulspark_operator.reconcile.observation import Observation
+
+
+def plan(seen: Observation) -> Plan:
+    """Decide what to do about a job.
+
+    Called again and again; the same observation gives the same plan, and a plan that was carried out in part is finished by the next one.
+    """
+    draft = Draft.of(seen)
+    if draft.status.lifecycle_state is None:
+        draft.enter(LifecycleState.CREATED, "Created", "Known to the operator")
+    reports.report(draft)
+    if seen.deleting:
+        deletion.advance(draft)
+    elif not seen.has_finalizer:
+        draft.do(AddFinalizer())
+        draft.look_again(0)
+    elif draft.status.transition is not None:
+        transitions.advance(draft)
+    else:
+        steady.look(draft)
+    if seen.spec is not None and not seen.deleting:
+        schedules.keep_schedule(draft, seen.spec)
+        schedules.keep_history(draft, seen.spec)
+    _tell_memory(draft)
+    reports.conclude(draft)
+    return draft.plan()
+
+
+def _tell_memory(draft: Draft) -> None:
+    """Say what was ended for lack of memory, with the numbers and what to change."""
+    for lost in draft.seen.out_of_memory:
+        limit = f" at its limit of {lost.limit_bytes} bytes" if lost.limit_bytes is not None else ""
+        draft.tell(
+            "OOMKilled",
+            f"Executor {lost.pod} was ended for lack of memory{limit}. Its slots are started again; raise spec.executor.memory, or lower"
+            " spec.executor.managedMemory if status.memoryPlan leaves the JVM and Python too little",
+            warning=True,
+        )

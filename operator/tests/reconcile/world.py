@@ -1,0 +1,312 @@
+"""A small world for plans: one job, its driver's pod, and a driver that behaves. It carries out actions as the cluster would, and can stop in between.
+
+What it is not: it knows nothing of how plans are made. It only remembers what the outside would see, which is what tests look at.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from statefulspark.config.manifest import validate_job
+from statefulspark.errors import InvalidInputError
+from statefulspark_operator.api.drivers import Driver, Failure, Operation, Slot
+from statefulspark_operator.api.jobs import SnapshotInfo, StatefulSparkJobStatus
+from statefulspark_operator.api.snapshots import SnapshotState, SnapshotType
+from statefulspark_operator.reconcile.actions import (
+    Action,
+    AddFinalizer,
+    ApplyChildren,
+    AskDriver,
+    CreateDriver,
+    DeleteDriver,
+    DeleteSnapshot,
+    Plan,
+    RemoveFinalizer,
+    TakeSnapshot,
+)
+from statefulspark_operator.reconcile.observation import DriverPod, Ending, Observation, SnapshotSeen
+from statefulspark_operator.reconcile.plan import plan
+
+START = datetime(2026, 11, 21, 12, 0, 0, tzinfo=UTC)
+
+
+QUIET_LOOKS = 8
+
+
+class OperatorDiedError(Exception):
+    """The operator ends here; the next one looks anew."""
+
+
+def manifest(**spec: Any) -> dict[str, Any]:
+    """The spec of a job that can run."""
+    base = {
+        "image": "shop/counts:1",
+        "job": {"script": "counts.py"},
+        "parallelism": 2,
+        "maxParallelism": 128,
+        "checkpointing": {"dir": "s3://bucket/checkpoints", "savepointDir": "s3://bucket/savepoints"},
+    }
+    return {**base, **spec}
+
+
+@dataclass
+class Process:
+    """What runs inside a driver's pod."""
+
+    image: str
+    parallelism: int
+    age: int = 0
+    """Ticks since it was started."""
+    operations: dict[str, Operation] = field(default_factory=dict)
+    last_checkpoint: SnapshotInfo | None = None
+
+
+@dataclass
+class World:
+    """Everything outside of the operator."""
+
+    spec: dict[str, Any]
+    seed: int = 0
+    now: datetime = START
+    generation: int = 1
+    deleting: bool = False
+    finalizer: bool = False
+    gone: bool = False
+    status: StatefulSparkJobStatus = field(default_factory=StatefulSparkJobStatus)
+    pod: DriverPod | None = None
+    process: Process | None = None
+    pods_made: int = 0
+    broken_images: frozenset[str] = frozenset()
+    """Images whose job fails when it is started."""
+    failing_stops: int = 0
+    """How many requests to stop fail before one succeeds."""
+    deaf: bool = False
+    """The driver does not answer."""
+    stuck: bool = False
+    """Deleted pods do not go, as on a lost node."""
+    snapshots: dict[str, SnapshotSeen] = field(default_factory=dict)
+    savepoints: int = 0
+    checkpoints: int = 0
+    events: list[str] = field(default_factory=list)
+    images: list[str] = field(default_factory=list)
+    """Images that were started, in order."""
+    applied_parallelism: int | None = None
+    die_after: int | None = None
+    """The operator dies after so many writes."""
+    two_drivers: bool = False
+
+    # -- what the operator sees ------------------------------------------------------------------------------------------
+
+    def observe(self) -> Observation:
+        document = {
+            "apiVersion": "statefulspark.io/v1alpha1",
+            "kind": "StatefulSparkJob",
+            "metadata": {"name": "counts", "namespace": "shop", "uid": "u-1"},
+            "spec": self.spec,
+        }
+        try:
+            spec, problem = validate_job(document).spec, None
+        except InvalidInputError as error:
+            spec, problem = None, str(error)
+        return Observation(
+            now=self.now,
+            name="counts",
+            namespace="shop",
+            uid="u-1",
+            generation=self.generation,
+            deleting=self.deleting,
+            has_finalizer=self.finalizer,
+            raw_spec=self.spec,
+            spec=spec,
+            problem=problem,
+            status=StatefulSparkJobStatus.model_validate(json.loads(json.dumps(self.status.to_status()))),
+            pod=self.pod,
+            driver=self._driver(),
+            snapshots=tuple(self.snapshots.values()),
+        )
+
+    def _driver(self) -> Driver | None:
+        process = self.process
+        if process is None or self.deaf or self.pod is None or self.pod.phase != "Running" or process.age < 2:
+            return None
+        return Driver(
+            state="RUNNING" if process.age >= 3 else "CREATED",
+            attempt=self.pods_made,
+            batch=process.age,
+            parallelism=process.parallelism,
+            max_parallelism=128,
+            slots=tuple(Slot(slot=i, first=0, last=0, state="RUNNING", executor=None) for i in range(process.parallelism)),
+            last_checkpoint=process.last_checkpoint,
+            operations=dict(process.operations),
+        )
+
+    # -- what the operator does ------------------------------------------------------------------------------------------
+
+    def reconcile(self) -> Plan:
+        """One look; the status is written first, then the actions, one by one."""
+        seen = self.observe()
+        decided = plan(seen)
+        self._write()
+        self.status = decided.status
+        self.events += [event.reason for event in decided.events]
+        for action in decided.actions:
+            self._write()
+            self._carry_out(action)
+        return decided
+
+    def _write(self) -> None:
+        if self.die_after is not None:
+            self.die_after -= 1
+            if self.die_after < 0:
+                self.die_after = None
+                raise OperatorDiedError
+
+    def _carry_out(self, action: Action) -> None:
+        match action:
+            case AddFinalizer():
+                self.finalizer = True
+            case RemoveFinalizer():
+                self.finalizer = False
+                self.gone = self.deleting
+            case ApplyChildren():
+                self.applied_parallelism = action.parallelism
+            case CreateDriver():
+                self._create(action)
+            case DeleteDriver():
+                self._delete(action)
+            case AskDriver():
+                self._ask(action)
+            case TakeSnapshot():
+                self.snapshots.setdefault(
+                    action.name,
+                    SnapshotSeen(
+                        name=action.name,
+                        trigger=action.trigger,
+                        type=SnapshotType.SAVEPOINT,
+                        state=SnapshotState.TRIGGER_PENDING,
+                        created_at=self.now,
+                    ),
+                )
+            case DeleteSnapshot():
+                self.snapshots.pop(action.name, None)
+
+    def _create(self, action: CreateDriver) -> None:
+        if self.pod is not None:
+            return
+        if self.process is not None:
+            self.two_drivers = True
+        self.pods_made += 1
+        self.pod = DriverPod(
+            name="counts-driver",
+            uid=f"pod-{self.pods_made}",
+            generation=action.generation,
+            phase="Pending",
+            deleting=False,
+            ip="10.0.0.1",
+            restarts=0,
+            ending=None,
+            trouble=None,
+        )
+        image = action.spec["image"]
+        self.images.append(image)
+        self.process = Process(image=image, parallelism=self.applied_parallelism or action.spec["parallelism"])
+
+    def _delete(self, action: DeleteDriver) -> None:
+        if self.pod is None or self.pod.uid != action.uid:
+            return
+        self.pod = replace(self.pod, deleting=True)
+        if action.grace_s == 0:
+            self.pod, self.process = None, None
+
+    def _ask(self, action: AskDriver) -> None:
+        process = self.process
+        if process is None or action.key in process.operations:
+            return
+        if action.kind in {"stop", "cancel"} and self.failing_stops > 0:
+            self.failing_stops -= 1
+            process.operations[action.key] = Operation(
+                id=action.key, state="FAILED", error=Failure(reason="Unavailable", message="storage does not answer")
+            )
+            return
+        if action.kind == "rescale":
+            process.parallelism = action.parallelism or 1
+            process.operations[action.key] = Operation(id=action.key, state="SUCCEEDED")
+            return
+        self.savepoints += action.savepoint
+        process.operations[action.key] = Operation(id=action.key, state="SUCCEEDED", snapshot=self._snapshot())
+        self._end("SUSPENDED", None)
+
+    # -- what happens by itself ------------------------------------------------------------------------------------------
+
+    def tick(self, seconds: float = 1.0) -> None:
+        """Time passes."""
+        self.now += timedelta(seconds=seconds)
+        if self.pod is not None and self.pod.deleting and not self.stuck:
+            self.pod, self.process = None, None
+        if self.pod is None:
+            return
+        process = self.process
+        if process is None:
+            return
+        process.age += 1
+        if self.pod.phase == "Pending":
+            self.pod = replace(self.pod, phase="Running")
+        if process.age == 3 and process.image in self.broken_images:
+            self._end("FAILED", Failure(reason="UserFunction", message="boom"))
+        elif process.age >= 5:
+            process.last_checkpoint = self._snapshot()
+
+    def kill_driver(self) -> None:
+        """The pod is gone with everything in it."""
+        self.pod, self.process = None, None
+
+    def settle(self, looks: int = 80, *, seconds: float = 1.0) -> None:
+        """Let operator and world go on for a number of looks, or until nothing has happened for a while and nobody wants to look soon."""
+        quiet = 0
+        for _ in range(looks):
+            before = self.status
+            try:
+                decided = self.reconcile()
+            except OperatorDiedError:
+                continue
+            self.tick(seconds)
+            still = decided.look_again_s is None and not decided.actions and _steady(before) == _steady(self.status)
+            quiet = quiet + 1 if still else 0
+            if quiet > QUIET_LOOKS and (self.process is None or self.process.age > QUIET_LOOKS):
+                return
+
+    def change(self, **fields: Any) -> None:
+        """A person edits the spec."""
+        self.spec = {**self.spec, **fields}
+        self.generation += 1
+
+    def _end(self, state: str, error: Failure | None) -> None:
+        if self.pod is None:
+            return
+        path = self._snapshot().path
+        self.pod = replace(self.pod, phase="Succeeded", ending=Ending(state=state, batch=1, path=path, error=error))
+        self.process = None
+
+    def _snapshot(self) -> SnapshotInfo:
+        self.checkpoints += 1
+        return SnapshotInfo(id=self.checkpoints, path=f"s3://bucket/chk-{self.checkpoints}", completed_at=self.now)
+
+
+def condition(world: World, type_: str) -> tuple[str, str]:
+    """Status and reason of a condition."""
+    found = next(each for each in world.status.conditions if each.type == type_)
+    return found.status.value, found.reason
+
+
+def deaths(seed: int) -> random.Random:
+    """Where operators die."""
+    return random.Random(seed)
+
+
+def _steady(status: StatefulSparkJobStatus) -> StatefulSparkJobStatus:
+    """The status without what changes all the time."""
+    return status.model_copy(update={"batch": 0, "last_checkpoint": None})

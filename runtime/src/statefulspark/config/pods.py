@@ -1,0 +1,42 @@
+"""What the operator and the driver agree on about a job's pods: variables, ports, files, container names. Changing one breaks running jobs."""
+
+from __future__ import annotations
+
+from typing import Final
+
+POD_NAME_VARIABLE: Final = "STATEFULSPARK_POD_NAME"
+"""Name of the driver's pod; it owns the executor pods."""
+POD_NAMESPACE_VARIABLE: Final = "STATEFULSPARK_POD_NAMESPACE"
+POD_IP_VARIABLE: Final = "STATEFULSPARK_POD_IP"
+"""Address by which executors reach the driver."""
+EXECUTOR_TEMPLATE_VARIABLE: Final = "STATEFULSPARK_EXECUTOR_POD_TEMPLATE"
+"""Path of the pod template for executors."""
+SPARK_SECRET_VARIABLE: Final = "STATEFULSPARK_SPARK_SECRET"  # noqa: S105  the name of a variable, not a secret
+"""Name of the Kubernetes Secret by which driver and executors know each other."""
+
+API_PORT: Final = 8480
+DRIVER_PORT: Final = 7078
+BLOCK_MANAGER_PORT: Final = 7079
+
+DRIVER_CONTAINER: Final = "driver"
+EXECUTOR_CONTAINER: Final = "spark-kubernetes-executor"
+"""Spark's own name for an executor's container."""
+
+CONFIG_FOLDER: Final = "/etc/statefulspark/job"
+MANIFEST_FILE: Final = "job.yaml"
+EXECUTOR_TEMPLATE_FILE: Final = "executor-pod.yaml"
+"""Keys of the job's config map, and file names in `CONFIG_FOLDER`."""
+TOKEN_FOLDER: Final = "/etc/statefulspark/api"  # noqa: S105  a path
+TOKEN_KEY: Final = "token"  # noqa: S105  a key in a Secret
+SPARK_SECRET_FOLDER: Final = "/etc/statefulspark/spark"  # noqa: S105  a path
+SPARK_SECRET_KEY: Final = "spark-secret"  # noqa: S105  a key in a Secret
+JOB_FOLDER: Final = "/opt/job"
+"""Where relative paths of ``job.script`` and ``job.pyFiles`` begin in the image."""
+
+JOB_LABEL: Final = "statefulspark.io/job"
+COMPONENT_LABEL: Final = "statefulspark.io/component"
+
+CREDENTIALS: Final = ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY")
+"""Keys of the Secret that ``checkpointing.storage.credentialsSecret`` names."""
+SESSION_TOKEN: Final = "AWS_SESSION_TOKEN"  # noqa: S105  a key in a Secret
+"""A further key, which may be missing."""

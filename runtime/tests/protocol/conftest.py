@@ -1,0 +1,34 @@
+"""A world per test, in which nothing sleeps long and only what the test dooms dies."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from .world import Driver, World
+
+Start = Callable[..., Driver]
+
+
+@pytest.fixture(params=["memory", "rocksdb"])
+def world(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> World:
+    world = World(folder=tmp_path, backend=request.param)
+    monkeypatch.setattr("statefulspark.failpoints.reach", world.reach)
+    monkeypatch.setattr("statefulspark.job.coordinator.time", world.clock())
+    return world
+
+
+@pytest.fixture
+def start(world: World) -> Iterator[Start]:
+    """Start a driver; all of them are closed when the test ends."""
+    drivers: list[Driver] = []
+
+    def start(parallelism: int = 2) -> Driver:
+        drivers.append(Driver(world, parallelism))
+        return drivers[-1]
+
+    yield start
+    for driver in drivers:
+        driver.close()

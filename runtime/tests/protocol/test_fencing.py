@@ -1,0 +1,85 @@
+"""Incarnations of a slot that live on after another one has taken over change nothing; retention leaves what a slot is restoring."""
+
+from __future__ import annotations
+
+from contextlib import closing
+
+import pytest
+
+from statefulspark.errors import FencedError
+from statefulspark.exchange.flight import FlightPeer
+from statefulspark.exchange.service import SlotService
+from statefulspark.job.controls import CheckpointInfo
+
+from .conftest import Start
+from .world import UID, Driver, World, state_of
+
+_ROWS = [("key-1", 10), ("key-1", 20)]
+
+
+def send(driver: Driver, service: SlotService, batch: int, epoch: int) -> None:
+    """Send a planned batch to this incarnation, as an exchange task does that was told of it before another one registered."""
+    (rows,) = driver._partitions(batch)
+    slot = driver._slot_of(_ROWS[0])
+    ticket = driver.coordinator._begin({"uid": UID, "slot": slot, "batch": batch})
+    peer = FlightPeer(f"grpc+tcp://127.0.0.1:{service.servers[0].port}", driver.coordinator.secret)
+    request = {"uid": UID, "slot": slot, "batch": batch, **ticket["run"], "epoch": epoch}
+    with closing(peer.open_exchange(request, rows.schema)) as call:
+        call.send(rows)
+        call.end()
+        assert list(call.results())
+
+
+@pytest.mark.parametrize("world", ["memory"], indirect=True)
+def test_the_acknowledgement_of_an_old_incarnation_is_refused(world: World, start: Start) -> None:
+    """It processes the batch and is told that it is not the slot any more; the batch then runs on the new one and counts once."""
+    world.input = _ROWS
+    driver = start(1)
+    old = driver.slots.pop(0)
+    driver.start_slot(0)
+    assert driver.plan(2) == 0
+    with pytest.raises(FencedError):
+        send(driver, old, 0, epoch=1)
+    driver.run(0)
+    assert isinstance(driver.checkpoint(), CheckpointInfo)
+    assert state_of(world, "number") == [("key-1", 2)]
+    old.close()
+
+
+@pytest.mark.parametrize("world", ["memory"], indirect=True)
+def test_a_caller_who_means_another_incarnation_is_refused(world: World, start: Start) -> None:
+    """Ports are used again, so an address alone does not say whose it is."""
+    world.input = _ROWS
+    driver = start(1)
+    assert driver.plan(2) == 0
+    with pytest.raises(FencedError):
+        send(driver, driver.slots[0], 0, epoch=2)
+    driver.run(0)
+
+
+@pytest.mark.parametrize("world", ["memory"], indirect=True)
+def test_retention_leaves_what_a_slot_is_restoring(world: World, start: Start) -> None:
+    """A slot that registers before a checkpoint is complete restores from the one before, and from the changelogs since.
+
+    Once it has, the next checkpoint removes them.
+    """
+    world.input = [("key-1", 10 * n) for n in range(40)]
+    driver = start(1)
+    durable = driver.coordinator.durable
+    for batch in range(2):
+        assert driver.plan(1) == batch
+        driver.run(batch)
+    first = driver.checkpoint()
+    assert isinstance(first, CheckpointInfo)
+    assert driver.plan(1) == 2
+    driver.run(2)
+    needed = {info.key for info in world.store.list("") if info.key.startswith(("chk-", "changelog/"))}
+    driver.coordinator.slots.get(0).state = "restoring"
+    driver.coordinator._clean()
+    assert needed <= {info.key for info in world.store.list("")}
+    driver.start_slot(0)
+    second = driver.checkpoint()
+    assert isinstance(second, CheckpointInfo)
+    assert second.batch > first.batch
+    assert not needed <= {info.key for info in world.store.list("")}
+    assert durable.base_checkpoint_id == second.id

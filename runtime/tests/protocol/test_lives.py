@@ -1,0 +1,125 @@
+"""Random lives of a job: slots and drivers die between any two steps, checkpoints and rescales come between, and every row counts once."""
+
+from __future__ import annotations
+
+from collections import Counter
+from random import Random
+
+import pytest
+
+from statefulspark.errors import FencedError
+from statefulspark.job.controls import CheckpointInfo
+
+from .conftest import Start
+from .world import LATER_MS, Died, Driver, Row, World, state_of
+
+SLOT_POINTS = ("slot.restored", "slot.begun", "slot.processed", "slot.changelog.durable", "slot.acknowledged")
+DRIVER_POINTS = ("driver.begin", "driver.begun", "driver.acknowledged", "driver.checkpoint.collected", "driver.checkpoint.published")
+_KEYS = 12
+_ROWS = 60
+_SEEDS = {"memory": 8, "rocksdb": 4}
+
+
+def rows_of(chance: Random) -> list[Row]:
+    """Rows in event-time order, often with equal times."""
+    at = 0
+    rows = []
+    for _ in range(_ROWS):
+        at += chance.choice((0, 1, 10, 30))
+        rows.append((f"key-{chance.randrange(_KEYS)}", at))
+    return rows
+
+
+def expected(rows: list[Row]) -> Counter[tuple[str, str, int]]:
+    """Each row is numbered, and its timer fires once; timers of equal key and time are one."""
+    numbers: Counter[str] = Counter()
+    results: Counter[tuple[str, str, int]] = Counter()
+    for key, _ in rows:
+        numbers[key] += 1
+        results[key, "row", numbers[key]] += 1
+    results.update({(key, "timer", at + LATER_MS) for key, at in rows})
+    return results
+
+
+class Life:
+    """One job from its first driver to the end of its source, with what chance brings."""
+
+    def __init__(self, world: World, start: Start, chance: Random) -> None:
+        self.world = world
+        self.chance = chance
+        self._start = start
+        self.driver: Driver = self._started()
+
+    def _started(self) -> Driver:
+        """A driver, sooner or later: slots may die while they restore."""
+        return self._start(self.chance.randint(1, 3))
+
+    def likely(self, share: float) -> bool:
+        return self.chance.random() < share
+
+    def live(self) -> None:
+        """Run all batches."""
+        while (batch := self.driver.plan(self.chance.randint(1, 9))) is not None:
+            if not self._run(batch):
+                self.driver.close()
+                self.driver = self._started()
+            else:
+                self._between_batches()
+
+    def _run(self, batch: int) -> bool:
+        """Run a batch; False when the driver did not live to its end."""
+        self.world.doomed = self.chance.choice((None, *SLOT_POINTS[1:], *DRIVER_POINTS))
+        request = self.driver.coordinator.request(None) if self.likely(0.3) else None
+        commit = self.likely(0.85)
+        deaths = len(self.world.deaths)
+        try:
+            self.driver.run(batch, commit=commit, twice=self.likely(0.15))
+            if commit and request is not None:
+                self.driver.outcome(request)
+        except Died:
+            return False
+        finally:
+            self.world.doomed = None
+        return commit and not any(point.startswith("driver.checkpoint") for point in self.world.deaths[deaths:])
+
+    def _between_batches(self) -> None:
+        chance = self.chance.random()
+        if chance < 0.1:
+            self._replace_driver()
+        elif chance < 0.2:
+            self.driver.rescale(self.chance.randint(1, 3))
+        elif chance < 0.3:
+            self.driver.start_slot(self.chance.randrange(self.driver.parallelism))
+        elif chance < 0.4:
+            assert isinstance(self.driver.checkpoint(), CheckpointInfo)
+
+    def _replace_driver(self) -> None:
+        """A new driver starts while the old one still lives: what the old one does from then on is refused."""
+        old, self.driver = self.driver, self._started()
+        batch = old.plan(5)
+        if batch is not None and batch not in self.world.sink:
+            with pytest.raises(FencedError):
+                old.run(batch)
+        old.close()
+
+    def finish(self) -> None:
+        """Let all timers fire and take a last checkpoint."""
+        self.driver.coordinator.drain = True
+        while (batch := self.driver.plan(1)) is not None:
+            self.driver.run(batch)
+        assert isinstance(self.driver.checkpoint(), CheckpointInfo)
+
+
+@pytest.mark.parametrize(("world", "seed"), [(kind, seed) for kind, seeds in _SEEDS.items() for seed in range(seeds)], indirect=["world"])
+def test_every_row_counts_once(world: World, start: Start, seed: int) -> None:
+    """Whatever dies when: the output is what an undisturbed job gives out, and so is the state of the last checkpoint."""
+    chance = Random(seed)
+    world.input = rows_of(chance)
+    life = Life(world, start, chance)
+    life.live()
+    life.finish()
+    given = Counter((key, kind, number) for rows in world.sink.values() for key, kind, number, *_ in rows)
+    assert given == expected(world.input), world.deaths
+    counted = state_of(world, "number")
+    assert sorted(counted) == sorted(Counter(key for key, _ in world.input).items())
+    assert state_of(world, "event-timers") == []
