@@ -1,0 +1,57 @@
+"""The list of all metrics in docs/metrics.md, written from their definitions.
+
+``python -m statefulspark.job.metric_reference docs/metrics.md`` brings the page up to date; a test fails when it is not.
+"""
+
+from __future__ import annotations
+
+import sys
+from itertools import groupby
+from pathlib import Path
+
+from statefulspark.job.metric_definitions import DEFINITIONS, MetricDefinition
+from statefulspark.state.native_metrics import NATIVE_METRICS
+
+BEGIN = "<!-- metrics: begin -->"
+END = "<!-- metrics: end -->"
+
+_FLINK = {metric.metric: metric.name for metric in NATIVE_METRICS.values()}
+
+
+def reference() -> str:
+    """Return the tables as Markdown."""
+    parts = []
+    for title, group in groupby(DEFINITIONS.values(), key=lambda each: each.group):
+        metrics = list(group)
+        native = metrics[0].name in _FLINK
+        head = ["| metric | type | labels | meaning |", "|---|---|---|---|"]
+        if native:
+            head = ["| `rocksdb.metrics` | metric | type | labels | meaning |", "|---|---|---|---|---|"]
+        parts.append("\n".join([f"### {title}", "", *head, *map(_row, metrics)]))
+    return "\n\n".join(parts)
+
+
+def updated(page: str) -> str:
+    """Return the page with the tables between its two marks written anew.
+
+    Raises:
+        ValueError: A mark is missing.
+    """
+    before, rest = page.split(BEGIN)
+    _, after = rest.split(END)
+    return f"{before}{BEGIN}\n\n{reference()}\n\n{END}{after}"
+
+
+def _row(metric: MetricDefinition) -> str:
+    name = f"`statefulspark_{metric.name}{'_total' if metric.kind == 'counter' else ''}`"
+    flink = f"| `{_FLINK[metric.name]}` " if metric.name in _FLINK else ""
+    return f"{flink}| {name} | {metric.kind} | {', '.join(metric.labels)} | {metric.help} |"
+
+
+def main(page: Path) -> None:
+    """Write the page anew."""
+    page.write_text(updated(page.read_text(encoding="utf-8")), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))

@@ -1,0 +1,50 @@
+"""The native memory of a slot is divided anew while stores are open."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from statefulspark.memory.split import MemorySplit
+from statefulspark.state.rocksdb import RocksDBOptions, RocksDBStore
+from statefulspark.state.rocksdb_memory import RocksDBMemory
+
+MIB = 1 << 20
+
+
+def write(store: RocksDBStore, first: int, size_bytes: int) -> float:
+    """Write so much in entries of 1 KiB; return the largest size of the write buffers on the way."""
+    largest = 0
+    for start in range(first, first + (size_bytes >> 10), 64):
+        store.write([(b"%010d" % number, b"v" * 1014) for number in range(start, start + 64)])
+        largest = max(largest, store.property_int_value("rocksdb.size-all-mem-tables") or 0)
+    return largest
+
+
+def test_cache_and_write_buffers_follow(tmp_path: Path) -> None:
+    """The capacity is RocksDB's own word; the limit of write buffers shows in when they are flushed."""
+    memory = RocksDBMemory(MemorySplit.of(96 * MIB, 0.5))
+    store = RocksDBStore(tmp_path / "db", RocksDBOptions(memory=memory))
+    assert write(store, 0, 20 * MIB) > 19 * MIB, "a limit of 32 MiB flushes nothing"
+    store.flush()
+
+    small = MemorySplit.of(96 * MIB, 0.1)
+    memory.resize(small)
+    assert store.property_int_value("rocksdb.block-cache-capacity") == small.cache_bytes
+    assert memory.write_buffers.get_buffer_size() == small.write_buffer_bytes < 7 * MIB
+    # RocksDB may overshoot by half while it flushes; the flush itself runs beside us.
+    assert write(store, 100_000, 20 * MIB) < 2 * small.write_buffer_bytes
+
+    memory.resize(MemorySplit.of(24 * MIB, 0.5))
+    assert store.property_int_value("rocksdb.block-cache-capacity") == 20 * MIB
+    assert len(list(store.scan(b"0", b"1"))) == 40 << 10
+    assert memory.usage_bytes() <= 21 * MIB, "blocks above the new capacity were evicted"
+    store.close()
+
+
+def test_another_store_of_the_slot_gets_the_new_sizes(tmp_path: Path) -> None:
+    """A spill that is opened after the change is checked against it."""
+    memory = RocksDBMemory.managed(32 * MIB)
+    memory.resize(MemorySplit.of(16 * MIB, 0.3))
+    store = RocksDBStore(tmp_path / "spill", RocksDBOptions(memory=memory))
+    assert store.property_int_value("rocksdb.block-cache-capacity") == int(2.7 * 16 * MIB / 3)
+    store.close()
