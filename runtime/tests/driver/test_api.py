@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+from dataclasses import asdict, replace
 
 import httpx
 import pytest
@@ -21,7 +22,7 @@ from statefulspark.errors import (
     UnavailableError,
     UserFunctionError,
 )
-from statefulspark.job.controls import JobError, JobState
+from statefulspark.job.controls import BusyKeyGroup, JobError, JobState, MemoryChange, SlotMemory, StepSkew
 
 
 def test_status_tells_everything_the_job_knows(http: httpx.Client, job: FakeJob) -> None:
@@ -91,6 +92,32 @@ def test_rescale_checks_the_bounds_before_the_job_is_touched(http: httpx.Client,
     answer = http.post("/v1/rescale", json={"parallelism": 3})
     assert answer.status_code == 200
     assert [(slot["first"], slot["last"]) for slot in answer.json()["slots"]] == [(0, 42), (43, 85), (86, 127)]
+
+
+def test_memory_is_looked_at_and_divided_anew(http: httpx.Client, job: FakeJob) -> None:
+    """What is left out reaches the job as None; ratios out of bounds and unknown fields do not reach it."""
+    assert http.get("/v1/memory").json()["write_buffer_ratio"] == 0.5
+    answer = http.patch("/v1/memory", json={"write_buffer_ratio": 0.3}, params={"timeout_s": 4})
+    assert (answer.status_code, answer.json()["revision"], answer.json()["write_buffer_ratio"]) == (200, 1, 0.3)
+    assert http.get("/v1/memory").json() == answer.json()
+    for body in ({"write_buffer_ratio": 1}, {"high_prio_pool_ratio": -0.1}, {"managed_bytes": 0}, {"cache": 5}):
+        assert http.patch("/v1/memory", json=body).status_code == 422
+    assert job.calls == [("tune_memory", MemoryChange(write_buffer_ratio=0.3), 4.0)]
+    job.failures = {"memory": ConflictError("no native memory"), "tune_memory": InvalidInputError("too much", field="managed_bytes")}
+    assert (http.get("/v1/memory").status_code, http.patch("/v1/memory", json={}).status_code) == (409, 400)
+
+
+def test_slots_say_what_memory_they_have_and_steps_how_uneven_they_are(http: httpx.Client, job: FakeJob) -> None:
+    """As the status page and the command line need it."""
+    memory = SlotMemory(rss_bytes=300, pss_bytes=200, baseline_bytes=100, budget_bytes=128, managed_bytes=96, used_bytes=90, revision=1)
+    job.change(
+        slots=(replace(job.status().slots[0], rows_in=7, store_bytes=50, cache_hit_ratio=0.75, memory=memory),),
+        skew={"turnaround": StepSkew(ratio=2.5, top=(BusyKeyGroup(key_group=17, slot=0, rows=9),))},
+    )
+    answer = http.get("/v1/status").json()
+    assert answer["slots"][0]["memory"] == asdict(memory)
+    assert (answer["slots"][0]["rows_in"], answer["slots"][0]["store_bytes"], answer["slots"][0]["cache_hit_ratio"]) == (7, 50, 0.75)
+    assert answer["skew"] == {"turnaround": {"ratio": 2.5, "top": [{"key_group": 17, "slot": 0, "rows": 9}]}}
 
 
 def test_cancel(http: httpx.Client) -> None:

@@ -21,7 +21,7 @@ from typer.testing import CliRunner, Result
 from statefulspark.cli.main import build_app
 from statefulspark.driver.connection import Connection, ConnectionFile
 from statefulspark.errors import ConflictError
-from statefulspark.job.controls import JobError, JobState
+from statefulspark.job.controls import JobError, JobState, MemoryChange
 
 MANIFEST = """\
 apiVersion: statefulspark.io/v1alpha1
@@ -99,6 +99,22 @@ def test_savepoint_rescale_stop(home: Path, job: FakeJob) -> None:
     assert stopped.exit_code == 0, stopped.output
     assert "job FINISHED" in stopped.stdout
     assert job.calls == [("trigger_savepoint", "s3://b/sp", 9.0), ("rescale", 3, 600.0), ("stop", False, None, True, 600.0)]
+
+
+def test_tune_shows_the_split_of_memory_or_changes_it(home: Path, job: FakeJob) -> None:
+    """Sizes as people write them; bounds are checked before the driver is asked; warnings are said."""
+    shown = cli("tune", "--job", "turnaround")
+    assert shown.exit_code == 0, shown.output
+    assert "128.0 MiB of 128.0 MiB" in shown.stdout
+    assert "the manifest's" in shown.stdout
+    assert all(len(line) <= 80 for line in shown.stdout.splitlines())
+    tuned = cli("tune", "--job", "turnaround", "--managed", "96Mi", "--high-prio-pool-ratio", "0", "--timeout", "5", "-o", "json")
+    assert json.loads(tuned.stdout)["managed_bytes"] == 96 << 20
+    assert job.calls == [("tune_memory", MemoryChange(managed_bytes=96 << 20, high_prio_pool_ratio=0.0), 5.0)]
+    for wrong in (("--managed", "96"), ("--managed", "0"), ("--write-buffer-ratio", "0"), ("--high-prio-pool-ratio", "1")):
+        refused = cli("tune", "--job", "turnaround", *wrong)
+        assert (refused.exit_code, refused.stdout) == (2, "")
+        assert refused.stderr.startswith(f"error: {wrong[0]}: ")
 
 
 def test_refusals_are_one_sentence_and_an_exit_code(home: Path, job: FakeJob) -> None:

@@ -10,6 +10,7 @@ import pytest
 from runtime.tests.driver.fake_job import FakeJob
 
 from statefulspark.driver.client import JobClient
+from statefulspark.driver.models import MemoryRequest
 from statefulspark.errors import (
     ClosedError,
     ConflictError,
@@ -23,6 +24,7 @@ from statefulspark.errors import (
     UnavailableError,
     UserFunctionError,
 )
+from statefulspark.job.controls import MemoryChange
 
 
 @pytest.fixture
@@ -38,11 +40,14 @@ def test_every_command_reaches_the_job(client: JobClient, job: FakeJob) -> None:
     assert client.rescale(3, timeout_s=7).parallelism == 3
     assert [info.id for info in client.checkpoints()] == [1, 2]
     assert client.status().slots[2].last == 127
+    assert client.memory().revision == 0
+    assert client.tune_memory(MemoryRequest(managed_bytes=64 << 20), timeout_s=3).managed_bytes == 64 << 20
     stopped = client.stop(savepoint=False, target=None, drain=False, timeout_s=8)
     assert (stopped.state, stopped.checkpoint.id if stopped.checkpoint else None) == ("SUSPENDED", 3)
     assert client.cancel(timeout_s=9).state == "CANCELED"
     assert job.calls == [
-        ("trigger_checkpoint", 5.0), ("trigger_savepoint", "s3://b/sp", 6.0), ("rescale", 3, 7.0), ("stop", False, None, False, 8.0), ("cancel",),
+        ("trigger_checkpoint", 5.0), ("trigger_savepoint", "s3://b/sp", 6.0), ("rescale", 3, 7.0),
+        ("tune_memory", MemoryChange(managed_bytes=64 << 20), 3.0), ("stop", False, None, False, 8.0), ("cancel",),
     ]  # fmt: skip
 
 

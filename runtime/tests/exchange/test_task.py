@@ -21,9 +21,12 @@ OUTPUT = pa.schema([("n", pa.int64())])
 
 
 class Slot:
-    """Gives its rows back, or fails at the first of them."""
+    """Gives its rows back, or fails at the first of them; notes what it hears of waiting."""
 
     failing = False
+
+    def __init__(self) -> None:
+        self.waited_s: list[tuple[float, float]] = []
 
     def output_schema(self, request: dict[str, Any]) -> pa.Schema:
         return OUTPUT
@@ -35,6 +38,7 @@ class Slot:
             raise UserFunctionError("process_element raised ValueError", uid="u", key_group=3, user_traceback="ValueError: no")
         for batch in list(stream.batches()):
             stream.send(pa.RecordBatch.from_arrays([batch.column("n")], schema=OUTPUT))
+        self.waited_s.append((request["waited_s"], stream.sender_waited_s))
         return {}
 
 
@@ -76,6 +80,9 @@ def test_rows_go_to_the_slot_of_their_key_and_come_back(coordinator: Coordinator
     results = list(exchange_partition(coordinator.config(), 9, iter([rows(127, 0, 1, 2), rows(126, 0, 3)])))
     assert [batch.column(0).to_pylist() for batch in results] == [[1, 2], [3]]
     assert coordinator.asked == [{"uid": "u", "slot": 1, "batch": 9}] * 3
+    ((for_slot_s, for_room_s),) = coordinator.slot_handler.waited_s
+    assert for_slot_s >= 0.1, "it was told to wait twice"
+    assert 0 < for_room_s < 60
 
 
 def test_a_tick_goes_to_the_slot_it_names(coordinator: Coordinator) -> None:

@@ -7,9 +7,10 @@ from typing import Any
 from statefulspark.config.job import StatefulSparkJob
 from statefulspark.config.restart import RestartStrategyType
 from statefulspark.errors import InvalidInputError
+from statefulspark.exchange.rocksdb_choice import RocksDBChoice
 from statefulspark.job.restarts import ExponentialDelay, FailureRate, FixedDelay, NoRestart, RestartStrategy
 from statefulspark.job.tuning import MemoryTuner
-from statefulspark.state.native_metrics import unavailable_native_metrics
+from statefulspark.memory.split import native_arena_block_bytes
 from statefulspark.storage.settings import StorageSettings
 
 
@@ -51,31 +52,18 @@ def slot_options(manifest: StatefulSparkJob) -> dict[str, Any]:
     }
 
 
-def check_native_metrics(manifest: StatefulSparkJob) -> None:
-    """Refuse native metrics that the installed RocksDB cannot give: they would never appear, and nobody would know why.
-
-    Raises:
-        InvalidInputError: names each with the reason.
-    """
-    missing = unavailable_native_metrics(manifest.spec.state_backend.rocksdb.metrics)
-    if missing:
-        raise InvalidInputError(
-            "; ".join(f"{name}: {reason}" for name, reason in missing.items()),
-            field="spec.stateBackend.rocksdb.metrics",
-            remedy="Remove them; docs/metrics.md lists what can be named",
-        )
-
-
-def memory_tuner(manifest: StatefulSparkJob) -> MemoryTuner:
+def memory_tuner(manifest: StatefulSparkJob, choice: RocksDBChoice) -> MemoryTuner:
     """What the running job's managed memory may be divided into."""
     spec = manifest.spec
     memory = spec.state_backend.rocksdb.memory
     split = spec.memory_plan().split
+    settings = choice.chosen().settings
     return MemoryTuner(
         backend=spec.state_backend.type.value,
         budget_bytes=split.managed_bytes if split is not None else None,
         write_buffer_ratio=memory.write_buffer_ratio,
         high_prio_pool_ratio=memory.high_prio_pool_ratio,
+        arena_bytes=native_arena_block_bytes(settings.write_buffer_bytes, settings.arena_block_bytes),
     )
 
 

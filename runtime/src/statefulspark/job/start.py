@@ -32,13 +32,14 @@ from statefulspark.job.coordinator import Coordinator, Listen
 from statefulspark.job.durable import DurableJob
 from statefulspark.job.executors import executor_counter
 from statefulspark.job.job import Job
+from statefulspark.job.native_metrics import check_native_metrics
 from statefulspark.job.options_factory import rocksdb_choice
 from statefulspark.job.plans import refuse_spark_state
 from statefulspark.job.recovery import batch_log, recovered_batch, restore_location, state_registry
 from statefulspark.job.running import RunningJob, RunSettings
 from statefulspark.job.script import Pipeline, load_pipeline, python_path, register_by_value
 from statefulspark.job.session import is_local, local_threads, open_session
-from statefulspark.job.settings import check_native_metrics, memory_tuner, restart_strategy, slot_options, storage_settings
+from statefulspark.job.settings import memory_tuner, restart_strategy, slot_options, storage_settings
 from statefulspark.job.slots import SlotTable
 from statefulspark.job.ticks import tick_source
 from statefulspark.storage.base import ObjectStore
@@ -220,7 +221,7 @@ class _Start:
             location=files,
             listen=Listen(host=host, secret=secrets.token_urlsafe(32)),
             recovered=recovered_batch(self.lineage),
-            memory=memory_tuner(self.manifest),
+            memory=memory_tuner(self.manifest, self.rocksdb),
             times=CheckpointTimes(
                 interval_s=spec.checkpointing.interval / 1000,
                 timeout_s=spec.checkpointing.timeout / 1000,

@@ -13,7 +13,6 @@ from statefulspark.errors import ConflictError, InvalidInputError
 from statefulspark.exchange.tuning import MemoryTuning
 from statefulspark.job.controls import MemoryChange, MemoryStatus
 from statefulspark.job.slots import READY, Slot
-from statefulspark.memory.split import native_arena_block_bytes
 from statefulspark.sizes import format_size
 
 
@@ -25,9 +24,13 @@ class MemoryTuner:
         budget_bytes: What a slot's process is sized for; None when its native memory is not managed.
         write_buffer_ratio: The manifest's.
         high_prio_pool_ratio: The manifest's.
+        arena_bytes: In what blocks write buffers take memory.
     """
 
-    def __init__(self, *, backend: str, budget_bytes: int | None, write_buffer_ratio: float, high_prio_pool_ratio: float) -> None:
+    def __init__(
+        self, *, backend: str, budget_bytes: int | None, write_buffer_ratio: float, high_prio_pool_ratio: float, arena_bytes: int
+    ) -> None:
+        self._arena_bytes = arena_bytes
         self._lock = threading.Lock()
         self._backend = backend
         self._budget_bytes = budget_bytes if backend == "rocksdb" else None
@@ -106,7 +109,7 @@ class MemoryTuner:
             cache_bytes=split.cache_bytes,
             write_buffer_bytes=split.write_buffer_bytes,
             high_prio_bytes=split.high_prio_bytes,
-            warnings=split.warnings(native_arena_block_bytes()),
+            warnings=split.warnings(self._arena_bytes),
             slots=tuple(slot.index for slot in slots if _revision(slot) == tuning.revision),
         )
 

@@ -85,7 +85,7 @@ class RocksDBStore:
         # Snapshots come from another thread; closing must wait for them.
         self._closing = threading.Lock()
         self._following = threading.Lock()
-        self._version: int | None = None
+        self._seen: tuple[int | None, int] | None = None
         self._write_bytes = settings.write_batch_bytes or _WRITE_BYTES_MAX
         try:
             path.mkdir(parents=True, exist_ok=True)
@@ -228,10 +228,11 @@ class RocksDBStore:
             return  # another thread is at it
         try:
             database = self._open()
-            version = database.property_int_value("rocksdb.current-super-version-number")
-            if version == self._version:
+            # A live change of the memory's split leaves more or less room to the same files.
+            seen = database.property_int_value("rocksdb.current-super-version-number"), self.memory.high_prio_bytes
+            if seen == self._seen:
                 return
-            self._version = version
+            self._seen = seen
             store = str(self.path)
             files = (TableFile(file["name"], file["size"], file["num_entries"]) for file in database.live_files())
             changed = self._pins.update(files, self._metadata(), self.memory.room_for_pinned(store))
