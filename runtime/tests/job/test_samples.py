@@ -18,9 +18,9 @@ from statefulspark.job.metric_reference import updated
 from statefulspark.job.samples import samples_of
 from statefulspark.job.skew import skew_of
 from statefulspark.job.slots import Slot
-from statefulspark.job.states import StateRegistry
 from statefulspark.job.totals import SlotSnapshot, SnapshotTotals
 from statefulspark.job.tuning import MemoryTuner
+from statefulspark.state.registry import StateRegistry
 
 PAGE = Path(__file__).parents[3] / "docs" / "metrics.md"
 LABELS = {"job_id", "attempt", "state", "part", "uid", "slot", "for", "name", "key_group", "kind", "outcome", "level"}

@@ -54,7 +54,7 @@ def test_figures_follow_what_is_done(store: RocksDBStore) -> None:
     """Write, flush, get one by one and many at once, look for what is not there, scan, delete: each moves its own figures."""
     empty = figures(store)
     assert empty["bytes-written"] == empty["bytes-read"] == empty["estimate-num-keys"] == 0
-    assert empty["block-cache-capacity"] == store.options.memory.split.cache_bytes
+    assert empty["block-cache-capacity"] == store.memory.cache_bytes
 
     store.write((key(number), VALUE) for number in range(ENTRIES))
     written = figures(store)
