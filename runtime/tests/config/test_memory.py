@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -9,6 +10,7 @@ import pytest
 from statefulspark.config.manifest import validate_job
 from statefulspark.config.memory import JobMemory
 from statefulspark.errors import InvalidInputError
+from statefulspark.sizes import short_size
 
 MIB = 1 << 20
 GIB = 1 << 30
@@ -156,6 +158,21 @@ def test_precedence_of_budgets() -> None:
     heap = plan(stateBackend={"type": "memory"})
     assert heap.split is None
     assert any("Python heap" in warning for warning in heap.warnings)
+
+
+def test_the_documented_example_is_what_comes_out() -> None:
+    """The table in docs/memory.md."""
+    page = (Path(__file__).parents[3] / "docs/memory.md").read_text()
+    rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in page.split("## Example")[1].splitlines() if line[:1] == "|"]
+    memory = plan(executor={"slots": 2, "memory": "2Gi", "managedMemory": {"size": "128Mi"}})
+    expected = [
+        [part.name, f"{part.count} x {short_size(part.each_bytes)}" if part.count > 1 else "", short_size(part.size_bytes)]
+        for part in memory.executor.parts
+    ]
+    assert rows[2:] == [*expected, ["memory", "", "2Gi"]]
+    conf = memory.spark_conf()
+    assert f"is {conf['spark.executor.memory']} and" in page
+    assert f"`spark.executor.memoryOverhead` {conf['spark.executor.memoryOverhead']}." in page
 
 
 def test_a_large_arena_block_is_a_warning() -> None:

@@ -25,6 +25,7 @@ _LOST_NODE_S: Final = 30
 
 def driver_pod(job: JobIdentity, spec: StatefulSparkJobSpec, *, image: str, account: str) -> dict[str, Any]:
     """The driver's pod."""
+    memory = str(spec.memory_plan().driver.total_bytes)
     container = {
         "name": pods.DRIVER_CONTAINER,
         "image": image,
@@ -63,8 +64,8 @@ def driver_pod(job: JobIdentity, spec: StatefulSparkJobSpec, *, image: str, acco
             {"name": "blockmanager", "containerPort": pods.BLOCK_MANAGER_PORT},
         ],
         "resources": {
-            "requests": {"cpu": _cpu(spec.driver.cores), "memory": str(spec.driver.memory)},
-            "limits": {"memory": str(spec.driver.memory)},
+            "requests": {"cpu": _cpu(spec.driver.cores), "memory": memory},
+            "limits": {"memory": memory},
         },
         "volumeMounts": [
             {"name": "config", "mountPath": pods.CONFIG_FOLDER, "readOnly": True},
