@@ -62,12 +62,17 @@ class Operator:
             loop.add_signal_handler(number, stop.set)
         drivers = Drivers()
         eyes = Eyes(
-            cluster=self._cluster, drivers=drivers, storage=SnapshotStorage(), secrets=SecretValues(self._cluster), mirror=self._mirror
+            cluster=self._cluster,
+            drivers=drivers,
+            storage=SnapshotStorage(),
+            secrets=SecretValues(self._cluster),
+            mirror=self._mirror,
+            default_image=self._settings.job_image,
+            makes_accounts=self._settings.manage_job_rbac,
         )
         hands = Hands(
             eyes=eyes,
             events=Events(self._cluster),
-            default_image=self._settings.job_image,
             disruption_budgets=await self._cluster.disruption_budgets(),
             applied=self._mirror.applied,
         )

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
-from statefulspark.cli.executor import executor_command
+from statefulspark.cli.executor import _spark_secret, executor_command
 from statefulspark.errors import InvalidInputError
 
 ENVIRON = {
@@ -42,3 +44,10 @@ def test_a_missing_variable_is_named() -> None:
     environ = {name: value for name, value in ENVIRON.items() if name != "SPARK_DRIVER_URL"}
     with pytest.raises(InvalidInputError, match="SPARK_DRIVER_URL"):
         executor_command(environ, java="/java", jars="/jars/*")
+
+
+def test_the_secret_comes_from_its_file_and_never_into_the_command(tmp_path: Path) -> None:
+    assert _spark_secret(tmp_path / "none") == {}
+    (tmp_path / "spark-secret").write_text("s3cr3t\n")
+    assert _spark_secret(tmp_path / "spark-secret") == {"_SPARK_AUTH_SECRET": "s3cr3t"}
+    assert "s3cr3t" not in " ".join(executor_command(ENVIRON, java="/java", jars="/jars/*"))

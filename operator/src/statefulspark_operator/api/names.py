@@ -15,6 +15,10 @@ SNAPSHOT_PLURAL: Final = "statesnapshots"
 
 FIELD_MANAGER: Final = "statefulspark-operator"
 """Owner of the fields that the operator applies (server-side apply)."""
+STATUS_MANAGER: Final = "statefulspark-operator-status"
+"""Owner of a status. Another name: an older API server takes what one manager applied to the object before for what it no longer wants."""
+PATCH_MANAGER: Final = "statefulspark-operator-patch"
+"""Owner of single fields, such as finalizers."""
 FINALIZER: Final = f"{GROUP}/operator"
 """On jobs and snapshots, until what deleting them asks for is done or given up."""
 

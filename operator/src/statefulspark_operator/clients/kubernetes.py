@@ -13,7 +13,17 @@ from lightkube.resources import coordination_v1, core_v1, policy_v1, rbac_author
 from lightkube.types import PatchType
 
 from statefulspark.errors import ConflictError, InvalidInputError, UnavailableError
-from statefulspark_operator.api.names import FIELD_MANAGER, GROUP, JOB_KIND, JOB_PLURAL, SNAPSHOT_KIND, SNAPSHOT_PLURAL, VERSION
+from statefulspark_operator.api.names import (
+    FIELD_MANAGER,
+    GROUP,
+    JOB_KIND,
+    JOB_PLURAL,
+    PATCH_MANAGER,
+    SNAPSHOT_KIND,
+    SNAPSHOT_PLURAL,
+    STATUS_MANAGER,
+    VERSION,
+)
 
 Tree = dict[str, Any]
 """An object of the API as JSON."""
@@ -107,7 +117,7 @@ class Cluster:
                     document,
                     namespace=namespace,
                     patch_type=PatchType.APPLY,
-                    field_manager=FIELD_MANAGER,
+                    field_manager=STATUS_MANAGER,
                     force=True,
                 )
             )
@@ -142,7 +152,14 @@ class Cluster:
         """Change some fields; None when the object is gone. With ``metadata.resourceVersion`` in the patch, only of that version."""
         try:
             return _tree(
-                await self._client.patch(_RESOURCES[api_version, kind], name, patch, namespace=namespace, patch_type=PatchType.MERGE)
+                await self._client.patch(
+                    _RESOURCES[api_version, kind],
+                    name,
+                    patch,
+                    namespace=namespace,
+                    patch_type=PatchType.MERGE,
+                    field_manager=PATCH_MANAGER,
+                )
             )
         except ApiError as error:
             if error.status.code == _NOT_FOUND:

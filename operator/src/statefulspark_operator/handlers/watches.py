@@ -13,7 +13,6 @@ import kopf
 from statefulspark_operator.api.names import (
     ANNOTATION_PREFIX,
     FIELD_MANAGER,
-    FINALIZER,
     GROUP,
     JOB_KIND,
     JOB_PLURAL,
@@ -92,7 +91,8 @@ def _watch_children(
 def watch_settings(*, request_timeout_s: float = 60.0) -> kopf.OperatorSettings:
     """Kopf's settings for a process that is up for months."""
     settings = kopf.OperatorSettings()
-    settings.persistence.finalizer = FINALIZER
+    # Not the operator's own: kopf takes its finalizer off objects for which it has no handler that needs one.
+    settings.persistence.finalizer = f"{GROUP}/kopf"
     settings.persistence.progress_storage = kopf.AnnotationsProgressStorage(prefix=ANNOTATION_PREFIX)
     settings.persistence.diffbase_storage = kopf.AnnotationsDiffBaseStorage(prefix=ANNOTATION_PREFIX)
     settings.posting.enabled = False

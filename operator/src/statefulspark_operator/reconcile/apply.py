@@ -51,8 +51,6 @@ class Hands:
 
     eyes: Eyes
     events: Events
-    default_image: str | None
-    """For jobs that name none."""
     disruption_budgets: str | None
     """API version of pod disruption budgets that the cluster serves; None when it serves none."""
     applied: Callable[[Tree], bool]
@@ -139,7 +137,7 @@ async def _create_driver(hands: Hands, seen: Observation, action: CreateDriver) 
 
 
 def _image(hands: Hands, spec: StatefulSparkJobSpec) -> str:
-    image = spec.image or hands.default_image
+    image = spec.image or hands.eyes.default_image
     if image is None:
         raise InvalidInputError("no image", field="spec.image", remedy="Name the job's image; this operator has no default")
     return image

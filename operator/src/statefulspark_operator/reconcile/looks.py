@@ -82,7 +82,12 @@ class Looks:
         decided = plan(seen)
         if not self._may_act():
             return None
-        await apply(self._hands, job, seen, decided)
+        try:
+            await apply(self._hands, job, seen, decided)
+        except InvalidInputError as error:
+            # What the API server refuses for good: the object says so, and it is tried again later.
+            await self._hands.events.tell(job, "ApplyFailed", str(error), warning=True)
+            raise
         if decided.look_again_s is not None:
             return decided.look_again_s
         return self._pace.settled_s if seen.pod is not None else self._pace.idle_s

@@ -9,7 +9,7 @@ from typing import Any, Final, Protocol
 
 import structlog
 
-from statefulspark.config.job import StatefulSparkJobSpec
+from statefulspark.config.job import DesiredState, StatefulSparkJobSpec
 from statefulspark.config.manifest import validate_job
 from statefulspark.config.pods import API_PORT, TOKEN_KEY
 from statefulspark.errors import CorruptDataError, InvalidInputError, StatefulSparkError
@@ -57,13 +57,17 @@ class Eyes:
     storage: SnapshotStorage
     secrets: SecretValues
     mirror: Mirror
+    default_image: str | None = None
+    """For jobs that name none; without one such jobs are not valid."""
+    makes_accounts: bool = True
+    """Whether this operator makes service accounts; without one jobs must name theirs."""
 
 
 async def observe(eyes: Eyes, job: Tree, now: datetime) -> Observation:
     """Look at ``job``. A driver or a store that does not answer is an observation too, not an error."""
     metadata = job["metadata"]
     namespace, name = metadata["namespace"], metadata["name"]
-    spec, problem = _checked(job)
+    spec, problem = _checked(eyes, job)
     status = StatefulSparkJobStatus.model_validate(job.get("status") or {})
     pod = pods.driver_pod(eyes.mirror.driver_pod(namespace, name))
     driver = await _driver(eyes, job, pod, with_operations=status.transition is not None or metadata.get("deletionTimestamp") is not None)
@@ -91,11 +95,18 @@ async def observe(eyes: Eyes, job: Tree, now: datetime) -> Observation:
     )
 
 
-def _checked(job: Mapping[str, Any]) -> tuple[StatefulSparkJobSpec | None, str | None]:
+def _checked(eyes: Eyes, job: Mapping[str, Any]) -> tuple[StatefulSparkJobSpec | None, str | None]:
+    """The spec, or why it cannot be acted on: by itself, or by what this operator may do."""
     try:
-        return validate_job(job).spec, None
+        spec = validate_job(job).spec
     except InvalidInputError as error:
         return None, str(error)
+    if spec.state is DesiredState.RUNNING:
+        if spec.image is None and eyes.default_image is None:
+            return None, "spec.image: is not given, and this operator has no default. Name the image of the job"
+        if spec.service_account is None and not eyes.makes_accounts:
+            return None, "spec.serviceAccount: is not given, and this operator makes none. Name the service account of the driver"
+    return spec, None
 
 
 async def _driver(eyes: Eyes, job: Tree, pod: DriverPod | None, *, with_operations: bool) -> Driver | None:

@@ -15,10 +15,12 @@ from pathlib import Path
 
 import typer
 
+from statefulspark.config.pods import SPARK_SECRET_FOLDER, SPARK_SECRET_KEY
 from statefulspark.errors import InvalidInputError
 
 _JAVA_OPTION = re.compile(r"SPARK_JAVA_OPT_(\d+)")
 _BACKEND = "org.apache.spark.scheduler.cluster.k8s.KubernetesExecutorBackend"
+_SECRET_VARIABLE = "_SPARK_AUTH_SECRET"  # noqa: S105  the name of a variable, not a secret
 _ARGUMENTS = {
     "--driver-url": "SPARK_DRIVER_URL",
     "--executor-id": "SPARK_EXECUTOR_ID",
@@ -45,7 +47,8 @@ def executor() -> None:
     command = executor_command(os.environ, java=f"{home}/bin/java", jars=f"{_spark_jars()}/*")
     # In place of this process: signals of the container reach the JVM, and the options (which may hold secrets) stay in the environment
     # of a process that only its owner can read.
-    os.execve(command[0], command, {**os.environ, "JAVA_HOME": home})  # noqa: S606  a fixed program without a shell
+    environ = {**os.environ, "JAVA_HOME": home, **_spark_secret(Path(SPARK_SECRET_FOLDER) / SPARK_SECRET_KEY)}
+    os.execve(command[0], command, environ)  # noqa: S606  a fixed program without a shell
 
 
 def executor_command(environ: Mapping[str, str], *, java: str, jars: str) -> list[str]:
@@ -59,6 +62,15 @@ def executor_command(environ: Mapping[str, str], *, java: str, jars: str) -> lis
     classpath = ":".join(part for part in (environ.get("SPARK_EXTRA_CLASSPATH"), jars) if part)
     arguments = [word for option, name in _ARGUMENTS.items() for word in (option, _given(environ, name))]
     return [java, *(value for _, value in options), f"-Xms{memory}", f"-Xmx{memory}", "-cp", classpath, _BACKEND, *arguments]
+
+
+def _spark_secret(path: Path) -> dict[str, str]:
+    """The secret by which Spark's processes know each other, where an executor looks for it first.
+
+    Spark's own way, ``spark.authenticate.secret.file``, works for the driver only: an executor reads the file when it knows that its master is
+    Kubernetes, which it learns from the driver, to which it cannot talk without the secret.
+    """
+    return {_SECRET_VARIABLE: path.read_text(encoding="ascii").strip()} if path.is_file() else {}
 
 
 def _spark_jars() -> Path:

@@ -94,7 +94,8 @@ def kubernetes_settings(manifest: StatefulSparkJob, pod: DriverPod, parallelism:
         "spark.master": f"k8s://{pod.api_server}",
         "spark.submit.deployMode": "client",
         "spark.driver.host": pod.ip,
-        "spark.driver.bindAddress": "0.0.0.0",  # noqa: S104  the pod's own network; peers need the secret
+        # Spark tells executors the address that the driver binds to (spark.kubernetes.executor.useDriverPodIP).
+        "spark.driver.bindAddress": pod.ip,
         "spark.driver.port": str(DRIVER_PORT),
         "spark.driver.blockManager.port": str(BLOCK_MANAGER_PORT),
         "spark.authenticate": "true",
@@ -112,6 +113,10 @@ def kubernetes_settings(manifest: StatefulSparkJob, pod: DriverPod, parallelism:
         "spark.kubernetes.executor.apiPollingInterval": "5s",
         "spark.kubernetes.executor.missingPodDetectDelta": "10s",
         "spark.kubernetes.allocation.batch.delay": "200ms",
+        # The driver is ready when batches run, for which executors must be there first.
+        "spark.kubernetes.allocation.driver.readinessTimeout": "1s",
+        # Over months any number of executors is lost; whether the job is well is decided by its slots and by the operator.
+        "spark.executor.maxNumFailures": str((1 << 31) - 1),
     }
     if spec.image_pull_secrets:
         settings["spark.kubernetes.container.image.pullSecrets"] = ",".join(spec.image_pull_secrets)
