@@ -176,7 +176,8 @@ _TEMPLATE_WINS: Final = frozenset({"tolerations", "terminationGracePeriodSeconds
 
 def _over_template(template: Mapping[str, Any], ours: dict[str, Any]) -> dict[str, Any]:
     """Lay ``ours`` over the user's template."""
-    ground = {name: copy.deepcopy(template[name]) for name in ("metadata", "spec") if template.get(name)}
+    # What is no object is left out here; the API server would refuse it, and the job needs its pod.
+    ground = {name: copy.deepcopy(template[name]) for name in ("metadata", "spec") if isinstance(template.get(name), dict)}
     for name in ("name", "namespace", "ownerReferences", "generateName"):
         ground.get("metadata", {}).pop(name, None)
     return _merged(ground, ours)
@@ -201,6 +202,6 @@ def _merged_lists(ground: Iterable[Any], over: Iterable[dict[str, Any]], key: st
     remaining = {item[key]: item for item in over}
     result = []
     for item in ground:
-        ours = remaining.pop(item.get(key), None) if isinstance(item, dict) else None
+        ours = remaining.pop(item[key], None) if isinstance(item, dict) and isinstance(item.get(key), str) else None
         result.append(_merged(item, ours) if ours is not None else item)
     return [*result, *remaining.values()]

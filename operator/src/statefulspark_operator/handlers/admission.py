@@ -19,8 +19,9 @@ def review(body: Mapping[str, Any]) -> dict[str, Any]:
         KeyError, TypeError: It is none.
     """
     request = body["request"]
+    response: dict[str, Any] = {"uid": request["uid"]}
     problem = _problem(request)
-    response: dict[str, Any] = {"uid": request["uid"], "allowed": problem is None}
+    response["allowed"] = problem is None
     if problem is not None:
         response["status"] = {"code": 422, "reason": "Invalid", "message": problem}
     return {"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "response": response}

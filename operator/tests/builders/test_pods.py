@@ -1,0 +1,146 @@
+"""Pods of a job: what they need is there whatever the user's template says, and they fit the restricted Pod Security Standard."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import pytest
+import yaml
+from hypothesis import given
+from hypothesis import strategies as st
+
+from statefulspark.config.job import StatefulSparkJobSpec
+from statefulspark.config.manifest import parse_manifest
+from statefulspark_operator.builders import children
+from statefulspark_operator.builders.identities import JobIdentity
+from statefulspark_operator.builders.pods import driver_pod, executor_template
+from tests.reconcile.world import manifest
+
+JOB = JobIdentity(name="counts", namespace="shop", uid="u-1", generation=3)
+
+
+def spec(**changes: Any) -> StatefulSparkJobSpec:
+    return StatefulSparkJobSpec.model_validate(manifest(**changes))
+
+
+def pods(given: StatefulSparkJobSpec) -> list[dict[str, Any]]:
+    return [driver_pod(JOB, given, image="shop/counts:1", account="counts-driver"), executor_template(JOB, given)]
+
+
+def container(pod: dict[str, Any], name: str) -> dict[str, Any]:
+    found: dict[str, Any] = next(each for each in pod["spec"]["containers"] if each["name"] == name)
+    return found
+
+
+@pytest.mark.parametrize("index", [0, 1])
+def test_pods_fit_the_restricted_standard(index: int) -> None:
+    """Kubernetes, "Pod Security Standards", restricted."""
+    pod = pods(spec())[index]
+    security = pod["spec"]["securityContext"]
+    assert security["runAsNonRoot"] is True
+    assert security["runAsUser"] > 0
+    assert security["seccompProfile"] == {"type": "RuntimeDefault"}
+    for each in pod["spec"]["containers"]:
+        assert each["securityContext"] == {
+            "allowPrivilegeEscalation": False,
+            "readOnlyRootFilesystem": True,
+            "capabilities": {"drop": ["ALL"]},
+        }
+    assert all("hostPath" not in volume for volume in pod["spec"]["volumes"])
+    assert not {"hostNetwork", "hostPID", "hostIPC"} & pod["spec"].keys()
+
+
+def test_executors_have_no_way_to_the_api_server() -> None:
+    assert executor_template(JOB, spec())["spec"]["automountServiceAccountToken"] is False
+
+
+def test_secrets_are_references() -> None:
+    given = spec(checkpointing={"dir": "s3://bucket/c", "storage": {"credentialsSecret": "keys"}})
+    for pod, name in zip(pods(given), ("driver", "spark-kubernetes-executor"), strict=True):
+        env = {each["name"]: each for each in container(pod, name)["env"]}
+        assert env["AWS_SECRET_ACCESS_KEY"]["valueFrom"]["secretKeyRef"] == {"name": "keys", "key": "AWS_SECRET_ACCESS_KEY"}
+        assert env["AWS_SESSION_TOKEN"]["valueFrom"]["secretKeyRef"]["optional"] is True
+        assert all("value" not in env[variable] for variable in env if variable.startswith("AWS_"))
+
+
+def test_a_template_adds_and_cannot_take_away() -> None:
+    template = {
+        "metadata": {"name": "mine", "labels": {"team": "blue", "statefulspark.io/job": "other"}},
+        "spec": {
+            "nodeSelector": {"disk": "nvme"},
+            "serviceAccountName": "root",
+            "securityContext": {"runAsNonRoot": False, "supplementalGroups": [5]},
+            "volumes": [{"name": "data", "emptyDir": {}}, {"name": "tmp", "hostPath": {"path": "/"}}],
+            "containers": [
+                {"name": "driver", "env": [{"name": "EXTRA", "value": "1"}], "volumeMounts": [{"name": "data", "mountPath": "/data"}]},
+                {"name": "sidecar", "image": "log:1"},
+            ],
+        },
+    }
+    before = copy.deepcopy(template)
+    pod = driver_pod(JOB, spec(driver={"podTemplate": template}), image="shop/counts:1", account="counts-driver")
+    assert template == before, "the user's tree is not changed"
+    assert pod["metadata"]["name"] == "counts-driver"
+    assert pod["metadata"]["labels"]["team"] == "blue"
+    assert pod["metadata"]["labels"]["statefulspark.io/job"] == "counts"
+    assert pod["spec"]["nodeSelector"] == {"disk": "nvme"}
+    assert pod["spec"]["serviceAccountName"] == "counts-driver"
+    assert pod["spec"]["securityContext"]["runAsNonRoot"] is True
+    assert pod["spec"]["securityContext"]["supplementalGroups"] == [5]
+    driver = container(pod, "driver")
+    assert {each["name"] for each in driver["env"]} >= {"EXTRA", "STATEFULSPARK_POD_IP"}
+    assert {each["mountPath"] for each in driver["volumeMounts"]} >= {"/data", "/tmp"}
+    assert container(pod, "sidecar") == {"name": "sidecar", "image": "log:1"}
+    assert sum(volume["name"] == "tmp" for volume in pod["spec"]["volumes"]) == 1
+
+
+TREES = st.recursive(
+    st.one_of(st.none(), st.booleans(), st.integers(-3, 3), st.text(max_size=4)),
+    lambda inner: st.one_of(
+        st.lists(inner, max_size=3),
+        st.dictionaries(st.sampled_from(["name", "env", "containers", "volumes", "labels", "securityContext", "x"]), inner, max_size=4),
+    ),
+    max_leaves=12,
+)
+
+
+@given(template=st.fixed_dictionaries({}, optional={"metadata": TREES, "spec": TREES}))
+def test_no_template_breaks_the_builder(template: dict[str, Any]) -> None:
+    """The API server judges templates; the builder must give it something to judge."""
+    pod = driver_pod(JOB, spec(driver={"podTemplate": template}), image="shop/counts:1", account="counts-driver")
+    assert pod["metadata"]["name"] == "counts-driver"
+    assert container(pod, "driver")["image"] == "shop/counts:1"
+
+
+def test_the_config_map_holds_a_manifest_that_the_driver_can_run() -> None:
+    given = spec(job={"script": "jobs/counts.py", "pyFiles": ["lib", "/abs/x.zip"]}, state="suspended")
+    data = children.config_map(JOB, given, image="shop/counts:1", job_id="u-1-7", parallelism=5)["data"]
+    job = parse_manifest(data["job.yaml"])
+    assert job.metadata.uid == "u-1-7"
+    assert job.spec.parallelism == 5
+    assert job.spec.job.script == "/opt/job/jobs/counts.py"
+    assert job.spec.job.py_files == ("/opt/job/lib", "/abs/x.zip")
+    assert job.spec.state == "running"
+    assert yaml.safe_load(data["executor-pod.yaml"])["spec"]["containers"][0]["name"] == "spark-kubernetes-executor"
+
+
+def test_children_go_with_the_job() -> None:
+    documents = [
+        children.service(JOB),
+        children.service_account(JOB),
+        children.role(JOB),
+        children.role_binding(JOB),
+        children.disruption_budget(JOB),
+        children.secret(JOB, token="t" * 20, spark_secret="s" * 20),
+        driver_pod(JOB, spec(), image="i", account="a"),
+    ]
+    for document in documents:
+        assert document["metadata"]["ownerReferences"][0]["uid"] == "u-1", document["kind"]
+        assert document["metadata"]["labels"]["statefulspark.io/job"] == "counts"
+
+
+def test_the_drivers_role_has_no_wildcard_and_no_secrets() -> None:
+    for rule in children.role(JOB)["rules"]:
+        assert "*" not in [*rule["verbs"], *rule["resources"], *rule["apiGroups"]]
+        assert "secrets" not in rule["resources"]
