@@ -1,33 +1,55 @@
-# The image in which jobs run: Spark, Java and the runtime. Build: docker build -t statefulspark .
-# Layers go from what changes seldom to what changes often: a change of the code rebuilds the last two only.
+# One Dockerfile, two images: the operator's (no Java, no Spark) and the one in which jobs run.
+#   docker build --target operator -t statefulspark-operator .
+#   docker build --target job -t statefulspark-job .
+# A job's own image adds its files: FROM statefulspark-job, COPY . /opt/job
+# Layers go from what changes seldom to what changes often: a change of the code rebuilds the last two only. Every package is the one of
+# the lock file, by hash. For reproducible bases give BASE_IMAGE with its digest. No heredocs or mounts: the classic builder works too.
 ARG BASE_IMAGE=python:3.11-slim-bookworm
-FROM ${BASE_IMAGE}
 
+FROM ${BASE_IMAGE} AS base
 RUN apt-get update \
-    && apt-get install -y --no-install-recommends openjdk-17-jre-headless tini \
-    && rm -rf /var/lib/apt/lists/* \
-    && useradd --uid 10001 --create-home --home-dir /home/spark spark
-
-# The root file system may be read-only: what a run keeps for its commands goes to /tmp, which must be writable.
-ENV VIRTUAL_ENV=/opt/statefulspark PATH=/opt/statefulspark/bin:$PATH PYTHONUNBUFFERED=1 STATEFULSPARK_HOME=/tmp/statefulspark-home
+    && apt-get install -y --no-install-recommends tini \
+    && rm -rf /var/lib/apt/lists/* /var/log/* /var/cache/* \
+    && useradd --uid 10001 --user-group --no-create-home --home-dir /tmp --shell /usr/sbin/nologin statefulspark
+# The root file system may be read-only: whatever is written goes to /tmp, the one folder that must be writable.
+ENV VIRTUAL_ENV=/opt/statefulspark PATH=/opt/statefulspark/bin:$PATH HOME=/tmp \
+    PYTHONUNBUFFERED=1 PYTHONDONTWRITEBYTECODE=1 PIP_NO_CACHE_DIR=1 PIP_DISABLE_PIP_VERSION_CHECK=1
 RUN python3 -m venv $VIRTUAL_ENV
-
 WORKDIR /build
-COPY pyproject.toml requirements.lock ./
-# The lock holds every version with its hash; what only the demo and developers need is left out by constraint, not by a second list.
-RUN grep -E '^[a-zA-Z0-9]' requirements.lock | sed 's/ *[\\]$//' > constraints.txt \
-    && python -c 'import tomllib; print(*tomllib.load(open("pyproject.toml", "rb"))["project"]["dependencies"], sep="\n")' > dependencies.txt \
-    && pip install --no-cache-dir --constraint constraints.txt --requirement dependencies.txt
+ARG VERSION=0.1.0
+LABEL org.opencontainers.image.version="${VERSION}" \
+      org.opencontainers.image.licenses="Apache-2.0" \
+      org.opencontainers.image.vendor="statefulspark"
+ENTRYPOINT ["tini", "--", "statefulspark"]
 
-COPY README.md LICENSE ./
+FROM base AS operator
+COPY images/operator.lock ./
+RUN pip install --require-hashes --requirement operator.lock
+COPY pyproject.toml README.md LICENSE ./
 COPY runtime/src runtime/src
 COPY operator/src operator/src
-RUN pip install --no-cache-dir --no-deps . && rm -rf /build/*
+RUN pip install --no-deps --no-build-isolation . && rm -rf /build/*
+LABEL org.opencontainers.image.title="statefulspark-operator" \
+      org.opencontainers.image.description="Runs, checkpoints, upgrades and rescales stateful PySpark jobs on Kubernetes"
+WORKDIR /tmp
+USER 10001:10001
+EXPOSE 8080 9090 9443
+ENTRYPOINT ["tini", "--", "python", "-m", "statefulspark_operator"]
 
-LABEL org.opencontainers.image.title="statefulspark" \
-      org.opencontainers.image.description="Flink's state model for PySpark streams" \
-      org.opencontainers.image.licenses="Apache-2.0"
-WORKDIR /home/spark
-USER 10001
-ENTRYPOINT ["tini", "--", "statefulspark"]
+FROM base AS job
+RUN apt-get update \
+    && apt-get install -y --no-install-recommends openjdk-17-jre-headless \
+    && rm -rf /var/lib/apt/lists/* /var/log/* /var/cache/*
+COPY images/job.lock ./
+RUN pip install --require-hashes --requirement job.lock
+COPY pyproject.toml README.md LICENSE ./
+COPY runtime/src runtime/src
+COPY operator/src operator/src
+RUN pip install --no-deps --no-build-isolation . && rm -rf /build/*
+LABEL org.opencontainers.image.title="statefulspark-job" \
+      org.opencontainers.image.description="PySpark with keyed state, timers, checkpoints and savepoints"
+ENV STATEFULSPARK_HOME=/tmp/statefulspark-home
+WORKDIR /opt/job
+USER 10001:10001
+EXPOSE 8480
 CMD ["--help"]

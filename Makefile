@@ -49,6 +49,8 @@ lock: ## write the lock files anew (needs uv)
 	uv lock
 	uv export --quiet --frozen --no-header --format requirements-txt --extra demo --extra operator --group dev --no-emit-project -o requirements.lock
 	uv export --quiet --frozen --no-header --format requirements-txt --only-group java -o runtime/bootstrap/java.lock
+	uv export --quiet --frozen --no-header --format requirements-txt --no-dev --group build --no-emit-project -o images/job.lock
+	uv export --quiet --frozen --no-header --format requirements-txt --only-group operator-image --only-group build -o images/operator.lock
 
 clean: ## remove what was made, except .venv
 	rm -rf out build dist artifacts metastore_db spark-warehouse derby.log .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

@@ -96,6 +96,8 @@ def watch_settings(*, request_timeout_s: float = 60.0) -> kopf.OperatorSettings:
     settings.persistence.progress_storage = kopf.AnnotationsProgressStorage(prefix=ANNOTATION_PREFIX)
     settings.persistence.diffbase_storage = kopf.AnnotationsDiffBaseStorage(prefix=ANNOTATION_PREFIX)
     settings.posting.enabled = False
+    # Namespaces are given by name or all, and the definitions are there first: no rights on namespaces and definitions are needed.
+    settings.scanning.disabled = True
     settings.peering.standalone = True
     settings.networking.request_timeout = request_timeout_s
     settings.networking.connect_timeout = 10.0

@@ -73,7 +73,7 @@ class RocksDBSpec(Model):
 
     cel_rules = (
         CelRule(
-            f"!has(self.options) || self.options.all(name, name in {sorted(OPTIONS)})",
+            f"!has(self.options) || self.options.all(name, name in {sorted((*OPTIONS, BLOCK_BASED))})",
             "options: a name is not a RocksDB option of Flink (without the prefix state.backend.rocksdb.). Correct or remove it",
         ),
     )
@@ -89,7 +89,7 @@ class RocksDBSpec(Model):
     )
     """Python function that gets a RocksDBSettings and returns one, as module:function; called by the driver first, then by each slot."""
 
-    options: Annotated[dict[Annotated[str, AfterValidator(_known_option)], ScalarText], Field(max_length=len(OPTIONS))] = Field(
+    options: Annotated[dict[Annotated[str, AfterValidator(_known_option)], ScalarText], Field(max_length=len(OPTIONS) + 1)] = Field(
         default_factory=dict, json_schema_extra=UPGRADE
     )
     """Single options by Flink's names without the prefix state.backend.rocksdb., for example compaction.style."""

@@ -1,0 +1,57 @@
+{{/*
+What a driver does with its service account: the role that the operator makes for each job (builders/children.py; a test compares them).
+RBAC lets nobody grant what he does not have himself, so the operator has these too.
+*/}}
+{{- define "statefulspark.driverRules" -}}
+# Spark makes executor pods, watches them, labels and removes them.
+- apiGroups: [""]
+  resources: [pods]
+  verbs: [get, list, watch, create, patch, delete, deletecollection]
+# Spark keeps the executors' settings in a config map.
+- apiGroups: [""]
+  resources: [configmaps]
+  verbs: [get, list, create, delete, deletecollection]
+# Spark looks for services and volume claims to remove when it ends.
+- apiGroups: [""]
+  resources: [services, persistentvolumeclaims]
+  verbs: [list, deletecollection]
+{{- end -}}
+
+{{/* What the operator does in a namespace with jobs. */}}
+{{- define "statefulspark.operatorRules" -}}
+{{ include "statefulspark.driverRules" . }}
+# Its own resources: it reads them, keeps its finalizer on them, makes and prunes snapshots.
+- apiGroups: [statefulspark.io]
+  resources: [statefulsparkjobs]
+  verbs: [get, list, watch, patch]
+- apiGroups: [statefulspark.io]
+  resources: [statesnapshots]
+  verbs: [get, list, watch, create, patch, delete]
+- apiGroups: [statefulspark.io]
+  resources: [statefulsparkjobs/status, statesnapshots/status]
+  verbs: [patch]
+# Children of a job that Spark's rules above do not cover already; server-side apply is patch, and create when there is none.
+- apiGroups: [""]
+  resources: [configmaps]
+  verbs: [watch, patch]
+- apiGroups: [""]
+  resources: [services]
+  verbs: [get, watch, create, patch]
+# The driver's tokens are made once; credentials of a store are read when the driver is gone. Never listed.
+- apiGroups: [""]
+  resources: [secrets]
+  verbs: [get, create]
+- apiGroups: [policy]
+  resources: [poddisruptionbudgets]
+  verbs: [get, create, patch]
+- apiGroups: [""]
+  resources: [events]
+  verbs: [create]
+# An identity for each job. Where the operator may not make them, it still watches for what it may have made before.
+- apiGroups: [""]
+  resources: [serviceaccounts]
+  verbs: [get, list, watch{{ if .Values.rbac.manageJobRbac }}, create, patch{{ end }}]
+- apiGroups: [rbac.authorization.k8s.io]
+  resources: [roles, rolebindings]
+  verbs: [get, list, watch{{ if .Values.rbac.manageJobRbac }}, create, patch{{ end }}]
+{{- end -}}

@@ -1,0 +1,105 @@
+"""A real API server takes what the chart makes for it, and Helm installs, upgrades and removes it as promised."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import helm_python
+import pytest
+import yaml
+
+pytestmark = pytest.mark.cluster
+
+CHART = Path(__file__).resolve().parents[3] / "charts" / "statefulspark"
+VALUES = {"defaults": {}, **{path.stem: yaml.safe_load(path.read_text()) for path in sorted((CHART / "ci").glob("*.yaml"))}}
+NEWER = {"policy/v1": "policy/v1beta1"}
+"""What Helm assumes without a cluster, and what a cluster of 1.20 serves."""
+DEFINITIONS = ("statefulsparkjobs.statefulspark.io", "statesnapshots.statefulspark.io")
+FOREIGN = {"ServiceMonitor", "Certificate", "Issuer"}
+"""Resources of other operators, which the test cluster does not have."""
+
+
+@pytest.mark.parametrize("values", VALUES.values(), ids=VALUES)
+def test_the_api_server_takes_every_object(kubectl: Any, render: Any, values: dict[str, Any]) -> None:
+    """Server-side dry run of each object, strictly: an unknown field is an error."""
+    for each in render(values):
+        if each["kind"] in FOREIGN:
+            continue
+        each["apiVersion"] = NEWER.get(each["apiVersion"], each["apiVersion"])
+        rules_of_cel = ["--validate=false"] if each["kind"] == "CustomResourceDefinition" else []
+        arguments = ["apply", "--dry-run=server", *rules_of_cel, "-f", "-"]
+        if "namespace" in each["metadata"]:
+            each["metadata"]["namespace"] = kubectl.namespace  # those of the values are not there
+        kubectl.ok(*arguments, given=each)
+
+
+def test_install_upgrade_remove(kubectl: Any) -> None:
+    """Definitions are taken over and stay, the certificate survives an upgrade, what the real server serves counts.
+
+    Helm 4 applies on the server side, where an API server refuses the rules that it does not know, and ports without a protocol.
+    """
+    name = "chart-test"
+    owner = [f"meta.helm.sh/release-name={name}", f"meta.helm.sh/release-namespace={kubectl.namespace}"]
+    kubectl.ok("annotate", "--overwrite", "crd", *DEFINITIONS, *owner)
+    kubectl.ok("label", "--overwrite", "crd", *DEFINITIONS, "app.kubernetes.io/managed-by=Helm")
+    with helm_python.Config(namespace=kubectl.namespace, kubeconfig_path=os.environ["KUBECONFIG"]) as config:
+        values: dict[str, Any] = {"replicas": 2, "image": {"repository": "localhost/none"}}
+        try:
+            config.install(CHART, name, values)
+            secret = json.loads(kubectl.ok("get", "secret", f"{name}-statefulspark-webhook", "-o", "json"))
+            budget = json.loads(kubectl.ok("get", "pdb", f"{name}-statefulspark", "-o", "json"))
+            assert budget["spec"]["maxUnavailable"] == 1
+            config.upgrade(CHART, name, {**values, "replicas": 3})
+            again = json.loads(kubectl.ok("get", "secret", f"{name}-statefulspark-webhook", "-o", "json"))
+            assert again["data"] == secret["data"]
+            hook = f"{kubectl.namespace}-{name}-statefulspark"
+            (webhook,) = json.loads(kubectl.ok("get", "validatingwebhookconfiguration", hook, "-o", "json"))["webhooks"]
+            assert webhook["clientConfig"]["caBundle"] == secret["data"]["ca.crt"]
+            account = f"--as=system:serviceaccount:{kubectl.namespace}:{name}-statefulspark"
+            for question, answer in (
+                (("list", "statefulsparkjobs.statefulspark.io", "-A"), "yes"),
+                (("create", "pods"), "yes"),
+                (("create", "roles.rbac.authorization.k8s.io"), "yes"),
+                (("list", "secrets"), "no"),
+                (("delete", "customresourcedefinitions.apiextensions.k8s.io"), "no"),
+                (("delete", "statefulsparkjobs.statefulspark.io", "-n", "default"), "no"),
+            ):
+                assert kubectl.run("auth", "can-i", *question, account).stdout.strip() == answer, question
+        finally:
+            with contextlib.suppress(helm_python.HelmError):
+                config.uninstall(name)
+    assert kubectl.run("get", "deployment", f"{name}-statefulspark").returncode != 0
+    kubectl.ok("get", "crd", *DEFINITIONS)
+
+
+def test_a_driver_gets_its_role_from_the_operator(kubectl: Any) -> None:
+    """With the operator's own identity: making a role with the driver's rules is allowed, one with more is not."""
+    name = "grants"
+    with helm_python.Config(namespace=kubectl.namespace, kubeconfig_path=os.environ["KUBECONFIG"]) as config:
+        values = {
+            "crds": {"install": False},
+            "jobServiceAccount": {"create": True},
+            "image": {"repository": "localhost/none"},
+            "webhook": {"enabled": False},
+        }
+        try:
+            config.install(CHART, name, values)
+            driver = json.loads(kubectl.ok("get", "role", "statefulspark-job", "-o", "json"))
+            role = {
+                "apiVersion": "rbac.authorization.k8s.io/v1",
+                "kind": "Role",
+                "metadata": {"name": "a-driver", "namespace": kubectl.namespace},
+                "rules": driver["rules"],
+            }
+            account = f"--as=system:serviceaccount:{kubectl.namespace}:{name}-statefulspark"
+            kubectl.ok("create", "-f", "-", account, given=role)
+            role["metadata"]["name"] = "too-much"
+            role["rules"] = [{"apiGroups": [""], "resources": ["secrets"], "verbs": ["list"]}]
+            assert "attempting to grant RBAC permissions not currently held" in kubectl.run("create", "-f", "-", account, given=role).stderr
+        finally:
+            with contextlib.suppress(helm_python.HelmError):
+                config.uninstall(name)
