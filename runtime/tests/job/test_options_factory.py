@@ -1,0 +1,187 @@
+"""The options factory is found, tried before anything starts, and reaches slots that cannot import it."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from textwrap import dedent
+from typing import Any
+
+import pytest
+from structlog.testing import capture_logs
+
+from statefulspark.config.job import StatefulSparkJob
+from statefulspark.config.manifest import validate_job
+from statefulspark.config.rocksdb_settings import RocksDBSettings
+from statefulspark.errors import InvalidInputError
+from statefulspark.exchange.config import Endpoint, SlotConfig
+from statefulspark.exchange.rocksdb_choice import RocksDBChoice
+from statefulspark.exchange.rocksdb_slot import rocksdb_options
+from statefulspark.job.options_factory import rocksdb_choice
+from statefulspark.storage.open import open_store
+from statefulspark.storage.settings import StorageSettings
+
+MIB = 1 << 20
+FACTORY = """
+    from dataclasses import replace
+
+    from flight_sizes import BLOCK_BYTES
+
+
+    def tune(options):
+        return replace(options, block_bytes=BLOCK_BYTES, write_buffer_bytes=options.write_buffer_bytes // 2)
+
+
+    def broken(options):
+        raise RuntimeError("no disk")
+
+
+    def forgetful(options):
+        replace(options, block_bytes=BLOCK_BYTES)
+
+
+    not_a_function = 3
+"""
+
+
+@pytest.fixture
+def code(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """The folder of a job's script, with a factory and a module that the factory imports; importable as `load_pipeline` leaves it."""
+    folder = tmp_path / "job"
+    folder.mkdir()
+    (folder / "flight_options.py").write_text(dedent(FACTORY))
+    (folder / "flight_sizes.py").write_text("BLOCK_BYTES = 32 << 10\n")
+    (folder / "torn.py").write_text("1 / 0\n")
+    (folder / "script.py").write_text("")
+    monkeypatch.syspath_prepend(str(folder))
+    yield folder
+    for name in ("flight_options", "flight_sizes"):
+        sys.modules.pop(name, None)
+
+
+def _manifest(code: Path, memory: dict[str, Any] | None = None, **rocksdb: Any) -> StatefulSparkJob:
+    return validate_job(
+        {
+            "apiVersion": "statefulspark.io/v1alpha1",
+            "kind": "StatefulSparkJob",
+            "metadata": {"name": "flights"},
+            "spec": {
+                "job": {"script": str(code / "script.py")},
+                "parallelism": 1,
+                "checkpointing": {"dir": f"file://{code}/storage"},
+                "stateBackend": {"type": "rocksdb", "rocksdb": {"memory": memory or {}, **rocksdb}},
+            },
+        }
+    )
+
+
+def _slot_config(code: Path, choice: RocksDBChoice, **fields: Any) -> SlotConfig:
+    return SlotConfig(
+        coordinator=Endpoint(location="grpc+tcp://127.0.0.1:1", secret=""),
+        job_name="flights",
+        parallelism=1,
+        max_parallelism=8,
+        steps=b"",
+        python_path=(),
+        store=open_store(f"file://{code}/storage"),
+        storage=StorageSettings(),
+        backend="rocksdb",
+        rocksdb=choice,
+        **fields,
+    )
+
+
+def test_the_slot_opens_rocksdb_as_the_factory_says(code: Path) -> None:
+    """Factory over single options over predefined, from the manifest to what a slot's stores are opened with."""
+    manifest = _manifest(
+        code,
+        predefinedOptions="FLASH_SSD_OPTIMIZED",
+        options={"writebuffer.size": "8mb", "block.blocksize": "4kb"},
+        optionsFactory="flight_options:tune",
+    )
+    options = rocksdb_options(_slot_config(code, rocksdb_choice(manifest)))
+    assert options is not None
+    assert options.settings == RocksDBSettings(background_jobs=4, block_bytes=32 << 10, write_buffer_bytes=4 * MIB)
+    assert options.memory is not None
+    assert options.memory.cache_bytes == 111_848_106
+
+
+def test_the_factory_runs_where_its_modules_cannot_be_imported(code: Path) -> None:
+    """They are sent with it: a fresh process that knows nothing of the job's folder calls it."""
+    choice = rocksdb_choice(_manifest(code, optionsFactory="flight_options:tune"))
+    program = (
+        "import sys; from statefulspark.exchange.rocksdb_choice import RocksDBChoice;"
+        "print(RocksDBChoice(factory=sys.stdin.buffer.read()).chosen().settings.block_bytes)"
+    )
+    assert choice.factory is not None
+    done = subprocess.run([sys.executable, "-c", program], input=choice.factory, capture_output=True, check=True, cwd="/")
+    assert done.stdout.decode().strip() == str(32 << 10)
+
+
+@pytest.mark.parametrize(
+    ("name", "sentence"),
+    [
+        ("flight_options:broken", "the options factory broken raised RuntimeError: no disk. Correct it"),
+        ("flight_options:forgetful", "the options factory forgetful returned a NoneType. Return a RocksDBSettings"),
+        ("flight_options:not_a_function", "flight_options has no function 'not_a_function'. Define `def not_a_function"),
+        ("flight_options:missing", "flight_options has no function 'missing'"),
+        ("flight_optoins:tune", "cannot import 'flight_optoins'. Put it beside the script"),
+        ("torn:tune", "importing torn raised ZeroDivisionError: division by zero"),
+    ],
+)
+def test_a_wrong_factory_is_refused_before_anything_starts(code: Path, name: str, sentence: str) -> None:
+    """By the driver, naming the field; a slot never sees it."""
+    with pytest.raises(InvalidInputError, match=f"^spec.stateBackend.rocksdb.optionsFactory: {sentence}"):
+        rocksdb_choice(_manifest(code, optionsFactory=name))
+
+
+def test_the_log_says_what_managed_memory_overrides(code: Path) -> None:
+    """A warning for each option that somebody chose and that does not hold, in the driver and in each slot; none for our own defaults."""
+    with capture_logs() as logs:
+        choice = rocksdb_choice(_manifest(code, options={"block.cache-size": "1gb", "writebuffer.size": "1gb", "thread.num": "3"}))
+        rocksdb_options(_slot_config(code, choice))
+    told = [(line["event"], line["option"], line["set_by"], line["wanted"], line["log_level"]) for line in logs]
+    event = "managed memory overrides a RocksDB option"
+    once = [(event, "block.cache-size", "options", "1Gi", "warning"), (event, "writebuffer.size", "options", "1Gi", "warning")]
+    assert told == once + once
+    with capture_logs() as logs:
+        rocksdb_choice(_manifest(code))
+    assert logs == []
+
+
+def test_a_factory_can_be_overridden_too(code: Path) -> None:
+    """What the factory chose is named as the factory's."""
+    (code / "flight_sizes.py").write_text("BLOCK_BYTES = 8 << 10\n")
+    with capture_logs() as logs:
+        rocksdb_choice(_manifest(code, {"fixedPerSlot": "16Mi"}, optionsFactory="flight_options:tune"))
+    assert [(line["option"], line["set_by"], line["wanted"]) for line in logs] == [("writebuffer.size", "optionsFactory", "32Mi")]
+
+
+def test_without_managed_memory_each_instance_takes_what_its_options_say(code: Path) -> None:
+    """Nothing is shared or overridden, and the log gives the bound; ``fixedPerSlot`` wins over ``managed: false``."""
+    manifest = _manifest(code, {"managed": False}, options={"block.cache-size": "32mb", "writebuffer.size": "16mb"})
+    with capture_logs() as logs:
+        choice = rocksdb_choice(manifest)
+    assert [(line["event"].split(":")[0], line["instance_at_most"]) for line in logs] == [("RocksDB's memory is not managed", "64Mi")]
+    options = rocksdb_options(_slot_config(code, choice, managed=False))
+    assert options is not None
+    assert options.memory is None
+    fixed = rocksdb_options(_slot_config(code, choice, managed=False, fixed_per_slot=12 * MIB))
+    assert fixed is not None
+    assert fixed.memory is not None
+    assert fixed.memory.cache_bytes == 10 * MIB
+
+
+def test_a_budget_that_is_too_small_is_refused(code: Path) -> None:
+    """Before anything starts, with the smallest that works."""
+    with pytest.raises(InvalidInputError, match=r"4Mi.*Give at least"):
+        rocksdb_choice(_manifest(code, {"fixedPerSlot": "4Mi"}))
+
+
+def test_nothing_is_loaded_for_other_backends(code: Path) -> None:
+    """State in memory has no native options."""
+    manifest = _manifest(code)
+    spec = manifest.spec.model_copy(update={"state_backend": type(manifest.spec.state_backend)(type="memory")})
+    assert rocksdb_choice(manifest.model_copy(update={"spec": spec})) == RocksDBChoice()
