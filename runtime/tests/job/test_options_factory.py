@@ -15,6 +15,7 @@ from structlog.testing import capture_logs
 from statefulspark.config.job import StatefulSparkJob
 from statefulspark.config.manifest import validate_job
 from statefulspark.config.rocksdb_settings import RocksDBSettings
+from statefulspark.config.state_backend import StateBackendSpec, StateBackendType
 from statefulspark.errors import InvalidInputError
 from statefulspark.exchange.config import Endpoint, SlotConfig
 from statefulspark.exchange.rocksdb_choice import RocksDBChoice
@@ -183,5 +184,5 @@ def test_a_budget_that_is_too_small_is_refused(code: Path) -> None:
 def test_nothing_is_loaded_for_other_backends(code: Path) -> None:
     """State in memory has no native options."""
     manifest = _manifest(code)
-    spec = manifest.spec.model_copy(update={"state_backend": type(manifest.spec.state_backend)(type="memory")})
+    spec = manifest.spec.model_copy(update={"state_backend": StateBackendSpec(type=StateBackendType.MEMORY)})
     assert rocksdb_choice(manifest.model_copy(update={"spec": spec})) == RocksDBChoice()
