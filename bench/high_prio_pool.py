@@ -21,7 +21,7 @@ from rich.console import Console
 from rich.table import Table
 from rocksdict import Cache, WriteBufferManager
 
-from statefulspark.config.rocksdb_settings import RocksDBSettings
+from statefulspark.rocksdb.settings import RocksDBSettings
 from statefulspark.state.rocksdb import RocksDBOptions, RocksDBStore
 from statefulspark.state.rocksdb_memory import RocksDBMemory
 

@@ -9,7 +9,7 @@ import pytest
 from runtime.tests.checkpoint.miniature import Miniature
 
 from statefulspark.config.rocksdb_options import PredefinedOptions, choose
-from statefulspark.config.rocksdb_settings import RocksDBSettings
+from statefulspark.rocksdb.settings import RocksDBSettings
 from statefulspark.state.rocksdb import RocksDBOptions, RocksDBStore
 from statefulspark.state.rocksdb_memory import RocksDBMemory
 from statefulspark.state.stores import open_spill

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from runtime.tests.checkpoint.miniature import Miniature, apply
 from runtime.tests.checkpoint.test_rescaling import BATCHES, KEY_GROUPS, SLOTS
 
-from statefulspark.config.rocksdb_settings import RocksDBSettings
+from statefulspark.rocksdb.settings import RocksDBSettings
 from statefulspark.state.memory import MemoryStore
 from statefulspark.state.rocksdb import RocksDBOptions, RocksDBStore
 from statefulspark.state.rocksdb_memory import RocksDBMemory

@@ -13,16 +13,14 @@ from statefulspark.config.rocksdb_options import (
     OPTIONS,
     PREDEFINED,
     REFUSED,
-    Chosen,
     PredefinedOptions,
-    bound_of_instance,
     choose,
-    overridden_by,
     read_option,
 )
-from statefulspark.config.rocksdb_settings import CompactionStyle, Compression, RocksDBSettings
 from statefulspark.errors import InvalidInputError
 from statefulspark.memory.split import MemorySplit
+from statefulspark.rocksdb.chosen import Chosen, bound_of_instance, overridden_by, with_factory
+from statefulspark.rocksdb.settings import CompactionStyle, Compression, RocksDBSettings
 
 MIB = 1 << 20
 HIGH_MEM = PredefinedOptions.SPINNING_DISK_OPTIMIZED_HIGH_MEM
@@ -36,7 +34,7 @@ def test_precedence() -> None:
         seen.append(settings)
         return replace(settings, background_jobs=7)
 
-    chosen = choose(HIGH_MEM, {"block.blocksize": "8kb", "thread.num": "6"}, factory)
+    chosen = with_factory(choose(HIGH_MEM, {"block.blocksize": "8kb", "thread.num": "6"}), factory)
     assert seen == [replace(chosen.settings, background_jobs=6)]
     assert chosen.settings == RocksDBSettings(
         block_bytes=8 << 10,
@@ -119,11 +117,11 @@ def test_a_factory_that_raises_or_returns_something_else() -> None:
         return replace(settings, block_bytes=1 << 40)
 
     with pytest.raises(InvalidInputError, match=r"optionsFactory: the options factory .*broken raised KeyError: 'block'"):
-        choose(PredefinedOptions.DEFAULT, {}, broken)
+        with_factory(Chosen(), broken)
     with pytest.raises(InvalidInputError, match=r"forgetful returned a NoneType. Return a RocksDBSettings"):
-        choose(PredefinedOptions.DEFAULT, {}, forgetful)  # type: ignore[arg-type]  # what is tested
+        with_factory(Chosen(), forgetful)  # type: ignore[arg-type]  # what is tested
     with pytest.raises(InvalidInputError, match=r"raised InvalidInputError: block_bytes: expected 512b \.\. 64Mi"):
-        choose(PredefinedOptions.DEFAULT, {}, exaggerating)
+        with_factory(Chosen(), exaggerating)
 
 
 @pytest.mark.parametrize(
@@ -170,7 +168,7 @@ def test_an_override_is_reported_exactly_when_the_choice_does_not_hold(size: int
     """Against the definition: a single write buffer of that size, or that many of them, exceed what the slot may hold."""
     split = MemorySplit.of(managed * MIB)
     settings = RocksDBSettings(write_buffer_bytes=size * MIB, write_buffer_count=count)
-    chosen = Chosen(settings, {"write_buffer_bytes": by, "write_buffer_count": by})
+    chosen = Chosen(settings=settings, set_by={"write_buffer_bytes": by, "write_buffer_count": by})
     reported = {each.option for each in overridden_by(split, chosen)}
     limit = 2 * managed * MIB / 6
     assert ("writebuffer.size" in reported) == (size * MIB > limit * 7 / 8)

@@ -14,13 +14,13 @@ from structlog.testing import capture_logs
 
 from statefulspark.config.job import StatefulSparkJob
 from statefulspark.config.manifest import validate_job
-from statefulspark.config.rocksdb_settings import RocksDBSettings
 from statefulspark.config.state_backend import StateBackendSpec, StateBackendType
 from statefulspark.errors import InvalidInputError
 from statefulspark.exchange.config import Endpoint, SlotConfig
 from statefulspark.exchange.rocksdb_choice import RocksDBChoice
 from statefulspark.exchange.rocksdb_slot import rocksdb_options
 from statefulspark.job.options_factory import rocksdb_choice
+from statefulspark.rocksdb.settings import RocksDBSettings
 from statefulspark.storage.open import open_store
 from statefulspark.storage.settings import StorageSettings
 
@@ -114,7 +114,7 @@ def test_the_factory_runs_where_its_modules_cannot_be_imported(code: Path) -> No
     choice = rocksdb_choice(_manifest(code, optionsFactory="flight_options:tune"))
     program = (
         "import sys; from statefulspark.exchange.rocksdb_choice import RocksDBChoice;"
-        "print(RocksDBChoice(factory=sys.stdin.buffer.read()).chosen().settings.block_bytes)"
+        "print(RocksDBChoice(factory=sys.stdin.buffer.read()).final().settings.block_bytes)"
     )
     assert choice.factory is not None
     done = subprocess.run([sys.executable, "-c", program], input=choice.factory, capture_output=True, check=True, cwd="/")

@@ -6,12 +6,13 @@ import random
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
 
-from statefulspark.config.rocksdb_settings import RocksDBSettings
+from statefulspark.memory.split import MemorySplit
+from statefulspark.rocksdb.settings import RocksDBSettings
 from statefulspark.state.rocksdb import RocksDBOptions, RocksDBStore
 from statefulspark.state.rocksdb_memory import RocksDBMemory
 
@@ -119,3 +120,39 @@ def test_misses_fall_as_the_ratio_rises(tmp_path: Path) -> None:
             assert slot.memory.pinned_bytes() <= 1.1 * slot.memory.high_prio_bytes
     assert misses == sorted(misses, reverse=True)
     assert misses[0] > misses[1] > misses[-1] == 0
+
+
+@pytest.mark.parametrize("smaller", [False, True])
+def test_a_part_that_is_made_smaller_while_the_store_is_open(tmp_path: Path, smaller: bool) -> None:
+    """What is written from then on does not pin; what was pinned goes with its files."""
+    with _slot(tmp_path / "db", 0.3) as slot:
+        slot.store.write([(_key(number), _value(number)) for number in range(_ENTRIES // 4)])
+        slot.store.flush()
+        slot.store.size_bytes()
+        before = slot.memory.pinned_bytes()
+        if smaller:
+            slot.memory.resize(MemorySplit.of(16 * _MIB, 0.5, 0.001))
+        slot.store.write([(_key(number), _value(number)) for number in range(_ENTRIES // 4, _ENTRIES)])
+        slot.store.flush()
+        slot.store.size_bytes()
+        after = slot.memory.pinned_bytes()
+    if smaller:
+        assert after < 1.1 * before
+    else:
+        assert after > 2 * before
+
+
+def test_the_cache_keeps_to_its_capacity(tmp_path: Path) -> None:
+    """Blocks, pinned ones and write buffers together, under random writes and reads; an LRU cache, cut into shards, goes 5 % above it."""
+    memory = RocksDBMemory.managed(16 * _MIB, 0.55, 0.1)
+    store = RocksDBStore(tmp_path / "db", RocksDBOptions(settings=replace(_SETTINGS, write_buffer_bytes=4 * _MIB), memory=memory))
+    picks = random.Random(2)
+    usage_max = 0
+    for turn in range(150):
+        store.write(
+            [(_key(picks.randrange(400_000)), _value(turn * 1000 + number) * (7 if number % 50 else 100)) for number in range(1000)]
+        )
+        store.get_many([_key(picks.randrange(200_000)) for _ in range(300)])
+        usage_max = max(usage_max, memory.usage_bytes())
+    store.close()
+    assert 0.9 * memory.cache_bytes < usage_max < 1.02 * memory.cache_bytes

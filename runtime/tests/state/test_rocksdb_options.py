@@ -9,12 +9,13 @@ from typing import Any
 import pytest
 
 from statefulspark.config.rocksdb_options import OPTIONS, PredefinedOptions, choose
-from statefulspark.config.rocksdb_settings import RocksDBSettings
 from statefulspark.errors import InternalError
+from statefulspark.rocksdb.settings import RocksDBSettings
 from statefulspark.state.rocksdb import RocksDBOptions, RocksDBStore
 from statefulspark.state.rocksdb_memory import RocksDBMemory
 from statefulspark.state.rocksdb_native import TABLE, NativeOptions, Sections, load_native
 from statefulspark.state.store import Change
+from statefulspark.state.stores import open_spill
 
 _MIB = 1 << 20
 
@@ -103,9 +104,12 @@ def test_compaction_style_can_be_changed_there_and_back(style: str, tmp_path: Pa
 def test_log_folder(tmp_path: Path) -> None:
     """``log.dir`` moves RocksDB's log out of the data folder."""
     (tmp_path / "logs").mkdir()
-    _open(tmp_path / "db", {"log.dir": str(tmp_path / "logs")}).close()
+    store = _open(tmp_path / "db", {"log.dir": str(tmp_path / "logs")})
     assert not (tmp_path / "db" / "LOG").exists()
-    assert [path.name for path in (tmp_path / "logs").iterdir()]
+    assert len(list((tmp_path / "logs").iterdir())) == 1
+    open_spill(tmp_path / "spill", store).destroy()
+    assert len(list((tmp_path / "logs").iterdir())) == 1, "spills come and go, and would leave a log each"
+    store.close()
 
 
 def test_log_level(tmp_path: Path) -> None:

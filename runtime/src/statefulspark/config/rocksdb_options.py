@@ -1,20 +1,20 @@
-"""Flink's names of RocksDB options, its predefined sets, and which choice wins: factory, then single options, then predefined, then ours.
+"""Flink's names of RocksDB options and its predefined sets: from the manifest to `RocksDBSettings`.
 
-Called by the manifest's models (a wrong value is refused before anything starts), the driver and each slot.
+Called by the manifest's models (a wrong value is refused before anything starts) and the driver.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Any, Final, TypeVar
 
 from statefulspark.config.durations import parse_duration
-from statefulspark.config.rocksdb_settings import CompactionStyle, Compression, LogLevel, RocksDBSettings
 from statefulspark.errors import InvalidInputError
-from statefulspark.memory.split import MemorySplit
-from statefulspark.sizes import format_size, parse_size, short_size
+from statefulspark.rocksdb.chosen import Chosen
+from statefulspark.rocksdb.settings import CompactionStyle, Compression, LogLevel, RocksDBSettings
+from statefulspark.sizes import parse_size
 
 _MIB: Final = 1 << 20
 _GIB: Final = 1 << 30
@@ -183,39 +183,6 @@ REFUSED: Final[Mapping[str, tuple[str, str]]] = {
 BLOCK_BASED: Final = "bloom-filter.block-based-mode"
 """Known to Flink, refused unless false."""
 
-OptionsFactory = Callable[[RocksDBSettings], RocksDBSettings]
-"""Gets the settings that predefined and single options make, returns what to use."""
-
-
-@dataclass(frozen=True, slots=True)
-class Chosen:
-    """The settings of a job, and who chose what.
-
-    Attributes:
-        settings: What to open RocksDB with.
-        set_by: By attribute: ``predefinedOptions``, ``options`` or ``optionsFactory``, where it is not our default.
-    """
-
-    settings: RocksDBSettings
-    set_by: Mapping[str, str]
-
-
-@dataclass(frozen=True, slots=True)
-class Overridden:
-    """A choice that managed memory takes no account of, or only in part.
-
-    Attributes:
-        option: Flink's name.
-        set_by: Who chose it, as in `Chosen`.
-        wanted: The value, as text.
-        effect: What holds instead.
-    """
-
-    option: str
-    set_by: str
-    wanted: str
-    effect: str
-
 
 def read_option(name: str, text: str) -> dict[str, Any]:
     """Return the attribute of `RocksDBSettings` that an option of the manifest sets; empty when it says what is so anyway.
@@ -246,11 +213,11 @@ def without_remedy(error: InvalidInputError) -> str:
     return str(error).removesuffix(f". {error.remedy}") if error.remedy else str(error)
 
 
-def choose(predefined: PredefinedOptions, named: Mapping[str, str], factory: OptionsFactory | None = None) -> Chosen:
-    """Bring the choices together; a later one wins: ours, ``predefined``, ``named``, what ``factory`` returns.
+def choose(predefined: PredefinedOptions, named: Mapping[str, str]) -> Chosen:
+    """Bring the choices together; a later one wins: ours, ``predefined``, ``named``. An options factory comes on top of it.
 
     Raises:
-        InvalidInputError: An option is wrong, the options do not go together, or the factory raised or returned something else.
+        InvalidInputError: An option is wrong, or the options do not go together.
     """
     given: dict[str, Any] = dict(PREDEFINED[predefined])
     set_by = dict.fromkeys(given, "predefinedOptions")
@@ -258,70 +225,4 @@ def choose(predefined: PredefinedOptions, named: Mapping[str, str], factory: Opt
         read = read_option(name, text)
         given |= read
         set_by |= dict.fromkeys(read, "options")
-    settings = RocksDBSettings(**given)
-    if factory is None:
-        return Chosen(settings, set_by)
-    made = _from_factory(factory, settings)
-    changed = [each.name for each in fields(settings) if getattr(made, each.name) != getattr(settings, each.name)]
-    return Chosen(made, set_by | dict.fromkeys(changed, "optionsFactory"))
-
-
-def _from_factory(factory: OptionsFactory, settings: RocksDBSettings) -> RocksDBSettings:
-    name = getattr(factory, "__qualname__", type(factory).__name__)
-    try:
-        made: object = factory(settings)
-    except Exception as error:
-        raise InvalidInputError(
-            f"the options factory {name} raised {type(error).__name__}: {error}",
-            field=FACTORY_FIELD,
-            remedy="Correct it; it gets a RocksDBSettings and returns one",
-        ) from error
-    if not isinstance(made, RocksDBSettings):
-        raise InvalidInputError(
-            f"the options factory {name} returned a {type(made).__name__}",
-            field=FACTORY_FIELD,
-            remedy="Return a RocksDBSettings, for example dataclasses.replace(options, block_bytes=32 << 10)",
-        )
-    return made
-
-
-FACTORY_FIELD: Final = "spec.stateBackend.rocksdb.optionsFactory"
-
-
-def overridden_by(split: MemorySplit, chosen: Chosen) -> tuple[Overridden, ...]:
-    """Return the choices that do not hold within a slot's shared memory; our own defaults are not counted.
-
-    Source: Apache Flink, ``RocksDBResourceContainer``: with managed memory the shared cache takes the place of each one's own, and the
-    write buffer manager flushes when all write buffers together reach their limit.
-    """
-    settings, found = chosen.settings, []
-    limit, mutable = short_size(split.write_buffer_bytes), short_size(split.mutable_bytes)
-    cases = (
-        ("block.cache-size", True, f"one cache of {short_size(split.cache_bytes)} for the whole slot"),
-        (
-            "writebuffer.size",
-            settings.write_buffer_bytes > split.mutable_bytes,
-            f"a write buffer is flushed at {mutable}: all of the slot share {limit}",
-        ),
-        (
-            "writebuffer.count",
-            settings.write_buffer_count * settings.write_buffer_bytes > split.write_buffer_bytes,
-            f"all write buffers of the slot together take {limit}",
-        ),
-    )
-    for option, holds_not, effect in cases:
-        attribute = OPTIONS[option].attribute
-        if holds_not and attribute in chosen.set_by:
-            value = getattr(settings, attribute)
-            wanted = format_size(value) if attribute.endswith("_bytes") else str(value)
-            found.append(Overridden(option, chosen.set_by[attribute], wanted, effect))
-    return tuple(found)
-
-
-def bound_of_instance(settings: RocksDBSettings) -> int:
-    """Return the most bytes that one instance takes where no memory is shared: its cache and its write buffers.
-
-    A slot has one instance, and one more for each keyed step whose batch outgrows its memory. Table readers, iterators and
-    compactions come on top, as with shared memory.
-    """
-    return settings.block_cache_bytes + settings.write_buffer_count * settings.write_buffer_bytes
+    return Chosen(settings=RocksDBSettings(**given), set_by=set_by)

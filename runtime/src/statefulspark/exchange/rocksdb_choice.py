@@ -6,25 +6,25 @@ from dataclasses import dataclass, field
 
 import cloudpickle
 
-from statefulspark.config.rocksdb_options import Chosen, OptionsFactory, PredefinedOptions, choose
+from statefulspark.rocksdb.chosen import Chosen, OptionsFactory, with_factory
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RocksDBChoice:
     """Plain picklable data."""
 
-    predefined: PredefinedOptions = PredefinedOptions.DEFAULT
-    """The set to start from."""
-    named: dict[str, str] = field(default_factory=dict)
-    """Single options by Flink's names."""
+    chosen: Chosen = field(default_factory=Chosen)
+    """What predefined and single options make."""
     factory: bytes | None = None
     """cloudpickle of the options factory: the job's own modules need not be importable on the slot's machine."""
 
-    def chosen(self) -> Chosen:
-        """Bring the choices together; the factory runs.
+    def final(self) -> Chosen:
+        """Return what holds in this process; the factory runs.
 
         Raises:
             InvalidInputError: The factory raised, or returned something else.
         """
-        factory: OptionsFactory | None = cloudpickle.loads(self.factory) if self.factory is not None else None
-        return choose(self.predefined, self.named, factory)
+        if self.factory is None:
+            return self.chosen
+        factory: OptionsFactory = cloudpickle.loads(self.factory)
+        return with_factory(self.chosen, factory)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import structlog
 
-from statefulspark.config.rocksdb_options import Chosen, bound_of_instance, overridden_by
 from statefulspark.exchange.config import SlotConfig
 from statefulspark.memory.split import MemorySplit, native_arena_block_bytes
+from statefulspark.rocksdb.chosen import Chosen, bound_of_instance, overridden_by
 from statefulspark.sizes import format_size
 from statefulspark.state.native_metrics import needs_statistics
 from statefulspark.state.rocksdb import RocksDBOptions
@@ -23,7 +23,7 @@ def rocksdb_options(config: SlotConfig) -> RocksDBOptions | None:
     """
     if config.backend != "rocksdb":
         return None
-    chosen = config.rocksdb.chosen()
+    chosen = config.rocksdb.final()
     budget_bytes, split = config.budget_bytes, None
     if budget_bytes is not None:
         split = MemorySplit.of(budget_bytes, config.write_buffer_ratio, config.high_prio_pool_ratio)

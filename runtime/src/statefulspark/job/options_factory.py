@@ -9,12 +9,13 @@ from typing import Any
 import cloudpickle
 
 from statefulspark.config.job import StatefulSparkJob
-from statefulspark.config.rocksdb_options import FACTORY_FIELD
+from statefulspark.config.rocksdb_options import choose
 from statefulspark.config.state_backend import StateBackendType
 from statefulspark.errors import InvalidInputError
 from statefulspark.exchange.rocksdb_choice import RocksDBChoice
 from statefulspark.exchange.rocksdb_slot import report
 from statefulspark.job.script import register_by_value
+from statefulspark.rocksdb.chosen import FACTORY_FIELD
 
 
 def rocksdb_choice(manifest: StatefulSparkJob) -> RocksDBChoice:
@@ -29,11 +30,10 @@ def rocksdb_choice(manifest: StatefulSparkJob) -> RocksDBChoice:
         return RocksDBChoice()
     rocksdb = backend.rocksdb
     choice = RocksDBChoice(
-        predefined=rocksdb.predefined_options,
-        named=dict(rocksdb.options),
+        chosen=choose(rocksdb.predefined_options, rocksdb.options),
         factory=_pickled(manifest, rocksdb.options_factory) if rocksdb.options_factory is not None else None,
     )
-    report(choice.chosen(), manifest.spec.memory_plan().split)
+    report(choice.final(), manifest.spec.memory_plan().split)
     return choice
 
 

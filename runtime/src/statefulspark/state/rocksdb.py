@@ -15,9 +15,9 @@ from typing import Any, Final
 
 from rocksdict import Checkpoint, DbClosedError, Rdict, ReadOptions, WriteBatch, WriteOptions
 
-from statefulspark.config.rocksdb_settings import RocksDBSettings
 from statefulspark.errors import ClosedError, ConflictError, CorruptDataError, InternalError, UnavailableError
 from statefulspark.memory.split import HIGH_PRIO_POOL_RATIO
+from statefulspark.rocksdb.settings import RocksDBSettings
 from statefulspark.state.rocksdb_memory import RocksDBMemory
 from statefulspark.state.rocksdb_native import (
     COLUMN_FAMILY,

@@ -20,7 +20,7 @@ class RocksDBMemory:
     evicts them; those of other files are cached like data. Each store says what it has pinned, because the part is the slot's.
 
     The cache is RocksDB's HyperClockCache. rocksdict's other one, an LRU cache, protects every block that was read twice up to half of
-    the cache, whatever the ratio, and goes 11 % above its capacity where this one keeps to it (docs/memory.md).
+    the cache, whatever the ratio, and goes 6 % above its capacity where this one keeps to it (docs/rocksdb.md).
 
     Args:
         split: The sizes.

@@ -15,7 +15,7 @@ from typing import Final
 
 from rocksdict import Env, Options
 
-from statefulspark.config.rocksdb_settings import CompactionStyle, Compression, RocksDBSettings
+from statefulspark.rocksdb.settings import CompactionStyle, Compression, RocksDBSettings
 from statefulspark.state.rocksdb_memory import RocksDBMemory
 
 COLUMN_FAMILY: Final = "default"

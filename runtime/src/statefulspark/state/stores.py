@@ -54,4 +54,5 @@ def open_spill(path: Path, beside: KeyValueStore) -> RocksDBStore:
     """
     shutil.rmtree(path, ignore_errors=True)
     options = beside.options if isinstance(beside, RocksDBStore) else RocksDBOptions(memory=RocksDBMemory.managed(_SPILL_BYTES))
-    return RocksDBStore(path, replace(options, statistics=False))
+    # Its log goes with its files, and nobody asks for its counts.
+    return RocksDBStore(path, replace(options, settings=replace(options.settings, log_dir=None), statistics=False))
