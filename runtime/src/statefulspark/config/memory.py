@@ -5,8 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from statefulspark.config.resources import DriverSpec, ExecutorSpec
-from statefulspark.config.rocksdb_options import bound_of_instance, choose
-from statefulspark.config.rocksdb_settings import RocksDBSettings
+from statefulspark.config.rocksdb_options import choose
 from statefulspark.config.state_backend import StateBackendSpec, StateBackendType
 from statefulspark.errors import InvalidInputError
 from statefulspark.memory.baselines import MEBIBYTE
@@ -21,6 +20,8 @@ from statefulspark.memory.executor import (
 )
 from statefulspark.memory.process import ProcessMemory
 from statefulspark.memory.split import MANAGED_BYTES_MIN, MemorySplit, native_arena_block_bytes
+from statefulspark.rocksdb.chosen import bound_of_instance
+from statefulspark.rocksdb.settings import RocksDBSettings
 from statefulspark.sizes import short_size
 
 

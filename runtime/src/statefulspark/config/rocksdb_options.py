@@ -204,13 +204,8 @@ def read_option(name: str, text: str) -> dict[str, Any]:
         # The last check is that of the whole: this one is to name the option.
         replace(RocksDBSettings(write_buffer_count=64), **{option.attribute: value})
     except InvalidInputError as error:
-        raise InvalidInputError(without_remedy(error).removeprefix(f"{error.field}: "), remedy=error.remedy) from error
+        raise InvalidInputError(error.message, remedy=error.remedy) from error
     return {option.attribute: value}
-
-
-def without_remedy(error: InvalidInputError) -> str:
-    """Return an error's text up to its remedy."""
-    return str(error).removesuffix(f". {error.remedy}") if error.remedy else str(error)
 
 
 def choose(predefined: PredefinedOptions, named: Mapping[str, str]) -> Chosen:

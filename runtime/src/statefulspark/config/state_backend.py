@@ -11,7 +11,7 @@ from pydantic import AfterValidator, Field, StringConstraints, WithJsonSchema
 from statefulspark.config.base import UPGRADE, CelRule, Flag, Model, Number, Text
 from statefulspark.config.problems import Problem, did_you_mean, refused
 from statefulspark.config.rocksdb_names import METRICS
-from statefulspark.config.rocksdb_options import BLOCK_BASED, OPTIONS, REFUSED, PredefinedOptions, choose, read_option, without_remedy
+from statefulspark.config.rocksdb_options import BLOCK_BASED, OPTIONS, REFUSED, PredefinedOptions, choose, read_option
 from statefulspark.config.scalars import ScalarText
 from statefulspark.config.sizes import ByteSize, between
 from statefulspark.errors import InvalidInputError
@@ -111,13 +111,13 @@ class RocksDBSpec(Model):
                 read_option(name, text)
             except InvalidInputError as error:
                 wrong = True
-                yield Problem(f"options.{name}", without_remedy(error), error.remedy or "See docs/rocksdb.md")
+                yield Problem(f"options.{name}", error.message, error.remedy or "See docs/rocksdb.md")
         if wrong:
             return
         try:
             choose(self.predefined_options, self.options)
         except InvalidInputError as error:
-            yield Problem("options", without_remedy(error), error.remedy or "See docs/rocksdb.md")
+            yield Problem("options", f"{error.field}: {error.message}", error.remedy or "See docs/rocksdb.md")
 
 
 class StateBackendSpec(Model):

@@ -57,7 +57,7 @@ def memory_tuner(manifest: StatefulSparkJob, choice: RocksDBChoice) -> MemoryTun
     spec = manifest.spec
     memory = spec.state_backend.rocksdb.memory
     split = spec.memory_plan().split
-    settings = choice.chosen().settings
+    settings = choice.final().settings
     return MemoryTuner(
         backend=spec.state_backend.type.value,
         budget_bytes=split.managed_bytes if split is not None else None,
