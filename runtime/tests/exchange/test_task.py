@@ -1,4 +1,4 @@
-"""The exchange task: finds its slot by the first row, waits for a slot that is being started, contacts nobody without rows."""
+"""The exchange task: finds its slot by the first row, waits for a slot that is being started, contacts no slot without rows."""
 
 from __future__ import annotations
 
@@ -50,7 +50,13 @@ class Coordinator:
         self.asked: list[dict[str, Any]] = []
         self.slot_handler = Slot()
         self.slot = FlightService("grpc+tcp://127.0.0.1:0", "s", {"ping": lambda _: {}}, self.slot_handler)
-        self.service = FlightService("grpc+tcp://127.0.0.1:0", "s", {"begin": self.begin, "slot-unreachable": lambda _: {}})
+        self.planned: list[dict[str, Any]] = []
+        actions = {"begin": self.begin, "slot-unreachable": lambda _: {}, "planned": self.note_planned}
+        self.service = FlightService("grpc+tcp://127.0.0.1:0", "s", actions)
+
+    def note_planned(self, body: dict[str, Any]) -> dict[str, Any]:
+        self.planned.append(body)
+        return {}
 
     def begin(self, body: dict[str, Any]) -> dict[str, Any]:
         self.asked.append(body)
@@ -90,8 +96,12 @@ def test_a_tick_goes_to_the_slot_it_names(coordinator: Coordinator) -> None:
     assert coordinator.asked[-1]["slot"] == 0
 
 
-def test_a_partition_without_rows_contacts_nobody(coordinator: Coordinator) -> None:
+def test_a_partition_without_rows_contacts_no_slot(coordinator: Coordinator) -> None:
+    """Nor anybody else, but in the first batch, of which the coordinator hears in no other way."""
     assert list(exchange_partition(coordinator.config(), 1, iter([rows(1, 0)]))) == []
+    assert coordinator.planned == []
+    assert list(exchange_partition(coordinator.config(), 0, iter([rows(1, 0)]))) == []
+    assert coordinator.planned == [{}]
     assert coordinator.asked == []
 
 

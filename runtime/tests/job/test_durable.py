@@ -9,6 +9,7 @@ import pytest
 from statefulspark.checkpoint.bundle import decode_bundle
 from statefulspark.checkpoint.lineage import Lineage, begin_attempt, ensure_job
 from statefulspark.checkpoint.location import LocationFiles
+from statefulspark.checkpoint.state_mirror import StateMirror
 from statefulspark.job.batches import BatchLog, BatchParameters
 from statefulspark.job.durable import DurableJob
 from statefulspark.job.recovery import batch_log, recovered_batch, restore_location
@@ -83,7 +84,7 @@ def test_drivers_that_die_while_they_run_the_same_batch_again(tmp_path: Path, de
         _plan(tmp_path / "location-0", batch)
         log.commit_current()
         parameters = log.next_parameters(batch, 1000 + batch)
-        durable.write_record(parameters, files, log, [1])
+        durable.write_record(parameters, files, StateMirror(tmp_path / "location-0"), log, [1])
         log.begin(parameters)
         assert log.acknowledge(_acknowledgement(batch))
     for death in range(1, deaths + 1):
@@ -94,7 +95,7 @@ def test_drivers_that_die_while_they_run_the_same_batch_again(tmp_path: Path, de
         assert [ref.batch for ref in lineage.changelogs] == [0, 1]
         assert sorted(path.name for path in (location / "offsets").iterdir()) == ["0", "1", "2"]
         assert sorted(path.name for path in (location / "commits").iterdir()) == ["0", "1"]
-        durable.write_record(again, files, log, [1])
+        durable.write_record(again, files, StateMirror(location), log, [1])
     last = begin_attempt(store, now_ms=1, open_store=open_store)
     assert [ref.batch for ref in last.changelogs] == [0, 1]
     assert "offsets/2" in decode_bundle(last.records[-1].files, path="record")

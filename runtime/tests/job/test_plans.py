@@ -1,4 +1,4 @@
-"""Queries whose state Spark would keep on the driver's disk are refused before they start."""
+"""Which of Spark's own stateful steps a query has, and on which clusters their state can be kept."""
 
 from __future__ import annotations
 
@@ -10,9 +10,7 @@ from pyspark.sql import functions as F  # noqa: N812  Spark's own convention
 
 from statefulspark.errors import InvalidInputError
 from statefulspark.job.java import find_java_home
-from statefulspark.job.plans import refuse_spark_state
-
-pytestmark = pytest.mark.slow
+from statefulspark.job.plans import check_spark_state, spark_state_steps
 
 
 @pytest.fixture(scope="module")
@@ -25,20 +23,43 @@ def spark() -> Iterator[SparkSession]:
         session.stop()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("build", "said"),
     [
-        (lambda rows: rows.groupBy("value").count(), "groupBy"),
-        (lambda rows: rows.dropDuplicates(["value"]), "dropDuplicates"),
-        (lambda rows: rows.limit(3), "limit"),
-        (lambda rows: rows.alias("a").join(rows.alias("b"), F.expr("a.value = b.value")), "join of two streams"),
+        (lambda rows: rows.groupBy("value").count(), ("groupBy(...).agg(...)",)),
+        (lambda rows: rows.dropDuplicates(["value"]).limit(3), ("limit", "dropDuplicates")),
+        (lambda rows: rows.alias("a").join(rows.alias("b"), F.expr("a.value = b.value")), ("join of two streams",)),
+        (lambda rows: rows.distinct().groupBy("value").count(), ("groupBy(...).agg(...)", "dropDuplicates")),
     ],
 )
-def test_sparks_own_stateful_steps_are_refused_by_name(spark: SparkSession, build: Callable[[DataFrame], DataFrame], said: str) -> None:
-    with pytest.raises(InvalidInputError, match=said):
-        refuse_spark_state(build(spark.readStream.format("rate").load()))
+def test_sparks_own_stateful_steps_are_found_by_name(
+    spark: SparkSession, build: Callable[[DataFrame], DataFrame], said: tuple[str, ...]
+) -> None:
+    """Each once, from the sink back."""
+    assert spark_state_steps(build(spark.readStream.format("rate").load())) == said
 
 
-def test_steps_without_state_on_the_stream_pass(spark: SparkSession) -> None:
+@pytest.mark.slow
+def test_steps_without_state_on_the_stream_are_none(spark: SparkSession) -> None:
+    """A join with a table, and an aggregation of the table."""
     rows, table = spark.readStream.format("rate").load(), spark.range(10)
-    refuse_spark_state(rows.join(table.groupBy("id").count(), rows.value == F.col("id")).where("value > 1").select("value"))
+    joined = rows.join(table.groupBy("id").count(), rows.value == F.col("id")).where("value > 1").select("value")
+    assert spark_state_steps(joined) == ()
+
+
+@pytest.mark.parametrize(
+    "master", ["local[4]", "local[4,4]", "local-cluster[2,3,1024]", "spark://127.0.0.1:7077", "spark://localhost:7077"]
+)
+def test_executors_on_the_drivers_machine_share_its_disk(master: str) -> None:
+    """Nothing more is needed there."""
+    check_spark_state(("limit",), master, None)
+
+
+@pytest.mark.parametrize("master", ["k8s://https://10.0.0.1", "spark://node-1:7077", "yarn", "spark://127.0.0.1.example:7077"])
+def test_elsewhere_a_shared_folder_is_needed(master: str) -> None:
+    """The refusal names the step, the field and what to do; with the folder, or without such steps, all is well."""
+    with pytest.raises(InvalidInputError, match=r"^spec\.checkpointing\.sparkLocation: .* streaming limit, .*Set it to a folder"):
+        check_spark_state(("limit", "dropDuplicates"), master, None)
+    check_spark_state(("limit",), master, "file:///mnt/shared")
+    check_spark_state((), master, None)

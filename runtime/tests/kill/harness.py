@@ -35,7 +35,7 @@ apiVersion: statefulspark.io/v1alpha1
 kind: StatefulSparkJob
 metadata: {{name: ledger}}
 spec:
-  job: {{script: {script}, args: ["{source}", "{target}"]}}
+  job: {{script: {script}, entrypoint: {entrypoint}, args: ["{source}", "{target}"]}}
   parallelism: 2
   maxParallelism: 32
   executor: {{slots: 4, memoryParts: {{heap: 768Mi}}, managedMemory: {{size: 64Mi}}}}
@@ -50,7 +50,7 @@ spec:
 """
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(kw_only=True)
 class Ledger:
     """One job with its input, output and storage, over any number of driver processes."""
 
@@ -58,6 +58,8 @@ class Ledger:
     seed: int
     files: int
     rows: int = 60
+    entrypoint: str = "pipeline"
+    """The pipeline in ``ledger_job``."""
     backend: str = "rocksdb"
     interval: str = "2s"
     storage_url: str | None = None
@@ -83,6 +85,7 @@ class Ledger:
         self.manifest.write_text(
             _MANIFEST.format(
                 script=_HERE / "ledger_job.py",
+                entrypoint=self.entrypoint,
                 source=self.folder / "in",
                 target=self.folder / "out",
                 storage=self.storage_url or f"file://{self.folder}/storage",
@@ -246,12 +249,7 @@ class Ledger:
 
     def output(self) -> pd.DataFrame:
         """What the sink holds, by Spark's own log of committed files."""
-        committed: dict[Path, None] = {}
-        for entry in sorted((self.folder / "out" / "_spark_metadata").iterdir()):
-            if not entry.name.startswith("."):
-                for line in entry.read_text().splitlines()[1:]:
-                    committed[Path(json.loads(line)["path"].removeprefix("file://"))] = None
-        return oracle.ordered(pd.concat([pd.read_parquet(path) for path in committed], ignore_index=True))
+        return oracle.ordered(pd.concat([pd.read_parquet(path) for path in committed_files(self.folder / "out")], ignore_index=True))
 
     def state(self) -> dict[str, dict[Any, Any]]:
         """What the newest checkpoint holds, in the oracle's form."""
@@ -272,14 +270,28 @@ class Ledger:
             found[size.info.name] = values
         return found
 
+    def check_output(self) -> None:
+        """The output is exactly what pandas computes."""
+        pd.testing.assert_frame_equal(self.output(), oracle.expected_output(self.input), check_dtype=False)
+
     def check(self) -> None:
         """Output and keyed state are exactly what pandas computes."""
-        pd.testing.assert_frame_equal(self.output(), oracle.expected_output(self.input), check_dtype=False)
+        self.check_output()
         state = self.state()
         expected = oracle.expected_state(self.input)
         assert state.keys() - expected.keys() <= {"processing-timers"}
         for name, values in expected.items():
             assert state[name] == values, f"state {name} differs"
+
+
+def committed_files(folder: Path) -> list[Path]:
+    """Files of a sink's folder that are in Spark's own log of committed files."""
+    committed: dict[Path, None] = {}
+    for entry in sorted((folder / "_spark_metadata").iterdir()):
+        if not entry.name.startswith("."):
+            for line in entry.read_text().splitlines()[1:]:
+                committed[Path(json.loads(line)["path"].removeprefix("file://"))] = None
+    return list(committed)
 
 
 def kill(pid: int) -> None:

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from pyspark.sql import functions as F  # noqa: N812  Spark's own convention
+
 from statefulspark import (
     KeyedProcessFunction,
     ListStateDescriptor,
@@ -65,3 +67,17 @@ def pipeline(job: Any) -> Any:
     rows = job.spark.readStream.schema(INPUT).option("maxFilesPerTrigger", 1).parquet(source)
     ledger = job.key_by(rows, "account").process(Ledger(), OUTPUT, uid="ledger", event_time="at", watermark="1 second")
     return ledger.writeStream.format("parquet").option("path", target).outputMode("append")
+
+
+def between_spark_steps(job: Any) -> Any:
+    """Files in, each row once by Spark's memory of all before, ledger, Spark's windows per second and kind, files out."""
+    source, target = job.args[0], job.args[1]
+    rows = job.spark.readStream.schema(INPUT).option("maxFilesPerTrigger", 1).parquet(source)
+    once = rows.dropDuplicates(["account", "at", "amount", "shop"])
+    ledger = job.key_by(once, "account").process(Ledger(), OUTPUT, uid="ledger", event_time="at", watermark="1 second")
+    timed = ledger.withColumn("time", F.timestamp_millis("at")).withWatermark("time", "10 seconds")
+    summed = timed.groupBy(F.window("time", "1 second"), "kind").agg(
+        F.count("*").alias("number"), F.sum("number").alias("numbers"), F.sum("balance").alias("balances"), F.sum("shops").alias("shops")
+    )
+    flat = summed.select(F.unix_millis("window.start").alias("start"), "kind", "number", "numbers", "balances", "shops")
+    return flat.writeStream.format("parquet").option("path", target).outputMode("append")

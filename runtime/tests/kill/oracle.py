@@ -34,9 +34,14 @@ def write_input(folder: Path, *, files: int, rows: int, accounts: int, seed: int
         )
         path = folder / f"part-{number:05d}.parquet"
         part.to_parquet(path, index=False)
-        os.utime(path, (1_700_000_000 + number, 1_700_000_000 + number))  # Spark takes files in order of their times
+        set_order(path, number)
         parts.append(part)
     return pd.concat(parts, ignore_index=True)
+
+
+def set_order(path: Path, number: int) -> None:
+    """Let Spark take a file as the ``number``-th: it goes by their times."""
+    os.utime(path, (1_700_000_000 + number, 1_700_000_000 + number))
 
 
 def expected_output(rows: pd.DataFrame) -> pd.DataFrame:

@@ -18,6 +18,9 @@ from statefulspark.storage.base import ObjectStore
 OpenStore = Callable[[str], ObjectStore]
 """Opens the object store of a root URL."""
 
+_SHARED_PREFIXES = (paths.SHARED_PREFIX, paths.SPARK_STATE_PREFIX)
+"""Where files lie that several checkpoints name."""
+
 
 @dataclass(frozen=True, slots=True)
 class StoredCheckpoint:
@@ -165,7 +168,7 @@ def check_presence(metadata: CheckpointMetadata, key: str, sizes: Mapping[str, i
     Args:
         metadata: The checkpoint.
         key: Key of its ``_metadata``.
-        sizes: Size in bytes by key, of everything stored in the checkpoint's folder and in ``shared/``.
+        sizes: Size in bytes by key, of everything that `stored_sizes` finds.
 
     Raises:
         CorruptDataError: A file is missing or has another size.
@@ -182,9 +185,9 @@ def check_presence(metadata: CheckpointMetadata, key: str, sizes: Mapping[str, i
 
 
 def stored_sizes(store: ObjectStore, folder: str) -> dict[str, int]:
-    """Size in bytes by key of everything in a checkpoint's folder and in ``shared/`` beside it."""
-    prefixes = (f"{folder}/", paths.SHARED_PREFIX) if paths.checkpoint_id_of(folder) is not None else (f"{folder}/",)
-    return _sizes(store, prefixes)
+    """Size in bytes by key of everything in a checkpoint's folder and of what checkpoints share beside it."""
+    shared = _SHARED_PREFIXES if paths.checkpoint_id_of(folder) is not None else ()
+    return _sizes(store, (f"{folder}/", *shared))
 
 
 def _is_job_folder(store: ObjectStore) -> bool:
@@ -193,7 +196,7 @@ def _is_job_folder(store: ObjectStore) -> bool:
 
 def _list_folder(store: ObjectStore) -> list[CheckpointSummary]:
     ids = checkpoint_ids(store)
-    shared = _sizes(store, (paths.SHARED_PREFIX,)) if ids else {}
+    shared = _sizes(store, _SHARED_PREFIXES) if ids else {}
     folders = [paths.checkpoint_folder(checkpoint_id) for checkpoint_id in ids]
     folders += [name for name in store.list_folders("") if name.startswith("savepoint-")]
     return [_summarize(store, folder, shared | _sizes(store, (f"{folder}/",))) for folder in folders]
@@ -229,8 +232,14 @@ def _summarize(store: ObjectStore, folder: str, sizes: Mapping[str, int]) -> Che
         created_ms=metadata.created_ms,
         duration_ms=metadata.duration_ms,
         size_bytes=sum(files.values()),
-        incremental_bytes=sum(size for file, size in files.items() if paths.shared_checkpoint_id(file) in (None, metadata.checkpoint_id)),
+        incremental_bytes=sum(size for file, size in files.items() if _is_increment(file, metadata)),
     )
+
+
+def _is_increment(key: str, metadata: CheckpointMetadata) -> bool:
+    if (position := paths.spark_state_position(key)) is not None:
+        return position[1] == metadata.batch  # earlier packs were stored with earlier batches
+    return paths.shared_checkpoint_id(key) in (None, metadata.checkpoint_id)
 
 
 def _sizes(store: ObjectStore, prefixes: tuple[str, ...]) -> dict[str, int]:

@@ -1,8 +1,8 @@
 """The local Spark checkpoint location: what Spark wrote there, carried to durable storage and back.
 
 Spark keeps its offsets, commits and source logs in a local folder that dies with the driver's disk. Each batch record takes
-what is new since the record before; a checkpoint takes the whole. Spark's own state stores (``state/``) are not carried:
-keyed state lives in slots, and a query with Spark's own stateful operators is refused elsewhere.
+what is new since the record before; a checkpoint takes the whole. Spark's own state stores (``state/``) are larger and have a mirror of
+their own (`state_mirror`).
 """
 
 from __future__ import annotations
@@ -11,10 +11,11 @@ import os
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
+from statefulspark.checkpoint.state_files import STATE_FOLDER, is_carried
 from statefulspark.errors import InvalidInputError
 
 _NUMBERED_LOGS = ("offsets", "commits")
-_SKIPPED_FOLDERS = frozenset({"state", "temp"})
+_SKIPPED_FOLDERS = frozenset({STATE_FOLDER, "temp"})
 
 _Mark = tuple[int, int]
 """Size in bytes and modification time in nanoseconds."""
@@ -35,6 +36,26 @@ class LocationFiles:
     def is_committed(self, batch: int) -> bool:
         """Whether Spark has written the commit of ``batch``."""
         return (self._root / "commits" / str(batch)).exists()
+
+    def planned_batch(self) -> int:
+        """The last batch whose offsets Spark has written; -1 for none."""
+        return max(_numbers(self._root / "offsets"), default=-1)
+
+    def forget_planned(self, *, after: int) -> None:
+        """Delete the offsets of batches later than ``after`` that are not committed: Spark plans them anew."""
+        last = max([after, *_numbers(self._root / "commits")])
+        self._forget("offsets", last)
+
+    def forget_commit(self, batch: int) -> None:
+        """Delete the commit of ``batch`` and all that is later: Spark runs the batch again with its offsets."""
+        self._forget("commits", batch - 1)
+        self._forget("offsets", batch)
+
+    def _forget(self, folder: str, last: int) -> None:
+        for number in _numbers(self._root / folder):
+            if number > last:
+                for name in (str(number), f".{number}.crc", f"{number}.crc"):
+                    (self._root / folder / name).unlink(missing_ok=True)
 
     def new_files(self) -> dict[str, bytes]:
         """Return the files that are new or changed since the last `confirm`, by path relative to the folder."""
@@ -90,6 +111,14 @@ class LocationFiles:
         self._durable = dict(_scan(self._root))
 
 
+def _numbers(folder: Path) -> list[int]:
+    """Batches that have a file in a numbered log."""
+    try:
+        return [int(path.name) for path in folder.iterdir() if path.name.isdecimal()]
+    except FileNotFoundError:
+        return []
+
+
 def _scan(root: Path) -> Iterator[tuple[str, _Mark]]:
     """Files that are carried, in order of their paths. Spark renames finished files into place, so each one is whole."""
     if not root.is_dir():
@@ -100,7 +129,7 @@ def _scan(root: Path) -> Iterator[tuple[str, _Mark]]:
         folders[:] = sorted(name for name in folders if not name.startswith(".") and name not in skipped)
         for name in sorted(names):
             # Hidden files are checksums and unfinished temporary files of Hadoop's local file system; Spark makes them again.
-            if name.startswith(".") or name.endswith((".crc", ".tmp")):
+            if not is_carried(name):
                 continue
             try:
                 status = (root / relative / name).stat()

@@ -105,6 +105,8 @@ class CheckpointMetadata(Document):
     slots: tuple[SlotState, ...]
     spark_location: FileRef | None = None
     """Bundle of the local Spark checkpoint location up to and including ``batch``."""
+    spark_state: tuple[FileRef, ...] = ()
+    """Packs of Spark's own state after ``batch``, oldest first: of two with the same path inside the later one counts."""
     watermarks: dict[str, int | None] = Field(default_factory=dict)
     """Largest event time seen per operator uid, milliseconds; None before its first row."""
 
@@ -125,6 +127,7 @@ class CheckpointMetadata(Document):
             yield from slot.files
         if self.spark_location is not None:
             yield self.spark_location
+        yield from self.spark_state
 
     @property
     def replay_after(self) -> int:

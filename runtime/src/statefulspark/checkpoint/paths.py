@@ -19,10 +19,12 @@ SHARED_PREFIX = "shared/"
 CHANGELOG_PREFIX = "changelog/"
 BATCHES_PREFIX = "batches/"
 ATTEMPTS_PREFIX = "attempts/"
+SPARK_STATE_PREFIX = "spark-state/"
 
 _CHECKPOINT_FOLDER = re.compile(r"^chk-(\d+)$")
 _SHARED = re.compile(r"^shared/(\d{10})-[0-9a-f]{32}$")
 _ATTEMPT_BATCH = re.compile(r"^(?:batches|changelog)/(\d{8})/(\d{12})(?:/.*)?$")
+_SPARK_STATE = re.compile(r"^spark-state/(\d{8})/(\d{12})/[0-9a-f]{32}$")
 _ATTEMPT = re.compile(r"^attempts/(\d{8})(-start)?$")
 
 
@@ -82,6 +84,17 @@ def batch_key(attempt: int, batch: int) -> str:
 def attempt_and_batch(key: str) -> tuple[int, int] | None:
     """Attempt and batch in the name of a batch record or changelog, None when the name is not ours."""
     match = _ATTEMPT_BATCH.match(key)
+    return (int(match[1]), int(match[2])) if match else None
+
+
+def spark_state_key(attempt: int, batch: int) -> str:
+    """A new name for a pack of Spark's state files as they are after ``batch``."""
+    return f"{SPARK_STATE_PREFIX}{attempt:08d}/{batch:012d}/{uuid4().hex}"
+
+
+def spark_state_position(key: str) -> tuple[int, int] | None:
+    """Attempt and batch in the name of a pack, None when the name is not ours."""
+    match = _SPARK_STATE.match(key)
     return (int(match[1]), int(match[2])) if match else None
 
 

@@ -45,6 +45,20 @@ class ChangelogRef(Document):
         return FileDigest(self.size_bytes, self.checksum)
 
 
+class PackRef(Document):
+    """One stored pack of Spark's state files."""
+
+    key: str = Field(min_length=1, max_length=1024)
+    """Key of the object in the job folder."""
+    size_bytes: int = Field(ge=0)
+    checksum: str = Field(pattern=CHECKSUM_PATTERN)
+
+    @property
+    def digest(self) -> FileDigest:
+        """Size and checksum."""
+        return FileDigest(self.size_bytes, self.checksum)
+
+
 class BatchRecord(Document):
     """Written before a batch runs; everything a new driver needs to run it again with the same result."""
 
@@ -64,6 +78,8 @@ class BatchRecord(Document):
     """Changelogs of the batch before."""
     files: bytes
     """Bundle of what is new in the local Spark checkpoint location since the record before."""
+    spark_state: tuple[PackRef, ...] = ()
+    """Packs of what is new in Spark's own state since the record before, oldest first: its state after the batch before."""
 
     @model_validator(mode="after")
     def _check(self) -> Self:

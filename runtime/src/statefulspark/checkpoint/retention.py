@@ -5,14 +5,15 @@ The plan is pure: from what is stored and what is going on it says which keys to
 * the newest checkpoints, as many as are to be retained, both of the folder and of the job's lineage, and pinned ones
   (the base of a checkpoint that is being taken);
 * files in ``shared/`` that one of those names, or that belong to a checkpoint that is being taken;
-* batch records and changelogs from the oldest of those in the lineage on, so that a damaged checkpoint can be replaced by the
+* packs of Spark's own state that one of those names, or that the running attempt has in use;
+* batch records, changelogs and packs from the oldest of those in the lineage on, so that a damaged checkpoint can be replaced by the
   one before it without losing a batch;
 * what may be another driver's work in progress: whatever no complete checkpoint accounts for must first grow old.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from statefulspark.checkpoint import paths
@@ -24,6 +25,9 @@ from statefulspark.storage.base import ObjectInfo, ObjectStore
 
 ORPHAN_AGE_S = 24 * 3600.0
 """Default age in seconds after which an object that no complete checkpoint accounts for counts as left behind."""
+
+_PREFIXES = (paths.SHARED_PREFIX, paths.CHANGELOG_PREFIX, paths.BATCHES_PREFIX, paths.ATTEMPTS_PREFIX, paths.SPARK_STATE_PREFIX)
+"""What a job writes beside its checkpoints."""
 
 _ATTEMPTS_KEPT = 100
 """Claims and starts of this many latest attempts stay: `lineage.is_fenced` looks for the next number only."""
@@ -45,6 +49,8 @@ class Situation:
     """Numbers of the checkpoints that are being taken."""
     pins: Collection[int] = ()
     """Numbers of checkpoints to keep, such as the bases of those in flight."""
+    packs_in_use: Collection[str] = ()
+    """Keys of the packs of Spark's state that the running attempt needs."""
     now_s: float
     """Current time, seconds since the epoch."""
 
@@ -77,7 +83,7 @@ def plan_retention(situation: Situation, *, retained: int, orphan_age_s: float =
     kept = _kept(situation, retained)
     gone = tuple(sorted(set(situation.checkpoints) - kept))
     unreadable_kept = {number for number in situation.unreadable if not kept or number > min(kept)}
-    needed_files = {file for number in kept for file in _shared_keys(situation.checkpoints[number])}
+    needed_files = {file for number in kept for file in _shared_keys(situation.checkpoints[number])} | set(situation.packs_in_use)
     oldest_batch = _oldest_batch(situation, kept)
     oldest_attempt = _oldest_attempt(situation.lineage)
 
@@ -97,7 +103,9 @@ def plan_retention(situation: Situation, *, retained: int, orphan_age_s: float =
             if key in needed_files or number in situation.in_flight or number <= max(unreadable_kept, default=-1):
                 return False
             return number in situation.checkpoints or old(info)
-        if (position := paths.attempt_and_batch(key)) is not None:
+        if paths.spark_state_position(key) is not None and (key in needed_files or unreadable_kept):
+            return False
+        if (position := paths.attempt_and_batch(key) or paths.spark_state_position(key)) is not None:
             attempt, batch = position
             return attempt < oldest_attempt or (oldest_batch is not None and batch <= oldest_batch)
         if (found := paths.attempt_of(key)) is not None:
@@ -117,9 +125,7 @@ def plan_removal(objects: Iterable[ObjectInfo]) -> RetentionPlan:
     keys = [
         info.key
         for info in objects
-        if info.key.startswith((paths.SHARED_PREFIX, paths.CHANGELOG_PREFIX, paths.BATCHES_PREFIX, paths.ATTEMPTS_PREFIX))
-        or paths.checkpoint_id_of(info.key.partition("/")[0]) is not None
-        or info.key == paths.JOB_KEY
+        if info.key.startswith(_PREFIXES) or paths.checkpoint_id_of(info.key.partition("/")[0]) is not None or info.key == paths.JOB_KEY
     ]
     metadata = [key for key in keys if key.endswith(f"/{METADATA_NAME}")]
     checkpoints = [number for key in metadata if (number := paths.checkpoint_id_of(key.partition("/")[0])) is not None]
@@ -151,7 +157,15 @@ class Retention:
         self._orphan_age_s = orphan_age_s
         self._known: dict[int, CheckpointMetadata] = {}
 
-    def run(self, lineage: Lineage, *, now_s: float, in_flight: Collection[int] = (), pins: Collection[int] = ()) -> RetentionPlan:
+    def run(
+        self,
+        lineage: Lineage,
+        *,
+        now_s: float,
+        in_flight: Collection[int] = (),
+        pins: Collection[int] = (),
+        packs_in_use: Callable[[], Collection[str]] = tuple,
+    ) -> RetentionPlan:
         """Delete what can go and return what was deleted. Call it only after `lineage.is_fenced` said no.
 
         Args:
@@ -159,6 +173,7 @@ class Retention:
             now_s: Current time, seconds since the epoch.
             in_flight: Numbers of the checkpoints that are being taken.
             pins: Numbers of checkpoints to keep, such as the bases of those in flight.
+            packs_in_use: Asked, after the listing, for the keys of the packs of Spark's state that the running attempt needs.
 
         Raises:
             UnavailableError: Storage did not answer; run again later.
@@ -172,6 +187,7 @@ class Retention:
             lineage=lineage,
             in_flight=in_flight,
             pins=pins,
+            packs_in_use=packs_in_use(),
             now_s=now_s,
         )
         plan = plan_retention(situation, retained=self._retained, orphan_age_s=self._orphan_age_s)
@@ -211,7 +227,8 @@ def _in_lineage(situation: Situation, number: int) -> bool:
 
 def _shared_keys(metadata: CheckpointMetadata) -> Iterable[str]:
     key = paths.metadata_key(paths.checkpoint_folder(metadata.checkpoint_id))
-    return (paths.resolve_reference(key, file.path) for slot in metadata.slots for file in slot.shared)
+    shared = (file for slot in metadata.slots for file in slot.shared)
+    return (paths.resolve_reference(key, file.path) for file in (*shared, *metadata.spark_state))
 
 
 def _oldest_batch(situation: Situation, kept: Collection[int]) -> int | None:

@@ -12,6 +12,7 @@ from statefulspark.checkpoint.bundle import decode_bundle
 from statefulspark.checkpoint.catalog import OpenStore, StoredCheckpoint, list_checkpoints, open_checkpoint
 from statefulspark.checkpoint.inspect import OpenKind, state_infos
 from statefulspark.checkpoint.metadata import FileRef, SlotState
+from statefulspark.checkpoint.packs import check_pack
 from statefulspark.checkpoint.transfers import download_verified, in_parallel
 from statefulspark.errors import CorruptDataError, InvalidInputError
 from statefulspark.state.stores import open_store as open_kind
@@ -76,6 +77,8 @@ def verify(
                 entries += _check_entries(slot, Path(scratch), known, open_kind, problems)
     if (location := checkpoint.metadata.spark_location) is not None:
         problems += _damaged_bundle(checkpoint, location)
+    for pack in checkpoint.metadata.spark_state:
+        problems += _damaged_pack(checkpoint, pack)
     files = list(checkpoint.metadata.files())
     alternative = _alternative(checkpoint.url, open_store) if problems else None
     size_bytes = sum(file.size_bytes for file in files)
@@ -133,6 +136,18 @@ def _damaged_bundle(checkpoint: StoredCheckpoint, location: FileRef) -> list[str
             return damaged
         try:
             decode_bundle((Path(scratch) / location.name).read_bytes(), path=f"{checkpoint.url}/{location.path}")
+        except CorruptDataError as problem:
+            return [str(problem)]
+    return []
+
+
+def _damaged_pack(checkpoint: StoredCheckpoint, pack: FileRef) -> list[str]:
+    with tempfile.TemporaryDirectory(prefix="statefulspark-verify-") as scratch:
+        damaged = _download(checkpoint, (pack,), Path(scratch))
+        if damaged:
+            return damaged
+        try:
+            check_pack(Path(scratch) / pack.name, name=f"{checkpoint.url}/{pack.path}")
         except CorruptDataError as problem:
             return [str(problem)]
     return []

@@ -10,7 +10,7 @@ from pydantic import AfterValidator, Field, SecretStr
 
 from statefulspark.config.base import IGNORE, UPGRADE, CelRule, Flag, Model, ObjectName, Text, WholeNumber, local_only
 from statefulspark.config.durations import Duration, at_least
-from statefulspark.config.locations import StorageUrl, check_endpoint
+from statefulspark.config.locations import StorageUrl, check_endpoint, check_mounted
 from statefulspark.config.problems import Problem
 
 
@@ -111,6 +111,10 @@ class CheckpointingSpec(Model):
 
     savepoint_dir: StorageUrl | None = Field(default=None, json_schema_extra=IGNORE)
     """Folder of the savepoints, file:///... or s3://bucket/prefix."""
+
+    spark_location: Annotated[StorageUrl, AfterValidator(check_mounted)] | None = Field(default=None, json_schema_extra=UPGRADE)
+    """Folder mounted in the driver and all executors, file:///..., where Spark's own stateful steps keep their files while the job
+    runs; needed for such steps only, and only where executors do not share the driver's disk."""
 
     retention: RetentionSpec = Field(default=RetentionSpec(), json_schema_extra=UPGRADE)
     """Which checkpoints are kept."""

@@ -35,6 +35,20 @@ def _check_storage_url(url: str) -> str:
     return url.rstrip("/") if parts.path.strip("/") else url
 
 
+def check_mounted(url: str) -> str:
+    """Return ``url`` when it is a folder in the file system.
+
+    Raises:
+        PydanticCustomError: It is in a store that is not mounted.
+    """
+    if urlsplit(url).scheme != "file":
+        raise refused(
+            "is not a mounted folder: the driver carries Spark's files from there to checkpoints and savepoints, and reads them as files",
+            "Write file:/// and the path of a volume that driver and executors mount",
+        )
+    return url
+
+
 def check_endpoint(url: str) -> str:
     """Return ``url`` when it can be the base of a web service; refuse credentials in it.
 

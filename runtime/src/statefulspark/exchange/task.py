@@ -1,6 +1,6 @@
 """The exchange: streams one Spark partition's Arrow batches to the slot that owns its keys, and the results back.
 
-A partition holds rows of one slot only. A partition without rows contacts nobody: its slot's state does not change in the batch.
+A partition holds rows of one slot only. A partition without rows contacts no slot: its slot's state does not change in the batch.
 """
 
 from __future__ import annotations
@@ -61,6 +61,9 @@ def exchange_partition(config: ExchangeConfig, batch_id: int, batches: Iterator[
     """
     first = next((batch for batch in batches if batch.num_rows), None)
     if first is None:
+        if batch_id == 0:
+            # Spark tells the coordinator of every batch before it runs (`job.ticks`), but not of the first.
+            peer(config.coordinator).call("planned", {}, timeout_s=120)
         return
     slot = slot_of_first_row(first, config)
     ticket, call = _open(config, slot, batch_id, first.schema)

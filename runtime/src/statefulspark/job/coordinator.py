@@ -15,13 +15,13 @@ from typing import Any
 import structlog
 
 from statefulspark import failpoints
-from statefulspark.checkpoint.location import LocationFiles
 from statefulspark.checkpoint.metadata import SlotState
 from statefulspark.errors import CorruptDataError, FencedError, StatefulSparkError, UnavailableError
 from statefulspark.exchange.flight import FlightPeer, FlightService, error_of
 from statefulspark.job.batches import BatchLog, BatchParameters
 from statefulspark.job.checkpoints import CheckpointTimes, InProgress, Request, Snapshots, info_of
 from statefulspark.job.controls import CheckpointInfo
+from statefulspark.job.dry_runs import DryRuns
 from statefulspark.job.durable import DurableJob
 from statefulspark.job.slots import READY, RESTORING, Slot, SlotTable
 from statefulspark.job.totals import SnapshotTotals
@@ -53,7 +53,7 @@ class Coordinator:
         batches: BatchLog,
         states: StateRegistry,
         slots: SlotTable,
-        location: LocationFiles,
+        dry_runs: DryRuns,
         listen: Listen,
         recovered: BatchParameters | None,
         times: CheckpointTimes,
@@ -66,7 +66,7 @@ class Coordinator:
             batches: what recovery knows of batches.
             states: state ids.
             slots: the slots of the first parallelism.
-            location: Spark's local checkpoint location, and what of it is durable.
+            dry_runs: Spark's local checkpoint location, the state of its own steps there, and batches that run again for that alone.
             listen: address and secret.
             recovered: the uncommitted batch that runs again, with its parameters.
             times: when checkpoints are taken.
@@ -83,13 +83,16 @@ class Coordinator:
         self.snapshot_totals = {"checkpoint": SnapshotTotals(), "savepoint": SnapshotTotals()}
         self.drain = False
         self.fatal: StatefulSparkError | None = None
-        self._files = location
+        self._files = dry_runs.files
+        self._spark_state = dry_runs.state
+        self.dry_runs = dry_runs
         self.secret = listen.secret
         self._recovered = recovered
         self._times = times
         self._checkpoint_done: Callable[[CheckpointInfo | StatefulSparkError, bool], None] | None = None
         self._lock = threading.RLock()
         self._paused = False
+        self._query_ending = False
         self._requests: list[Request] = []
         self._last_started_s = time.monotonic()
         self._last_ended_s = float("-inf")
@@ -102,6 +105,7 @@ class Coordinator:
         actions = {
             "begin": self._begin,
             "ack": self._ack,
+            "planned": self._planned,
             "tick": self._tick,
             "register": self._register,
             "ready": self._ready,
@@ -123,7 +127,7 @@ class Coordinator:
         with self._lock:
             current = self.batches.current
             if current is None or batch > current.batch:
-                if self._paused:
+                if self._must_wait(batch):
                     return {"wait": "paused"}
                 current = self._begin_batch(batch)
             elif batch < current.batch or batch <= self.batches.committed:
@@ -144,10 +148,46 @@ class Coordinator:
             },
         }
 
+    def _planned(self, body: dict[str, Any]) -> dict[str, Any]:  # noqa: ARG002  every action takes a body
+        """Spark has written the offsets of a batch and waits for this before it runs it: begin the batch."""
+        with self._lock:
+            batch, current = self._files.planned_batch(), self.batches.current
+            if batch < 0 or batch <= self.batches.committed or (current is not None and batch <= current.batch):
+                return {}
+            if self._query_ending:
+                raise UnavailableError("the query is being stopped")
+            if self._must_wait(batch):
+                return {"wait": "paused"}
+            self._begin_batch(batch)
+        return {}
+
+    def _must_wait(self, batch: int) -> bool:
+        """Whether a new batch may not begin now. A recovered one may, because a pause waits for its end."""
+        if self._recovered is not None:
+            if batch == self._recovered.batch:
+                return False
+            if self._files.is_committed(self._recovered.batch) and self.dry_runs.wanted(self._recovered.batch):
+                return True
+        return self._paused or self.dry_runs.holds(batch)
+
+    def end_query(self) -> None:
+        """The query is about to be stopped: a batch that waits to begin is given up, because Spark does not interrupt that wait."""
+        self._query_ending = True
+
+    def next_query(self) -> bool:
+        """A query is about to start: forget plans of batches that never began. True when it must be one without a sink."""
+        with self._lock:
+            self._query_ending = False
+            dry = self.dry_runs.next_query()
+            known = [batch.batch for batch in (self.batches.current, self._recovered) if batch is not None]
+            self._files.forget_planned(after=max([self.batches.committed, *known]))
+        return dry
+
     def _begin_batch(self, batch: int) -> BatchParameters:
         """Commit the batch before, make the new batch's record durable, start a checkpoint if one is due. The caller holds the lock."""
         if self.fatal is not None:
             raise self.fatal
+        self.dry_runs.check(batch)
         log = self.batches
         log.commit_current()
         if self._recovered is not None and batch > self._recovered.batch:
@@ -158,7 +198,7 @@ class Coordinator:
             parameters = log.next_parameters(batch, int(time.time() * 1000), drain=self.drain)
         failpoints.reach("driver.begin")
         try:
-            self.durable.write_record(parameters, self._files, log, [slot.epoch for slot in self.slots.all()])
+            self.durable.write_record(parameters, self._files, self._spark_state, log, [slot.epoch for slot in self.slots.all()])
         except FencedError as error:
             self.fatal = error
             raise
@@ -206,11 +246,13 @@ class Coordinator:
         """Commit the current batch if Spark has; True when no batch is running."""
         current = self.batches.current
         if self._recovered is not None and self._files.is_committed(self._recovered.batch):
+            if self.dry_runs.wanted(self._recovered.batch):
+                return False
             self._adopt(self._recovered)
             return True
         if current is None:
             return self._recovered is None
-        if not self._files.is_committed(current.batch):
+        if not self._files.is_committed(current.batch) or self.dry_runs.batch is not None:
             return False
         self.batches.commit_current()
         return True
@@ -366,9 +408,10 @@ class Coordinator:
         """Start a checkpoint of the committed batch. The caller holds the lock and no batch is running."""
         if self._snapshots.running:
             return
-        request = self._requests.pop(0) if self._requests else None
-        if request is None and not self._interval_due():
+        if not self._requests and not self._interval_due():
             return
+        self.durable.capture_state(self._spark_state, self.batches.committed)
+        request = self._requests.pop(0) if self._requests else None
         log = self.batches
         slots = self.slots.all()
         self._last_started_s = time.monotonic()
@@ -383,6 +426,7 @@ class Coordinator:
             base_checkpoint_id=self.durable.base_checkpoint_id,
             frame={
                 "files": self._files.all_files(batch=log.committed),
+                "spark_state": self._spark_state.freeze(),
                 "watermarks": dict(log.max_event_times),
                 "parallelism": len(slots),
             },
@@ -436,7 +480,7 @@ class Coordinator:
             # It may read the checkpoint before this one and the changelogs since; the next checkpoint cleans.
             return
         try:
-            self.durable.clean(self._snapshots.current_id)
+            self.durable.clean(self._snapshots.current_id, self._spark_state.in_use)
         except StatefulSparkError as error:
             _log.warning("retention failed", error=str(error)[:300])
 

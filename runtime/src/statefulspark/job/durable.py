@@ -7,12 +7,13 @@ import tempfile
 import threading
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import Any
 
 import cloudpickle
 
+from statefulspark import failpoints
 from statefulspark.checkpoint import paths
 from statefulspark.checkpoint.bundle import decode_bundle, encode_bundle
 from statefulspark.checkpoint.catalog import StoredCheckpoint, checkpoint_ids
@@ -25,6 +26,8 @@ from statefulspark.checkpoint.publish import publish
 from statefulspark.checkpoint.records import BatchRecord, ChangelogRef
 from statefulspark.checkpoint.restore import RestorePlan
 from statefulspark.checkpoint.retention import Retention
+from statefulspark.checkpoint.state_mirror import StateMirror
+from statefulspark.checkpoint.state_packs import references_to, store_in_savepoint
 from statefulspark.errors import CorruptDataError, FencedError, InvalidInputError
 from statefulspark.job.batches import BatchLog, BatchParameters
 from statefulspark.job.checkpoints import InProgress
@@ -107,7 +110,17 @@ class DurableJob:
             self.fenced = True
             raise FencedError("a newer attempt runs the job; this one has stopped")
 
-    def write_record(self, parameters: BatchParameters, location: LocationFiles, log: BatchLog, epochs: list[int]) -> None:
+    def capture_state(self, state: StateMirror, batch: int) -> None:
+        """Make Spark's own state after the committed ``batch`` durable.
+
+        Raises:
+            UnavailableError: storage does not answer.
+        """
+        state.capture(self.store, self.attempt, batch)
+
+    def write_record(
+        self, parameters: BatchParameters, location: LocationFiles, state: StateMirror, log: BatchLog, epochs: list[int]
+    ) -> None:
         """Make the record of a new batch durable; when that failed before, the same record is tried again.
 
         Raises:
@@ -116,9 +129,11 @@ class DurableJob:
         """
         record = self._pending
         if record is None or record.batch != parameters.batch:
-            files = location.new_files()
+            self.capture_state(state, parameters.batch - 1)
+            failpoints.reach("driver.state.stored")
+            files, packs = location.new_files(), state.record()
             record = self._recovered_record(parameters.batch, files, epochs) or self._new_record(parameters, files, log, epochs)
-            self._pending = record
+            self._pending = record = record.model_copy(update={"spark_state": (*record.spark_state, *packs)})
         try:
             write_record(self.store, record)
         except FencedError:
@@ -126,6 +141,7 @@ class DurableJob:
             raise
         self._pending = None
         location.confirm()
+        state.confirm()
 
     def _new_record(self, parameters: BatchParameters, files: dict[str, bytes], log: BatchLog, epochs: list[int]) -> BatchRecord:
         acks = [ChangelogRef(**ack["changelog"]) for ack in log.acknowledgements.values() if ack["changelog"] is not None]
@@ -234,6 +250,7 @@ class DurableJob:
         bundle = encode_bundle(progress.frame["files"])
         store.put(f"{folder}/{_LOCATION_FILE}", bundle)
         digest = digest_bytes(bundle)
+        packs = progress.frame["spark_state"]
         metadata = CheckpointMetadata(
             job_id=self.job_id,
             job_name=self._name,
@@ -248,6 +265,9 @@ class DurableJob:
             states=tuple(states),
             slots=slots,
             spark_location=FileRef(name=_LOCATION_FILE, path=_LOCATION_FILE, size_bytes=digest.size_bytes, checksum=digest.checksum),
+            spark_state=references_to(packs, folder)
+            if progress.savepoint is None
+            else store_in_savepoint(packs, self.store, store, folder, self._open_store),
             watermarks=progress.frame["watermarks"],
         )
         return metadata, publish(store, metadata, progress.savepoint_folder)
@@ -262,11 +282,12 @@ class DurableJob:
         """Checkpoints that still exist and savepoints taken by this driver, oldest first."""
         return list(self._completed)
 
-    def clean(self, in_flight: int | None) -> None:
+    def clean(self, in_flight: int | None, packs_in_use: Callable[[], Collection[str]]) -> None:
         """Delete what neither a retained checkpoint nor this attempt's lineage needs.
 
         Args:
             in_flight: number of the checkpoint that is being taken meanwhile.
+            packs_in_use: asked for the keys of the packs of Spark's state that are needed beside those that checkpoints name.
         """
         if not self._cleaning.acquire(blocking=False):
             return
@@ -278,6 +299,7 @@ class DurableJob:
                 now_s=time.time(),
                 in_flight=() if in_flight is None else (in_flight,),
                 pins=() if base is None else (base,),
+                packs_in_use=packs_in_use,
             )
             gone = set(plan.checkpoints)
             self._completed = [info for info in self._completed if info.kind == "savepoint" or info.id not in gone]

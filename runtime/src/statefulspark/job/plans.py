@@ -1,12 +1,16 @@
-"""Looks at a query's logical plan before it starts: Spark's own stateful steps are refused.
+"""Looks at a query's logical plan before it starts: which of Spark's own stateful steps it has, and whether their state can be kept.
 
-Spark keeps their state beside its offsets, in the local checkpoint location, which dies with the driver's disk; only our own state is
-carried to durable storage. Refusing is better than a job that cannot be restored.
+Spark's executors write that state into the checkpoint location as into a shared file system. Where they share the driver's disk, or a
+folder that is mounted in all of them, the driver carries it to durable storage. Elsewhere refusing is better than a job that
+cannot be restored.
 """
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
 from typing import Any
+from urllib.parse import unquote, urlsplit
 
 from pyspark.sql import DataFrame
 
@@ -16,6 +20,7 @@ _STATEFUL = {
     "Aggregate": "groupBy(...).agg(...)",
     "Deduplicate": "dropDuplicates",
     "DeduplicateWithinWatermark": "dropDuplicatesWithinWatermark",
+    "Distinct": "distinct",
     "FlatMapGroupsWithState": "flatMapGroupsWithState",
     "FlatMapGroupsInPandasWithState": "applyInPandasWithState",
     "TransformWithState": "transformWithState",
@@ -23,31 +28,52 @@ _STATEFUL = {
     "TransformWithStateInPandas": "transformWithStateInPandas",
     "GlobalLimit": "limit",
 }
+_LOOPBACK = re.compile(r"^spark://(?:localhost|127\.\d+\.\d+\.\d+|\[::1\]):\d+$")
 
 
-def refuse_spark_state(df: DataFrame) -> None:
-    """Raise unless the streaming part of the query keeps no state of Spark's own.
+def spark_state_steps(df: DataFrame) -> tuple[str, ...]:
+    """The streaming steps of a query for which Spark keeps state of its own, each once, by the names that users write."""
+    plan = df._jdf.queryExecution().analyzed()  # noqa: SLF001  PySpark has no public way to a plan
+    return tuple(dict.fromkeys(_stateful(plan)))
+
+
+def check_spark_state(steps: tuple[str, ...], master: str, shared: str | None) -> None:
+    """Raise unless the driver can read what executors write into the checkpoint location.
+
+    Args:
+        steps: What `spark_state_steps` found.
+        master: Spark's master.
+        shared: The manifest's ``checkpointing.sparkLocation``.
 
     Raises:
-        InvalidInputError: names the step and what to use instead.
+        InvalidInputError: names the step and what to do.
     """
-    plan = df._jdf.queryExecution().analyzed()  # noqa: SLF001  PySpark has no public way to a plan
-    found = _first_stateful(plan)
-    if found is not None:
+    if steps and shared is None and not shares_disk(master):
         raise InvalidInputError(
-            f"the query has a streaming {found}, whose state Spark keeps on the driver's disk, where it cannot be restored from",
-            field="spec.job",
-            remedy="Do it in a keyed step (job.key_by(...).process(...)), or in foreachBatch, or in a job of its own",
+            f"the query has a streaming {steps[0]}, whose state Spark's executors keep in files, and executors of {master.split(':', maxsplit=1)[0]} "
+            "do not share the driver's disk",
+            field="spec.checkpointing.sparkLocation",
+            remedy="Set it to a folder that is mounted in the driver and all executors (file:///mnt/shared), or do the work in a keyed "
+            "step (job.key_by(...).process(...)), in foreachBatch or in a job of its own",
         )
 
 
-def _first_stateful(plan: Any) -> str | None:
+def shares_disk(master: str) -> bool:
+    """Whether executors of this master run on the driver's machine."""
+    return master.startswith("local") or _LOOPBACK.match(master) is not None
+
+
+def shared_folder(url: str) -> Path:
+    """The local path of a ``file:///`` URL."""
+    return Path(unquote(urlsplit(url).path))
+
+
+def _stateful(plan: Any) -> list[str]:
     if not plan.isStreaming():
-        return None
+        return []
     name = str(plan.nodeName())
     children = [plan.children().apply(index) for index in range(plan.children().size())]
-    if name in _STATEFUL:
-        return _STATEFUL[name]
+    found = [_STATEFUL[name]] if name in _STATEFUL else []
     if name == "Join" and sum(bool(child.isStreaming()) for child in children) > 1:
-        return "join of two streams"
-    return next((found for child in children if (found := _first_stateful(child)) is not None), None)
+        found.append("join of two streams")
+    return [*found, *(step for child in children for step in _stateful(child))]

@@ -12,6 +12,8 @@ from statefulspark.checkpoint.bundle import decode_bundle
 from statefulspark.checkpoint.changelog import read_changelog
 from statefulspark.checkpoint.lineage import Lineage
 from statefulspark.checkpoint.location import LocationFiles
+from statefulspark.checkpoint.state_mirror import StateMirror
+from statefulspark.checkpoint.state_packs import stored_packs
 from statefulspark.job.batches import BatchLog, BatchParameters
 from statefulspark.state.layout import StateInfo
 from statefulspark.state.registry import StateRegistry
@@ -31,6 +33,23 @@ def restore_location(files: LocationFiles, lineage: Lineage) -> None:
         files.restore(layers, planned=uncommitted, committed=uncommitted - 1)
     elif base is not None:
         files.restore(layers, planned=base.metadata.batch, committed=base.metadata.batch)
+
+
+def restore_spark_state(state: StateMirror, lineage: Lineage, store: ObjectStore) -> None:
+    """Fill ``state/`` of Spark's local checkpoint location with the state before the batch that runs next.
+
+    Args:
+        state: Of the new location.
+        lineage: What the attempt starts from.
+        store: Opened at the job folder.
+
+    Raises:
+        CorruptDataError: a pack is damaged or missing.
+    """
+    uncommitted = lineage.uncommitted_batch
+    if uncommitted is None:
+        uncommitted = lineage.base.metadata.batch + 1 if lineage.base is not None else 0
+    state.restore(stored_packs(lineage, store), uncommitted)
 
 
 def batch_log(lineage: Lineage, delays_ms: dict[str, int]) -> BatchLog:

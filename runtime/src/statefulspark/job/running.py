@@ -26,6 +26,7 @@ from statefulspark.exchange.config import SlotConfig
 from statefulspark.job.checkpoints import SlotLostError
 from statefulspark.job.controls import CheckpointInfo, JobError, JobState, JobStatus, MemoryChange, MemoryStatus, MetricSample
 from statefulspark.job.coordinator import Coordinator
+from statefulspark.job.dry_runs import without_sink
 from statefulspark.job.executors import executor_counter, resize_executors
 from statefulspark.job.failures import query_error
 from statefulspark.job.job import Job
@@ -103,6 +104,7 @@ class RunningJob:
         self._settings = settings
         self._commands = threading.Lock()
         self._closing = threading.Lock()
+        self._changing = threading.Lock()
         self._final: JobState | None = None
         self._state = JobState.CREATED
         self._since_ms = int(time.time() * 1000)
@@ -135,6 +137,8 @@ class RunningJob:
         self._keepers.start()
 
     def _start_query(self, writer: DataStreamWriter) -> None:
+        if self._coordinator.next_query():
+            writer = without_sink(writer)
         self._query = writer.option("checkpointLocation", self._settings.local_checkpoint).queryName(self._settings.name).start()
 
     def _slot_failed(self, error: BaseException) -> None:
@@ -160,6 +164,8 @@ class RunningJob:
             if failure is not None:
                 self._fail(failure)
                 return
+            if self._coordinator.dry_runs.due():
+                self._change_query()
             query = self._query
             if query is not None and not query.isActive and self._commands.acquire(blocking=False):
                 try:
@@ -167,6 +173,21 @@ class RunningJob:
                         self._query_ended(query)
                 finally:
                     self._commands.release()
+
+    def _change_query(self) -> None:
+        """Go over to the dry run of a batch, or from it to the real query. A command that pauses batches waits for that."""
+        with self._changing:
+            if self._final is not None or self._query is None:
+                return
+            _log.info("query changes for a dry run", batch=self._coordinator.dry_runs.batch)
+            self._coordinator.end_query()
+            with quiet(self._spark):
+                _quietly(self._query.stop)
+            try:
+                _, writer = self._build(self._parallelism())
+                self._start_query(writer)
+            except StatefulSparkError as error:
+                self._failure = error
 
     def _watch_fence(self) -> None:
         """In a thread of its own: storage that does not answer must not hold up the watch."""
@@ -237,9 +258,10 @@ class RunningJob:
             self._end_query_and_slots()
 
     def _end_query_and_slots(self) -> None:
-        query = self._query
-        if query is not None:
-            _quietly(query.stop)
+        with self._changing:
+            if self._query is not None:
+                self._coordinator.end_query()
+                _quietly(self._query.stop)
         self._coordinator.stop_slots()
         if self._keepers is not None:
             self._keepers.stop()

@@ -69,7 +69,13 @@ def session_settings(manifest: StatefulSparkJob, master: str | None, parallelism
     }
     defaults |= memory_settings(spec.memory_plan(parallelism), embedded=is_embedded(chosen))
     if is_local(chosen):
-        defaults |= {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
+        # Spark keeps one state store per partition and step, for the life of the job; its default of 200 is made for a cluster.
+        partitions = str(max(2, os.cpu_count() or 1))
+        defaults |= {
+            "spark.driver.host": "127.0.0.1",
+            "spark.driver.bindAddress": "127.0.0.1",
+            "spark.sql.shuffle.partitions": partitions,
+        }
     needed = cluster | {
         "spark.master": chosen,
         "spark.scheduler.mode": "FAIR",

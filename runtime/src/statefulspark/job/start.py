@@ -7,7 +7,6 @@ older driver, is claimed last.
 from __future__ import annotations
 
 import secrets
-import tempfile
 import time
 import traceback
 from collections.abc import Callable
@@ -23,19 +22,22 @@ from statefulspark.checkpoint import paths
 from statefulspark.checkpoint.catalog import StoredCheckpoint, checkpoint_ids, open_checkpoint
 from statefulspark.checkpoint.lineage import Lineage, begin_attempt, ensure_job, resolve
 from statefulspark.checkpoint.location import LocationFiles
+from statefulspark.checkpoint.state_mirror import StateMirror
 from statefulspark.config.job import StatefulSparkJob
-from statefulspark.errors import InvalidInputError, NotRestorableError, StatefulSparkError
+from statefulspark.errors import CorruptDataError, InvalidInputError, NotRestorableError, StatefulSparkError
 from statefulspark.exchange.config import Endpoint, SlotConfig
 from statefulspark.exchange.rocksdb_choice import RocksDBChoice
 from statefulspark.job.checkpoints import CheckpointTimes
 from statefulspark.job.coordinator import Coordinator, Listen
+from statefulspark.job.dry_runs import DryRuns
 from statefulspark.job.durable import DurableJob
 from statefulspark.job.executors import executor_counter
 from statefulspark.job.job import Job
+from statefulspark.job.locations import open_location
 from statefulspark.job.native_metrics import check_native_metrics
 from statefulspark.job.options_factory import rocksdb_choice
-from statefulspark.job.plans import refuse_spark_state
-from statefulspark.job.recovery import batch_log, recovered_batch, restore_location, state_registry
+from statefulspark.job.plans import check_spark_state, spark_state_steps
+from statefulspark.job.recovery import batch_log, recovered_batch, restore_location, restore_spark_state, state_registry
 from statefulspark.job.running import RunningJob, RunSettings
 from statefulspark.job.script import Pipeline, load_pipeline, python_path, register_by_value
 from statefulspark.job.session import is_local, local_threads, open_session
@@ -91,16 +93,21 @@ def start_job(manifest: StatefulSparkJob, options: RunOptions) -> RunningJob:
     spark = open_session(manifest, options.master, parallelism, continued=before.continued)
     try:
         trial = _Builder(spark, manifest, pipeline, max_parallelism, Endpoint(location="grpc+tcp://127.0.0.1:1", secret=""))
-        steps = {step.uid: step for step in trial.build(parallelism)[0].steps}
+        job, writer = trial.build(parallelism)
+        steps = {step.uid: step for step in job.steps}
         if not steps:
             raise InvalidInputError("the pipeline has no keyed step", field="spec.job", remedy="Use job.key_by(...).process(...)")
+        state_steps = spark_state_steps(writer._df)  # noqa: SLF001  the DataFrame is what the user gave
+        check_spark_state(state_steps, str(spark.sparkContext.master), manifest.spec.checkpointing.spark_location)
         _check_uids(before, set(steps), manifest.spec.allow_non_restored_state)
         ensure_job(store, manifest.metadata.name, max_parallelism)
         if options.restore_from is not None:
             _warn_of_rewind(store, before)
         lineage = begin_attempt(store, now_ms=_now_ms(), origin=origin, open_store=opened, damaged=_damaged(store))
         delays_ms = {uid: step.watermark_delay_ms for uid, step in steps.items()}
-        start = _Start(manifest, options, spark, pipeline, rocksdb, lineage, store, opened, parallelism, max_parallelism, delays_ms)
+        start = _Start(
+            manifest, options, spark, pipeline, rocksdb, lineage, store, opened, parallelism, max_parallelism, delays_ms, bool(state_steps)
+        )
         return start.run()
     except BaseException:
         spark.stop()
@@ -148,7 +155,6 @@ class _Builder:
                 field="spec.job.entrypoint",
                 remedy="Return df.writeStream..., a DataStreamWriter that has not been started",
             )
-        refuse_spark_state(writer._df)  # noqa: SLF001  the DataFrame is what the user gave
         return job, writer
 
 
@@ -167,15 +173,22 @@ class _Start:
     parallelism: int
     max_parallelism: int
     delays_ms: dict[str, int]
+    has_spark_state: bool
 
     def run(self) -> RunningJob:
         """Restore, and set slots and query going."""
-        location = Path(tempfile.mkdtemp(prefix="statefulspark-location-")) / "checkpoint"
-        files = LocationFiles(location)
+        shared = self.manifest.spec.checkpointing.spark_location
+        location = open_location(shared if self.has_spark_state else None, _job_id(self.manifest), self.lineage.attempt)
+        files, state = LocationFiles(location), StateMirror(location)
         restore_location(files, self.lineage)
+        durable = self._durable()
+        try:
+            restore_spark_state(state, self.lineage, self.store)
+        except CorruptDataError as error:
+            raise durable.mark_damaged(error) from error
         for problem in self.lineage.problems:
             _log.warning("passed over", problem=problem)
-        coordinator = self._coordinator(files)
+        coordinator = self._coordinator(durable, files, state)
         endpoint = Endpoint(location=coordinator.location, secret=coordinator.secret)
         builder = _Builder(self.spark, self.manifest, self.pipeline, self.max_parallelism, endpoint)
         running = RunningJob(
@@ -199,26 +212,29 @@ class _Start:
     def _slots_per_executor(self) -> int | None:
         return None if self._master.startswith("local[") else self.manifest.spec.executor.slots
 
-    def _coordinator(self, files: LocationFiles) -> Coordinator:
-        spec, name = self.manifest.spec, self.manifest.metadata.name
-        durable = DurableJob(
+    def _durable(self) -> DurableJob:
+        spec = self.manifest.spec
+        return DurableJob(
             store=self.store,
             open_store=self.opened,
             job_id=_job_id(self.manifest),
-            name=name,
+            name=self.manifest.metadata.name,
             max_parallelism=self.max_parallelism,
             backend=spec.state_backend.type.value,
             lineage=self.lineage,
             savepoint_dir=spec.checkpointing.savepoint_dir,
             retained=spec.checkpointing.retention.count,
         )
+
+    def _coordinator(self, durable: DurableJob, files: LocationFiles, state: StateMirror) -> Coordinator:
+        spec = self.manifest.spec
         host = "127.0.0.1" if is_local(self._master) else str(self.spark.conf.get("spark.driver.host"))
         return Coordinator(
             durable=durable,
             batches=batch_log(self.lineage, self.delays_ms),
             states=state_registry(self.lineage, self.store),
             slots=SlotTable(self.parallelism, slots_per_executor=self._slots_per_executor, executors=executor_counter(self.spark)),
-            location=files,
+            dry_runs=DryRuns(files, state, has_state=self.has_spark_state),
             listen=Listen(host=host, secret=secrets.token_urlsafe(32)),
             recovered=recovered_batch(self.lineage),
             memory=memory_tuner(self.manifest, self.rocksdb),

@@ -5,17 +5,21 @@ Its offset is the time of the newest tick the coordinator asked for. A tick is o
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator, Sequence
 from typing import Any
 
 from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
 from pyspark.sql.types import StructType
 
-from statefulspark.errors import StatefulSparkError
+from statefulspark.errors import StatefulSparkError, UnavailableError
 from statefulspark.exchange.config import Endpoint
 from statefulspark.exchange.task import peer
 
 FORMAT = "statefulspark-ticks"
+_POLL_S = 0.05
+_FAILURES_MAX = 4
+"""As often as Spark tries a task: so often storage may fail, each time after retries of its own, before the query does."""
 
 
 class TickReader(DataSourceStreamReader):
@@ -41,8 +45,26 @@ class TickReader(DataSourceStreamReader):
     def read(self, partition: InputPartition) -> Iterator[tuple[int]]:
         yield (partition.value,)
 
-    def commit(self, end: dict[str, Any]) -> None:
-        """Nothing to forget."""
+    def commit(self, end: dict[str, Any]) -> None:  # noqa: ARG002  Spark's signature
+        """Let the coordinator make the planned batch durable.
+
+        Spark calls this for every batch but the first, after it has written the batch's offsets and before it runs the batch. So a
+        batch in which no row reaches a keyed step has its record too, before any sink can commit it.
+
+        Raises:
+            StatefulSparkError: the batch must not run.
+        """
+        failures = 0
+        while True:
+            try:
+                if "wait" not in peer(self._endpoint).call("planned", {}, timeout_s=120):
+                    return
+                failures = 0
+            except UnavailableError:
+                failures += 1
+                if failures == _FAILURES_MAX:
+                    raise
+            time.sleep(_POLL_S)
 
 
 def tick_source(endpoint: Endpoint) -> type[DataSource]:
