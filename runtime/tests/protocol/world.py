@@ -23,6 +23,7 @@ from statefulspark import KeyedProcessFunction, RuntimeContext, Types, ValueStat
 from statefulspark.checkpoint.inspect import read_state
 from statefulspark.checkpoint.lineage import begin_attempt, ensure_job
 from statefulspark.checkpoint.location import LocationFiles
+from statefulspark.checkpoint.state_mirror import StateMirror
 from statefulspark.errors import StatefulSparkError
 from statefulspark.exchange import slot as slot_module
 from statefulspark.exchange.config import Endpoint, ExchangeConfig, SlotConfig
@@ -32,6 +33,7 @@ from statefulspark.exchange.task import KEY_HASH, SOURCE, exchange_partition
 from statefulspark.job.checkpoints import CheckpointTimes, Request
 from statefulspark.job.controls import CheckpointInfo
 from statefulspark.job.coordinator import Coordinator, Listen
+from statefulspark.job.dry_runs import DryRuns
 from statefulspark.job.durable import DurableJob
 from statefulspark.job.recovery import batch_log, recovered_batch, restore_location, state_registry
 from statefulspark.job.slots import SlotTable
@@ -159,7 +161,7 @@ class Driver:
             batches=batch_log(lineage, {UID: DELAY_MS}),
             states=state_registry(lineage, world.store),
             slots=SlotTable(parallelism, slots_per_executor=None),
-            location=files,
+            dry_runs=DryRuns(files, StateMirror(self.location), has_state=False),
             listen=Listen(host="127.0.0.1", secret=_SECRET),
             recovered=recovered_batch(lineage),
             times=CheckpointTimes(interval_s=None, timeout_s=60),
