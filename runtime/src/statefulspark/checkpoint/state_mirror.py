@@ -214,7 +214,7 @@ class StateMirror:
                 several = range(first, min(first + _THREADS, len(packs)))
                 for number, local in zip(several, in_parallel(fetch, several, _THREADS), strict=True):
                     pack = packs[number]
-                    files = extract(local, self._root, name=f"{pack.store.url.rstrip('/')}/{pack.key}")
+                    files = extract(local, self._root, name=paths.url_of(pack.store.url, pack.key))
                     origin |= {file.path: pack for file in files}
                     content[pack.key] = sum(file.size_bytes for file in files)
                     local.unlink()

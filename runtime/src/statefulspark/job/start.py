@@ -19,14 +19,21 @@ from pyspark.sql import SparkSession
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from statefulspark.checkpoint import paths
-from statefulspark.checkpoint.catalog import StoredCheckpoint, checkpoint_ids, open_checkpoint
-from statefulspark.checkpoint.lineage import Lineage, begin_attempt, ensure_job, resolve
+from statefulspark.checkpoint.lineage import Lineage, begin_attempt, ensure_job
 from statefulspark.checkpoint.location import LocationFiles
 from statefulspark.checkpoint.state_mirror import StateMirror
 from statefulspark.config.job import StatefulSparkJob
-from statefulspark.errors import CorruptDataError, InvalidInputError, NotRestorableError, StatefulSparkError
+from statefulspark.errors import CorruptDataError, InvalidInputError, StatefulSparkError
 from statefulspark.exchange.config import Endpoint, SlotConfig
 from statefulspark.exchange.rocksdb_choice import RocksDBChoice
+from statefulspark.job.before import (
+    check_spark_steps,
+    check_uids,
+    choose_max_parallelism,
+    damaged_checkpoints,
+    state_before,
+    warn_of_rewind,
+)
 from statefulspark.job.checkpoints import CheckpointTimes
 from statefulspark.job.coordinator import Coordinator, Listen
 from statefulspark.job.dry_runs import DryRuns
@@ -86,8 +93,8 @@ def start_job(manifest: StatefulSparkJob, options: RunOptions) -> RunningJob:
     store = opened(paths.url_of(manifest.spec.checkpointing.dir, job_id))
     check_reachable(store)
     origin = options.restore_from or _initial_savepoint(manifest, store)
-    before = _state_before(store, origin, opened)
-    max_parallelism = _max_parallelism(manifest, parallelism, before)
+    before = state_before(store, origin, opened)
+    max_parallelism = choose_max_parallelism(manifest, parallelism, before)
     for warning in manifest.spec.memory_plan(parallelism).warnings:
         _log.warning("memory", warning=warning)
     spark = open_session(manifest, options.master, parallelism, continued=before.continued)
@@ -99,11 +106,12 @@ def start_job(manifest: StatefulSparkJob, options: RunOptions) -> RunningJob:
             raise InvalidInputError("the pipeline has no keyed step", field="spec.job", remedy="Use job.key_by(...).process(...)")
         state_steps = spark_state_steps(writer._df)  # noqa: SLF001  the DataFrame is what the user gave
         check_spark_state(state_steps, str(spark.sparkContext.master), manifest.spec.checkpointing.spark_location)
-        _check_uids(before, set(steps), manifest.spec.allow_non_restored_state)
+        check_uids(before, set(steps), manifest.spec.allow_non_restored_state)
+        check_spark_steps(before, state_steps, manifest.spec.allow_non_restored_state)
         ensure_job(store, manifest.metadata.name, max_parallelism)
         if options.restore_from is not None:
-            _warn_of_rewind(store, before)
-        lineage = begin_attempt(store, now_ms=_now_ms(), origin=origin, open_store=opened, damaged=_damaged(store))
+            warn_of_rewind(store, before)
+        lineage = begin_attempt(store, now_ms=_now_ms(), origin=origin, open_store=opened, damaged=damaged_checkpoints(store))
         delays_ms = {uid: step.watermark_delay_ms for uid, step in steps.items()}
         start = _Start(
             manifest, options, spark, pipeline, rocksdb, lineage, store, opened, parallelism, max_parallelism, delays_ms, bool(state_steps)
@@ -183,7 +191,8 @@ class _Start:
         restore_location(files, self.lineage)
         durable = self._durable()
         try:
-            restore_spark_state(state, self.lineage, self.store)
+            if self.has_spark_state:
+                restore_spark_state(state, self.lineage, self.store)
         except CorruptDataError as error:
             raise durable.mark_damaged(error) from error
         for problem in self.lineage.problems:
@@ -313,19 +322,6 @@ def _parallelism_max(master: str, parallelism: int, max_parallelism: int) -> int
     return max(1, (int(threads) if threads.isdecimal() else local_threads(parallelism)) // 2)
 
 
-@dataclass(frozen=True, slots=True)
-class _StateBefore:
-    """What is there before the attempt is claimed."""
-
-    max_parallelism: int | None
-    uids: frozenset[str]
-    url: str
-    batch: int = -1
-    """Last batch in the checkpoint."""
-    continued: bool = True
-    """False when the state was taken from a checkpoint on purpose, so that the sink may not know the batches before."""
-
-
 def _initial_savepoint(manifest: StatefulSparkJob, store: ObjectStore) -> str | None:
     """The manifest's initial savepoint, which counts only for a job that has no state of its own yet."""
     spec = manifest.spec
@@ -338,69 +334,3 @@ def _initial_savepoint(manifest: StatefulSparkJob, store: ObjectStore) -> str | 
             remedy="Give the path from its status with --from, or as initialSavepointPath",
         )
     return spec.initial_savepoint_path
-
-
-def _state_before(store: ObjectStore, origin: str | None, opened: Callable[[str], ObjectStore]) -> _StateBefore:
-    base: StoredCheckpoint | None
-    uids: set[str] = set()
-    continued = origin is None
-    if origin is not None:
-        base = open_checkpoint(origin, opened)
-    else:
-        lineage = resolve(store, open_store=opened, damaged=_damaged(store))
-        base = lineage.base
-        continued = lineage.origin is None
-        uids |= {ref.uid for ref in lineage.changelogs}
-    if base is None:
-        return _StateBefore(None, frozenset(uids), store.url)
-    uids |= {str(info["uid"]) for info in base.metadata.states}
-    return _StateBefore(base.metadata.max_parallelism, frozenset(uids), base.url, base.metadata.batch, continued)
-
-
-def _warn_of_rewind(store: ObjectStore, before: _StateBefore) -> None:
-    """A job that goes back gives its next batches numbers that its sink may have seen: a sink that skips known batches would lose rows."""
-    known = [found[1] for info in store.list(paths.BATCHES_PREFIX) if (found := paths.attempt_and_batch(info.key)) is not None]
-    if known and max(known) > before.batch + 1:
-        _log.warning(
-            "the job goes back in time: its sink may already have later batches and skip the new ones of the same number; give the sink "
-            "a new place to write to",
-            restored_batch=before.batch,
-            last_batch=max(known),
-        )
-
-
-def _damaged(store: ObjectStore) -> list[str]:
-    """URLs of checkpoints that an earlier attempt could not restore."""
-    folders = [paths.checkpoint_folder(number) for number in checkpoint_ids(store)]
-    return [paths.url_of(store.url, folder) for folder in folders if store.head(paths.damaged_key(folder)) is not None]
-
-
-def _max_parallelism(manifest: StatefulSparkJob, parallelism: int, before: _StateBefore) -> int:
-    """The number of key groups: of the state that is there, else of the manifest."""
-    wanted = manifest.spec.max_parallelism
-    if before.max_parallelism is None:
-        return wanted
-    if manifest.spec.max_parallelism_given and wanted != before.max_parallelism:
-        raise NotRestorableError(
-            f"the state in {before.url} has {before.max_parallelism} key groups, the manifest asks for {wanted}",
-            field="spec.maxParallelism",
-            remedy=f"Set it to {before.max_parallelism}; the number of key groups is fixed for the life of a job's state",
-        )
-    if parallelism > before.max_parallelism:
-        raise InvalidInputError(
-            f"{parallelism} slots cannot share {before.max_parallelism} key groups",
-            field="parallelism",
-            remedy=f"Keep it at or below {before.max_parallelism}",
-        )
-    return before.max_parallelism
-
-
-def _check_uids(before: _StateBefore, uids: set[str], allow_non_restored: bool) -> None:
-    missing = sorted(before.uids - uids)
-    if missing and not allow_non_restored:
-        raise NotRestorableError(
-            f"{before.url} holds state of uid {', '.join(map(repr, missing))}, which the pipeline does not have; it has "
-            f"{', '.join(map(repr, sorted(uids)))}",
-            field="uid",
-            remedy="Give the step its old uid, or set spec.allowNonRestoredState: true to leave that state behind",
-        )
