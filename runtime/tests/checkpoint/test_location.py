@@ -111,3 +111,18 @@ def test_a_bundle_of_another_version_is_refused_as_such() -> None:
     bundle[4] = 9
     with pytest.raises(IncompatibleFormatError, match="version 9"):
         decode_bundle(bytes(bundle), path="p")
+
+
+def test_a_batch_that_runs_again_is_carried_again(tmp_path: Path) -> None:
+    """A commit that was taken back and written anew is new, and so is the plan of a batch that was planned anew."""
+    location = LocationFiles(tmp_path)
+    for batch in range(3):
+        _spark_writes(tmp_path, batch, commit=True)
+    location.new_files()
+    location.confirm()
+    location.forget_commit(1)
+    assert location.planned_batch() == 1
+    assert not location.is_committed(1)
+    assert location.is_committed(0)
+    (tmp_path / "commits/1").write_bytes(b"another watermark")
+    assert location.new_files() == {"commits/1": b"another watermark"}

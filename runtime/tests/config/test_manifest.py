@@ -345,3 +345,14 @@ def test_the_schema_has_yaml_names_and_patterns() -> None:
     assert executor["slots"]["minimum"] == 1
     assert "exchangeTasks" in executor
     assert definitions["CheckpointingSpec"]["properties"]["interval"]["default"] == "1m"
+
+
+@pytest.mark.parametrize("url", ["s3://bucket/spark", "hdfs://name/spark", "/mnt/shared"])
+def test_sparks_location_is_a_mounted_folder(url: str) -> None:
+    """What the driver cannot read as files would be in no checkpoint, so it is refused before anything starts."""
+    document = copy.deepcopy(MINIMAL)
+    document["spec"]["checkpointing"]["sparkLocation"] = url
+    with pytest.raises(InvalidInputError, match=r"spec\.checkpointing\.sparkLocation"):
+        validate_job(document)
+    document["spec"]["checkpointing"]["sparkLocation"] = "file:///mnt/shared/"
+    assert validate_job(document).spec.checkpointing.spark_location == "file:///mnt/shared"
