@@ -99,15 +99,15 @@ def test_contradictions_spell_the_sum_out() -> None:
     [
         (
             {"executor": {"managedMemory": {"size": "4Mi"}}},
-            "spec.executor.managedMemory.size: 4Mi per slot is too small for RocksDB. Give at least 8Mi per slot",
+            "spec.executor.managedMemory.size: 4Mi per slot is too small for RocksDB. Give at least 16Mi per slot",
         ),
         (
             {"executor": {"managedMemory": {"fraction": 0.001}}},
-            "spec.executor.managedMemory.fraction: 4.1Mi per slot is too small for RocksDB. Give at least 8Mi per slot",
+            "spec.executor.managedMemory.fraction: 4.1Mi per slot is too small for RocksDB. Give at least 16Mi per slot",
         ),
         (
             {"stateBackend": {"rocksdb": {"memory": {"fixedPerSlot": "2Mi"}}}},
-            "spec.stateBackend.rocksdb.memory.fixedPerSlot: 2Mi per slot is too small for RocksDB. Give at least 8Mi per slot",
+            "spec.stateBackend.rocksdb.memory.fixedPerSlot: 2Mi per slot is too small for RocksDB. Give at least 16Mi per slot",
         ),
         (
             {"executor": {"memoryParts": {"heap": "1Gi"}}},
@@ -176,8 +176,8 @@ def test_the_documented_example_is_what_comes_out() -> None:
 
 
 def test_a_large_arena_block_is_a_warning() -> None:
-    """RocksDB's own default passes with 8 MiB; an arena block above the mutable limit works, but is warned of."""
-    assert plan(executor={"managedMemory": {"size": "8Mi"}}).warnings == ()
+    """RocksDB's own default passes with the smallest budget; an arena block above the mutable limit works, but is warned of."""
+    assert plan(executor={"managedMemory": {"size": "16Mi"}}).warnings == ()
     options = {"arena-block-size": "8mb"}
     (warning,) = plan(executor={"managedMemory": {"size": "16Mi"}}, stateBackend={"rocksdb": {"options": options}}).warnings
     assert "at least 27.43Mi" in warning

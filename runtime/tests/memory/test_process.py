@@ -52,7 +52,7 @@ def requests(draw: st.DrawFn) -> ExecutorRequest:
         python_per_exchange_task_bytes=draw(part_sizes),
         managed_bytes=managed_bytes,
         managed_fraction=fraction,
-        managed_bytes_min=8 * MIB,
+        managed_bytes_min=16 * MIB,
     )
 
 

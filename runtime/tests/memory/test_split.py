@@ -123,7 +123,7 @@ def test_native_arena_block_is_capped() -> None:
 
 def test_what_is_refused() -> None:
     """Too small a budget names the smallest that works; ratios out of bounds and ratios that fill the cache name the field."""
-    with pytest.raises(InvalidInputError, match=r"^managed memory: 1Mi per slot is too small for RocksDB\. Give at least 8Mi per slot$"):
+    with pytest.raises(InvalidInputError, match=r"^managed memory: 1Mi per slot is too small for RocksDB\. Give at least 16Mi per slot$"):
         MemorySplit.of(MIB)
     with pytest.raises(InvalidInputError, match="write buffer ratio"):
         MemorySplit.of(64 * MIB, 1.0)

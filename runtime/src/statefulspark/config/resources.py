@@ -78,7 +78,7 @@ class ManagedMemorySpec(Model):
     cel_rules = (CelRule("!(has(self.size) && has(self.fraction))", "fraction: size and fraction exclude each other. Remove one of them"),)
 
     size: Annotated[ByteSize, between("1Mi")] | None = Field(default=None, json_schema_extra=UPGRADE)
-    """Managed memory of each slot, 1Mi .. 1Ti; RocksDB needs at least 8Mi."""
+    """Managed memory of each slot, 1Mi .. 1Ti; RocksDB needs at least 16Mi."""
 
     fraction: Annotated[Number, Field(gt=0, lt=1)] | None = Field(default=None, json_schema_extra=UPGRADE)
     """Part of the executor's memory that its slots share, between 0 and 1; when neither is given 0.4, or what JVM and Python leave."""

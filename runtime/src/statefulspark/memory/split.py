@@ -22,8 +22,8 @@ HIGH_PRIO_POOL_RATIO: Final = 0.1
 """Flink's default share of the cache for index and filter blocks."""
 WRITE_BUFFER_BYTES: Final = 64 << 20
 """Flink's default of ``writebuffer.size``: where one write buffer is flushed."""
-MANAGED_BYTES_MIN: Final = 8 << 20
-"""Below this RocksDB's smallest buffers do not fit."""
+MANAGED_BYTES_MIN: Final = 16 << 20
+"""With less, write buffers that wait to be flushed alone exceed the budget; measured by bench/smallest_budget.py."""
 
 POOL_REMEDY: Final = "Keep 2r / (3 - r) + highPrioPoolRatio below 1"
 """What to do when `pool_problem` finds one."""
