@@ -162,7 +162,7 @@ def test_managed_memory_says_what_it_overrides() -> None:
 
 
 @given(
-    size=st.integers(1, 512), count=st.integers(2, 8), managed=st.integers(8, 4096), by=st.sampled_from(["options", "predefinedOptions"])
+    size=st.integers(1, 512), count=st.integers(2, 8), managed=st.integers(16, 4096), by=st.sampled_from(["options", "predefinedOptions"])
 )
 def test_an_override_is_reported_exactly_when_the_choice_does_not_hold(size: int, count: int, managed: int, by: str) -> None:
     """Against the definition: a single write buffer of that size, or that many of them, exceed what the slot may hold."""
