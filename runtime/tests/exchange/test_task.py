@@ -23,12 +23,14 @@ OUTPUT = pa.schema([("n", pa.int64())])
 class Slot:
     """Gives its rows back, or fails at the first of them; notes what it hears of waiting."""
 
-    failing = False
+    failing = ""
 
     def __init__(self) -> None:
         self.waited_s: list[tuple[float, float]] = []
 
     def output_schema(self, request: dict[str, Any]) -> pa.Schema:
+        if self.failing == "before":
+            raise UserFunctionError("open raised ValueError", uid="u", key_group=3, user_traceback="ValueError: no")
         return OUTPUT
 
     def exchange(self, request: dict[str, Any], stream: ExchangeStream) -> dict[str, Any]:
@@ -120,7 +122,8 @@ def test_an_error_of_the_rows_before_the_exchange_is_what_the_task_fails_with(co
         list(exchange_partition(coordinator.config(), 1, broken()))
 
 
-def test_a_slot_that_fails_while_rows_are_still_sent_is_heard_and_the_rest_is_not_sent(coordinator: Coordinator) -> None:
+@pytest.mark.parametrize("failing", ["at its rows", "before"])
+def test_a_slot_that_fails_while_rows_are_still_sent_is_heard_and_the_rest_is_not_sent(coordinator: Coordinator, failing: str) -> None:
     """Ending the stream under the sender's hands would abort the whole process, so it fails first and the caller ends the stream."""
     sent = 0
 
@@ -130,7 +133,7 @@ def test_a_slot_that_fails_while_rows_are_still_sent_is_heard_and_the_rest_is_no
             sent += 1
             yield rows(127, 0, *range(1000))
 
-    coordinator.slot_handler.failing = True
+    coordinator.slot_handler.failing = failing
     for _ in range(20):
         with pytest.raises(UserFunctionError, match="in uid 'u', key group 3"):
             list(exchange_partition(coordinator.config(), 9, endless()))

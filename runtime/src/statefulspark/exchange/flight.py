@@ -152,12 +152,14 @@ class _Stream:
         except (fl.FlightError, pa.ArrowException, OSError) as error:
             raise errors.UnavailableError("the exchange task went away while results were sent") from error
 
-    def fail(self, error: Exception) -> None:
+    def fail(self, error: Exception, *, begun: bool) -> None:
         """Tell the caller, who ends the stream, and pass over the rows that it has sent meanwhile.
 
         If this side ended the stream, gRPC would abort the caller's process when that happens while it writes.
         """
         try:
+            if not begun:
+                self._writer.begin(pa.schema([]))  # nothing can be written before
             self._writer.write_metadata(json.dumps({"error": error_body(error)}).encode())
             while not self._over:
                 self._reader.read_chunk()
@@ -186,17 +188,17 @@ class FlightService(fl.FlightServerBase):  # type: ignore[misc]  # pyarrow.fligh
     def do_exchange(self, _context: Any, descriptor: Any, reader: Any, writer: Any) -> None:
         if self._handler is None:
             raise encode_error(errors.InvalidInputError("this server takes no exchanges"))
+        stream = _Stream(reader, writer)
+        begun = False
         try:
             request = json.loads(descriptor.command)
-            writer.begin(self._handler.output_schema(request))
-        except Exception as error:
-            raise encode_error(error) from error
-        stream = _Stream(reader, writer)
-        try:
+            schema = self._handler.output_schema(request)
+            writer.begin(schema)
+            begun = True
             result = self._handler.exchange(request, stream)
             writer.write_metadata(json.dumps({"result": result}).encode())
         except Exception as error:  # noqa: BLE001  the caller must hear of every failure
-            stream.fail(error)
+            stream.fail(error, begun=begun)
 
 
 class FlightPeer:
