@@ -6,6 +6,8 @@ PYTHON := $(shell for each in $(PYTHON) python3 python3.13 python3.12 python3.11
 	"$$each" -c 'import sys; sys.exit(sys.version_info < (3, 11))' >/dev/null 2>&1 && { echo "$$each"; break; }; done)
 RUN = $(if $(PYTHON),$(PYTHON),$(error Python 3.11 or later is needed: install it, or name it with make PYTHON=/path/to/python3)) \
 	runtime/bootstrap/environment.py
+# Tests run in this many processes; those that kill processes all in one of them.
+WORKERS := 2
 SOURCES := runtime operator examples bench
 PATHS = $(wildcard $(SOURCES))
 
@@ -27,7 +29,7 @@ env: ## make or update .venv from the lock files
 	@$(RUN)
 
 test: lint ## lint, types, import layers, and all tests (what .ci/run does)
-	@HYPOTHESIS_PROFILE=$${HYPOTHESIS_PROFILE:-ci} $(RUN) pytest
+	@HYPOTHESIS_PROFILE=$${HYPOTHESIS_PROFILE:-ci} $(RUN) pytest -n $(WORKERS) --dist loadgroup --no-loadscope-reorder --durations=25
 
 lint: ## ruff, mypy --strict, import-linter
 	@$(RUN) ruff check $(PATHS)
