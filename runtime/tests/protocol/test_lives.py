@@ -64,16 +64,18 @@ class Life:
                 self.driver.close()
                 self.driver = self._started()
             else:
+                self.driver.check_stores()
                 self._between_batches()
 
     def _run(self, batch: int) -> bool:
         """Run a batch; False when the driver did not live to its end."""
         self.world.doomed = self.chance.choice((None, *SLOT_POINTS[1:], *DRIVER_POINTS))
         request = self.driver.coordinator.request(None) if self.likely(0.3) else None
-        commit = self.likely(0.85)
+        deliver = self.likely(0.85)
+        commit = deliver and self.likely(0.85)
         deaths = len(self.world.deaths)
         try:
-            self.driver.run(batch, commit=commit, twice=self.likely(0.15))
+            self.driver.run(batch, deliver=deliver, commit=commit, twice=self.likely(0.15))
             if commit and request is not None:
                 self.driver.outcome(request)
         except Died:

@@ -240,12 +240,13 @@ class FlightPeer:
 
 
 class ExchangeCall:
-    """The caller's side of one exchange: one thread sends, another receives. Whoever made it calls ``close`` when both have ended."""
+    """The caller's side of one exchange: one thread sends, another receives. Whoever made it calls ``close`` in the end."""
 
     def __init__(self, writer: Any, reader: Any, location: str) -> None:
         self._writer = writer
         self._reader = reader
         self._location = location
+        self._answered = False
         self._waited_s = 0.0
 
     def send(self, batch: pa.RecordBatch) -> None:
@@ -281,6 +282,7 @@ class ExchangeCall:
                 if chunk.data is not None and chunk.data.num_rows:
                     yield chunk.data
                 if chunk.app_metadata is not None:
+                    self._answered = True
                     mark = json.loads(chunk.app_metadata.to_pybytes())
                     if "error" in mark:
                         raise error_of(mark["error"]) or errors.UnavailableError(f"slot at {self._location} failed in an unknown way")
@@ -289,6 +291,18 @@ class ExchangeCall:
             raise decode_error(error, f"slot at {self._location}") from error
         raise errors.UnavailableError(f"slot at {self._location} ended without its end mark")
 
-    def close(self) -> None:
-        """Release the stream; the slot undoes a batch whose results have not all been received."""
-        self._reader.cancel()
+    def close(self, *, sending: bool = False) -> None:
+        """Release the stream: in good order after the slot's end mark, otherwise by breaking it, upon which the slot undoes the batch.
+
+        Args:
+            sending: somebody may still be writing.
+        """
+        if sending or not self._answered:
+            self._reader.cancel()
+            return
+        try:
+            self._writer.done_writing()  # a second time does nothing
+            while True:
+                self._reader.read_chunk()
+        except (StopIteration, fl.FlightError, pa.ArrowException, OSError):
+            return

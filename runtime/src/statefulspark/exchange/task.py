@@ -98,7 +98,7 @@ def exchange_partition(config: ExchangeConfig, batch_id: int, batches: Iterator[
         sender.join(timeout=5)
     finally:
         stopped.set()
-        call.close()
+        call.close(sending=sender.is_alive())
 
 
 def _open(config: ExchangeConfig, slot: int, batch_id: int, schema: pa.Schema) -> tuple[dict[str, Any], ExchangeCall]:
