@@ -89,6 +89,13 @@ def test_option_is_in_effect(name: str, tmp_path: Path) -> None:
         store.close()
 
 
+def test_a_half_written_options_file_is_passed_over(tmp_path: Path) -> None:
+    """As a process leaves it that dies while RocksDB writes one."""
+    _open(tmp_path / "db", {}).close()
+    (tmp_path / "db" / "OPTIONS-999999.dbtmp").write_text("[DBOptions]\n  max_backg")
+    _open(tmp_path / "db", {"thread.num": "3"}).close()
+
+
 @pytest.mark.parametrize("style", ["LEVEL", "UNIVERSAL"])
 def test_compaction_style_can_be_changed_there_and_back(style: str, tmp_path: Path) -> None:
     """Files written under one style are read, merged and written under the other."""

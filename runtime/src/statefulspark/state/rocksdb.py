@@ -209,9 +209,9 @@ class RocksDBStore:
             native = load_native(wanted, self.memory, self.options.settings, statistics=self.options.statistics)
             # Without column_families= rocksdict takes the options stored by whoever wrote the files, and ours are ignored.
             self._db = Rdict(str(self.path), options=native.database, column_families={COLUMN_FAMILY: native.family})
-        # Kept: the statistics hang on it.
-        self._native = native
-        self._check_effective(wanted)
+            # Kept: the statistics hang on it.
+            self._native = native
+            self._check_effective(wanted)
 
     def _check_effective(self, wanted: Sections) -> None:
         problems = list(differences(wanted, effective_sections(self.path)))

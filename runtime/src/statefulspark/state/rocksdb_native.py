@@ -153,12 +153,13 @@ def effective_sections(directory: Path) -> Sections:
     Raises:
         OSError: There is no options file.
     """
-    files = sorted(directory.glob("OPTIONS-*"), key=lambda path: int(path.suffix.removeprefix(".") or path.name.partition("-")[2]))
+    # Beside them there can be one that RocksDB was about to write when its process died.
+    files = [path for path in directory.glob("OPTIONS-*") if not path.suffix]
     found: dict[str, dict[str, str]] = {}
     section: dict[str, str] = {}
     if not files:
         raise FileNotFoundError(f"{directory} has no OPTIONS file")
-    for line in files[-1].read_text().splitlines():
+    for line in max(files, key=lambda path: int(path.name.removeprefix("OPTIONS-"))).read_text().splitlines():
         text = line.strip()
         if text.startswith("["):
             section = found.setdefault(text[1:-1], {})
