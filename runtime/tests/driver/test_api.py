@@ -109,7 +109,16 @@ def test_memory_is_looked_at_and_divided_anew(http: httpx.Client, job: FakeJob) 
 
 def test_slots_say_what_memory_they_have_and_steps_how_uneven_they_are(http: httpx.Client, job: FakeJob) -> None:
     """As the status page and the command line need it."""
-    memory = SlotMemory(rss_bytes=300, pss_bytes=200, baseline_bytes=100, budget_bytes=128, managed_bytes=96, used_bytes=90, revision=1)
+    memory = SlotMemory(
+        rss_bytes=300,
+        pss_bytes=200,
+        baseline_bytes=100,
+        process_budget_bytes=250,
+        budget_bytes=128,
+        managed_bytes=96,
+        used_bytes=90,
+        revision=1,
+    )
     job.change(
         slots=(replace(job.status().slots[0], rows_in=7, store_bytes=50, cache_hit_ratio=0.75, memory=memory),),
         skew={"turnaround": StepSkew(ratio=2.5, top=(BusyKeyGroup(key_group=17, slot=0, rows=9),))},

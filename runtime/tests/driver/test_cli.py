@@ -21,7 +21,7 @@ from typer.testing import CliRunner, Result
 from statefulspark.cli.main import build_app
 from statefulspark.driver.connection import Connection, ConnectionFile
 from statefulspark.errors import ConflictError
-from statefulspark.job.controls import JobError, JobState, MemoryChange
+from statefulspark.job.controls import JobError, JobState, MemoryChange, SlotMemory
 
 MANIFEST = """\
 apiVersion: statefulspark.io/v1alpha1
@@ -69,7 +69,10 @@ def test_tables_fit_a_terminal_of_80_columns(home: Path, job: FakeJob) -> None:
     slots = tuple(
         type(slot)(
             slot=slot.slot, first=slot.first, last=slot.last, state="RESTORING", epoch=12_345, executor="driver", host="a-host-with-a-very-long-name.example",
-            pid=4_194_304, restarts=77,
+            pid=4_194_304, restarts=77, rows_in=10**12, store_bytes=10**13, cache_hit_ratio=0.12345,
+            memory=SlotMemory(
+                rss_bytes=10**11, pss_bytes=10**11, baseline_bytes=1, process_budget_bytes=10**11, managed_bytes=10**11, used_bytes=10**11,
+            ),
         )
         for slot in slots_of(3, 32_768)
     )  # fmt: skip
@@ -85,6 +88,8 @@ def test_tables_fit_a_terminal_of_80_columns(home: Path, job: FakeJob) -> None:
     assert "a-host-with-a-very-lon~" in result.stdout
     assert "21846-32767" in result.stdout
     assert "end of time" in result.stdout
+    assert "95367 / 95367" in result.stdout
+    assert "12.3%" in result.stdout
 
 
 def test_savepoint_rescale_stop(home: Path, job: FakeJob) -> None:

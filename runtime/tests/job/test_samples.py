@@ -98,7 +98,9 @@ def coordinator() -> Coordinator:
         "checkpoint": SnapshotTotals(completed=2, failed=1, seconds=1.5, uploaded_bytes=150, slots={0: part}),
         "savepoint": SnapshotTotals(),
     }
-    memory = MemoryTuner(backend="rocksdb", budget_bytes=64 << 20, write_buffer_ratio=0.5, high_prio_pool_ratio=0.1, arena_bytes=1)
+    memory = MemoryTuner(
+        backend="rocksdb", budget_bytes=64 << 20, write_buffer_ratio=0.5, high_prio_pool_ratio=0.1, arena_bytes=1, process_bytes=1 << 30
+    )
     seen = SimpleNamespace(batches=log, states=states, snapshot_totals=totals, memory=memory, slots=SimpleNamespace(all=reporting))
     return cast("Coordinator", seen)
 
@@ -128,6 +130,7 @@ def test_what_slots_and_batches_report_becomes_samples() -> None:
     assert value("user_metric", uid="u", slot="1", name="seen") == 3
     assert value("slot_restore_seconds", slot="0") == 1.5
     assert value("slot_managed_budget_bytes", slot="0") == 64 << 20
+    assert value("slot_budget_bytes", slot="1") == 1 << 30
     assert value("slot_block_cache_hit_ratio", slot="0") == 0.75
     assert value("rocksdb_num_files_at_level", slot="1", level="0", column_family="default") == 3
     assert value("snapshots", kind="checkpoint", outcome="failed") == 1

@@ -26,6 +26,7 @@ def tuner(**changes: Any) -> MemoryTuner:
         "write_buffer_ratio": 0.5,
         "high_prio_pool_ratio": 0.1,
         "arena_bytes": MIB,
+        "process_bytes": 400 * MIB,
     }
     return MemoryTuner(**given | changes)
 

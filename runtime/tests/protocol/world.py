@@ -166,7 +166,14 @@ class Driver:
             listen=Listen(host="127.0.0.1", secret=_SECRET),
             recovered=recovered_batch(lineage),
             times=CheckpointTimes(interval_s=None, timeout_s=60),
-            memory=MemoryTuner(backend=world.backend, budget_bytes=None, write_buffer_ratio=0.5, high_prio_pool_ratio=0.1, arena_bytes=1),
+            memory=MemoryTuner(
+                backend=world.backend,
+                budget_bytes=None,
+                write_buffer_ratio=0.5,
+                high_prio_pool_ratio=0.1,
+                arena_bytes=1,
+                process_bytes=1 << 30,
+            ),
         )
         self.coordinator._service._actions["ack"] = self._acknowledged
         self.slots: dict[int, SlotService] = {}

@@ -6,9 +6,11 @@ from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 
 from statefulspark.cli.output import TableView
-from statefulspark.driver.models import CheckpointModel, MemoryModel, StatusModel
+from statefulspark.driver.models import CheckpointModel, MemoryModel, SlotModel, StatusModel
 
 _KIB = 1024
+_MANY = 10_000_000
+"""From here on rows are shown in millions."""
 
 
 def status_tables(status: StatusModel) -> list[TableView]:
@@ -34,7 +36,31 @@ def status_tables(status: StatusModel) -> list[TableView]:
         columns = ("slot", "key groups", "state", "epoch", "host", "pid")
         rows = [(slot.slot, f"{slot.first}-{slot.last}", slot.state, slot.epoch, slot.host, slot.pid) for slot in status.slots]
         tables.append(TableView("slots", columns, [_short(row) for row in rows]))
+    if any(slot.memory is not None for slot in status.slots):
+        tables.append(_load_table(status.slots))
     return tables
+
+
+def _load_table(slots: Iterable[SlotModel]) -> TableView:
+    """Return what each slot holds: its process by its proportional set size, native memory by what is used of the managed."""
+    rows: list[tuple[object, ...]] = []
+    for slot in slots:
+        memory = slot.memory
+        rows.append(
+            (
+                slot.slot,
+                f"{_mebibytes(memory.pss_bytes)} / {_mebibytes(memory.process_budget_bytes)}" if memory else None,
+                f"{_mebibytes(memory.used_bytes or 0)} / {_mebibytes(memory.managed_bytes)}" if memory and memory.managed_bytes else None,
+                size(slot.store_bytes) if slot.store_bytes is not None else None,
+                f"{slot.rows_in:,}" if slot.rows_in < _MANY else f"{slot.rows_in / 1e6:,.0f} M",
+                f"{slot.cache_hit_ratio:.1%}" if slot.cache_hit_ratio is not None else None,
+            )
+        )
+    return TableView("memory and load", ("slot", "process MiB", "native MiB", "store", "rows in", "cache hits"), rows)
+
+
+def _mebibytes(size_bytes: int) -> int:
+    return round(size_bytes / (_KIB * _KIB))
 
 
 def snapshot_table(info: CheckpointModel) -> TableView:

@@ -59,6 +59,9 @@ class SlotMemoryModel(_Answer):
     rss_bytes: int = Field(description="Resident.", examples=[402_653_184])
     pss_bytes: int = Field(description="Proportional set size: pages shared with other processes by their share.")
     baseline_bytes: int = Field(description="Resident before the store was opened.")
+    process_budget_bytes: int = Field(
+        description="What the process is sized for, Python and managed memory; `pss_bytes` should stay below it.", examples=[318_767_104]
+    )
     budget_bytes: int | None = Field(description="Managed memory that the process is sized for.", examples=[134_217_728])
     managed_bytes: int | None = Field(description="Managed memory that it may use now.", examples=[134_217_728])
     used_bytes: int | None = Field(description="Cached blocks, indexes, filters and write buffers.")

@@ -65,6 +65,8 @@ class SlotMemory:
     """Proportional set size: pages shared with other processes by their share."""
     baseline_bytes: int
     """Resident before the store was opened."""
+    process_budget_bytes: int
+    """What the process is sized for, Python and managed memory; pss_bytes should stay below it."""
     budget_bytes: int | None = None
     """Managed memory that the process is sized for; None when native memory is not managed."""
     managed_bytes: int | None = None

@@ -131,6 +131,7 @@ _SLOTS = _group(
         "slot",
     ),
     ("slot_baseline_bytes", "gauge", "Resident memory of the process before it opened its store.", "slot"),
+    ("slot_budget_bytes", "gauge", "What the process is sized for, Python and managed memory; slot_pss_bytes should stay below.", "slot"),
     ("slot_store_bytes", "gauge", "Live bytes of the slot's store, files and write buffers.", "slot"),
     ("slot_managed_budget_bytes", "gauge", "Managed memory that the slot's process is sized for.", "slot"),
     ("slot_managed_bytes", "gauge", "Managed memory that the slot may use now (live tuning can lower it).", "slot"),

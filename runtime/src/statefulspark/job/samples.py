@@ -14,6 +14,7 @@ from statefulspark.job.metric_definitions import sample
 from statefulspark.job.skew import skew_of
 from statefulspark.job.slots import Slot
 from statefulspark.job.totals import SnapshotTotals, StepTotals
+from statefulspark.job.tuning import MemoryTuner
 from statefulspark.state.native_metrics import COLUMN_FAMILY, COLUMN_FAMILY_AS_VARIABLE, NATIVE_METRICS
 
 _MEMORY: Final = {
@@ -52,7 +53,7 @@ def samples_of(
     ]
     names = {state.state_id: (state.uid, state.name) for state in coordinator.states.states()}
     for slot in coordinator.slots.all():
-        found += _slot_samples(slot, coordinator.memory.budget_bytes)
+        found += _slot_samples(slot, coordinator.memory)
         found += _state_samples(slot, names)
         found += _native_samples(slot, native_metrics)
     return [replace(one, labels={"job": name, **one.labels}) for one in found]
@@ -101,7 +102,7 @@ def _skew_samples(coordinator: Coordinator) -> Iterator[MetricSample]:
             yield sample("key_group_top_rows", one.rows, uid=uid, slot=str(one.slot), key_group=str(one.key_group))
 
 
-def _slot_samples(slot: Slot, budget_bytes: int | None) -> Iterator[MetricSample]:
+def _slot_samples(slot: Slot, sized: MemoryTuner) -> Iterator[MetricSample]:
     labels = {"slot": str(slot.index)}
     if slot.last_sign_s:
         yield sample("slot_heartbeat_age_seconds", max(0.0, time.monotonic() - slot.last_sign_s), **labels)
@@ -111,8 +112,9 @@ def _slot_samples(slot: Slot, budget_bytes: int | None) -> Iterator[MetricSample
     yield sample("slot_restore_seconds", vitals["restore_ms"] / 1000, **labels)
     for key, name in _PROCESS.items():
         yield sample(name, vitals[key], **labels)
-    if budget_bytes is not None:
-        yield sample("slot_managed_budget_bytes", budget_bytes, **labels)
+    yield sample("slot_budget_bytes", sized.process_bytes, **labels)
+    if sized.budget_bytes is not None:
+        yield sample("slot_managed_budget_bytes", sized.budget_bytes, **labels)
     for key, name in _MEMORY.items():
         if key in vitals.get("memory", {}):
             yield sample(name, vitals["memory"][key], **labels)

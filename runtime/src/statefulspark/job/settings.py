@@ -10,6 +10,7 @@ from statefulspark.errors import InvalidInputError
 from statefulspark.exchange.rocksdb_choice import RocksDBChoice
 from statefulspark.job.restarts import ExponentialDelay, FailureRate, FixedDelay, NoRestart, RestartStrategy
 from statefulspark.job.tuning import MemoryTuner
+from statefulspark.memory.executor import PYTHON_PER_SLOT
 from statefulspark.memory.split import native_arena_block_bytes
 from statefulspark.storage.settings import StorageSettings
 
@@ -56,7 +57,8 @@ def memory_tuner(manifest: StatefulSparkJob, choice: RocksDBChoice) -> MemoryTun
     """What the running job's managed memory may be divided into."""
     spec = manifest.spec
     memory = spec.state_backend.rocksdb.memory
-    split = spec.memory_plan().split
+    plan = spec.memory_plan()
+    split = plan.split
     settings = choice.final().settings
     return MemoryTuner(
         backend=spec.state_backend.type.value,
@@ -64,6 +66,7 @@ def memory_tuner(manifest: StatefulSparkJob, choice: RocksDBChoice) -> MemoryTun
         write_buffer_ratio=memory.write_buffer_ratio,
         high_prio_pool_ratio=memory.high_prio_pool_ratio,
         arena_bytes=native_arena_block_bytes(settings.write_buffer_bytes, settings.arena_block_bytes),
+        process_bytes=plan.executor.part(PYTHON_PER_SLOT).each_bytes + plan.managed_bytes,
     )
 
 

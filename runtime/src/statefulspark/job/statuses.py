@@ -10,6 +10,7 @@ from statefulspark.exchange.figures import TOP_KEY_GROUPS
 from statefulspark.job.controls import JobError, JobState, JobStatus, SlotMemory, SlotStatus
 from statefulspark.job.skew import skew_of
 from statefulspark.job.slots import LOST, READY, RESTORING, STARTING
+from statefulspark.job.tuning import MemoryTuner
 from statefulspark.keygroups import key_group_range
 
 if TYPE_CHECKING:
@@ -74,7 +75,7 @@ def _slots(coordinator: Coordinator, max_parallelism: int, *, ended: bool) -> tu
                 rows_in=rows_in.get(slot.index, 0),
                 store_bytes=slot.vitals.get("state_bytes"),
                 cache_hit_ratio=_hit_ratio(slot.vitals),
-                memory=_memory(slot.vitals, coordinator.memory.budget_bytes),
+                memory=_memory(slot.vitals, coordinator.memory),
             )
         )
     return tuple(found)
@@ -93,7 +94,7 @@ def _hit_ratio(vitals: Mapping[str, Any]) -> float | None:
     return sum(hits for hits, _ in lookups) / asked if asked else None
 
 
-def _memory(vitals: Mapping[str, Any], budget_bytes: int | None) -> SlotMemory | None:
+def _memory(vitals: Mapping[str, Any], sized: MemoryTuner) -> SlotMemory | None:
     if not vitals:
         return None
     native = vitals.get("memory", {})
@@ -101,7 +102,8 @@ def _memory(vitals: Mapping[str, Any], budget_bytes: int | None) -> SlotMemory |
         rss_bytes=vitals["rss_bytes"],
         pss_bytes=vitals["pss_bytes"],
         baseline_bytes=vitals["baseline_bytes"],
-        budget_bytes=budget_bytes,
+        process_budget_bytes=sized.process_bytes,
+        budget_bytes=sized.budget_bytes,
         managed_bytes=native.get("managed_bytes"),
         used_bytes=native.get("cache_used_bytes"),
         cache_bytes=native.get("cache_bytes"),

@@ -25,11 +25,20 @@ class MemoryTuner:
         write_buffer_ratio: The manifest's.
         high_prio_pool_ratio: The manifest's.
         arena_bytes: In what blocks write buffers take memory.
+        process_bytes: What a slot's process is sized for with its Python part.
     """
 
     def __init__(
-        self, *, backend: str, budget_bytes: int | None, write_buffer_ratio: float, high_prio_pool_ratio: float, arena_bytes: int
+        self,
+        *,
+        backend: str,
+        budget_bytes: int | None,
+        write_buffer_ratio: float,
+        high_prio_pool_ratio: float,
+        arena_bytes: int,
+        process_bytes: int,
     ) -> None:
+        self.process_bytes = process_bytes
         self._arena_bytes = arena_bytes
         self._lock = threading.Lock()
         self._backend = backend
