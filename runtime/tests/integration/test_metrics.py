@@ -63,7 +63,7 @@ def test_every_kind_of_figure_of_a_running_job(work: Work) -> None:
     for each in inputs:
         work.write(each)
     job = work.start()
-    wait_until(lambda: job.status().input_rows == len(rows), 90, "all rows are committed")
+    wait_until(lambda: job.status().input_rows == len(rows), 150, "all rows are committed")
     job.trigger_checkpoint(60)
     job.trigger_savepoint(None, 60)
     keys = {row["account"] for row in rows}
@@ -129,7 +129,7 @@ def test_native_metrics_are_off_unless_named(work: Work) -> None:
     work.spec = rocksdb("block-cache-capacity")
     work.write(files(seed=22, number=1)[0])
     job = work.start()
-    wait_until(lambda: bool(Scrape(job).values("rocksdb_block_cache_capacity_bytes", "slot")), 90, "slots have reported")
+    wait_until(lambda: bool(Scrape(job).values("rocksdb_block_cache_capacity_bytes", "slot")), 150, "slots have reported")
     look = Scrape(job)
     assert [name for name in look.families if "rocksdb" in name] == ["statefulspark_rocksdb_block_cache_capacity_bytes"]
     assert "column_family" not in look.families["statefulspark_rocksdb_block_cache_capacity_bytes"].samples[0].labels
@@ -146,7 +146,7 @@ def test_memory_is_divided_anew_while_the_job_runs_and_for_slots_that_start_late
     inputs = files(seed=23, number=2)
     work.write(inputs[0])
     job = work.start()
-    wait_until(lambda: len(capacities(job)) == 2, 90, "slots have reported")
+    wait_until(lambda: len(capacities(job)) == 2, 150, "slots have reported")
     first = job.memory()
     assert (first.revision, first.budget_bytes, first.managed_bytes) == (0, 32 * MIB, 32 * MIB)
     assert set(capacities(job).values()) == {int(2.5 * 32 * MIB / 3)}
@@ -166,11 +166,11 @@ def test_memory_is_divided_anew_while_the_job_runs_and_for_slots_that_start_late
     (victim, _) = job.status().slots
     assert victim.pid is not None
     os.kill(victim.pid, signal.SIGKILL)
-    wait_until(lambda: job.status().slots[0].epoch > victim.epoch and job.memory().slots == (0, 1), 90, "the slot is back")
+    wait_until(lambda: job.status().slots[0].epoch > victim.epoch and job.memory().slots == (0, 1), 150, "the slot is back")
     assert set(capacities(job).values()) == {tuned.cache_bytes}
 
     work.write(inputs[1])
-    wait_until(lambda: job.status().input_rows == sum(map(len, inputs)), 90, "batches go on")
+    wait_until(lambda: job.status().input_rows == sum(map(len, inputs)), 150, "batches go on")
     assert {slot.memory.revision for slot in job.status().slots if slot.memory is not None} == {1}
 
 
@@ -178,7 +178,7 @@ def test_there_is_nothing_to_tune_without_rocksdb(work: Work) -> None:
     """A sentence says why, and metrics of memory are left out."""
     work.write(files(seed=24, number=1)[0])
     job = work.start()
-    wait_until(lambda: job.status().input_rows == 40, 90, "the batch is committed")
+    wait_until(lambda: job.status().input_rows == 40, 150, "the batch is committed")
     with pytest.raises(ConflictError, match=r"stateBackend\.type"):
         job.tune_memory(MemoryChange(write_buffer_ratio=0.4), 5)
     assert Scrape(job).values("slot_managed_bytes", "slot") == {}
