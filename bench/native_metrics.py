@@ -4,20 +4,19 @@ Each row reads and writes a LONG of its key; the decoded-object cache holds next
 native metrics that are on are read once per second of CPU, as a slot does with each sign of life. The three kinds take turns, so that
 whatever else the machine does hits all of them; times are CPU time of all threads of the process, flushes and compactions included.
 
-    .venv/bin/python bench/native_metrics.py [--keys 60000] [--repetitions 9]
+    .venv/bin/python bench/native_metrics.py [--keys 200000] [--repetitions 25]
 """
 
 from __future__ import annotations
 
-import argparse
 import statistics
 import tempfile
 from dataclasses import dataclass, field
 from pathlib import Path
 from time import process_time
 
-from rich.console import Console
-from rich.table import Table
+from machine import Clock, load
+from results import Result, Table, arguments_of, keep
 from state_access import Key, run_batch
 
 from statefulspark.keygroups import KeyGroupRange
@@ -76,17 +75,19 @@ class Slot:
 
 
 def main() -> None:
-    """Print a table."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--keys", type=int, default=60_000, help="distinct keys, one row each per round")
-    parser.add_argument("--repetitions", type=int, default=9, help="rounds of each kind that are counted")
-    arguments = parser.parse_args()
-    texts = [f"key{number:07d}" for number in range(arguments.keys)]
+    """Let the kinds take turns."""
+    parser = arguments_of(__doc__)
+    parser.add_argument("--keys", type=int, default=200_000, help="distinct keys, one row each per round")
+    parser.add_argument("--repetitions", type=int, default=25, help="rounds of each kind that are counted")
+    options = parser.parse_args()
+    clock = Clock()
+    loads = (load("all kinds in turns"),)
+    texts = [f"key{number:07d}" for number in range(options.keys)]
     keys = sorted((number % 128, text, text.encode()) for number, text in enumerate(texts))
     halves = [keys[::2], keys[1::2]]
     with tempfile.TemporaryDirectory() as directory:
         slots = {kind: Slot(names, Path(directory) / str(number)) for number, (kind, names) in enumerate(KINDS.items())}
-        for repetition in range(arguments.repetitions + 1):
+        for repetition in range(options.repetitions + 1):
             # Another one goes first each time.
             order = list(slots.values())
             for slot in order[repetition % len(order) :] + order[: repetition % len(order)]:
@@ -95,14 +96,31 @@ def main() -> None:
         for slot in slots.values():
             slot.store.close()
     base = slots["none"].seconds[1:]
-    table = Table("native metrics", "rows per CPU second (median)", "slowest", "fastest", "against none (median of pairs)", "one reading")
+    rows, figures = [], {}
     for kind, slot in slots.items():
-        rates = [arguments.keys / seconds for seconds in slot.seconds[1:]]
+        rates = [options.keys / seconds for seconds in slot.seconds[1:]]
         against = statistics.median(before / after for before, after in zip(base, slot.seconds[1:], strict=True)) - 1
-        reading = f"{statistics.median(slot.reads_us):,.0f} us" if slot.reads_us else "-"
-        rate = f"{statistics.median(rates):,.0f}"
-        table.add_row(kind, rate, f"{min(rates):,.0f}", f"{max(rates):,.0f}", f"{against:+.1%}" if kind != "none" else "-", reading)
-    Console().print(table)
+        reading_us = statistics.median(slot.reads_us) if slot.reads_us else None
+        spread = f"{statistics.median(rates):,.0f} ({min(rates):,.0f} .. {max(rates):,.0f})"
+        rows.append((kind, spread, f"{against:+.1%}" if kind != "none" else "-", f"{reading_us:,.0f} us" if reading_us else "-"))
+        figures[kind] = {"rows_per_cpu_second": rates, "against_none": against, "reading_us": reading_us}
+    result = Result(
+        **clock.header(__file__),
+        title="Native metrics of RocksDB",
+        about=(
+            "Rows per second of CPU of the whole process, flushes and compactions included, with no native metrics, with all properties, and with"
+            f" the statistics behind tickers too; {options.keys:,} keys, a row each per round, a LONG read from RocksDB and written back. The"
+            f" kinds take turns, {options.repetitions} rounds each. All metrics that are on are read once per second."
+        ),
+        loads=loads,
+        tables=(
+            Table(
+                columns=("native metrics", "rows per CPU second, median", "against none, median of pairs", "one reading"), rows=tuple(rows)
+            ),
+        ),
+        figures=figures,
+    )
+    keep(result, options.result)
 
 
 if __name__ == "__main__":

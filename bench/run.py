@@ -47,6 +47,7 @@ BENCHES = {
     "checkpoint_sync": Bench(small=("--gib", "0.1")),
     "backpressure": Bench(small=("--rows", "1000000", "--keys", "100000")),
     "state_access": Bench(small=("--keys", "20000", "--rounds", "2")),
+    "native_metrics": Bench(small=("--keys", "20000", "--repetitions", "3")),
 }
 
 
