@@ -38,6 +38,17 @@ def test_a_new_job_is_deployed_and_becomes_stable() -> None:
     assert world.status.reconciliation.last_stable_spec == world.status.reconciliation.last_reconciled_spec
 
 
+def test_the_status_says_what_the_memory_of_the_pods_is_for() -> None:
+    world = running(executor={"memory": "4Gi", "slots": 2})
+    plan_ = world.status.memory_plan
+    assert plan_ is not None
+    assert plan_.executor is not None
+    assert plan_.executor.limit_bytes == 4 << 30
+    assert sum(part.size_bytes for part in plan_.executor.parts) == 4 << 30
+    assert plan_.managed_bytes_per_slot is not None
+    assert any(part.size_bytes == 2 * plan_.managed_bytes_per_slot for part in plan_.executor.parts)
+
+
 def test_a_settled_job_is_left_alone() -> None:
     """The same observation gives the same plan, and a settled job's plan does nothing."""
     world = running()

@@ -9,6 +9,7 @@ from statefulspark_operator.api.conditions import Condition, ConditionStatus, Co
 from statefulspark_operator.api.jobs import SLOTS_MAX, JobStateName, LifecycleState, SlotKeyGroups, SnapshotInfo
 from statefulspark_operator.api.names import COMPONENT_EXECUTOR, LABEL_COMPONENT, LABEL_JOB
 from statefulspark_operator.reconcile.lifecycle import Draft
+from statefulspark_operator.reconcile.memory import memory_plan
 from statefulspark_operator.reconcile.specs import checked_spec
 from statefulspark_operator.reconcile.steady import refused_changes
 
@@ -28,6 +29,8 @@ def report(draft: Draft) -> None:
         label_selector=f"{LABEL_JOB}={seen.name},{LABEL_COMPONENT}={COMPONENT_EXECUTOR}",
         last_checkpoint=_newer(draft.status.last_checkpoint, seen.stored),
     )
+    if seen.spec is not None:
+        draft.set(memory_plan=memory_plan(seen.spec, seen.spec.parallelism))
     if driver is None:
         if seen.pod is None:
             draft.set(parallelism=0, key_groups=(), job_state=None)
