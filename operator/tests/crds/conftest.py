@@ -69,7 +69,7 @@ class Server:
         elif isinstance(value, list):
             yield from self.wrong_size(schema, "Items", len(value), path)
             for index, each in enumerate(value):
-                yield from self.invalid(schema["items"], each, f"{path}[{index}]")
+                yield from self.invalid(schema.get("items", {}), each, f"{path}[{index}]")
         else:
             yield from self.invalid_scalar(schema, value, path)
 

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import copy
+from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -14,6 +16,7 @@ from statefulspark.config.kubernetes import validate_on_kubernetes, validate_sna
 from statefulspark.errors import InvalidInputError
 from statefulspark_operator.crds.definitions import definitions
 
+ROOT = Path(__file__).resolve().parents[3]
 GOOD: dict[str, Any] = {
     "apiVersion": "statefulspark.io/v1alpha1",
     "kind": "StatefulSparkJob",
@@ -133,6 +136,18 @@ def test_key_groups_cannot_be_given_before_the_operator_has_looked(jobs: Any) ->
     before, _ = jobs.admit(GOOD)
     _, problems = jobs.admit(with_spec(GOOD, maxParallelism=128), before)
     assert ["only the number in status.maxParallelism" in each for each in problems] == [True]
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "examples").glob("*/*.yaml")), ids=lambda path: f"{path.parent.name}/{path.stem}")
+def test_examples_hold_all_rules(jobs: Any, snapshots: Any, path: Path) -> None:
+    """What is shown works: schema, rules and the operator accept it, and it has no field that would be pruned."""
+    for document in yaml.safe_load_all(path.read_text()):
+        if document["kind"] == "StatefulSparkJob":
+            assert jobs.admit(document)[1] == []
+            validate_on_kubernetes(document)
+        elif document["kind"] == "StateSnapshot":
+            assert snapshots.admit(document)[1] == []
+            validate_snapshot(document)
 
 
 def test_defaults_are_those_of_the_models(jobs: Any, snapshots: Any) -> None:
