@@ -23,7 +23,6 @@ from statefulspark import KeyedProcessFunction, RuntimeContext, Types, ValueStat
 
 VALUE_BYTES = 4096
 BATCH = 20_000
-UPDATES = 20
 TARGET_MS = 100.0
 MIB = 1 << 20
 
@@ -48,13 +47,13 @@ def pipeline(job: Any) -> Any:
     return job.key_by(events, "key").process(Keep(), "key bigint, number bigint", uid="keep").writeStream.format("noop")
 
 
-def write_rows(source: Path, keys: int) -> None:
+def write_rows(source: Path, keys: int, updates: int) -> None:
     """Files that write every key once, and then files that write some again."""
     source.mkdir()
     random = np.random.default_rng(1)
     fill = [np.arange(first, min(first + BATCH, keys)) for first in range(0, keys, BATCH)]
-    updates = [random.integers(0, keys, BATCH) for _ in range(UPDATES)]
-    for number, chosen in enumerate([*fill, *updates]):
+    again = [random.integers(0, keys, BATCH) for _ in range(updates)]
+    for number, chosen in enumerate([*fill, *again]):
         path = source / f"{number:05d}.parquet"
         pd.DataFrame({"key": chosen, "number": np.arange(len(chosen)) + number * BATCH}).to_parquet(path, index=False)
         os.utime(path, (1_700_000_000 + number,) * 2)
@@ -102,11 +101,12 @@ def main() -> None:
     """Fill, update, report."""
     parser = arguments_of(__doc__)
     parser.add_argument("--gib", type=float, default=1.0)
+    parser.add_argument("--updates", type=int, default=20, help="batches that write keys again")
     options = parser.parse_args()
     clock = Clock()
     keys = int(options.gib * (1 << 30) / VALUE_BYTES)
     with tempfile.TemporaryDirectory(prefix="bench-checkpoint-") as work:
-        write_rows(Path(work) / "in", keys)
+        write_rows(Path(work) / "in", keys, options.updates)
         loads = (load("the run"),)
         infos = run(Path(work), Path(work) / "in")
         check(Path(work), keys)
@@ -130,7 +130,7 @@ def main() -> None:
         title=f"Synchronous part of a checkpoint at {options.gib:g} GiB of state",
         about=(
             f"{keys:,} keys with values of 4 KiB that do not compress, in 2 slots on RocksDB, written in batches of {BATCH:,} rows and then "
-            f"updated by {UPDATES} batches more, with a checkpoint every 2 s. The synchronous part is the longest time for which a batch "
+            f"updated by {options.updates} batches more, with a checkpoint every 2 s. The synchronous part is the longest time for which a batch "
             "waited for flush and hard links in any slot. The last checkpoint held every key."
         ),
         loads=loads,
