@@ -16,14 +16,14 @@ _DPI = 110
 
 
 def bars(path: Path, values: Mapping[str, Sequence[float]], *, label: str) -> None:
-    """A bar per name at the median on a logarithmic axis, a dot per repetition."""
+    """A bar per name at the median, a dot per repetition."""
     figure, axes = plt.subplots(figsize=_SIZE_INCHES, layout="constrained")
     for place, repetitions in enumerate(values.values()):
         median = sorted(repetitions)[len(repetitions) // 2]
         axes.barh(place, median, color=f"C{place}", alpha=0.6)
         axes.plot(repetitions, [place] * len(repetitions), "k.", markersize=4)
         axes.text(median, place - 0.28, f" {median:,.0f}", va="center", fontsize=8)
-    axes.set_xscale("log")
+    axes.set_xlim(0, 1.15 * max(max(repetitions) for repetitions in values.values()))
     axes.set_yticks(range(len(values)), list(values), fontsize=8)
     axes.invert_yaxis()
     axes.set_xlabel(label)
