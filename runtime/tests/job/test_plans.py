@@ -53,13 +53,21 @@ def test_steps_without_state_on_the_stream_are_none(spark: SparkSession) -> None
 )
 def test_executors_on_the_drivers_machine_share_its_disk(master: str) -> None:
     """Nothing more is needed there."""
-    check_spark_state(("limit",), master, None)
+    check_spark_state(("limit",), {"spark.master": master}, None)
 
 
 @pytest.mark.parametrize("master", ["k8s://https://10.0.0.1", "spark://node-1:7077", "yarn", "spark://127.0.0.1.example:7077"])
 def test_elsewhere_a_shared_folder_is_needed(master: str) -> None:
     """The refusal names the step, the field and what to do; with the folder, or without such steps, all is well."""
     with pytest.raises(InvalidInputError, match=r"^spec\.checkpointing\.sparkLocation: .* streaming limit, .*Set it to a folder"):
-        check_spark_state(("limit", "dropDuplicates"), master, None)
-    check_spark_state(("limit",), master, "file:///mnt/shared")
-    check_spark_state((), master, None)
+        check_spark_state(("limit", "dropDuplicates"), {"spark.master": master}, None)
+    check_spark_state(("limit",), {"spark.master": master}, "file:///mnt/shared")
+    check_spark_state((), {"spark.master": master}, None)
+
+
+def test_sparks_second_format_of_state_is_refused() -> None:
+    """Where there is such state: a skipped batch would end the query each time."""
+    settings = {"spark.master": "local[2]", "spark.sql.streaming.stateStore.checkpointFormatVersion": "2"}
+    with pytest.raises(InvalidInputError, match=r"^spec\.sparkConf\[spark\.sql.*Version\]: .*limit it must be 1.*Remove it"):
+        check_spark_state(("limit",), settings, None)
+    check_spark_state((), settings, None)

@@ -8,6 +8,7 @@ cannot be restored.
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlsplit
@@ -28,6 +29,7 @@ _STATEFUL = {
     "TransformWithStateInPandas": "transformWithStateInPandas",
     "GlobalLimit": "limit",
 }
+_FORMAT = "spark.sql.streaming.stateStore.checkpointFormatVersion"
 _LOOPBACK = re.compile(r"^spark://(?:localhost|127\.\d+\.\d+\.\d+|\[::1\]):\d+$")
 
 
@@ -37,18 +39,28 @@ def spark_state_steps(df: DataFrame) -> tuple[str, ...]:
     return tuple(dict.fromkeys(_stateful(plan)))
 
 
-def check_spark_state(steps: tuple[str, ...], master: str, shared: str | None) -> None:
-    """Raise unless the driver can read what executors write into the checkpoint location.
+def check_spark_state(steps: tuple[str, ...], settings: Mapping[str, str], shared: str | None) -> None:
+    """Raise unless the state of Spark's own steps can be carried to durable storage and back.
 
     Args:
         steps: What `spark_state_steps` found.
-        master: Spark's master.
+        settings: Spark's configuration.
         shared: The manifest's ``checkpointing.sparkLocation``.
 
     Raises:
         InvalidInputError: names the step and what to do.
     """
-    if steps and shared is None and not shares_disk(master):
+    if not steps:
+        return
+    master = settings["spark.master"]
+    if settings.get(_FORMAT, "1") != "1":
+        raise InvalidInputError(
+            f"with a streaming {steps[0]} it must be 1: commits of the other format name the state that the batch made, and a batch that a "
+            "file sink knows from before a restart makes none",
+            field=f"spec.sparkConf[{_FORMAT}]",
+            remedy="Remove it",
+        )
+    if shared is None and not shares_disk(master):
         raise InvalidInputError(
             f"the query has a streaming {steps[0]}, whose state Spark's executors keep in files, and executors of {master.split(':', maxsplit=1)[0]} "
             "do not share the driver's disk",

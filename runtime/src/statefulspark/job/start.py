@@ -105,7 +105,7 @@ def start_job(manifest: StatefulSparkJob, options: RunOptions) -> RunningJob:
         if not steps:
             raise InvalidInputError("the pipeline has no keyed step", field="spec.job", remedy="Use job.key_by(...).process(...)")
         state_steps = spark_state_steps(writer._df)  # noqa: SLF001  the DataFrame is what the user gave
-        check_spark_state(state_steps, str(spark.sparkContext.master), manifest.spec.checkpointing.spark_location)
+        check_spark_state(state_steps, dict(spark.sparkContext.getConf().getAll()), manifest.spec.checkpointing.spark_location)
         check_uids(before, set(steps), manifest.spec.allow_non_restored_state)
         check_spark_steps(before, state_steps, manifest.spec.allow_non_restored_state)
         ensure_job(store, manifest.metadata.name, max_parallelism)
