@@ -128,6 +128,7 @@ class History:
         self.records = [entry for entry in self.records if entry[1].batch != batch]
         self.records.append((paths.batch_key(self.attempt, batch), record))
         self.mirror.confirm()
+        assert self.mirror.record() == (), "each pack is recorded once"
         self.spark.run(batch)
         self.batch = batch
 
@@ -291,3 +292,20 @@ def test_a_savepoint_has_copies_of_its_own(tmp_path: Path, place: str) -> None:
     assert other.in_use() == set()
     other.capture(fork, 1, 0)
     assert len(fork.list(paths.SPARK_STATE_PREFIX)) == 1
+
+
+def test_retention_keeps_what_only_the_running_attempt_names(tmp_path: Path) -> None:
+    """A pack older than every retained checkpoint: in use it stays, afterwards it goes; one of a later batch waits for its record."""
+    history = History(tmp_path, open_store((tmp_path / "job").as_uri()), random.Random(1))
+    for _ in range(3):
+        history.next_batch()
+    history.checkpoint()
+    history.checkpoint()
+    old, late = paths.spark_state_key(1, 0), paths.spark_state_key(1, 3)
+    for key in (old, late):
+        history.job.put(key, b"")
+    history.retention.run(history.lineage(), now_s=0, packs_in_use=lambda: {old, *history.mirror.in_use()})
+    assert {old, late} < history.stored().keys()
+    history.retention.run(history.lineage(), now_s=0, packs_in_use=history.mirror.in_use)
+    assert late in history.stored()
+    assert old not in history.stored()
