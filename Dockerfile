@@ -37,6 +37,8 @@ EXPOSE 8080 9090 9443
 ENTRYPOINT ["tini", "--", "python", "-m", "statefulspark_operator"]
 
 FROM base AS job
+# malloc gives back what RocksDB frees: docs/memory.md says how and why.
+ENV MALLOC_ARENA_MAX=1 MALLOC_MMAP_THRESHOLD_=131072 MALLOC_TRIM_THRESHOLD_=131072
 RUN apt-get update \
     && apt-get install -y --no-install-recommends openjdk-17-jre-headless \
     && rm -rf /var/lib/apt/lists/* /var/log/* /var/cache/*

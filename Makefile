@@ -12,7 +12,7 @@ SOURCES := runtime operator examples bench
 PATHS = $(wildcard $(SOURCES))
 
 .DEFAULT_GOAL := help
-.PHONY: help demo bench env test lint unit format crds lock clean
+.PHONY: help demo bench soak env test lint unit format crds lock clean
 
 ##@ For everyone
 help: ## print this list
@@ -23,6 +23,9 @@ demo: ## 336,776 real flights through a stateful job: an executor killed, rescal
 
 bench: ## measure speed side by side with Spark's own state (minutes)
 	@$(RUN) python bench/run.py
+
+soak: ## prove that slots keep to their managed memory: 20 GiB written with 128 MiB, 64 MiB and 1 GiB (about half an hour)
+	@$(RUN) python -m bench.memory_soak --together
 
 ##@ For developers
 env: ## make or update .venv from the lock files

@@ -198,6 +198,32 @@ class TestLife:
             seen.append(state.value())
         assert seen == [97, 98, 99, None]
 
+    def test_prefetch_stays_within_the_cache(self, make_slot: MakeSlot) -> None:
+        """However large the values of a chunk's keys are, reading ahead takes no more than the cache may hold; the rest is read in turn."""
+        large = ValueStateDescriptor("large", Types.STRING())
+        slot = make_slot(cache_bytes=1 << 20)
+        state = slot.backend.value_state(large)
+        keys = [f"{letter}{number}" for letter in "abcd" for number in range(50)]
+        with slot.batch():
+            for key in keys:
+                slot.key(key)
+                state.update("x" * 10_000)
+        slot.backend.apply_pending()
+        slot.backend = slot.new_backend()
+        state = slot.backend.value_state(large)
+        slot.begin(1)
+        wanted = [(key_group(key), key.encode()) for key in keys]
+        at, calls = 0, 0
+        while at < len(keys):
+            read = slot.backend.prefetch(wanted[at:])
+            assert read > 0
+            assert slot.backend.entry_counts()["large"] * 10_000 <= 1 << 20
+            for key in keys[at : at + read]:
+                slot.key(key)
+                assert state.value() == "x" * 10_000
+            at, calls = at + read, calls + 1
+        assert 5 < calls < 50
+
     def test_entry_counts(self, slot: KeyedSlot) -> None:
         """Metrics see how many entries of each state are in memory."""
         state = slot.backend.value_state(COUNT)

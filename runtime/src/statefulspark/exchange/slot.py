@@ -25,6 +25,7 @@ from statefulspark import failpoints
 from statefulspark.checkpoint.restore import RestorePlan, restore_slot
 from statefulspark.checkpoint.upload import SlotUploader
 from statefulspark.errors import CorruptDataError, FencedError, NotRestorableError, UnavailableError
+from statefulspark.exchange.allocator import AllocatorWatch
 from statefulspark.exchange.config import SlotConfig
 from statefulspark.exchange.flight import FlightPeer, FlightService, error_body
 from statefulspark.exchange.operators import OperatorSlot
@@ -42,6 +43,9 @@ from statefulspark.storage.open import open_store
 STOPPED = "stopped"
 DECLINED = "declined"
 
+_ALLOCATOR_STEPS = 24
+"""Free memory goes back whenever the process has grown by this part of the managed memory."""
+
 
 def run_slot(config: SlotConfig, slot: int, executor: str) -> str:
     """Live as slot ``slot`` until told otherwise.
@@ -52,6 +56,7 @@ def run_slot(config: SlotConfig, slot: int, executor: str) -> str:
     Raises:
         StatefulSparkError: the slot cannot restore its state; the keeper decides what next.
     """
+    allocator = AllocatorWatch(config.managed_bytes // _ALLOCATOR_STEPS)
     work = _working_folder(config, slot)
     baseline_bytes = psutil.Process().memory_info().rss
     coordinator = FlightPeer(config.coordinator.location, config.coordinator.secret)
@@ -80,6 +85,7 @@ def run_slot(config: SlotConfig, slot: int, executor: str) -> str:
         if service is not None:
             service.close()
         coordinator.close()
+        allocator.close()
         shutil.rmtree(work, ignore_errors=True)
 
 

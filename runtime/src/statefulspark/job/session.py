@@ -14,6 +14,7 @@ from pyspark.sql import SparkSession
 from statefulspark.config.job import StatefulSparkJob
 from statefulspark.config.memory import JobMemory
 from statefulspark.errors import InvalidInputError
+from statefulspark.exchange.allocator import allocator_environment
 from statefulspark.job.java import find_java_home
 from statefulspark.job.keepers import POOL
 from statefulspark.job.kubernetes import MASTER, DriverPod, kubernetes_settings
@@ -67,6 +68,8 @@ def session_settings(manifest: StatefulSparkJob, master: str | None, parallelism
         "spark.python.sql.dataFrameDebugging.enabled": "false",
         "spark.sql.session.timeZone": "UTC",
     }
+    # Python workers take their environment from here too, also those of an embedded Spark.
+    defaults |= {f"spark.executorEnv.{name}": value for name, value in allocator_environment().items()}
     defaults |= memory_settings(spec.memory_plan(parallelism), embedded=is_embedded(chosen))
     if is_local(chosen):
         # Spark keeps one state store per partition and step, for the life of the job; its default of 200 is made for a cluster.

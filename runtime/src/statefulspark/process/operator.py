@@ -172,7 +172,8 @@ class KeyedProcessOperator:
         columns = [python_values(chunk.column(name)) for name in self._row._fields]
         times: Iterable[int | None] = repeat(None) if self._event_time is None else event_time_ms(chunk.column(self._event_time))
         runs = self._key_runs.of(chunk)
-        self._backend.prefetch([(key_group, key_bytes) for key_group, _, key_bytes in runs.keys])
+        keys = [(key_group, key_bytes) for key_group, _, key_bytes in runs.keys]
+        run_number = prefetched = 0
         # Local names: this loop is what a row costs.
         context, set_current_key, process_element = self._element_context, self._backend.set_current_key, self._produce("process_element")
         output, append, output_rows = self._output, self._output.append, self._output_rows
@@ -180,6 +181,9 @@ class KeyedProcessOperator:
         try:
             for row, time, run in zip(rows_of(self._row, columns), times, runs.per_row(), strict=False):
                 if run is not None:
+                    if run_number == prefetched:
+                        prefetched += self._backend.prefetch(keys[prefetched:])
+                    run_number += 1
                     key_group, key, key_bytes = run
                     set_current_key(key_group, key, key_bytes)
                     context.key = key

@@ -12,7 +12,7 @@ While a snapshot of the store is taken, which nothing may get into, the changes 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -38,8 +38,9 @@ from statefulspark.state.timers import TimerTable
 
 __all__ = ["BatchBudget", "KeyedStateBackend", "TimerTable"]
 
-_CHUNK_CHANGES: Final = 10_000
 _KEYS_PER_CHECK_MAX: Final = 256
+_KEYS_PREFETCHED_FIRST: Final = 16
+_PREFETCH_GROWTH: Final = 8
 _RECOUNT_SHARE: Final = 2
 """After an exact count anything above half of the budget is spilled, so that counting is not repeated for every change."""
 
@@ -162,13 +163,32 @@ class KeyedStateBackend:
         if not self._keys_until_check:
             self._relieve()
 
-    def prefetch(self, keys: Sequence[tuple[int, bytes]]) -> None:
-        """Read the point states of keys that are about to become current, in fewer calls; a few thousand at a time serve best."""
+    def prefetch(self, keys: Sequence[tuple[int, bytes]]) -> int:
+        """Read the point states of the keys that become current next, in fewer calls; a few thousand at a time serve best.
+
+        Returns:
+            How many keys of the beginning were read: as many as the cache holds, at least one when there are any. Call again with
+            the rest when the first of them becomes current.
+        """
         prefixes = self._prefixes
         idents = [prefixes[key_group] + key_bytes for key_group, key_bytes in keys]
-        for table in self._tables.values():
-            table.prefetch(idents)
-        self._relieve()
+        # Two generations share the budget, so one may take half. What is read now must still be there when it is wanted.
+        generation_bytes = self._budget.cache_bytes // 2
+        before = self._cached_bytes()
+        if before > generation_bytes - generation_bytes // 4:
+            self._age()
+            before = 0
+        read, step = 0, _KEYS_PREFETCHED_FIRST
+        while read < len(idents) and step:
+            part = idents[read : read + step]
+            for table in self._tables.values():
+                table.prefetch(part)
+            read += len(part)
+            grown = self._cached_bytes() - before
+            # How large entries are is known once some are read; sizes differ, so the next part grows by a factor only.
+            room = (generation_bytes - before - grown) * read // max(1, grown)
+            step = max(0, min(step * _PREFETCH_GROWTH, room))
+        return read
 
     def value_state(self, descriptor: ValueStateDescriptor) -> ValueState[Any]:
         """Return the state of a descriptor; the same name gives the same object.
@@ -214,8 +234,8 @@ class KeyedStateBackend:
         pending: list[list[Change]] = []
         if self._layers.spills:
             self._spill()
-            for chunk in _chunks(self._layers.spilled_changes()):
-                changes(chunk)
+            # Not in lists: ten thousand large values would take many times the memory for which they were spilled.
+            changes(self._layers.spilled_changes())
         else:
             pending = [encoded for table in self._tables.values() if (encoded := table.changes())]
             for encoded in pending:
@@ -285,9 +305,15 @@ class KeyedStateBackend:
 
     def _relieve_cache(self) -> None:
         # Two generations share the budget.
-        if sum(table.cached_bytes() for table in self._tables.values()) * 2 > self._budget.cache_bytes:
-            for table in self._tables.values():
-                table.age()
+        if self._cached_bytes() * 2 > self._budget.cache_bytes:
+            self._age()
+
+    def _cached_bytes(self) -> int:
+        return sum(table.cached_bytes() for table in self._tables.values())
+
+    def _age(self) -> None:
+        for table in self._tables.values():
+            table.age()
 
     def _changed_bytes(self) -> int:
         return sum(table.changed_bytes() for table in self._tables.values())
@@ -298,8 +324,3 @@ class KeyedStateBackend:
             if changes:
                 self._layers.spill(changes)
                 table.spilled()
-
-
-def _chunks(changes: Iterator[Change]) -> Iterator[list[Change]]:
-    while chunk := list(itertools.islice(changes, _CHUNK_CHANGES)):
-        yield chunk

@@ -95,6 +95,12 @@ class RocksDBStore:
         self._native: NativeOptions
         self._pins = self._opened()
         self._follow_files()
+        if self.memory.room is not None:
+            self.memory.room.join(self)
+
+    def native(self) -> Rdict | None:
+        """Return the open instance, None when the store is closed."""
+        return self._db
 
     def get(self, key: bytes) -> bytes | None:
         database = self._open()
@@ -124,10 +130,13 @@ class RocksDBStore:
     def write(self, changes: Iterable[Change]) -> None:
         database = self._open()
         remaining = iter(changes)
+        room = self.memory.room
         with self._translated():
             # A batch is used up by writing it.
             while len(batch := _next_batch(remaining, self._write_bytes)):
                 database.write(batch, self._write_options)
+                if room is not None:
+                    room.wait()
                 self._follow_files()
 
     def delete_range(self, first: bytes, end: bytes) -> None:

@@ -8,6 +8,7 @@ from rocksdict import Cache, WriteBufferManager
 
 from statefulspark.errors import InvalidInputError
 from statefulspark.memory.split import HIGH_PRIO_POOL_RATIO, WRITE_BUFFER_RATIO, MemorySplit, exact
+from statefulspark.state.rocksdb_room import WriteRoom
 
 _ENTRY_BYTES_UNKNOWN: Final = 0
 """Lets the cache find out how large its entries are."""
@@ -29,6 +30,7 @@ class RocksDBMemory:
         split: The sizes; None where nothing is shared.
         cache: Holds blocks, and is charged with the write buffers.
         write_buffers: Flushes when all write buffers together reach their limit; None where nothing is shared.
+        room: Holds writers up while write buffers are far above their limit; None where nothing is shared.
     """
 
     def __init__(self, split: MemorySplit | None, *, cache_bytes: int = 0, high_prio_bytes: int = 0) -> None:
@@ -37,8 +39,10 @@ class RocksDBMemory:
         self.high_prio_bytes = split.high_prio_bytes if split is not None else high_prio_bytes
         self.cache = Cache.new_hyper_clock_cache(self.cache_bytes, _ENTRY_BYTES_UNKNOWN)
         self.write_buffers: WriteBufferManager | None = None
+        self.room: WriteRoom | None = None
         if split is not None:
             self.write_buffers = WriteBufferManager.new_write_buffer_manager_with_cache(split.write_buffer_bytes, False, self.cache)
+            self.room = WriteRoom(self.write_buffers)
         self._pinned: dict[str, int] = {}
 
     @classmethod

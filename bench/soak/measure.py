@@ -1,0 +1,134 @@
+"""One soak, measured: the memory of slots with their stores, and without them for the baseline."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import statistics
+import time
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any, Final
+
+from bench.soak.job import SoakJob, SoakSettings
+from bench.soak.memory import Sampler
+
+TOLERANCE: Final = 0.1
+"""By how much resident memory may exceed the budget."""
+_CURVE_POINTS: Final = 1500
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Run:
+    """What one run of `SoakJob` took.
+
+    Attributes:
+        seconds: From the first batch to the last.
+        written_bytes: By all slots.
+        batches: Of each slot.
+        checkpoints: Completed.
+        peak_bytes: Per slot, highest resident memory.
+        median_bytes: Per slot, over the second half of the run.
+        curves: Per slot, (written bytes, resident bytes); the highest of as many samples as make a few hundred points.
+        inside: Per slot, what the slot said about itself at its last look.
+    """
+
+    seconds: float
+    written_bytes: int
+    batches: int
+    checkpoints: int
+    peak_bytes: list[int]
+    median_bytes: list[int]
+    curves: list[list[tuple[float, int]]]
+    inside: list[dict[str, Any]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Soak:
+    """A soak and its baseline.
+
+    Attributes:
+        managed_bytes: Budget of a slot.
+        soak: The run with stores.
+        baseline: The run without.
+    """
+
+    managed_bytes: int
+    soak: Run
+    baseline: Run
+
+    @property
+    def baseline_bytes(self) -> int:
+        """Python's part: the most that a slot without a store took."""
+        return max(self.baseline.peak_bytes)
+
+    @property
+    def native_bytes(self) -> int:
+        """The most that a slot took above the baseline."""
+        return max(self.soak.peak_bytes) - self.baseline_bytes
+
+    @property
+    def holds(self) -> bool:
+        """Whether that stayed within the budget and its tolerance."""
+        return self.native_bytes <= self.managed_bytes * (1 + TOLERANCE)
+
+    def save(self, path: Path) -> None:
+        """Write as JSON."""
+        path.write_text(json.dumps(asdict(self)))
+
+    @classmethod
+    def load(cls, path: Path) -> Soak:
+        """Read what `save` wrote."""
+        data = json.loads(path.read_text())
+        return cls(managed_bytes=data["managed_bytes"], soak=Run(**data["soak"]), baseline=Run(**data["baseline"]))
+
+
+def soak(settings: SoakSettings, work: Path, *, baseline_bytes: int) -> Soak:
+    """Measure the baseline, then the soak.
+
+    Args:
+        settings: Of the soak.
+        work: Folder to use; deleted afterwards.
+        baseline_bytes: What the run for the baseline writes; its memory does not grow with that.
+    """
+    baseline = run(replace(settings, with_store=False, written_bytes=min(baseline_bytes, settings.written_bytes)), work / "baseline")
+    return Soak(managed_bytes=settings.managed_bytes, baseline=baseline, soak=run(settings, work / "soak"))
+
+
+def run(settings: SoakSettings, work: Path) -> Run:
+    """Run a job to its end and look at its slots meanwhile."""
+    work.mkdir(parents=True)
+    try:
+        with SoakJob(settings, work) as job:
+            job.wait_ready()
+            with Sampler(job.pids, lambda: job.written_bytes) as sampler:
+                started = time.monotonic()
+                job.run()
+                seconds = time.monotonic() - started
+                time.sleep(1)
+            return Run(
+                seconds=seconds,
+                written_bytes=job.written_bytes,
+                batches=job.batches,
+                checkpoints=job.checkpoints,
+                peak_bytes=sampler.peak_bytes,
+                median_bytes=[
+                    int(statistics.median(each.rss_bytes for each in samples[len(samples) // 2 :])) for samples in sampler.samples
+                ],
+                curves=[_curve([(each.progress, each.rss_bytes) for each in samples]) for samples in sampler.samples],
+                inside=[_last_line(log) for log in job.logs],
+            )
+    finally:
+        shutil.rmtree(work, ignore_errors=True)
+
+
+def _curve(points: list[tuple[float, int]]) -> list[tuple[float, int]]:
+    """Fewer points, none of the peaks lost."""
+    width = -(-len(points) // _CURVE_POINTS)
+    return [max(points[first : first + width], key=lambda point: point[1]) for first in range(0, len(points), width)]
+
+
+def _last_line(log: Path) -> dict[str, Any]:
+    lines = [line for line in log.read_text().splitlines() if line.endswith("}")]
+    last: dict[str, Any] = json.loads(lines[-1]) if lines else {}
+    return last

@@ -1,0 +1,163 @@
+"""The slot process of the memory soak: the runtime's own slot, started as an executor starts it, that also writes down what it knows itself.
+
+    python -m bench.soak.slot CONFIG SLOT LOG [--without-store]
+
+With ``--without-store`` everything is the same but the store, which keeps nothing and answers with what was written last: its memory is
+that of Python alone, the baseline.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import pickle
+import sys
+import threading
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pyspark.worker  # noqa: F401  an executor's Python worker has it loaded
+
+from statefulspark.exchange.allocator import resident_bytes
+from statefulspark.exchange.config import SlotConfig
+from statefulspark.exchange.slot import run_slot
+from statefulspark.state import stores
+from statefulspark.state.rocksdb import RocksDBOptions, RocksDBStore
+from statefulspark.state.rocksdb_memory import RocksDBMemory
+from statefulspark.state.store import Change
+
+_LOG_S = 0.5
+_SCANNED = 40
+_SNAPSHOT_FILES = 4
+
+
+class NoStore:
+    """Forgets what is written; reads give the last value written to the same state, at the same sizes and cost for Python."""
+
+    def __init__(self, path: Path, options: RocksDBOptions | None = None) -> None:
+        self.path = path
+        self.options = options or RocksDBOptions()
+        self._newest: dict[bytes, bytes] = {}
+
+    def get(self, key: bytes) -> bytes | None:
+        value = self._newest.get(key[2:4])
+        return None if value is None else bytes(bytearray(value))
+
+    def get_many(self, keys: Sequence[bytes]) -> list[bytes | None]:
+        return [self.get(key) for key in keys]
+
+    def scan(self, first: bytes, end: bytes) -> Iterator[tuple[bytes, bytes]]:
+        value = self.get(first)
+        if value is not None and len(first) > 8 and end > first:
+            yield from ((first + bytes(3) + bytes([number]), bytes(bytearray(value))) for number in range(_SCANNED))
+
+    def write(self, changes: Iterable[Change]) -> None:
+        for key, value in changes:
+            if value is not None:
+                self._newest[key[2:4]] = value
+
+    def delete_range(self, first: bytes, end: bytes) -> None:
+        """Nothing is kept."""
+
+    def flush(self) -> None:
+        """Nothing is kept."""
+
+    def snapshot(self, directory: Path) -> float:
+        directory.mkdir(parents=True)
+        for number in range(_SNAPSHOT_FILES):
+            (directory / f"{number:06d}.sst").write_bytes(bytes(2 << 20))
+        return 0.0
+
+    def size_bytes(self) -> int:
+        return 0
+
+    def close(self) -> None:
+        """Nothing is open."""
+
+    def destroy(self) -> None:
+        """Nothing is there."""
+
+
+def _load_native_code(path: Path) -> None:
+    """Make the pages of RocksDB's code resident: they belong to the process, not to its data."""
+    store = RocksDBStore(path, RocksDBOptions(memory=RocksDBMemory.managed(16 << 20)))
+    for number in range(8):
+        store.write([(f"{number}{each:05d}".encode(), bytes(1000)) for each in range(2000)])
+    store.flush()
+    list(store.scan(b"0", b"9"))
+    store.destroy()
+
+
+class _MallInfo(ctypes.Structure):
+    _fields_ = [
+        (name, ctypes.c_size_t)
+        for name in ("arena", "ordblks", "smblks", "hblks", "hblkhd", "usmblks", "fsmblks", "uordblks", "fordblks", "keepcost")
+    ]
+
+
+def _write_log(path: Path, opened: list[Any]) -> None:
+    libc = ctypes.CDLL(None)
+    libc.mallinfo2.restype = _MallInfo
+    with path.open("w") as log:
+        while True:
+            heap = libc.mallinfo2()
+            entry: dict[str, Any] = {
+                "at": time.time(),
+                "rss": resident_bytes(),
+                "used": heap.uordblks,
+                "free": heap.fordblks,
+                "mapped": heap.hblkhd,
+            }
+            for store in opened:
+                if isinstance(store, RocksDBStore):
+                    entry |= _native(store)
+            log.write(json.dumps(entry) + "\n")
+            log.flush()
+            time.sleep(_LOG_S)
+
+
+def _native(store: RocksDBStore) -> dict[str, Any]:
+    memory, database = store.memory, store.native()
+    if database is None:
+        return {}
+    return {
+        "cache": memory.cache.get_usage(),
+        "pinned": memory.cache.get_pinned_usage(),
+        "buffers": memory.write_buffers.get_usage() if memory.write_buffers else 0,
+        "readers": database.property_int_value("rocksdb.estimate-table-readers-mem"),
+        "files": database.property_int_value("rocksdb.num-live-versions"),
+        "sst": database.property_int_value("rocksdb.total-sst-files-size"),
+        "live": database.property_int_value("rocksdb.estimate-live-data-size"),
+        "l0": int(database.property_value("rocksdb.num-files-at-level0") or 0),
+        "compactions": database.property_int_value("rocksdb.num-running-compactions"),
+    }
+
+
+def main() -> None:
+    """Run the slot to its end."""
+    config_path, slot, log_path, *rest = sys.argv[1:]
+    config: SlotConfig = pickle.loads(Path(config_path).read_bytes())  # noqa: S301  written by the soak itself
+    opened: list[Any] = []
+    kind: Any = stores.RocksDBStore
+    if "--without-store" in rest:
+        _load_native_code(Path(config.local_dir or "") / f"code-{slot}")
+        kind = NoStore
+
+    class Opened(kind):  # type: ignore[misc]  # chosen above
+        """The store, remembered for the log."""
+
+        def __init__(self, path: Path, options: RocksDBOptions | None = None) -> None:
+            super().__init__(path, options)
+            if not opened:
+                opened.append(self)
+
+    # The one seam at which the baseline differs: store and spills.
+    stores.RocksDBStore = Opened  # type: ignore[misc]
+    threading.Thread(target=_write_log, args=(Path(log_path), opened), daemon=True).start()
+    run_slot(config, int(slot), f"soak/{slot}")
+
+
+if __name__ == "__main__":
+    main()
