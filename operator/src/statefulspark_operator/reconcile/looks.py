@@ -18,6 +18,7 @@ from statefulspark_operator.api.names import (
     API_VERSION,
     FINALIZER,
     JOB_KIND,
+    LABEL_CANARY,
     LABEL_JOB,
     LABEL_SNAPSHOT_STATE,
     LABEL_SNAPSHOT_TYPE,
@@ -76,8 +77,8 @@ class Looks:
     async def _job(self, namespace: str, name: str) -> float | None:
         # Read anew: a status that is older than what was written would repeat steps.
         job = await self._hands.eyes.cluster.get(API_VERSION, JOB_KIND, namespace, name)
-        if job is None:
-            return None
+        if job is None or (job["metadata"].get("labels") or {}).get(LABEL_CANARY) == "true":
+            return None  # the canary runs nothing, and must not keep its namespace from going
         seen = await observe(self._hands.eyes, job, datetime.now(UTC))
         decided = plan(seen)
         if not self._may_act():
