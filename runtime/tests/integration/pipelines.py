@@ -53,6 +53,14 @@ def counts(job: Any) -> Any:
     return written(job, job.key_by(rows_of(job), "account").process(Count(), COUNTED, uid="count", event_time="at"))
 
 
+def beside(job: Any) -> Any:
+    """A step for rows with an amount; those without go past it to the sink. A batch takes all files there are."""
+    source = job.spark.readStream.schema(INPUT).json(job.args[0])
+    keyed = job.key_by(source.where("amount > 0"), "account").process(Count(), COUNTED, uid="count", event_time="at")
+    past = source.where("amount = 0").selectExpr("account as key", "cast(0 as bigint) as number", "amount as total")
+    return written(job, keyed.union(past))
+
+
 class CountByShop(Count):
     """Like Count, and hands the shop on as the next key."""
 

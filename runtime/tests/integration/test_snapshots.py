@@ -149,3 +149,31 @@ def test_cancel_keeps_checkpoints_unless_told_otherwise_and_a_periodic_one_is_ta
     expected = counted(by("account", inputs))
     assert work.rows() == sorted(expected)
     assert work.state("count", "total") == finals(expected, 2)
+
+
+def test_a_damaged_checkpoint_is_passed_over_by_the_start_that_finds_it(work: Work) -> None:
+    """One byte of one file of RocksDB: slots go back to the checkpoint before and the batches since, and nothing is lost or doubled."""
+    inputs = files(seed=10, number=3)
+    work.spec = {"stateBackend": {"type": "rocksdb"}}
+    work.write(inputs[0])
+    job = work.start()
+    work.wait_rows(40, 200)
+    first = job.trigger_checkpoint(60)
+    work.write(inputs[1])
+    work.wait_rows(80, 200)
+    last = job.stop(savepoint=False, target=None, drain=False, timeout_s=60)
+    assert last is not None
+    (damaged, *_) = (work.folder / "storage" / "job" / "shared").glob(f"{last.id:010d}-*")
+    data = bytearray(damaged.read_bytes())
+    data[len(data) // 2] ^= 1
+    damaged.write_bytes(data)
+    work.write(inputs[2])
+    job = work.start(until_idle=True)
+    job.wait(200)
+    status = job.status()
+    assert status.state is JobState.FINISHED, status.error
+    assert status.restored_from == first.path
+    expected = counted(by("account", inputs))
+    assert work.rows() == sorted(expected)
+    assert work.state("count", "total") == finals(expected, 2)
+    assert verify(f"{work.storage}/job").sound, "the checkpoint taken since names no damaged file"

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 
-from .oracles import by, counted, files, finals
+import pytest
+
+from .oracles import by, counted, files, finals, row
 from .work import Work
 
 
@@ -48,3 +50,36 @@ def test_a_sink_that_evaluates_its_batch_twice_changes_state_once(work: Work) ->
     assert [part["count"] for part in parts] == [len(part["rows"]) for part in parts]
     assert sorted(tuple(row) for part in parts for row in part["rows"]) == sorted(expected)
     assert work.state("count", "number") == finals(expected, 1)
+
+
+@pytest.mark.parametrize("end", ["stop", "cancel"])
+def test_a_batch_that_reaches_no_step_is_known_after_a_restart(work: Work, end: str) -> None:
+    """Its rows are in the sink. Were it planned anew under its number, the sink would skip it with the rows that came since."""
+    inputs = files(seed=31, number=2)
+    keyed = [[each | {"amount": each["amount"] + 1} for each in rows] for rows in inputs]
+    past = [[row(f"past-{number}-{each}", 20_000_000 + each, amount=0) for each in range(5)] for number in range(2)]
+    work.entrypoint = "beside"
+    work.write(keyed[0])
+    job = work.start()
+    work.wait_rows(40, 180)
+    for number in range(2):
+        work.write(past[number])
+        work.wait_rows(45 + 5 * number, 180)
+    savepoint: str | None = None
+    if end == "stop":
+        info = job.stop(savepoint=True, target=None, drain=False, timeout_s=60)
+        assert info is not None
+        assert info.batch == 2, "the savepoint says how far the job has come"
+        savepoint = info.path
+    else:
+        job.cancel()
+    work.write(keyed[1])
+    work.run()
+    expected = counted(by("account", keyed))
+    beside = [(each["account"], 0, 0) for rows in past for each in rows]
+    assert work.rows() == sorted([*expected, *beside])
+    assert work.state("count", "total") == finals(expected, 2)
+    if savepoint is not None:
+        fork = Work(folder=work.folder, name="fork", out="fork", entrypoint="beside")
+        fork.run(restore_from=savepoint)
+        assert fork.rows() == sorted(expected[40:]), "a fork reads nothing that the savepoint contains"

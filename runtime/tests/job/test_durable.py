@@ -7,12 +7,15 @@ from pathlib import Path
 import pytest
 
 from statefulspark.checkpoint.bundle import decode_bundle
+from statefulspark.checkpoint.changelog import ChangelogHeader, ChangelogWriter, read_changelog
 from statefulspark.checkpoint.lineage import Lineage, begin_attempt, ensure_job
 from statefulspark.checkpoint.location import LocationFiles
+from statefulspark.checkpoint.paths import changelog_key
 from statefulspark.checkpoint.state_mirror import StateMirror
 from statefulspark.job.batches import BatchLog, BatchParameters
 from statefulspark.job.durable import DurableJob
 from statefulspark.job.recovery import batch_log, recovered_batch, restore_location
+from statefulspark.keygroups import KeyGroupRange
 from statefulspark.storage.base import ObjectStore
 from statefulspark.storage.open import open_store
 
@@ -99,3 +102,55 @@ def test_drivers_that_die_while_they_run_the_same_batch_again(tmp_path: Path, de
     last = begin_attempt(store, now_ms=1, open_store=open_store)
     assert [ref.batch for ref in last.changelogs] == [0, 1]
     assert "offsets/2" in decode_bundle(last.records[-1].files, path="record")
+
+
+def _changelog(store: ObjectStore, folder: Path, attempt: int, batch: int, content: bytes) -> None:
+    """What the slot of an attempt makes durable for a batch."""
+    path = folder / f"changelog-{attempt}-{batch}"
+    header = ChangelogHeader(uid=UID, slot=0, batch=batch, epoch=1, first_key_group=0, last_key_group=31, max_event_time_ms=7, states=())
+    writer = ChangelogWriter(path, header)
+    writer.append([(b"\x00\x01k", content)])
+    writer.close()
+    store.put_file(changelog_key(attempt, batch, UID, 0, 1), path)
+
+
+@pytest.mark.parametrize("deaths", [1, 2, 3])
+def test_a_sink_commit_of_a_driver_that_was_cut_off_lands_late(tmp_path: Path, deaths: int) -> None:
+    """Its batch is complete although later attempts began it again and died: the changelogs of the first attempt are found."""
+    store = open_store(f"file://{tmp_path}/job")
+    ensure_job(store, "job", 32)
+    cut_off, files, log, _ = _attempt(store, tmp_path / "location-0")
+    _plan(tmp_path / "location-0", 0)
+    parameters = log.next_parameters(0, 1000)
+    cut_off.write_record(parameters, files, StateMirror(tmp_path / "location-0"), log, [1])
+    log.begin(parameters)
+    _changelog(store, tmp_path, 1, 0, b"of the batch")
+    for death in range(1, deaths + 1):
+        durable, files, log, lineage = _attempt(store, tmp_path / f"location-{death}")
+        again = recovered_batch(lineage)
+        assert again is not None
+        durable.write_record(again, files, StateMirror(tmp_path / f"location-{death}"), log, [1])
+    # Now the first driver commits its sink, and nobody runs the batch again: the sink skips it.
+    last, _, log, lineage = _attempt(store, tmp_path / "location-last")
+    recovered = recovered_batch(lineage)
+    assert recovered is not None
+    log.adopt(recovered, last.find_changelogs(0), [KeyGroupRange(0, 31)])
+    assert [ref["batch"] for ref in log.changelogs] == [0]
+    store.get_file(log.changelogs[0]["key"], tmp_path / "found")
+    assert list(read_changelog(tmp_path / "found")[1]) == [(b"\x00\x01k", b"of the batch")]
+    assert log.changelogs[0]["key"].startswith(f"changelog/{last.attempt:08d}/")
+    assert (log.committed, log.expected_batch(UID, 0), log.max_event_times) == (0, 0, {UID: 7})
+
+
+def test_changelogs_of_another_past_are_not_found(tmp_path: Path) -> None:
+    """A job that began anew from a checkpoint has nothing to do with what the same batches once were."""
+    store = open_store(f"file://{tmp_path}/job")
+    ensure_job(store, "job", 32)
+    _attempt(store, tmp_path / "location-0")
+    _changelog(store, tmp_path, 1, 0, b"of the past")
+    durable, files, log, _ = _attempt(store, tmp_path / "location-1")
+    durable.write_record(log.next_parameters(0, 1000), files, StateMirror(tmp_path / "location-1"), log, [1])
+    _changelog(store, tmp_path, 2, 0, b"of the batch")
+    last, _, _, lineage = _attempt(store, tmp_path / "location-2")
+    assert lineage.since == 2
+    assert len(last.find_changelogs(0)) == 1

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from .harness import Ledger, ending
+from .harness import Ledger, ending, kill, wait_until
 from .kills import SLOT_POINTS, Harasser, drawn, whenever
 
 pytestmark = [pytest.mark.kill, pytest.mark.slow, pytest.mark.timeout(600)]
@@ -22,4 +22,20 @@ def test_killed_python_workers(tmp_path: Path, java_options: str) -> None:
         harasser.run(drawn(points, 22, ledger.random))
         ledger.wait(180)
         assert harasser.kills >= 20
+        ledger.check()
+
+
+def test_a_slot_that_dies_again_and_again_while_it_restores(tmp_path: Path, java_options: str) -> None:
+    """It uses up the retries of three Spark jobs and is submitted again: the job goes on when it comes through."""
+    deaths = tuple(f"slot.restored:*:itself-{number}" for number in range(13))
+    ledger = Ledger(folder=tmp_path, java_options=java_options, seed=102, files=40, interval="1s", failpoints=deaths)
+    with ending(ledger):
+        ledger.start("--until-idle")
+        ledger.wait_for_batch(3)
+        for death in deaths:
+            ledger.arm(death)
+        kill(ledger.slots()[0])
+        wait_until(lambda: all(map(ledger.struck, deaths)) or not ledger.running(), 240.0, "all deaths")
+        assert all(map(ledger.struck, deaths))
+        ledger.wait(180)
         ledger.check()

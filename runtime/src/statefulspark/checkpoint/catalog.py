@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from statefulspark.checkpoint import paths
+from statefulspark.checkpoint.digests import digest_bytes
 from statefulspark.checkpoint.metadata import METADATA_NAME, CheckpointKind, CheckpointMetadata, decode_metadata
 from statefulspark.errors import CorruptDataError, InvalidInputError
 from statefulspark.storage.base import ObjectStore
@@ -154,6 +155,50 @@ def newest(store: ObjectStore) -> StoredCheckpoint | None:
         except (CorruptDataError, InvalidInputError):
             continue
         return StoredCheckpoint(store, folder, metadata)
+    return None
+
+
+def damaged_checkpoints(store: ObjectStore) -> list[str]:
+    """URLs of a job folder's checkpoints that could not be restored."""
+    folders = [paths.checkpoint_folder(number) for number in checkpoint_ids(store)]
+    return [paths.url_of(store.url, folder) for folder in folders if store.head(paths.damaged_key(folder)) is not None]
+
+
+def check_location(checkpoint: StoredCheckpoint) -> None:
+    """Check the bundle of Spark's checkpoint location, which the driver reads before any slot reads a file.
+
+    Raises:
+        CorruptDataError: It is missing or damaged.
+    """
+    file = checkpoint.metadata.spark_location
+    if file is None:
+        return
+    key = paths.resolve_reference(checkpoint.key, file.path)
+    path = paths.url_of(checkpoint.store.url, key)
+    try:
+        data = checkpoint.store.get(key)
+    except KeyError:
+        raise CorruptDataError("a file of the checkpoint is missing", path=path) from None
+    if digest_bytes(data) != file.digest:
+        raise CorruptDataError("a file of the checkpoint is damaged", path=path, expected=file.checksum)
+
+
+def checkpoint_before(url: str, open_store: OpenStore) -> str | None:
+    """URL of the newest complete checkpoint before ``url`` in the same job folder, None when there is none or ``url`` is a savepoint."""
+    parent, _, name = open_store(url.rstrip("/").removesuffix(f"/{METADATA_NAME}")).url.rstrip("/").rpartition("/")
+    number = paths.checkpoint_id_of(name)
+    if number is None:
+        return None
+    store = open_store(parent)
+    damaged = damaged_checkpoints(store)
+    for summary in reversed(_list_folder(store)):
+        if (
+            summary.status == "complete"
+            and summary.kind == "checkpoint"
+            and (summary.checkpoint_id or 0) < number
+            and summary.url not in damaged
+        ):
+            return summary.url
     return None
 
 

@@ -19,6 +19,7 @@ from statefulspark.checkpoint import paths
 from statefulspark.checkpoint.catalog import (
     OpenStore,
     StoredCheckpoint,
+    check_location,
     check_presence,
     checkpoint_ids,
     load,
@@ -55,6 +56,8 @@ class Lineage:
 
     attempt: int
     """Attempt that it describes; 0 for a job that never started."""
+    since: int = 1
+    """The oldest attempt that may have run a batch of it."""
     base: StoredCheckpoint | None
     """Checkpoint to start from; None for empty state."""
     records: tuple[BatchRecord, ...]
@@ -176,6 +179,7 @@ def begin_attempt(
     _refuse_fenced(store, attempt)
     return Lineage(
         attempt=attempt,
+        since=_since(store, attempt),
         base=found.base,
         records=found.records,
         record_keys=found.record_keys,
@@ -235,6 +239,7 @@ def resolve(store: ObjectStore, *, open_store: OpenStore, damaged: Collection[st
     base, records = _choose(store, start, own, keys, open_store=open_store, damaged=damaged, problems=problems)
     return Lineage(
         attempt=start.attempt,
+        since=_since(store, start.attempt),
         base=base,
         records=records,
         record_keys=keys,
@@ -258,6 +263,7 @@ def _choose(
     for checkpoint in own:
         try:
             check_presence(checkpoint.metadata, checkpoint.key, stored_sizes(store, checkpoint.folder))
+            check_location(checkpoint)
         except CorruptDataError as problem:
             problems.append(str(problem))
             continue
@@ -341,9 +347,17 @@ def _begin_from(store: ObjectStore, origin: str, open_store: OpenStore) -> Linea
 
 def _newest_start(store: ObjectStore) -> AttemptStart | None:
     started = [attempt for attempt, is_start in _attempts(store) if is_start]
-    if not started:
-        return None
-    key = paths.attempt_start_key(max(started))
+    return _read_start(store, max(started)) if started else None
+
+
+def _since(store: ObjectStore, attempt: int) -> int:
+    """The newest attempt that inherited no records: none before it ran a batch that the lineage still needs."""
+    started = sorted((number for number, is_start in _attempts(store) if is_start and number <= attempt), reverse=True)
+    return next((number for number in started if not _read_start(store, number).records), started[-1] if started else attempt)
+
+
+def _read_start(store: ObjectStore, attempt: int) -> AttemptStart:
+    key = paths.attempt_start_key(attempt)
     return decode_document(store.get(key), "attempt-start", AttemptStart, path=paths.url_of(store.url, key))
 
 

@@ -237,6 +237,9 @@ def _oldest_batch(situation: Situation, kept: Collection[int]) -> int | None:
 
 
 def _oldest_attempt(lineage: Lineage) -> int:
-    """Records and changelogs of older attempts are not part of the lineage: a record names changelogs of its own attempt."""
+    """Records and changelogs of older attempts are not part of the lineage.
+
+    The attempts whose records are left are not all: a changelog of the batch that runs again may be of an earlier attempt at it.
+    """
     positions = (paths.attempt_and_batch(key) for key in lineage.record_keys)
-    return min((position[0] for position in positions if position is not None), default=lineage.attempt)
+    return min([lineage.since, *(position[0] for position in positions if position is not None)])

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from statefulspark.checkpoint import paths
 from statefulspark.checkpoint.bundle import decode_bundle
-from statefulspark.checkpoint.catalog import OpenStore, StoredCheckpoint, list_checkpoints, open_checkpoint
+from statefulspark.checkpoint.catalog import OpenStore, StoredCheckpoint, checkpoint_before, open_checkpoint
 from statefulspark.checkpoint.inspect import OpenKind, state_infos
 from statefulspark.checkpoint.metadata import FileRef, SlotState
 from statefulspark.checkpoint.packs import check_pack
@@ -64,7 +64,7 @@ def verify(
     try:
         checkpoint = open_checkpoint(url, open_store)
     except CorruptDataError as problem:
-        return _report(url, [str(problem)], _alternative(url, open_store), files=0, size_bytes=0, entries=0)
+        return _report(url, [str(problem)], checkpoint_before(url, open_store), files=0, size_bytes=0, entries=0)
     problems: list[str] = []
     entries = 0
     known = _known_states(checkpoint, problems)
@@ -80,7 +80,7 @@ def verify(
     for pack in checkpoint.metadata.spark_state:
         problems += _damaged_pack(checkpoint, pack)
     files = list(checkpoint.metadata.files())
-    alternative = _alternative(checkpoint.url, open_store) if problems else None
+    alternative = checkpoint_before(checkpoint.url, open_store) if problems else None
     size_bytes = sum(file.size_bytes for file in files)
     return _report(checkpoint.url, problems, alternative, files=len(files), size_bytes=size_bytes, entries=entries)
 
@@ -151,18 +151,3 @@ def _damaged_pack(checkpoint: StoredCheckpoint, pack: FileRef) -> list[str]:
         except CorruptDataError as problem:
             return [str(problem)]
     return []
-
-
-def _alternative(url: str, open_store: OpenStore) -> str | None:
-    """The newest complete checkpoint before a damaged one in the same job folder."""
-    folder = url.rstrip("/").removesuffix("/_metadata")
-    parent, _, name = open_store(folder).url.rstrip("/").rpartition("/")
-    number = paths.checkpoint_id_of(name)
-    if number is None:
-        return None
-    older = [
-        summary.url
-        for summary in list_checkpoints(parent, open_store)
-        if summary.status == "complete" and summary.kind == "checkpoint" and (summary.checkpoint_id or 0) < number
-    ]
-    return older[-1] if older else None

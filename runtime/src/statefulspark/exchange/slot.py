@@ -51,7 +51,7 @@ def run_slot(config: SlotConfig, slot: int, executor: str) -> str:
     """Live as slot ``slot`` until told otherwise.
 
     Returns:
-        ``stopped`` after an orderly end, ``declined`` when the coordinator wants this slot on another executor.
+        ``stopped`` after an orderly end, ``declined`` when the coordinator wants this slot started again, perhaps elsewhere.
 
     Raises:
         StatefulSparkError: the slot cannot restore its state; the keeper decides what next.
@@ -72,8 +72,10 @@ def run_slot(config: SlotConfig, slot: int, executor: str) -> str:
         try:
             service = _restored_service(config, slot, answer, work, coordinator)
         except (CorruptDataError, NotRestorableError) as error:
+            report = {"slot": slot, "epoch": epoch, "base": answer["base"], "error": error_body(error)}
+            if coordinator.call("restore-failed", report, timeout_s=120).get("again"):
+                return DECLINED  # there is an older checkpoint to restore
             # Trying again elsewhere cannot help, so the job ends with this error and not with Spark's account of a failed task.
-            coordinator.call("restore-failed", {"slot": slot, "epoch": epoch, "error": error_body(error)})
             raise
         servers = _listen(config, service)
         _settle_collector()

@@ -134,6 +134,14 @@ class BatchLog:
         self.base = batch
         self.changelogs = [ref for ref in self.changelogs if ref["batch"] > batch]
 
+    def fall_back(self, batch: int, changelogs: Iterable[dict[str, Any]]) -> None:
+        """The base checkpoint is damaged: slots restore the one of ``batch`` instead, and the changelogs after it."""
+        self.base = batch
+        known = {ref["key"]: ref for ref in (*changelogs, *self.changelogs)}
+        self.changelogs = sorted(
+            (ref for ref in known.values() if batch < ref["batch"] <= self.committed), key=lambda ref: int(ref["batch"])
+        )
+
     def changelogs_of(self, uid: str, key_groups: KeyGroupRange, after: int, until: int) -> list[dict[str, Any]]:
         """Changelogs of ``uid`` that touch ``key_groups``, of batches ``after < batch <= until``."""
         return [ref for ref in self.changelogs if ref["uid"] == uid and _touches(ref, key_groups) and after < ref["batch"] <= until]
@@ -147,6 +155,7 @@ class BatchLog:
             slots: key groups of the present slots, which restored the batch before and catch up.
         """
         changelogs = list(done)
+        expected = dict(self.expected)
         self.begin(parameters)
         for number, (ref, seen) in enumerate(changelogs):
             # Attempts of another parallelism have other slots of the same number, so the number here only tells entries apart.
@@ -158,7 +167,7 @@ class BatchLog:
                 "rows_out": 0,
             }
         self.commit_current()
-        self.expected = {}
+        self.expected = expected
         for index, key_groups in enumerate(slots):
             for uid in {ref["uid"] for ref, _ in changelogs if _touches(ref, key_groups)}:
                 self.expected[(uid, index)] = parameters.batch

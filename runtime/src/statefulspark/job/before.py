@@ -11,10 +11,18 @@ from dataclasses import dataclass
 import structlog
 
 from statefulspark.checkpoint import paths
-from statefulspark.checkpoint.catalog import StoredCheckpoint, checkpoint_ids, open_checkpoint
+from statefulspark.checkpoint.catalog import (
+    StoredCheckpoint,
+    check_location,
+    check_presence,
+    checkpoint_before,
+    damaged_checkpoints,
+    open_checkpoint,
+    stored_sizes,
+)
 from statefulspark.checkpoint.lineage import resolve
 from statefulspark.config.job import StatefulSparkJob
-from statefulspark.errors import InvalidInputError, NotRestorableError
+from statefulspark.errors import CorruptDataError, InvalidInputError, NotRestorableError
 from statefulspark.storage.base import ObjectStore
 
 _log = structlog.get_logger("statefulspark.start")
@@ -51,7 +59,7 @@ def state_before(store: ObjectStore, origin: str | None, opened: Callable[[str],
     uids: set[str] = set()
     packs = False
     if origin is not None:
-        base = open_checkpoint(origin, opened)
+        base = _open_whole(origin, opened)
         continued, batch = False, base.metadata.batch
     else:
         lineage = resolve(store, open_store=opened, damaged=damaged_checkpoints(store))
@@ -67,6 +75,19 @@ def state_before(store: ObjectStore, origin: str | None, opened: Callable[[str],
     return StateBefore(max_parallelism, frozenset(uids), url, batch, continued, packs if batch >= 0 else None)
 
 
+def _open_whole(url: str, opened: Callable[[str], ObjectStore]) -> StoredCheckpoint:
+    """Open a checkpoint that was named on purpose; what can be seen of damage without reading all of it is refused here."""
+    try:
+        checkpoint = open_checkpoint(url, opened)
+        check_presence(checkpoint.metadata, checkpoint.key, stored_sizes(checkpoint.store, checkpoint.folder))
+        check_location(checkpoint)
+    except CorruptDataError as damage:
+        before = checkpoint_before(url, opened)
+        offer = f"The checkpoint before it is there: --from {before}" if before is not None else "Name another checkpoint or savepoint"
+        raise CorruptDataError(f"{url} cannot be restored: {damage}. {offer}", path=damage.path) from damage
+    return checkpoint
+
+
 def warn_of_rewind(store: ObjectStore, before: StateBefore) -> None:
     """A job that goes back gives its next batches numbers that its sink may have seen: a sink that skips known batches would lose rows."""
     known = [found[1] for info in store.list(paths.BATCHES_PREFIX) if (found := paths.attempt_and_batch(info.key)) is not None]
@@ -77,12 +98,6 @@ def warn_of_rewind(store: ObjectStore, before: StateBefore) -> None:
             restored_batch=before.batch,
             last_batch=max(known),
         )
-
-
-def damaged_checkpoints(store: ObjectStore) -> list[str]:
-    """URLs of checkpoints that an earlier attempt could not restore."""
-    folders = [paths.checkpoint_folder(number) for number in checkpoint_ids(store)]
-    return [paths.url_of(store.url, folder) for folder in folders if store.head(paths.damaged_key(folder)) is not None]
 
 
 def choose_max_parallelism(manifest: StatefulSparkJob, parallelism: int, before: StateBefore) -> int:

@@ -291,7 +291,8 @@ class Coordinator:
             uids = list(self.batches.delays_ms)
             expected = {uid: self.batches.expected_batch(uid, index) for uid in uids}
             restore = self.durable.restore_plan(index, len(self.slots.all()), self.batches)
-        return {"epoch": epoch, "restore": restore, "expected": expected, "memory": self.memory.for_slots()}
+            base = self.durable.base_url
+        return {"epoch": epoch, "base": base, "restore": restore, "expected": expected, "memory": self.memory.for_slots()}
 
     def _ready(self, body: dict[str, Any]) -> dict[str, Any]:
         index = int(body["slot"])
@@ -302,14 +303,31 @@ class Coordinator:
         return {}
 
     def _restore_failed(self, body: dict[str, Any]) -> dict[str, Any]:
-        """State that cannot be restored ends the job; a damaged checkpoint is marked, so that the next start goes by the one before."""
+        """A slot cannot restore: from a damaged checkpoint the job falls back to the one before; anything else ends it."""
         self.slots.check(int(body["slot"]), int(body["epoch"]))
         error = error_of(body["error"])
         if isinstance(error, CorruptDataError):
-            error = self.durable.mark_damaged(error)
-        if self.fatal is None and error is not None:
+            with self._lock:
+                # Another slot may have reported the same checkpoint before.
+                if body["base"] != self.durable.base_url or self._fell_back(error):
+                    return {"again": True}
+        elif self.fatal is None and error is not None:
             self.fatal = error
         return {}
+
+    def _fell_back(self, error: CorruptDataError) -> bool:
+        damaged = self.durable.base_url
+        try:
+            self.durable.fall_back(error, self.batches)
+        except UnavailableError as later:
+            _log.info("storage does not answer; the slot tries again", error=str(later)[:200])
+            return True
+        except StatefulSparkError as final:
+            if self.fatal is None:
+                self.fatal = final
+            return False
+        _log.warning("checkpoint is damaged and passed over", damaged=damaged, problem=str(error)[:300], base=self.durable.base_url)
+        return True
 
     def _heartbeat(self, body: dict[str, Any]) -> dict[str, Any]:
         index = int(body.pop("slot"))
@@ -423,7 +441,7 @@ class Coordinator:
             started_s=time.monotonic(),
             created_ms=int(time.time() * 1000),
             savepoint_folder=self.durable.savepoint_folder() if request is not None and request.savepoint is not None else None,
-            base_checkpoint_id=self.durable.base_checkpoint_id,
+            base_checkpoint_id=self.durable.reusable_checkpoint_id,
             frame={
                 "files": self._files.all_files(batch=log.committed),
                 "spark_state": self._spark_state.freeze(),

@@ -16,10 +16,10 @@ import cloudpickle
 from statefulspark import failpoints
 from statefulspark.checkpoint import paths
 from statefulspark.checkpoint.bundle import decode_bundle, encode_bundle
-from statefulspark.checkpoint.catalog import StoredCheckpoint, checkpoint_ids
+from statefulspark.checkpoint.catalog import StoredCheckpoint, checkpoint_before, checkpoint_ids, damaged_checkpoints
 from statefulspark.checkpoint.changelog import read_changelog
 from statefulspark.checkpoint.digests import digest_bytes, digest_file
-from statefulspark.checkpoint.lineage import Lineage, is_fenced, write_record
+from statefulspark.checkpoint.lineage import Lineage, is_fenced, resolve, write_record
 from statefulspark.checkpoint.location import LocationFiles
 from statefulspark.checkpoint.metadata import CheckpointMetadata, FileRef, SlotState
 from statefulspark.checkpoint.publish import publish
@@ -76,6 +76,8 @@ class DurableJob:
         self._backend = backend
         self._lineage = lineage
         self._base: StoredCheckpoint | None = lineage.base
+        self.restored_from = lineage.base.url if lineage.base is not None else None
+        self._reusable = True
         self._savepoint_dir = savepoint_dir
         self._retention = Retention(store, retained=retained)
         self._pending: BatchRecord | None = None
@@ -98,6 +100,16 @@ class DurableJob:
         if base is None or not paths.same_folder(base.store.url, self.store.url):
             return None
         return base.metadata.checkpoint_id
+
+    @property
+    def base_url(self) -> str | None:
+        """What slots restore, before changelogs; None for empty state."""
+        return self._base.url if self._base is not None else None
+
+    @property
+    def reusable_checkpoint_id(self) -> int | None:
+        """The checkpoint whose files the next one may name; none after damage was found, because it may be in any of them."""
+        return self.base_checkpoint_id if self._reusable else None
 
     def check_fence(self) -> None:
         """Look whether a newer attempt was claimed.
@@ -170,16 +182,15 @@ class DurableJob:
         return earlier.model_copy(update={"attempt": self.attempt, "epochs": tuple(epochs), "files": encode_bundle(known | files)})
 
     def find_changelogs(self, batch: int) -> list[tuple[dict[str, Any], int | None]]:
-        """Every changelog that earlier attempts of this lineage made durable for ``batch``, with its greatest event time.
+        """Every changelog that attempts of this lineage made durable for ``batch``, with its greatest event time.
 
         They are taken over into this attempt's folder. Several of one slot have the same content, because rows, watermark and
-        processing time of a batch are the same each time it runs.
+        processing time of a batch are the same each time it runs. Any of the attempts may be the one whose sink committed: also one
+        that was fenced long ago, was cut off, and did not know it.
         """
-        found: list[tuple[dict[str, Any], int | None]] = []
-        first = min((record.attempt for record in self._lineage.records if record.batch == batch), default=self.attempt)
-        for attempt in range(first, self.attempt + 1):
-            found += [self._take_over(info.key) for info in self.store.list(paths.changelog_prefix(attempt, batch))]
-        return found
+        prefixes = [paths.changelog_prefix(attempt, batch) for attempt in range(self._lineage.since, self.attempt + 1)]
+        keys = [info.key for prefix in prefixes for info in self.store.list(prefix)]
+        return [self._take_over(key) for key in keys]
 
     def _take_over(self, key: str) -> tuple[dict[str, Any], int | None]:
         with tempfile.TemporaryDirectory() as folder:
@@ -188,8 +199,10 @@ class DurableJob:
             header, changes = read_changelog(path)
             deque(changes, maxlen=0)  # proves that the file is whole
             digest = digest_file(path)
-            own = paths.changelog_key(self.attempt, header.batch, header.uid, header.slot, header.epoch)
-            self.store.put_file(own, path)
+            own = key
+            if not key.startswith(paths.changelog_prefix(self.attempt, header.batch)):
+                own = paths.changelog_key(self.attempt, header.batch, header.uid, header.slot, header.epoch)
+                self.store.put_file(own, path)
         ref = ChangelogRef(
             uid=header.uid,
             slot=header.slot,
@@ -277,6 +290,7 @@ class DurableJob:
         self._completed.append(info)
         if metadata.kind == "checkpoint":
             self._base = StoredCheckpoint(self.store, paths.checkpoint_folder(metadata.checkpoint_id), metadata)
+            self._reusable = True
 
     def completed(self) -> list[CheckpointInfo]:
         """Checkpoints that still exist and savepoints taken by this driver, oldest first."""
@@ -308,6 +322,47 @@ class DurableJob:
         finally:
             self._cleaning.release()
 
+    def fall_back(self, error: CorruptDataError, log: BatchLog) -> None:
+        """Slots could not restore the base: mark it as damaged and go on from the checkpoint before it and the batches since.
+
+        Retention keeps the records and changelogs since the oldest retained checkpoint for this.
+
+        Raises:
+            CorruptDataError: there is nothing to go on from, or it is no file of the checkpoint; the text says what to do.
+            FencedError: a newer attempt runs the job.
+            UnavailableError: storage does not answer.
+        """
+        base = self._base
+        if base is None or _is_changelog(error):
+            raise self._refusal(error, base)
+        if self.base_checkpoint_id is not None:
+            self.store.put(paths.damaged_key(base.folder), str(error).encode())
+        self.check_fence()
+        try:
+            found = resolve(self.store, open_store=self._open_store, damaged=damaged_checkpoints(self.store))
+        except CorruptDataError:
+            raise self._refusal(error, base) from error
+        if found.base is not None and found.base.url == base.url:
+            raise self._refusal(error, base)
+        log.fall_back(
+            found.base.metadata.batch if found.base is not None else -1, (ref.model_dump(mode="json") for ref in found.changelogs)
+        )
+        self._base = found.base
+        self._reusable = False
+        if self.restored_from == base.url:
+            self.restored_from = found.base.url if found.base is not None else None
+
+    def _refusal(self, error: CorruptDataError, base: StoredCheckpoint | None) -> CorruptDataError:
+        if base is None:
+            return error
+        if _is_changelog(error):
+            remedy = f"Go back to the checkpoint before that batch with --from {base.url}; the rows after it are processed again"
+        elif (before := checkpoint_before(base.url, self._open_store)) is not None:
+            remedy = f"The checkpoint before it is there: start with --from {before}"
+        else:
+            remedy = "No older checkpoint is retained: start from a savepoint with --from PATH"
+        return CorruptDataError(f"{base.url} cannot be restored: {error}. {remedy}", path=error.path)
+
     def mark_damaged(self, error: CorruptDataError) -> CorruptDataError:
         """Note that the base checkpoint cannot be restored; the next attempt passes it over.
 
@@ -331,3 +386,7 @@ class DurableJob:
         infos = self.store.list("")
         self.store.delete(info.key for info in infos if info.key != paths.JOB_KEY and not info.key.startswith("savepoint-"))
         self._completed = [info for info in self._completed if info.kind == "savepoint"]
+
+
+def _is_changelog(error: CorruptDataError) -> bool:
+    return f"/{paths.CHANGELOG_PREFIX}" in f"/{error.path}"

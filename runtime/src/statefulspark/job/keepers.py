@@ -12,7 +12,6 @@ import threading
 import time
 from collections.abc import Callable, Iterable
 
-import structlog
 from pyspark import InheritableThread, SparkContext
 
 from statefulspark.errors import InternalError, StatefulSparkError
@@ -20,8 +19,6 @@ from statefulspark.exchange.config import SlotConfig
 from statefulspark.exchange.slot import run_slot
 
 POOL = "statefulspark-slots"
-_FAILURES_MAX = 3
-_log = structlog.get_logger("statefulspark.keepers")
 
 
 def slot_task(config: SlotConfig, slot: int) -> Callable[[Iterable[int]], Iterable[str]]:
@@ -38,20 +35,18 @@ class SlotKeepers:
     """Keeps ``parallelism`` slots running until stopped."""
 
     def __init__(
-        self, context: SparkContext, config: SlotConfig, *, is_ready: Callable[[int], bool], failed: Callable[[BaseException], None]
+        self, context: SparkContext, config: SlotConfig, *, next_pause_s: Callable[[int, StatefulSparkError], float | None]
     ) -> None:
         """Prepare the keepers.
 
         Args:
             context: the driver's SparkContext.
             config: what slots need.
-            is_ready: whether the slot has served since it was last started.
-            failed: called once when a slot fails again and again before it ever serves.
+            next_pause_s: told of a slot whose Spark job failed, says after how many seconds it is submitted again; None = never.
         """
         self._context = context
         self._config = config
-        self._is_ready = is_ready
-        self._failed = failed
+        self._next_pause_s = next_pause_s
         self._stopping = threading.Event()
         self._group = f"statefulspark-slots-{config.job_name}-{time.time_ns()}"
         self._threads: list[InheritableThread] = []
@@ -66,11 +61,9 @@ class SlotKeepers:
     def _keep(self, slot: int) -> None:
         self._context.setLocalProperty("spark.scheduler.pool", POOL)
         self._context.setJobGroup(self._group, f"slot {slot} of {self._config.job_name}", True)
-        failures = 0
         while not self._stopping.is_set():
             try:
                 outcome = self._context.parallelize([slot], 1).mapPartitions(slot_task(self._config, slot)).collect()
-                failures = 0
                 if outcome == ["stopped"] or self._stopping.is_set():
                     if not self._stopping.is_set():
                         continue
@@ -79,12 +72,11 @@ class SlotKeepers:
             except Exception as error:  # noqa: BLE001  Py4J and Spark raise many kinds; all mean that the slot's task is over
                 if self._stopping.is_set():
                     return
-                failures = 0 if self._is_ready(slot) else failures + 1
-                _log.warning("slot failed", slot=slot, failures=failures, error=_cause(error))
-                if failures >= _FAILURES_MAX:
-                    self._failed(error if isinstance(error, StatefulSparkError) else InternalError(f"slot {slot}: {_cause(error)}"))
+                cause = error if isinstance(error, StatefulSparkError) else InternalError(f"slot {slot}: {_cause(error)}")
+                pause_s = self._next_pause_s(slot, cause)
+                if pause_s is None:
                     return
-                self._stopping.wait(min(5.0, 0.2 * 2**failures))
+                self._stopping.wait(pause_s)
 
     def stop(self, timeout_s: float = 20.0) -> None:
         """End all slots: they have been told to stop; those that do not are cancelled."""

@@ -31,7 +31,7 @@ from statefulspark.job.executors import executor_counter, resize_executors
 from statefulspark.job.failures import query_error
 from statefulspark.job.job import Job
 from statefulspark.job.keepers import SlotKeepers
-from statefulspark.job.restarts import RestartStrategy
+from statefulspark.job.restarts import RestartStrategy, SlotRestarts
 from statefulspark.job.samples import samples_of
 from statefulspark.job.session import quiet
 from statefulspark.job.slots import READY, SlotTable
@@ -65,8 +65,6 @@ class RunSettings:
     """How many checkpoints in a row may fail before the job does."""
     retain_on_cancellation: bool
     """Whether ``cancel`` keeps checkpoints."""
-    restored_from: str | None
-    """What the first state came from."""
     native_metrics: tuple[str, ...] = ()
     """Flink's names of RocksDB's own figures that slots report."""
     executors_for: Callable[[int], int]
@@ -101,6 +99,8 @@ class RunningJob:
         self._build = build
         self._slot_config = slot_config
         self._restart = restart
+        self._slot_restarts = SlotRestarts(strategy=restart)
+        self._restarting = threading.Lock()
         self._settings = settings
         self._commands = threading.Lock()
         self._closing = threading.Lock()
@@ -129,11 +129,7 @@ class RunningJob:
             threading.Thread(target=self._finish_when_idle, name="job-until-idle", daemon=True).start()
 
     def _start_slots(self, job: Job) -> None:
-        def is_ready(slot: int) -> bool:
-            return self._coordinator.slots.get(slot).state == READY
-
-        config = self._slot_config(job)
-        self._keepers = SlotKeepers(self._spark.sparkContext, config, is_ready=is_ready, failed=self._slot_failed)
+        self._keepers = SlotKeepers(self._spark.sparkContext, self._slot_config(job), next_pause_s=self._slot_pause_s)
         self._keepers.start()
 
     def _start_query(self, writer: DataStreamWriter) -> None:
@@ -141,8 +137,15 @@ class RunningJob:
             writer = without_sink(writer)
         self._query = writer.option("checkpointLocation", self._settings.local_checkpoint).queryName(self._settings.name).start()
 
-    def _slot_failed(self, error: BaseException) -> None:
-        self._failure = error if isinstance(error, StatefulSparkError) else UnavailableError(str(error))
+    def _slot_pause_s(self, index: int, error: StatefulSparkError) -> float | None:
+        """A slot's Spark job failed: when it is submitted again. Without an end in sight the job fails."""
+        slot = self._coordinator.slots.get(index)
+        with self._restarting:
+            pause_s = self._slot_restarts.next_pause_s(index, time.monotonic(), served=slot.served, serving=slot.state == READY)
+        _log.warning("slot failed", slot=index, pause_s=pause_s, error=str(error)[:300])
+        if pause_s is None:
+            self._failure = error
+        return pause_s
 
     def _enter(self, state: JobState) -> None:
         if state != self._state:
@@ -203,7 +206,8 @@ class RunningJob:
         final = isinstance(error, InvalidInputError | FencedError) or (
             isinstance(error, UserFunctionError) and not self._settings.restart_user_errors
         )
-        pause_s = None if final else self._restart.next_pause_s(time.monotonic())
+        with self._restarting:
+            pause_s = None if final else self._restart.next_pause_s(time.monotonic())
         if pause_s is None:
             self._fail(error)
             return
@@ -283,7 +287,6 @@ class RunningJob:
             max_parallelism=self._settings.max_parallelism,
             state=self._state,
             since_ms=self._since_ms,
-            restored_from=self._settings.restored_from,
             error=self._error,
             ended=self._ended.is_set(),
         )

@@ -30,6 +30,8 @@ class Slot:
     location: str = ""
     unix: str = ""
     incarnations: int = 0
+    served: bool = False
+    """Whether any incarnation got ready."""
     last_sign_s: float = 0.0
     vitals: dict[str, Any] = field(default_factory=dict)
 
@@ -117,6 +119,7 @@ class SlotTable:
         with self._lock:
             slot = self._current(index, epoch)
             slot.state, slot.location, slot.unix = READY, location, unix
+            slot.served = True
             slot.last_sign_s = time.monotonic()
 
     def beat(self, index: int, epoch: int, vitals: dict[str, Any]) -> None:

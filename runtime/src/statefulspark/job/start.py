@@ -19,6 +19,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from statefulspark.checkpoint import paths
+from statefulspark.checkpoint.catalog import damaged_checkpoints
 from statefulspark.checkpoint.lineage import Lineage, begin_attempt, ensure_job
 from statefulspark.checkpoint.location import LocationFiles
 from statefulspark.checkpoint.state_mirror import StateMirror
@@ -30,7 +31,6 @@ from statefulspark.job.before import (
     check_spark_steps,
     check_uids,
     choose_max_parallelism,
-    damaged_checkpoints,
     state_before,
     warn_of_rewind,
 )
@@ -282,7 +282,6 @@ class _Start:
             tolerable_failures=spec.checkpointing.tolerable_failures,
             retain_on_cancellation=spec.checkpointing.retention.on_cancellation.value == "RETAIN",
             native_metrics=spec.state_backend.rocksdb.metrics,
-            restored_from=self.lineage.base.url if self.lineage.base is not None else None,
             executors_for=spec.executor.instances_for,
         )
 

@@ -26,7 +26,6 @@ def status_of(
     max_parallelism: int,
     state: JobState,
     since_ms: int,
-    restored_from: str | None,
     error: JobError | None,
     ended: bool,
 ) -> JobStatus:
@@ -49,7 +48,7 @@ def status_of(
         skew={uid: skew.to_status() for uid, skew in skew_of(coordinator.slots.all(), top=TOP_KEY_GROUPS).items()},
         last_checkpoint=coordinator.last_checkpoint,
         last_savepoint=coordinator.last_savepoint,
-        restored_from=restored_from,
+        restored_from=coordinator.durable.restored_from,
         failed_checkpoints=coordinator.failed_checkpoints,
         error=error,
     )
