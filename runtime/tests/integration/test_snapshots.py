@@ -155,6 +155,7 @@ def test_a_damaged_checkpoint_is_passed_over_by_the_start_that_finds_it(work: Wo
     """One byte of one file of RocksDB: slots go back to the checkpoint before and the batches since, and nothing is lost or doubled."""
     inputs = files(seed=10, number=3)
     work.spec = {"stateBackend": {"type": "rocksdb"}}
+    work.checkpointing = {"retention": {"count": 2}}
     work.write(inputs[0])
     job = work.start()
     work.wait_rows(40, 200)
