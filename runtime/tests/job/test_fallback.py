@@ -41,7 +41,7 @@ def truncate(path: Path) -> None:
 class Story:
     """A job with a checkpoint after batches 0, 1 and 3; batch 4 was begun. Its next driver restores."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, *, stopped: bool = False) -> None:
         (folder / "local").mkdir()
         self.folder = folder
         self.job = open_store((folder / "job").as_uri())
@@ -54,7 +54,8 @@ class Story:
             self.state = apply(self.state, changes)
             if number in (0, 1, 3):
                 self.mini.checkpoint(number)
-        self.mini.begin(4)
+        if not stopped:
+            self.mini.begin(4)
         self.restored = 0
 
     def files(self, checkpoint_id: int) -> list[Path]:
@@ -114,6 +115,18 @@ def test_the_same_start_goes_on_from_the_checkpoint_before(story: Story, damage:
     assert story.restore(durable, log) == story.state
     assert durable.reusable_checkpoint_id is None, "the next checkpoint names no file that may be damaged"
     assert durable.base_checkpoint_id is not None, "retention keeps what slots restore"
+
+
+def test_a_job_that_was_stopped_with_the_damaged_checkpoint(tmp_path: Path) -> None:
+    """No record names the changelogs of the last batch: that it was committed is known from the checkpoint alone."""
+    story = Story(tmp_path, stopped=True)
+    durable, log = story.driver()
+    flip(story.files(3)[0])
+    with pytest.raises(CorruptDataError) as found:
+        story.restore(durable, log)
+    durable.fall_back(found.value, log)
+    assert durable.base_url == f"{story.job.url}/chk-2"
+    assert story.restore(durable, log) == story.state
 
 
 def test_the_next_start_passes_over_what_was_found(story: Story) -> None:

@@ -344,9 +344,12 @@ class DurableJob:
             raise self._refusal(error, base) from error
         if found.base is not None and found.base.url == base.url:
             raise self._refusal(error, base)
-        log.fall_back(
-            found.base.metadata.batch if found.base is not None else -1, (ref.model_dump(mode="json") for ref in found.changelogs)
-        )
+        changelogs = [ref.model_dump(mode="json") for ref in found.changelogs]
+        last = found.uncommitted_batch
+        if last is not None and last <= log.committed and not any(ref["batch"] == last for ref in log.changelogs):
+            # The damaged checkpoint alone proves that this batch was committed; no record names its changelogs.
+            changelogs += [ref for ref, _ in self.find_changelogs(last)]
+        log.fall_back(found.base.metadata.batch if found.base is not None else -1, changelogs)
         self._base = found.base
         self._reusable = False
         if self.restored_from == base.url:
