@@ -12,7 +12,9 @@ from runtime.tests.checkpoint.dict_store import DictStore
 from runtime.tests.checkpoint.miniature import UID, Miniature, apply
 
 from statefulspark.checkpoint.lineage import begin_attempt
+from statefulspark.checkpoint.location import LocationFiles
 from statefulspark.checkpoint.restore import restore_slot
+from statefulspark.checkpoint.state_mirror import StateMirror
 from statefulspark.errors import CorruptDataError
 from statefulspark.job.batches import BatchLog
 from statefulspark.job.before import state_before
@@ -125,6 +127,23 @@ def test_a_job_that_was_stopped_with_the_damaged_checkpoint(tmp_path: Path) -> N
     with pytest.raises(CorruptDataError) as found:
         story.restore(durable, log)
     durable.fall_back(found.value, log)
+    assert durable.base_url == f"{story.job.url}/chk-2"
+    assert story.restore(durable, log) == story.state
+
+
+def test_a_job_that_went_on_from_the_damaged_checkpoint_alone(tmp_path: Path) -> None:
+    """The first record of the new driver names the changelogs of the batch before, which it did not see: this start needs them, and the next."""
+    story = Story(tmp_path, stopped=True)
+    durable, log = story.driver()
+    location = tmp_path / "location"
+    durable.write_record(log.next_parameters(4, 1), LocationFiles(location), StateMirror(location), log, [1])
+    flip(story.files(3)[0])
+    with pytest.raises(CorruptDataError) as found:
+        story.restore(durable, log)
+    durable.fall_back(found.value, log)
+    assert story.restore(durable, log) == story.state
+    (story.folder / "job" / "chk-3" / "_metadata").unlink()
+    durable, log = story.driver()
     assert durable.base_url == f"{story.job.url}/chk-2"
     assert story.restore(durable, log) == story.state
 

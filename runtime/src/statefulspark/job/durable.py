@@ -157,6 +157,10 @@ class DurableJob:
 
     def _new_record(self, parameters: BatchParameters, files: dict[str, bytes], log: BatchLog, epochs: list[int]) -> BatchRecord:
         acks = [ChangelogRef(**ack["changelog"]) for ack in log.acknowledgements.values() if ack["changelog"] is not None]
+        if log.current is None and log.committed >= 0:
+            # An attempt that went on from a checkpoint alone saw nobody acknowledge its batch. Should the checkpoint turn out to be
+            # damaged, the one before it needs these changelogs.
+            acks = [ChangelogRef(**ref) for ref, _ in self.find_changelogs(log.committed)]
         return BatchRecord(
             attempt=self.attempt,
             batch=parameters.batch,
