@@ -25,7 +25,7 @@ bench: ## measure speed side by side with Spark's own state (minutes)
 	@$(RUN) python bench/run.py
 
 soak: ## prove that slots keep to their managed memory: 20 GiB written with 128 MiB, 64 MiB and 1 GiB (about half an hour)
-	@$(RUN) python -m bench.memory_soak --together
+	@$(RUN) python bench/memory_soak.py --together
 
 ##@ For developers
 env: ## make or update .venv from the lock files

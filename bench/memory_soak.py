@@ -4,7 +4,7 @@
 every minute. Each slot is the runtime's own slot process. Its resident memory (VmRSS, sampled from outside every 200 ms, and the kernel's
 own peak VmHWM) minus that of the same process with the same batches and no store must not exceed the managed memory by more than a tenth.
 
-    .venv/bin/python -m bench.memory_soak [--managed 128Mi 64Mi 1Gi] [--written 20Gi] [--together]
+    .venv/bin/python bench/memory_soak.py [--managed 128Mi 64Mi 1Gi] [--written 20Gi] [--together]
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ import sys
 import tempfile
 from pathlib import Path
 
-from bench.soak.job import SoakSettings
-from bench.soak.measure import TOLERANCE, Soak, soak
 from rich.console import Console
 from rich.table import Table
+from soak.job import SoakSettings
+from soak.measure import TOLERANCE, Soak, soak
 
 from statefulspark.exchange.allocator import allocator_environment
 from statefulspark.sizes import format_size, parse_size
@@ -48,7 +48,7 @@ def main() -> None:
         return
     running = []
     for managed in arguments.managed:
-        command = [sys.executable, "-m", "bench.memory_soak", *sys.argv[1:], "--one", "--managed", managed]
+        command = [sys.executable, __file__, *sys.argv[1:], "--one", "--managed", managed]
         running.append(subprocess.Popen(command, cwd=REPOSITORY))
         if not arguments.together:
             running[-1].wait()

@@ -1,6 +1,6 @@
 """A job without Spark: the runtime's own coordinator, exchanges and slot processes, driven batch by batch.
 
-Slots live in processes of their own (`bench.soak.slot`). What Spark would do is done here: batches are numbered, rows handed to
+Slots live in processes of their own (`soak.slot`). What Spark would do is done here: batches are numbered, rows handed to
 `exchange_partition`, commits written.
 """
 
@@ -21,7 +21,7 @@ from typing import Any, Final, Self
 import cloudpickle
 import numpy as np
 import pyarrow as pa
-from bench.soak.load import UID, key_hashes, rows, step
+from soak.load import UID, key_hashes, rows, step
 
 from statefulspark.checkpoint.lineage import begin_attempt, ensure_job
 from statefulspark.checkpoint.location import LocationFiles
@@ -44,7 +44,7 @@ from statefulspark.storage.settings import StorageSettings
 
 MAX_PARALLELISM: Final = 128
 _LARGE_EVERY: Final = 12
-REPOSITORY: Final = Path(__file__).resolve().parents[2]
+BENCHES: Final = Path(__file__).resolve().parents[1]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -180,11 +180,11 @@ class SoakJob:
         path = self._work / "config"
         path.write_bytes(pickle.dumps(config))
         for slot in range(settings.slots):
-            command = [sys.executable, "-m", "bench.soak.slot", str(path), str(slot), str(self.logs[slot])]
+            command = [sys.executable, "-m", "soak.slot", str(path), str(slot), str(self.logs[slot])]
             if not settings.with_store:
                 command.append("--without-store")
             environment = dict(os.environ) | dict(settings.environment)
-            self._processes.append(subprocess.Popen(command, cwd=REPOSITORY, env=environment))
+            self._processes.append(subprocess.Popen(command, cwd=BENCHES, env=environment))
         return self
 
     def __exit__(self, *_: object) -> None:

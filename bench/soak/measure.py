@@ -10,8 +10,8 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
-from bench.soak.job import SoakJob, SoakSettings
-from bench.soak.memory import Sampler
+from soak.job import SoakJob, SoakSettings
+from soak.memory import Sampler
 
 TOLERANCE: Final = 0.1
 """By how much resident memory may exceed the budget."""

@@ -1,6 +1,6 @@
 """The slot process of the memory soak: the runtime's own slot, started as an executor starts it, that also writes down what it knows itself.
 
-    python -m bench.soak.slot CONFIG SLOT LOG [--without-store]
+    python -m soak.slot CONFIG SLOT LOG [--without-store]
 
 With ``--without-store`` everything is the same but the store, which keeps nothing and answers with what was written last: its memory is
 that of Python alone, the baseline.
@@ -140,7 +140,9 @@ def main() -> None:
     config_path, slot, log_path, *rest = sys.argv[1:]
     config: SlotConfig = pickle.loads(Path(config_path).read_bytes())  # noqa: S301  written by the soak itself
     opened: list[Any] = []
-    kind: Any = stores.RocksDBStore
+    # The one seam at which the baseline differs: store and spills.
+    seam: Any = stores
+    kind: Any = seam.RocksDBStore
     if "--without-store" in rest:
         _load_native_code(Path(config.local_dir or "") / f"code-{slot}")
         kind = NoStore
@@ -153,8 +155,7 @@ def main() -> None:
             if not opened:
                 opened.append(self)
 
-    # The one seam at which the baseline differs: store and spills.
-    stores.RocksDBStore = Opened  # type: ignore[misc]
+    seam.RocksDBStore = Opened
     threading.Thread(target=_write_log, args=(Path(log_path), opened), daemon=True).start()
     run_slot(config, int(slot), f"soak/{slot}")
 

@@ -6,8 +6,8 @@ import sys
 from pathlib import Path
 
 import pytest
-from bench.soak.job import SoakSettings
-from bench.soak.measure import soak
+from soak.job import SoakSettings
+from soak.measure import soak
 
 from statefulspark.exchange.allocator import allocator_environment
 
