@@ -18,6 +18,8 @@ pytestmark = [pytest.mark.kill, pytest.mark.slow, pytest.mark.timeout(600)]
 
 _SECOND_MS = 1000
 _DELAY_MS = 10_000
+_FILE_MS = 2_000
+"""More event time than a file spans."""
 _CONF = {
     "spark.sql.shuffle.partitions": "2",
     # Snapshots are made and old versions deleted all the time.
@@ -56,7 +58,10 @@ class StepsLedger(Ledger):
         closed = summed[summed.index.get_level_values("start") + _SECOND_MS <= rows["at"].max() - _DELAY_MS].reset_index()
         found = pd.concat([pd.read_parquet(path) for path in committed_files(self.folder / "out")], ignore_index=True)
         found = found.sort_values(["start", "kind"], kind="stable").reset_index(drop=True)
-        pd.testing.assert_frame_equal(found[closed.columns], closed, check_dtype=False)
+        # What the last batch of rows closed is given out by the batch after it, which a query that was started anew does not run.
+        certain = closed["start"] + _SECOND_MS <= rows["at"].max() - _DELAY_MS - _FILE_MS
+        assert len(closed[certain]) <= len(found) <= len(closed)
+        pd.testing.assert_frame_equal(found[closed.columns], closed[: len(found)], check_dtype=False)
 
 
 def test_drivers_that_lose_their_disks(tmp_path: Path, java_options: str) -> None:
