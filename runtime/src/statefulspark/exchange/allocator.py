@@ -71,6 +71,7 @@ class AllocatorWatch:
         self._step_bytes = max(_STEP_BYTES_MIN, step_bytes)
         self._low_bytes = 0
         self._stop = threading.Event()
+        self._looking = threading.Lock()
         self._trim: Callable[[int], int] | None = None
         if self.kind == "glibc":
             libc.mallopt(_M_ARENA_MAX, HEAPS_MAX)
@@ -88,16 +89,19 @@ class AllocatorWatch:
         self._stop.set()
 
     def look(self) -> None:
-        """Give free memory back if the process has grown by a step since that was last done."""
-        if self._trim is None:
+        """Give free memory back if the process has grown by a step since that was last done. From any thread."""
+        if self._trim is None or not self._looking.acquire(blocking=False):
             return
-        resident = resident_bytes()
-        self._low_bytes = min(self._low_bytes, resident)
-        if resident >= self._low_bytes + self._step_bytes:
-            pa.default_memory_pool().release_unused()
-            self._trim(0)
-            self.trims += 1
-            self._low_bytes = resident_bytes()
+        try:
+            resident = resident_bytes()
+            self._low_bytes = min(self._low_bytes, resident)
+            if resident >= self._low_bytes + self._step_bytes:
+                pa.default_memory_pool().release_unused()
+                self._trim(0)
+                self.trims += 1
+                self._low_bytes = resident_bytes()
+        finally:
+            self._looking.release()
 
     def _run(self) -> None:
         while not self._stop.wait(_WATCH_S):

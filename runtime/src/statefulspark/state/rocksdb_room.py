@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import time
 import weakref
+from collections.abc import Callable
 from typing import Final, Protocol
 
 from rocksdict import Rdict, WriteBufferManager
@@ -31,11 +32,16 @@ class WriteRoom:
 
     Args:
         manager: Counts the write buffers of all instances.
+
+    Attributes:
+        written: Called after every write, which is when write buffers grow and blocks make room for them; whoever looks after the
+            process's memory may give back what that freed.
     """
 
     def __init__(self, manager: WriteBufferManager) -> None:
         self._manager = manager
         self._writers: weakref.WeakSet[Writer] = weakref.WeakSet()
+        self.written: Callable[[], None] = _nothing
 
     def join(self, writer: Writer) -> None:
         """A store is open from now on; it leaves by being closed or forgotten."""
@@ -47,6 +53,7 @@ class WriteRoom:
         Raises:
             Exception: What rocksdict raises when a flush fails.
         """
+        self.written()
         if not self._over():
             return
         deadline = time.monotonic() + _WAIT_MAX_S
@@ -59,6 +66,10 @@ class WriteRoom:
 
     def _over(self) -> bool:
         return self._manager.get_usage() * 4 > self._manager.get_buffer_size() * 5
+
+
+def _nothing() -> None:
+    """Nobody looks after the process's memory."""
 
 
 def _flushes(database: Rdict) -> bool:
