@@ -31,6 +31,8 @@ from statefulspark.state.store import Change
 _LOG_S = 0.5
 _SCANNED = 40
 _SNAPSHOT_FILES = 4
+_FLUSH_S = 0.3
+"""A snapshot of the real store takes 0.03 to 0.9 s here, median 0.13 s; what batches change meanwhile is held in Python."""
 
 
 class NoStore:
@@ -65,6 +67,7 @@ class NoStore:
         """Nothing is kept."""
 
     def snapshot(self, directory: Path) -> float:
+        time.sleep(_FLUSH_S)
         directory.mkdir(parents=True)
         for number in range(_SNAPSHOT_FILES):
             (directory / f"{number:06d}.sst").write_bytes(bytes(2 << 20))
@@ -129,6 +132,7 @@ def _native(store: RocksDBStore) -> dict[str, Any]:
         "readers": database.property_int_value("rocksdb.estimate-table-readers-mem"),
         "files": database.property_int_value("rocksdb.num-live-versions"),
         "sst": database.property_int_value("rocksdb.total-sst-files-size"),
+        "snapshot_s": getattr(store, "snapshot_s", None),
         "live": database.property_int_value("rocksdb.estimate-live-data-size"),
         "l0": int(database.property_value("rocksdb.num-files-at-level0") or 0),
         "compactions": database.property_int_value("rocksdb.num-running-compactions"),
@@ -154,6 +158,12 @@ def main() -> None:
             super().__init__(path, options)
             if not opened:
                 opened.append(self)
+
+        def snapshot(self, directory: Path) -> float:
+            started = time.monotonic()
+            held_up_ms: float = super().snapshot(directory)
+            self.snapshot_s = time.monotonic() - started
+            return held_up_ms
 
     seam.RocksDBStore = Opened
     threading.Thread(target=_write_log, args=(Path(log_path), opened), daemon=True).start()

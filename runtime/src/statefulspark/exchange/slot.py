@@ -43,7 +43,7 @@ from statefulspark.storage.open import open_store
 STOPPED = "stopped"
 DECLINED = "declined"
 
-_ALLOCATOR_STEPS = 32
+_ALLOCATOR_STEPS = 48
 """Free memory goes back whenever the process has grown by this part of the managed memory."""
 
 
@@ -70,13 +70,15 @@ def run_slot(config: SlotConfig, slot: int, executor: str) -> str:
         tuning = MemoryTuning.from_json(answer["memory"]) if answer.get("memory") else None
         config = _tuned(config, tuning)
         try:
-            service = _restored_service(config, slot, answer, work, coordinator, allocator)
+            service = _restored_service(config, slot, answer, work, coordinator)
         except (CorruptDataError, NotRestorableError) as error:
             report = {"slot": slot, "epoch": epoch, "base": answer["base"], "error": error_body(error)}
             if coordinator.call("restore-failed", report, timeout_s=120).get("again"):
                 return DECLINED  # there is an older checkpoint to restore
             # Trying again elsewhere cannot help, so the job ends with this error and not with Spark's account of a failed task.
             raise
+        if isinstance(service.store, RocksDBStore) and service.store.memory.room is not None:
+            service.store.memory.room.written = allocator.look
         servers = _listen(config, service)
         _settle_collector()
         where = {"slot": slot, "epoch": epoch, "location": servers[0][1], "unix": servers[1][1].removeprefix("grpc+unix://")}
@@ -102,17 +104,13 @@ def _working_folder(config: SlotConfig, slot: int) -> Path:
     return Path(tempfile.mkdtemp(prefix=f"slot-{slot}-", suffix=f"-pid-{os.getpid()}", dir=root))
 
 
-def _restored_service(
-    config: SlotConfig, slot: int, answer: dict[str, Any], work: Path, coordinator: FlightPeer, allocator: AllocatorWatch
-) -> SlotService:
+def _restored_service(config: SlotConfig, slot: int, answer: dict[str, Any], work: Path, coordinator: FlightPeer) -> SlotService:
     epoch = int(answer["epoch"])
     plan: RestorePlan = cloudpickle.loads(base64.b64decode(answer["restore"]))
     key_groups = key_group_range(slot, config.parallelism, config.max_parallelism)
     started = time.monotonic()
     sys.path[:0] = [path for path in config.python_path if path not in sys.path and Path(path).exists()]
     options = rocksdb_options(config)
-    if options is not None and options.memory is not None and options.memory.room is not None:
-        options.memory.room.written = allocator.look
     restored = restore_slot(plan, work / "state", lambda path: open_kind(config.backend, path, options))
     failpoints.reach("slot.restored")
     uploader = SlotUploader(config.store, slot=slot, key_groups=key_groups, backend=config.backend)
