@@ -148,7 +148,7 @@ class SoakJob:
     @property
     def checkpoints(self) -> int:
         """Complete checkpoints so far."""
-        last = self._coordinator.last_checkpoint
+        last = self._coordinator.checkpoints.last_checkpoint
         return 0 if last is None else last.id
 
     @property

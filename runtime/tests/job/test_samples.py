@@ -101,7 +101,9 @@ def coordinator() -> Coordinator:
     memory = MemoryTuner(
         backend="rocksdb", budget_bytes=64 << 20, write_buffer_ratio=0.5, high_prio_pool_ratio=0.1, arena_bytes=1, process_bytes=1 << 30
     )
-    seen = SimpleNamespace(batches=log, states=states, snapshot_totals=totals, memory=memory, slots=SimpleNamespace(all=reporting))
+    seen = SimpleNamespace(
+        batches=log, states=states, checkpoints=SimpleNamespace(totals=totals), memory=memory, slots=SimpleNamespace(all=reporting)
+    )
     return cast("Coordinator", seen)
 
 

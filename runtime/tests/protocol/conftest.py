@@ -16,7 +16,9 @@ Start = Callable[..., Driver]
 def world(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> World:
     world = World(folder=tmp_path, backend=request.param)
     monkeypatch.setattr("statefulspark.failpoints.reach", world.reach)
-    monkeypatch.setattr("statefulspark.job.coordinator.time", world.clock())
+    clock = world.clock()
+    for module in ("coordinator", "schedule"):
+        monkeypatch.setattr(f"statefulspark.job.{module}.time", clock)
     return world
 
 

@@ -67,8 +67,8 @@ def test_retention_leaves_what_a_slot_is_restoring(world: World, start: Start) -
     world.input = [("key-1", 10 * n) for n in range(40)]
     driver = start(1)
     coordinator = driver.coordinator
-    clean = coordinator._clean
-    coordinator._clean = lambda: None  # type: ignore[method-assign]  # it is called by hand
+    clean = coordinator.checkpoints._clean
+    coordinator.checkpoints._clean = lambda: None  # type: ignore[method-assign]  # it is called by hand
     driver.plan(1)
     driver.run(0)
     assert isinstance(driver.checkpoint(), CheckpointInfo)

@@ -70,7 +70,7 @@ class Life:
     def _run(self, batch: int) -> bool:
         """Run a batch; False when the driver did not live to its end."""
         self.world.doomed = self.chance.choice((None, *SLOT_POINTS[1:], *DRIVER_POINTS))
-        request = self.driver.coordinator.request(None) if self.likely(0.3) else None
+        request = self.driver.coordinator.checkpoints.request(None) if self.likely(0.3) else None
         deliver = self.likely(0.85)
         commit = deliver and self.likely(0.85)
         deaths = len(self.world.deaths)

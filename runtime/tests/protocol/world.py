@@ -127,7 +127,7 @@ class World:
             raise Died(point)
 
     def clock(self) -> SimpleNamespace:
-        """Stands for the module `time` of the coordinator: each look at the clock is a second later."""
+        """Stands for the module `time` of the coordinator and its schedule of checkpoints: each look at the clock is a second later."""
 
         def look() -> float:
             self.clock_s += 1.0
@@ -324,7 +324,7 @@ class Driver:
 
     def checkpoint(self) -> CheckpointInfo | StatefulSparkError:
         """Take a checkpoint now; the query is idle."""
-        request = self.coordinator.request(None)
+        request = self.coordinator.checkpoints.request(None)
         return self.outcome(request)
 
     def outcome(self, request: Request) -> CheckpointInfo | StatefulSparkError:

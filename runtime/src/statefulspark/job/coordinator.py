@@ -1,4 +1,4 @@
-"""The coordinator: numbers batches, hands slots to exchanges, collects acknowledgements, and starts checkpoints at batch boundaries.
+"""The coordinator: numbers batches, hands slots to exchanges, collects acknowledgements, and lets checkpoints start between batches.
 
 It serves slots, exchange tasks and the tick source over Flight. Locks, in the order in which they may be nested:
 the batch lock (everything about batches, held while a batch record is written), then those of the slot table and the state registry.
@@ -8,29 +8,26 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
 import structlog
 
 from statefulspark import failpoints
-from statefulspark.checkpoint.metadata import SlotState
 from statefulspark.errors import CorruptDataError, FencedError, StatefulSparkError, UnavailableError
-from statefulspark.exchange.flight import FlightPeer, FlightService, error_of
+from statefulspark.exchange.flight import FlightService, error_of
 from statefulspark.job.batches import BatchLog, BatchParameters
-from statefulspark.job.checkpoints import CheckpointTimes, InProgress, Request, Snapshots, info_of
-from statefulspark.job.controls import CheckpointInfo
+from statefulspark.job.checkpoints import CheckpointTimes
 from statefulspark.job.dry_runs import DryRuns
 from statefulspark.job.durable import DurableJob
-from statefulspark.job.slots import READY, RESTORING, Slot, SlotTable
-from statefulspark.job.totals import SnapshotTotals
+from statefulspark.job.schedule import CheckpointSchedule
+from statefulspark.job.slot_calls import SlotCalls
+from statefulspark.job.slots import READY, Slot, SlotTable
 from statefulspark.job.tuning import MemoryTuner
 from statefulspark.keygroups import KeyGroupRange, key_group_range
 from statefulspark.state.registry import StateRegistry
 
 _log = structlog.get_logger("statefulspark.coordinator")
-_PEERS_MAX = 1024
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,10 +74,6 @@ class Coordinator:
         self.states = states
         self.slots = slots
         self.memory = memory
-        self.last_checkpoint: CheckpointInfo | None = None
-        self.last_savepoint: CheckpointInfo | None = None
-        self.failed_checkpoints = 0
-        self.snapshot_totals = {"checkpoint": SnapshotTotals(), "savepoint": SnapshotTotals()}
         self.drain = False
         self.fatal: StatefulSparkError | None = None
         self._files = dry_runs.files
@@ -88,19 +81,21 @@ class Coordinator:
         self.dry_runs = dry_runs
         self.secret = listen.secret
         self._recovered = recovered
-        self._times = times
-        self._checkpoint_done: Callable[[CheckpointInfo | StatefulSparkError, bool], None] | None = None
         self._lock = threading.RLock()
         self._paused = False
         self._query_ending = False
-        self._requests: list[Request] = []
-        self._last_started_s = time.monotonic()
-        self._last_ended_s = float("-inf")
-        self._checkpointed_batch = batches.base
-        self._peers: dict[str, FlightPeer] = {}
+        self._calls = SlotCalls(listen.secret)
         self._ticks: dict[str, int] = {}
-        self._snapshots = Snapshots(
-            call_slot=self._call_slot, publish=self._publish, finished=self._snapshot_finished, timeout_s=times.timeout_s
+        self.checkpoints = CheckpointSchedule(
+            durable=durable,
+            batches=batches,
+            states=states,
+            dry_runs=dry_runs,
+            times=times,
+            lock=self._lock,
+            slots=self._present_slots,
+            call_slot=self._call_slot,
+            fenced=self._fenced,
         )
         actions = {
             "begin": self._begin,
@@ -204,7 +199,7 @@ class Coordinator:
             raise
         failpoints.reach("driver.begun")
         if log.committed >= 0:
-            self._start_snapshot_if_due()
+            self.checkpoints.start_if_due()
         log.begin(parameters)
         self._recovered = None
         return parameters
@@ -346,16 +341,9 @@ class Coordinator:
         refs = self.batches.changelogs_of(str(body["uid"]), key_groups, int(body["after"]), int(body["until"]))
         return {"changelogs": refs}
 
-    def _peer(self, location: str) -> FlightPeer:
-        if location not in self._peers:
-            if len(self._peers) > _PEERS_MAX:
-                self._peers.clear()  # slots that were started again have new locations
-            self._peers[location] = FlightPeer(location, self.secret)
-        return self._peers[location]
-
     def _call_slot(self, slot: Slot, body: dict[str, Any]) -> dict[str, Any]:
         try:
-            return self._peer(slot.location).call("snapshot", body, timeout_s=60)
+            return self._calls.snapshot(slot, body)
         except UnavailableError:
             self.slots.lose(slot.index, slot.epoch)
             raise
@@ -365,10 +353,7 @@ class Coordinator:
         self.slots.stopping = True
         for slot in self.slots.all():
             if slot.state == READY:
-                try:
-                    self._peer(slot.location).call("stop", {"epoch": slot.epoch}, timeout_s=2)
-                except StatefulSparkError as error:
-                    _log.info("slot did not hear stop", slot=slot.index, error=str(error)[:200])
+                self._calls.stop(slot)
 
     def replace_slots(self, slots: SlotTable) -> None:
         """Go on with other slots (another parallelism); the caller has paused batches and stopped the old slots."""
@@ -377,32 +362,15 @@ class Coordinator:
             self.slots = slots
             self.batches.reset_slots()
 
-    def on_checkpoint(self, told: Callable[[CheckpointInfo | StatefulSparkError, bool], None]) -> None:
-        """Tell ``told`` of every outcome, and whether it was of a savepoint."""
-        self._checkpoint_done = told
-
-    # -- checkpoints -----------------------------------------------------------------------------------------------------
-
-    def request(self, savepoint: str | None) -> Request:
-        """Ask for a checkpoint or savepoint at the next boundary."""
-        request = Request(savepoint=savepoint)
-        with self._lock:
-            self._requests.append(request)
-        return request
-
-    def withdraw(self, request: Request) -> None:
-        """Nobody waits for this request any more."""
-        with self._lock:
-            if request in self._requests:
-                self._requests.remove(request)
+    # -- checkpoints and the end -----------------------------------------------------------------------------------------
 
     def poll(self) -> None:
         """Called a few times a second: checkpoints of an idle query, and those that take too long."""
-        self._snapshots.expire(gone={slot.index: slot.epoch for slot in self.slots.all() if slot.state == READY})
+        self.checkpoints.expire()
         with self._lock:
             # First of all: whether a checkpoint is due depends on what is committed.
-            if self._settled() and (self._requests or self._interval_due()) and self.slots.all_ready():
-                self._start_snapshot_if_due()
+            if self._settled() and self.checkpoints.is_due() and self.slots.all_ready():
+                self.checkpoints.start_if_due()
 
     def check_fence(self) -> None:
         """Notice a newer attempt although no batch runs; trouble with storage is left to the next batch."""
@@ -413,98 +381,18 @@ class Coordinator:
         except StatefulSparkError as error:
             _log.info("cannot look for a newer attempt", error=str(error)[:200])
 
-    def _interval_due(self) -> bool:
-        now = time.monotonic()
-        return (
-            self._times.interval_s is not None
-            and now - self._last_started_s >= self._times.interval_s
-            and now - self._last_ended_s >= self._times.min_pause_s
-            and self.batches.committed > self._checkpointed_batch
-        )
-
-    def _start_snapshot_if_due(self) -> None:
-        """Start a checkpoint of the committed batch. The caller holds the lock and no batch is running."""
-        if self._snapshots.running:
-            return
-        if not self._requests and not self._interval_due():
-            return
-        self.durable.capture_state(self._spark_state, self.batches.committed)
-        request = self._requests.pop(0) if self._requests else None
-        log = self.batches
-        slots = self.slots.all()
-        self._last_started_s = time.monotonic()
-        checkpoint_id = self.durable.next_checkpoint_id()
-        progress = InProgress(
-            checkpoint_id=checkpoint_id,
-            batch=log.committed,
-            request=request,
-            started_s=time.monotonic(),
-            created_ms=int(time.time() * 1000),
-            savepoint_folder=self.durable.savepoint_folder() if request is not None and request.savepoint is not None else None,
-            base_checkpoint_id=self.durable.reusable_checkpoint_id,
-            frame={
-                "files": self._files.all_files(batch=log.committed),
-                "spark_state": self._spark_state.freeze(),
-                "watermarks": dict(log.max_event_times),
-                "parallelism": len(slots),
-            },
-            waiting={slot.index for slot in slots},
-            epochs={slot.index: slot.epoch for slot in slots},
-        )
-        expected = {slot.index: {uid: log.expected_batch(uid, slot.index) for uid in log.delays_ms} for slot in slots}
-        self._snapshots.start(progress, slots, expected)
-
     def _snapshot_done(self, body: dict[str, Any]) -> dict[str, Any]:
         self.slots.check(int(body["slot"]), int(body["epoch"]))
-        self._snapshots.slot_done(body)
+        self.checkpoints.slot_done(body)
         return {}
 
-    def _publish(self, progress: InProgress, slots: tuple[SlotState, ...]) -> CheckpointInfo:
-        metadata, path = self.durable.publish(progress, slots, [state.to_json() for state in self.states.states()])
-        info = info_of(metadata, path, sync_ms=progress.sync_ms, uploaded_bytes=progress.uploaded_bytes)
-        with self._lock:
-            self.durable.completed_checkpoint(metadata, info)
-            if metadata.kind == "checkpoint":
-                self._checkpointed_batch = max(self._checkpointed_batch, info.batch)
-                self.batches.rebase(info.batch)
-        return info
+    def _present_slots(self) -> list[Slot]:
+        return self.slots.all()  # of the table of now: a rescale replaces it
 
-    def _snapshot_finished(self, progress: InProgress, outcome: CheckpointInfo | StatefulSparkError) -> None:
-        self._last_ended_s = time.monotonic()
-        totals = self.snapshot_totals["checkpoint" if progress.savepoint is None else "savepoint"]
-        if isinstance(outcome, CheckpointInfo):
-            totals.completed += 1
-            totals.seconds += outcome.duration_ms / 1000
-            totals.uploaded_bytes += outcome.uploaded_bytes
-            totals.handover_ms, totals.slots = progress.handover_ms, progress.parts
-            if progress.savepoint is not None:
-                self.last_savepoint = outcome
-            else:
-                self.last_checkpoint = outcome
-                self._clean()
-        else:
-            totals.failed += 1
-            self.failed_checkpoints += 1
-            if isinstance(outcome, FencedError) and self.durable.fenced:
-                self.fatal = outcome
-        if progress.request is not None:
-            progress.request.finish(outcome)
-        if self._checkpoint_done is not None:
-            self._checkpoint_done(outcome, progress.savepoint is not None)
-
-    def _clean(self) -> None:
-        """Delete what no retained checkpoint needs; trouble here never hurts the job."""
-        if any(slot.state == RESTORING for slot in self.slots.all()):
-            # It may read the checkpoint before this one and the changelogs since; the next checkpoint cleans.
-            return
-        try:
-            self.durable.clean(self._snapshots.current_id, self._spark_state.in_use)
-        except StatefulSparkError as error:
-            _log.warning("retention failed", error=str(error)[:300])
+    def _fenced(self, error: FencedError) -> None:
+        self.fatal = error
 
     def close(self) -> None:
         """Stop serving."""
-        self._snapshots.close()
-        for request in self._requests:
-            request.finish(FencedError("the job is ending"))
+        self.checkpoints.close()
         self._service.shutdown()

@@ -5,7 +5,6 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 import structlog
@@ -13,62 +12,27 @@ from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
-from statefulspark.errors import (
-    ClosedError,
-    ConflictError,
-    FencedError,
-    InvalidInputError,
-    StatefulSparkError,
-    UnavailableError,
-    UserFunctionError,
-)
+from statefulspark.errors import ClosedError, ConflictError, InvalidInputError, StatefulSparkError, UnavailableError
 from statefulspark.exchange.config import SlotConfig
-from statefulspark.job.checkpoints import SlotLostError
 from statefulspark.job.controls import CheckpointInfo, JobError, JobState, JobStatus, MemoryChange, MemoryStatus, MetricSample
 from statefulspark.job.coordinator import Coordinator
-from statefulspark.job.dry_runs import without_sink
+from statefulspark.job.engine import Engine, quietly
 from statefulspark.job.executors import executor_counter, resize_executors
 from statefulspark.job.failures import query_error
 from statefulspark.job.job import Job
-from statefulspark.job.keepers import SlotKeepers
-from statefulspark.job.restarts import RestartStrategy, SlotRestarts
+from statefulspark.job.restarts import RestartStrategy
+from statefulspark.job.run_settings import RunSettings
 from statefulspark.job.samples import samples_of
 from statefulspark.job.session import quiet
-from statefulspark.job.slots import READY, SlotTable
+from statefulspark.job.slots import SlotTable
 from statefulspark.job.statuses import status_of
+from statefulspark.job.tolerance import FailureTolerance
 from statefulspark.job.tuning import waits_for
 
 _log = structlog.get_logger("statefulspark.job")
 _POLL_S = 0.1
 _FENCE_POLL_S = 5.0
 """An idle driver looks this often whether a newer one has taken over; a busy one learns it from its next batch."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RunSettings:
-    """What does not change while the job runs."""
-
-    name: str
-    max_parallelism: int
-    """Number of key groups."""
-    parallelism_max: int
-    """The most slots this Spark application has cores for."""
-    slots_per_executor: int | None
-    """How many slots an executor's memory is made for; None = no bound."""
-    local_checkpoint: str
-    """Spark's local checkpoint location."""
-    restart_user_errors: bool
-    """Whether the restart strategy holds for errors of the user's function too; otherwise they end the job."""
-    until_idle: bool
-    """Stop with a checkpoint when the sources have nothing more and no timer is due."""
-    tolerable_failures: int
-    """How many checkpoints in a row may fail before the job does."""
-    retain_on_cancellation: bool
-    """Whether ``cancel`` keeps checkpoints."""
-    native_metrics: tuple[str, ...] = ()
-    """Flink's names of RocksDB's own figures that slots report."""
-    executors_for: Callable[[int], int]
-    """How many executors a parallelism needs."""
 
 
 class RunningJob:
@@ -96,56 +60,40 @@ class RunningJob:
         """
         self._spark = spark
         self._coordinator = coordinator
-        self._build = build
-        self._slot_config = slot_config
-        self._restart = restart
-        self._slot_restarts = SlotRestarts(strategy=restart)
-        self._restarting = threading.Lock()
+        self._tolerance = FailureTolerance(
+            restart, restart_user_errors=settings.restart_user_errors, failed_checkpoints=settings.tolerable_failures
+        )
+        coordinator.checkpoints.on_checkpoint(self._tolerance.checkpoint_ended)
+        self._engine = Engine(
+            spark=spark,
+            coordinator=coordinator,
+            build=build,
+            slot_config=slot_config,
+            next_pause_s=lambda index, error: self._tolerance.slot_pause_s(coordinator.slots.get(index), error),
+            name=settings.name,
+            local_checkpoint=settings.local_checkpoint,
+        )
         self._settings = settings
         self._commands = threading.Lock()
         self._closing = threading.Lock()
-        self._changing = threading.Lock()
         self._final: JobState | None = None
         self._state = JobState.CREATED
         self._since_ms = int(time.time() * 1000)
         self._error: JobError | None = None
-        self._failure: StatefulSparkError | None = None
         self._ended = threading.Event()
-        self._keepers: SlotKeepers | None = None
-        self._query: StreamingQuery | None = None
         self._restarts = 0
-        self._failed_in_a_row = 0
 
     # -- life ------------------------------------------------------------------------------------------------------------
 
     def start(self, job: Job, writer: DataStreamWriter) -> None:
         """Start slots and query."""
-        self._start_slots(job)
-        self._start_query(writer)
+        self._engine.start_slots(job)
+        self._engine.start_query(writer)
         self._enter(JobState.RUNNING)
         threading.Thread(target=self._watch, name="job-watch", daemon=True).start()
         threading.Thread(target=self._watch_fence, name="job-fence", daemon=True).start()
         if self._settings.until_idle:
             threading.Thread(target=self._finish_when_idle, name="job-until-idle", daemon=True).start()
-
-    def _start_slots(self, job: Job) -> None:
-        self._keepers = SlotKeepers(self._spark.sparkContext, self._slot_config(job), next_pause_s=self._slot_pause_s)
-        self._keepers.start()
-
-    def _start_query(self, writer: DataStreamWriter) -> None:
-        if self._coordinator.next_query():
-            writer = without_sink(writer)
-        self._query = writer.option("checkpointLocation", self._settings.local_checkpoint).queryName(self._settings.name).start()
-
-    def _slot_pause_s(self, index: int, error: StatefulSparkError) -> float | None:
-        """A slot's Spark job failed: when it is submitted again. Without an end in sight the job fails."""
-        slot = self._coordinator.slots.get(index)
-        with self._restarting:
-            pause_s = self._slot_restarts.next_pause_s(index, time.monotonic(), served=slot.served, serving=slot.state == READY)
-        _log.warning("slot failed", slot=index, pause_s=pause_s, error=str(error)[:300])
-        if pause_s is None:
-            self._failure = error
-        return pause_s
 
     def _enter(self, state: JobState) -> None:
         if state != self._state:
@@ -163,34 +111,26 @@ class RunningJob:
                 _log.warning("poll failed", error=str(error)[:300])
             if self._state is not JobState.RUNNING or self._final is not None:
                 continue
-            failure = self._failure or self._coordinator.fatal
+            failure = self._tolerance.fatal or self._coordinator.fatal
             if failure is not None:
                 self._fail(failure)
                 return
             if self._coordinator.dry_runs.due():
                 self._change_query()
-            query = self._query
+            query = self._engine.query
             if query is not None and not query.isActive and self._commands.acquire(blocking=False):
                 try:
-                    if query is self._query and self._final is None:
+                    if query is self._engine.query and self._final is None:
                         self._query_ended(query)
                 finally:
                     self._commands.release()
 
     def _change_query(self) -> None:
-        """Go over to the dry run of a batch, or from it to the real query. A command that pauses batches waits for that."""
-        with self._changing:
-            if self._final is not None or self._query is None:
-                return
-            _log.info("query changes for a dry run", batch=self._coordinator.dry_runs.batch)
-            self._coordinator.end_query()
-            with quiet(self._spark):
-                _quietly(self._query.stop)
-            try:
-                _, writer = self._build(self._parallelism())
-                self._start_query(writer)
-            except StatefulSparkError as error:
-                self._failure = error
+        """Go over to the dry run of a batch, or from it to the real query."""
+        try:
+            self._engine.change_query(lambda: self._final is not None)
+        except StatefulSparkError as error:
+            self._tolerance.fatal = error
 
     def _watch_fence(self) -> None:
         """In a thread of its own: storage that does not answer must not hold up the watch."""
@@ -203,19 +143,14 @@ class RunningJob:
             self._close(JobState.FINISHED)
             return
         error = query_error(failure)
-        final = isinstance(error, InvalidInputError | FencedError) or (
-            isinstance(error, UserFunctionError) and not self._settings.restart_user_errors
-        )
-        with self._restarting:
-            pause_s = None if final else self._restart.next_pause_s(time.monotonic())
+        pause_s = self._tolerance.query_pause_s(error)
         if pause_s is None:
             self._fail(error)
             return
         _log.warning("query failed and is started again", pause_s=pause_s, error=str(error)[:500])
         self._restarts += 1
         self._ended.wait(pause_s)
-        _, writer = self._build(self._parallelism())
-        self._start_query(writer)
+        self._engine.start_query_again()
 
     def _fail(self, error: StatefulSparkError) -> None:
         self._error = JobError.of(error)
@@ -225,7 +160,7 @@ class RunningJob:
     def _finish_when_idle(self) -> None:
         """Stop with a checkpoint when the sources have nothing more and no timer is due."""
         while not self._ended.is_set():
-            query = self._query
+            query = self._engine.query
             if query is None or self._state is not JobState.RUNNING:
                 time.sleep(_POLL_S)
                 continue
@@ -234,7 +169,7 @@ class RunningJob:
             except Exception:  # noqa: BLE001  the watch thread deals with failures
                 time.sleep(_POLL_S)
                 continue
-            if query is self._query and query.isActive and self._final is None and self._coordinator.idle():
+            if query is self._engine.query and query.isActive and self._final is None and self._coordinator.idle():
                 try:
                     self._stop(savepoint=None, timeout_s=600.0, final=JobState.FINISHED)
                 except ConflictError:
@@ -251,29 +186,17 @@ class RunningJob:
             if self._final is not None:
                 return
             self._final = state
-        _quietly(self._end)
+        quietly(self._end)
         self._coordinator.close()
-        _quietly(self._spark.stop)
+        quietly(self._spark.stop)
         self._enter(state)
         self._ended.set()
 
     def _end(self) -> None:
         with quiet(self._spark):
-            self._end_query_and_slots()
-
-    def _end_query_and_slots(self) -> None:
-        with self._changing:
-            if self._query is not None:
-                self._coordinator.end_query()
-                _quietly(self._query.stop)
-        self._coordinator.stop_slots()
-        if self._keepers is not None:
-            self._keepers.stop()
+            self._engine.end_query_and_slots()
 
     # -- controls --------------------------------------------------------------------------------------------------------
-
-    def _parallelism(self) -> int:
-        return len(self._coordinator.slots.all())
 
     def _check_open(self) -> None:
         if self._ended.is_set() or self._state.final:
@@ -308,9 +231,9 @@ class RunningJob:
         deadline = time.monotonic() + timeout_s
         while True:
             self._check_open()
-            request = self._coordinator.request(savepoint)
+            request = self._coordinator.checkpoints.request(savepoint)
             if not request.done.wait(max(0.0, deadline - time.monotonic())):
-                self._coordinator.withdraw(request)
+                self._coordinator.checkpoints.withdraw(request)
                 raise UnavailableError(f"no checkpoint was complete within {timeout_s:.0f} s")
             outcome = request.result[0]
             if isinstance(outcome, CheckpointInfo):
@@ -382,7 +305,7 @@ class RunningJob:
         if not self._commands.acquire(blocking=False):
             raise ConflictError("another rescale or stop is under way")
         try:
-            if parallelism != self._parallelism():
+            if parallelism != self._engine.parallelism:
                 self._rescale(parallelism, timeout_s)
         finally:
             self._commands.release()
@@ -402,14 +325,14 @@ class RunningJob:
             raise
         self._enter(JobState.RESCALING)
         with quiet(self._spark):
-            self._end_query_and_slots()
+            self._engine.end_query_and_slots()
             resize_executors(self._spark, self._settings.executors_for(parallelism))
         slots = SlotTable(parallelism, slots_per_executor=self._settings.slots_per_executor, executors=executor_counter(self._spark))
         coordinator.replace_slots(slots)
-        job, writer = self._build(parallelism)
-        self._start_slots(job)
+        job, writer = self._engine.build(parallelism)
+        self._engine.start_slots(job)
         coordinator.resume()
-        self._start_query(writer)
+        self._engine.start_query(writer)
         self._enter(JobState.RUNNING)
 
     def _await_ready(self, timeout_s: float) -> None:
@@ -422,18 +345,11 @@ class RunningJob:
 
     def recent_progress(self) -> list[dict[str, Any]]:
         """Spark's own figures of the last batches: ``batch``, ``rows`` of all sources, ``ms`` of the whole trigger."""
-        query = self._query
-        if query is None or self._ended.is_set():
-            return []
-        return [
-            {"batch": entry.batchId, "rows": entry.numInputRows, "ms": entry.durationMs["triggerExecution"]}
-            for entry in query.recentProgress
-            if "triggerExecution" in entry.durationMs and "addBatch" in entry.durationMs
-        ]
+        return [] if self._ended.is_set() else self._engine.recent_progress()
 
     def metrics(self) -> list[MetricSample]:
         """See JobControls."""
-        query = self._query
+        query = self._engine.query
         progress = query.lastProgress if query is not None and not self._ended.is_set() else None
         return samples_of(
             self._settings.name,
@@ -466,20 +382,3 @@ class RunningJob:
         """See JobControls."""
         self._ended.wait(timeout_s)
         return self._state
-
-    def checkpoint_ended(self, outcome: CheckpointInfo | StatefulSparkError, savepoint: bool) -> None:
-        """Count failed checkpoints; too many in a row end the job. Like in Flink, those that a lost slot cost do not count."""
-        if isinstance(outcome, CheckpointInfo):
-            self._failed_in_a_row = 0
-        elif not savepoint and not isinstance(outcome, SlotLostError):
-            self._failed_in_a_row += 1
-            if self._failed_in_a_row > max(self._settings.tolerable_failures, 0) + 3:
-                self._failure = UnavailableError(f"{self._failed_in_a_row} checkpoints in a row failed, the last: {outcome}")
-
-
-def _quietly(action: Callable[[], Any]) -> None:
-    """End a part that may be ending already."""
-    try:
-        action()
-    except Exception as error:  # noqa: BLE001  Py4J raises many kinds when Spark is on its way out
-        _log.info("while ending", error=str(error)[:200])

@@ -49,7 +49,7 @@ def samples_of(
         *_trigger_samples(progress),
         *_step_samples(coordinator.batches.totals),
         *_skew_samples(coordinator),
-        *_snapshot_samples(coordinator.snapshot_totals),
+        *_snapshot_samples(coordinator.checkpoints.totals),
     ]
     names = {state.state_id: (state.uid, state.name) for state in coordinator.states.states()}
     for slot in coordinator.slots.all():

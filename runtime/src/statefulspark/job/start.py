@@ -45,7 +45,8 @@ from statefulspark.job.native_metrics import check_native_metrics
 from statefulspark.job.options_factory import rocksdb_choice
 from statefulspark.job.plans import check_spark_state, spark_state_steps
 from statefulspark.job.recovery import batch_log, recovered_batch, restore_location, restore_spark_state, state_registry
-from statefulspark.job.running import RunningJob, RunSettings
+from statefulspark.job.run_settings import RunSettings
+from statefulspark.job.running import RunningJob
 from statefulspark.job.script import Pipeline, load_pipeline, python_path, register_by_value
 from statefulspark.job.session import is_local, local_threads, open_session
 from statefulspark.job.settings import memory_tuner, restart_strategy, slot_options, storage_settings
@@ -208,7 +209,6 @@ class _Start:
             restart=restart_strategy(self.manifest),
             settings=self._settings(location),
         )
-        coordinator.on_checkpoint(running.checkpoint_ended)
         job, writer = builder.build(self.parallelism)
         running.start(job, writer)
         return running

@@ -46,10 +46,10 @@ def status_of(
         watermarks={uid: log.watermark(uid) for uid in log.delays_ms},
         slots=_slots(coordinator, max_parallelism, ended=ended),
         skew={uid: skew.to_status() for uid, skew in skew_of(coordinator.slots.all(), top=TOP_KEY_GROUPS).items()},
-        last_checkpoint=coordinator.last_checkpoint,
-        last_savepoint=coordinator.last_savepoint,
+        last_checkpoint=coordinator.checkpoints.last_checkpoint,
+        last_savepoint=coordinator.checkpoints.last_savepoint,
         restored_from=coordinator.durable.restored_from,
-        failed_checkpoints=coordinator.failed_checkpoints,
+        failed_checkpoints=coordinator.checkpoints.failed,
         error=error,
     )
 

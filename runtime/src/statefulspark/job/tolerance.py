@@ -1,0 +1,66 @@
+"""How much failure a job bears: of its query, its slots and its checkpoints."""
+
+from __future__ import annotations
+
+import threading
+import time
+
+import structlog
+
+from statefulspark.errors import FencedError, InvalidInputError, StatefulSparkError, UnavailableError, UserFunctionError
+from statefulspark.job.checkpoints import SlotLostError
+from statefulspark.job.controls import CheckpointInfo
+from statefulspark.job.restarts import RestartStrategy, SlotRestarts
+from statefulspark.job.slots import READY, Slot
+
+_log = structlog.get_logger("statefulspark.job")
+
+
+class FailureTolerance:
+    """Told of every failure, says when to try again; called by many threads.
+
+    Attributes:
+        fatal: The failure that ends the job, None while it bears what has failed.
+    """
+
+    def __init__(self, restart: RestartStrategy, *, restart_user_errors: bool, failed_checkpoints: int) -> None:
+        """Nothing has failed yet.
+
+        Args:
+            restart: what to do when the query, or a slot that has served, fails.
+            restart_user_errors: whether ``restart`` holds for errors of the user's function too; otherwise they end the job.
+            failed_checkpoints: how many checkpoints in a row may fail before the job does.
+        """
+        self.fatal: StatefulSparkError | None = None
+        self._restart = restart
+        self._slot_restarts = SlotRestarts(strategy=restart)
+        self._restart_user_errors = restart_user_errors
+        self._failed_checkpoints = failed_checkpoints
+        self._failed_in_a_row = 0
+        self._restarting = threading.Lock()
+
+    def slot_pause_s(self, slot: Slot, error: StatefulSparkError) -> float | None:
+        """A slot's Spark job failed: when it is submitted again. Without an end in sight the job fails."""
+        with self._restarting:
+            pause_s = self._slot_restarts.next_pause_s(slot.index, time.monotonic(), served=slot.served, serving=slot.state == READY)
+        _log.warning("slot failed", slot=slot.index, pause_s=pause_s, error=str(error)[:300])
+        if pause_s is None:
+            self.fatal = error
+        return pause_s
+
+    def query_pause_s(self, error: StatefulSparkError) -> float | None:
+        """The query failed: seconds until it is started again, None when the job fails with it."""
+        final = isinstance(error, InvalidInputError | FencedError) or (
+            isinstance(error, UserFunctionError) and not self._restart_user_errors
+        )
+        with self._restarting:
+            return None if final else self._restart.next_pause_s(time.monotonic())
+
+    def checkpoint_ended(self, outcome: CheckpointInfo | StatefulSparkError, savepoint: bool) -> None:
+        """Count failed checkpoints; too many in a row end the job. Like in Flink, those that a lost slot cost do not count."""
+        if isinstance(outcome, CheckpointInfo):
+            self._failed_in_a_row = 0
+        elif not savepoint and not isinstance(outcome, SlotLostError):
+            self._failed_in_a_row += 1
+            if self._failed_in_a_row > max(self._failed_checkpoints, 0) + 3:
+                self.fatal = UnavailableError(f"{self._failed_in_a_row} checkpoints in a row failed, the last: {outcome}")
