@@ -169,10 +169,10 @@ def test_without_managed_memory_each_instance_takes_what_its_options_say(code: P
     options = rocksdb_options(_slot_config(code, choice, managed=False))
     assert options is not None
     assert options.memory is None
-    fixed = rocksdb_options(_slot_config(code, choice, managed=False, fixed_per_slot=12 * MIB))
+    fixed = rocksdb_options(_slot_config(code, choice, managed=False, fixed_per_slot=24 * MIB))
     assert fixed is not None
     assert fixed.memory is not None
-    assert fixed.memory.cache_bytes == 10 * MIB
+    assert fixed.memory.cache_bytes == 20 * MIB
 
 
 def test_a_budget_that_is_too_small_is_refused(code: Path) -> None:
