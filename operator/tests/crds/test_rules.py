@@ -52,7 +52,7 @@ BAD_JOBS = [
     ({"savepointOnDeletion": True}, "savepointOnDeletion: needs a folder"),
     ({"savepointNonce": 1}, "savepointNonce: needs a folder"),
     ({"checkpointing": {"savepointDir": "s3://b/s"}, "savepoints": {"schedule": {}}}, "interval: give exactly one"),
-    ({"checkpointing": {"maxConcurrent": 2, "minPause": "1s"}}, "maxConcurrent: minPause"),
+    ({"checkpointing": {"maxConcurrent": 2}}, "maxConcurrent: one checkpoint"),
     ({"executor": {"managedMemory": {"size": "64Mi", "fraction": 0.5}}}, "fraction: size and fraction exclude"),
     ({"stateBackend": {"rocksdb": {"options": {"compactionstyle": "x"}}}}, "options: a name is not"),
     ({"stateBackend": {"rocksdb": {"memory": {"writeBufferRatio": 0.8, "highPrioPoolRatio": 0.3}}}}, "highPrioPoolRatio"),

@@ -169,8 +169,8 @@ def test_every_problem_gets_its_own_sentence() -> None:
             "spec.restartStrategy.exponentialDelay.initialBackoff: is longer than maxBackoff",
         ),
         (
-            {"checkpointing": {"minPause": "1s", "maxConcurrent": 2}},
-            "spec.checkpointing.maxConcurrent: minPause allows only one checkpoint",
+            {"checkpointing": {"maxConcurrent": 2}},
+            "spec.checkpointing.maxConcurrent: one checkpoint is taken at a time",
         ),
         (
             {"checkpointing": {"dir": "s3a://bucket/x"}},

@@ -83,8 +83,8 @@ class CheckpointingSpec(Model):
 
     cel_rules = (
         CelRule(
-            "self.maxConcurrent == 1 || type(self.minPause) == int || self.minPause.matches('^\\\\s*(0+\\\\s*[A-Za-z]*\\\\s*)+$')",
-            "maxConcurrent: minPause allows only one checkpoint at a time. Set maxConcurrent: 1 or remove minPause",
+            "self.maxConcurrent == 1",
+            "maxConcurrent: one checkpoint is taken at a time. Set maxConcurrent: 1",
         ),
     )
 
@@ -101,7 +101,7 @@ class CheckpointingSpec(Model):
     """A checkpoint that takes longer is given up, at least 1s."""
 
     max_concurrent: Annotated[WholeNumber, Field(ge=1, le=100)] = Field(default=1, json_schema_extra=UPGRADE)
-    """Number of checkpoints that may be under way at the same time, 1 .. 100."""
+    """Number of checkpoints that may be under way at the same time: 1. The field is Flink's, so that its configurations can be taken over."""
 
     tolerable_failures: Annotated[WholeNumber, Field(ge=0, le=1_000_000)] = Field(default=0, json_schema_extra=UPGRADE)
     """Number of checkpoints that may fail in a row before the job fails, 0 .. 1000000."""
@@ -123,6 +123,6 @@ class CheckpointingSpec(Model):
     """How to reach the store of dir and savepointDir."""
 
     def conflicts(self) -> Iterator[Problem]:
-        """A minimum pause means one checkpoint at a time, as in Flink."""
-        if self.min_pause > 0 and self.max_concurrent > 1:
-            yield Problem("maxConcurrent", "minPause allows only one checkpoint at a time", "Set maxConcurrent: 1 or remove minPause")
+        """One checkpoint is taken at a time: a second one would hold what batches commit still longer."""
+        if self.max_concurrent > 1:
+            yield Problem("maxConcurrent", "one checkpoint is taken at a time", "Set maxConcurrent: 1")
