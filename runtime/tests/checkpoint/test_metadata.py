@@ -56,12 +56,13 @@ def _metadata(**changes: Any) -> CheckpointMetadata:
     ("name", "kind", "model"),
     [
         ("checkpoint-v1.json", "checkpoint", CheckpointMetadata),
+        ("checkpoint-v2.json", "checkpoint", CheckpointMetadata),
         ("batch-v1.json", "batch", BatchRecord),
         ("attempt-start-v1.json", "attempt-start", AttemptStart),
         ("job-v1.json", "job", JobIdentity),
     ],
 )
-def test_documents_of_version_1_open_and_are_written_the_same(name: str, kind: Any, model: Any) -> None:
+def test_documents_of_every_version_open_and_are_written_the_same(name: str, kind: Any, model: Any) -> None:
     """Golden files written when the format was fixed: never regenerate them, add a version instead."""
     data = (GOLDEN / name).read_bytes()
     document = decode_document(data, kind, model, path=name)
@@ -89,9 +90,34 @@ def test_the_version_stands_first() -> None:
 
 def test_an_unknown_version_is_refused_as_such() -> None:
     """Not as damage: the remedy is another release."""
-    later = encode_metadata(_metadata()).replace(b'"format_version":1', b'"format_version":2', 1)
-    with pytest.raises(IncompatibleFormatError, match="format_version 2"):
+    later = encode_metadata(_metadata()).replace(b'"format_version":1', b'"format_version":3', 1)
+    with pytest.raises(IncompatibleFormatError, match="format_version 3"):
         decode_metadata(later, path="p")
+
+
+PACK = FileRef(name="pack-1", path="../spark-state/00000001/000000000041/0123", size_bytes=9, checksum=SUM)
+
+
+def test_a_checkpoint_with_state_of_sparks_own_is_of_version_2() -> None:
+    """A release that reads version 1 only must not restore it without that state; without such state it stays readable to it."""
+    data = encode_metadata(_metadata(spark_state=(PACK,)))
+    assert data.startswith(b'{"format_version":2,')
+    assert decode_metadata(data, path="p").spark_state == (PACK,)
+    assert b"spark_state" not in encode_metadata(_metadata())
+
+
+def test_a_document_of_version_1_with_a_field_of_version_2_is_refused() -> None:
+    """No release writes such a thing."""
+    data = encode_metadata(_metadata(spark_state=(PACK,))).replace(b'"format_version":2', b'"format_version":1', 1)
+    with pytest.raises(IncompatibleFormatError, match="spark_state"):
+        decode_metadata(data, path="p")
+
+
+@pytest.mark.parametrize("version", [b"0", b"-1", b"true", b"1.5", b'"1"', b"null"])
+def test_what_is_no_version_is_refused(version: bytes) -> None:
+    data = encode_metadata(_metadata()).replace(b'"format_version":1', b'"format_version":' + version, 1)
+    with pytest.raises(IncompatibleFormatError, match="format_version"):
+        decode_metadata(data, path="p")
 
 
 def test_a_field_this_release_does_not_know_is_refused() -> None:

@@ -163,7 +163,11 @@ def test_precedence_of_budgets() -> None:
 def test_the_documented_example_is_what_comes_out() -> None:
     """The table in docs/memory.md."""
     page = (Path(__file__).parents[3] / "docs/memory.md").read_text()
-    rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in page.split("## Example")[1].splitlines() if line[:1] == "|"]
+    rows = [
+        [cell.strip() for cell in line.strip("|").split("|")]
+        for line in page.split("## Example")[1].split("\n## ")[0].splitlines()
+        if line[:1] == "|"
+    ]
     memory = plan(executor={"slots": 2, "memory": "2Gi", "managedMemory": {"size": "128Mi"}})
     expected = [
         [part.name, f"{part.count} x {short_size(part.each_bytes)}" if part.count > 1 else "", short_size(part.size_bytes)]

@@ -9,14 +9,15 @@ from __future__ import annotations
 
 import hashlib
 import json
-from typing import Any, Literal, TypeVar
+from collections.abc import Mapping
+from typing import Any, ClassVar, Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from statefulspark.errors import CorruptDataError, IncompatibleFormatError
 
-FORMAT_VERSION = 1
-"""The one version this release writes and reads."""
+FORMAT_VERSION = 2
+"""The newest version this release writes and reads; it reads all from 1 on. A document is written in the oldest version that can say it."""
 
 Kind = Literal["checkpoint", "batch", "attempt", "attempt-start", "job"]
 
@@ -26,6 +27,9 @@ class Document(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid", ser_json_bytes="base64", val_json_bytes="base64")
 
+    later_fields: ClassVar[Mapping[str, int]] = {}
+    """Fields that version 1 does not have, and the version that brought them; left out while they are empty."""
+
 
 Body = TypeVar("Body", bound=Document)
 """The model of one kind of document."""
@@ -33,9 +37,15 @@ Body = TypeVar("Body", bound=Document)
 
 def encode_document(kind: Kind, body: Document) -> bytes:
     """Return the envelope's bytes; equal bodies give equal bytes."""
-    canonical = _canonical(body.model_dump(mode="json"))
+    fields, version = body.model_dump(mode="json"), 1
+    for name, brought in body.later_fields.items():
+        if fields[name]:
+            version = max(version, brought)
+        else:
+            del fields[name]
+    canonical = _canonical(fields)
     return b'{"format_version":%d,"kind":"%s","checksum":"%s","body":%s}\n' % (
-        FORMAT_VERSION,
+        version,
         kind.encode(),
         _checksum(canonical).encode(),
         canonical,
@@ -57,11 +67,11 @@ def decode_document(data: bytes, kind: Kind, model: type[Body], *, path: str) ->
     """
     envelope = _envelope(data, path)
     version = envelope["format_version"]
-    if version != FORMAT_VERSION:
+    if not isinstance(version, int) or isinstance(version, bool) or not 1 <= version <= FORMAT_VERSION:
         raise IncompatibleFormatError(
             "written in a format this release does not read; use the release that wrote it or a later one",
             path=path,
-            expected=f"format_version {FORMAT_VERSION}",
+            expected=f"format_version 1 to {FORMAT_VERSION}",
             found=f"format_version {version!r}"[:80],
         )
     if envelope.get("kind") != kind:
@@ -73,12 +83,15 @@ def decode_document(data: bytes, kind: Kind, model: type[Body], *, path: str) ->
     found, expected = _checksum(canonical), str(envelope.get("checksum"))
     if found != expected:
         raise CorruptDataError("the document's bytes changed since it was written", path=path, expected=expected[:80], found=found)
+    unknown = [name for name, brought in model.later_fields.items() if version < brought and name in envelope["body"]]
+    if unknown:
+        raise IncompatibleFormatError(f"fields do not fit format_version {version}: {', '.join(unknown)}", path=path)
     try:
         return model.model_validate_json(canonical)
     except ValidationError as exc:
         # The checksum fits, so these are the bytes that were written: another release with other fields wrote them.
         where = ", ".join(".".join(str(part) for part in problem["loc"]) for problem in exc.errors(include_input=False)[:5])
-        raise IncompatibleFormatError(f"fields do not fit format_version {FORMAT_VERSION}: {where}", path=path) from exc
+        raise IncompatibleFormatError(f"fields do not fit format_version {version}: {where}", path=path) from exc
 
 
 def _envelope(data: bytes, path: str) -> dict[str, Any]:

@@ -85,6 +85,8 @@ class SlotState(Document):
 class CheckpointMetadata(Document):
     """One complete checkpoint or savepoint of a whole job."""
 
+    later_fields = {"spark_state": 2}  # noqa: RUF012  a ClassVar of the base
+
     job_id: str = Field(min_length=1, max_length=255)
     job_name: str = Field(max_length=255)
     checkpoint_id: int = Field(ge=0)

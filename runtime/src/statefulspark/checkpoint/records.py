@@ -62,6 +62,8 @@ class PackRef(Document):
 class BatchRecord(Document):
     """Written before a batch runs; everything a new driver needs to run it again with the same result."""
 
+    later_fields = {"spark_state": 2}  # noqa: RUF012  a ClassVar of the base
+
     attempt: int = Field(ge=1)
     batch: int = Field(ge=0)
     previous: int = Field(ge=-1)
