@@ -76,15 +76,6 @@ class Cluster:
         except httpx2.HTTPError as error:
             raise _translated(error, f"{kind} {namespace}/{name}") from error
 
-    async def list(self, api_version: str, kind: str, namespace: str, labels: Mapping[str, str]) -> list[Tree]:
-        """Read the objects of a namespace that carry ``labels``."""
-        try:
-            return [
-                _tree(item) async for item in self._client.list(_RESOURCES[api_version, kind], namespace=namespace, labels=dict(labels))
-            ]
-        except httpx2.HTTPError as error:
-            raise _translated(error, f"{kind} in {namespace}") from error
-
     async def apply(self, document: Tree) -> Tree:
         """Make an object as ``document`` says, by server-side apply: fields of others stay, contested ones become ours."""
         metadata = document["metadata"]

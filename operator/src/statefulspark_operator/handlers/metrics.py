@@ -38,9 +38,6 @@ class OperatorMetrics:
             buckets=_SECONDS,
             registry=self.registry,
         )
-        self.requests = Histogram(
-            "statefulspark_operator_api_request_seconds", "Requests to the API server.", ["verb"], buckets=_SECONDS, registry=self.registry
-        )
         Gauge(
             "statefulspark_operator_queue_depth", "Jobs and snapshots that are to be looked at, now or later.", registry=self.registry
         ).set_function(queued)

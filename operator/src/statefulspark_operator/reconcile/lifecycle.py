@@ -106,7 +106,6 @@ class Draft:
         """Remember why the job is not as it should be."""
         before = self.status.error
         if before is not None and (before.reason, before.message) == (failure.reason, failure.message):
-            self.set(error=before.model_copy(update={"count": before.count}))
             return
         self.set(error=ErrorInfo(reason=failure.reason, message=failure.message, since=self.now))
 

@@ -105,3 +105,12 @@ class Model(BaseModel):
     def to_manifest(self) -> dict[str, Any]:
         """Return the model as it would be written in YAML, without what is not set; secrets are masked."""
         return self.model_dump(mode="json", by_alias=True, exclude_none=True)
+
+
+class Resource(Model):
+    """Base of a whole Kubernetes object. Its status is written by the operator and never an input."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _without_status(cls, given: Any) -> Any:
+        return {name: value for name, value in given.items() if name != "status"} if isinstance(given, dict) else given

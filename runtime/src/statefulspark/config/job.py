@@ -18,6 +18,7 @@ from statefulspark.config.base import (
     Model,
     Nonce,
     ObjectName,
+    Resource,
     Text,
     WholeNumber,
     local_only,
@@ -366,7 +367,7 @@ class StatefulSparkJobSpec(Model):
                 yield Problem(field, "needs a folder for savepoints", "Set checkpointing.savepointDir")
 
 
-class StatefulSparkJob(Model):
+class StatefulSparkJob(Resource):
     """A stateful PySpark job."""
 
     api_version: Literal["statefulspark.io/v1alpha1"] = API_VERSION
@@ -380,11 +381,3 @@ class StatefulSparkJob(Model):
 
     spec: StatefulSparkJobSpec
     """What should run, and how."""
-
-    @model_validator(mode="before")
-    @classmethod
-    def _without_status(cls, given: Any) -> Any:
-        """Objects read from Kubernetes carry a status, which is written by the operator and never an input."""
-        if isinstance(given, dict):
-            return {name: value for name, value in given.items() if name != "status"}
-        return given

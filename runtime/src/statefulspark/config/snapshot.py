@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Annotated, Any, Final, Literal
+from typing import Annotated, Final, Literal
 
-from pydantic import ConfigDict, Field, model_validator
+from pydantic import ConfigDict, Field
 
-from statefulspark.config.base import IGNORE, REJECT, CelRule, Flag, Model, ObjectName, WholeNumber
+from statefulspark.config.base import IGNORE, REJECT, CelRule, Flag, Model, ObjectName, Resource, WholeNumber
 from statefulspark.config.job import API_VERSION
 from statefulspark.config.locations import StorageUrl
 from statefulspark.config.problems import Problem
@@ -107,7 +107,7 @@ class SnapshotMetadata(Model):
     """Notes of other tools."""
 
 
-class StateSnapshot(Model):
+class StateSnapshot(Resource):
     """One checkpoint or savepoint of a job."""
 
     api_version: Literal["statefulspark.io/v1alpha1"] = API_VERSION
@@ -121,11 +121,3 @@ class StateSnapshot(Model):
 
     spec: StateSnapshotSpec
     """What should be taken, and of which job."""
-
-    @model_validator(mode="before")
-    @classmethod
-    def _without_status(cls, given: Any) -> Any:
-        """The status is written by the operator and never an input."""
-        if isinstance(given, dict):
-            return {name: value for name, value in given.items() if name != "status"}
-        return given
