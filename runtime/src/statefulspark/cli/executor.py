@@ -7,6 +7,7 @@ Source: Apache Spark, "Running Spark on Kubernetes", and the environment that Ba
 
 from __future__ import annotations
 
+import base64
 import importlib.util
 import os
 import re
@@ -68,9 +69,10 @@ def _spark_secret(path: Path) -> dict[str, str]:
     """The secret by which Spark's processes know each other, where an executor looks for it first.
 
     Spark's own way, ``spark.authenticate.secret.file``, works for the driver only: an executor reads the file when it knows that its master is
-    Kubernetes, which it learns from the driver, to which it cannot talk without the secret.
+    Kubernetes, which it learns from the driver, to which it cannot talk without the secret. What the driver makes of the file is the base64
+    of all its bytes (Spark's ``SecurityManager.secretKeyFromFile``).
     """
-    return {_SECRET_VARIABLE: path.read_text(encoding="ascii").strip()} if path.is_file() else {}
+    return {_SECRET_VARIABLE: base64.b64encode(path.read_bytes()).decode("ascii")} if path.is_file() else {}
 
 
 def _spark_jars() -> Path:
