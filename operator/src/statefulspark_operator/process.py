@@ -78,6 +78,7 @@ class Operator:
         )
         looks = Looks(hands, self._mirror, may_act=self._may_act, pace=Pace(settled_s=self._settings.reconcile_interval / 1000))
         metrics = OperatorMetrics(self._mirror, queued=lambda: len(self._queue), leads=self._may_act)
+        self._cluster.observe(metrics.asked)
         self._queue: WorkQueue[WorkKey] = WorkQueue(looks.look, workers=self._settings.reconcile_parallelism, observe=metrics.looked)
         parts: list[Coroutine[Any, Any, None]] = [self._queue.run(), self._watch(stop), *self._servers(metrics)]
         if self._settings.leader_election:

@@ -38,6 +38,13 @@ class OperatorMetrics:
             buckets=_SECONDS,
             registry=self.registry,
         )
+        self._requests = Histogram(
+            "statefulspark_operator_api_request_seconds",
+            "How long the API server took to answer, by verb and code (none: no answer).",
+            ["verb", "code"],
+            buckets=_SECONDS,
+            registry=self.registry,
+        )
         Gauge(
             "statefulspark_operator_queue_depth", "Jobs and snapshots that are to be looked at, now or later.", registry=self.registry
         ).set_function(queued)
@@ -49,6 +56,10 @@ class OperatorMetrics:
         self._looks.labels(outcome).inc()
         self._took.observe(took_s)
         self._waited.observe(max(0.0, waited_s))
+
+    def asked(self, verb: str, code: str, took_s: float) -> None:
+        """The API server has answered a request, or has not."""
+        self._requests.labels(verb, code).observe(took_s)
 
 
 class _JobStates(Collector):
