@@ -10,7 +10,6 @@ from typing import Any
 import structlog
 
 from statefulspark.config.job import StatefulSparkJobSpec
-from statefulspark.config.pods import API_PORT, TOKEN_KEY
 from statefulspark.errors import ConflictError, InvalidInputError
 from statefulspark_operator.api.names import (
     API_VERSION,
@@ -41,6 +40,7 @@ from statefulspark_operator.reconcile.actions import (
 )
 from statefulspark_operator.reconcile.observation import Observation
 from statefulspark_operator.reconcile.observe import Eyes
+from statefulspark_operator.reconcile.reach import way_to_driver
 
 _log = structlog.get_logger("statefulspark.operator.apply")
 
@@ -144,17 +144,16 @@ def _image(hands: Hands, spec: StatefulSparkJobSpec) -> str:
 
 
 async def _ask_driver(hands: Hands, seen: Observation, action: AskDriver) -> None:
-    token = await hands.eyes.secrets.value(seen.namespace, _identity(seen, 0).secret, TOKEN_KEY)
-    if token is None or seen.pod is None or seen.pod.ip is None:
+    way = await way_to_driver(hands.eyes.secrets, seen.namespace, seen.name, seen.pod)
+    if way is None:
         return
     body: dict[str, Any] | None = None
     if action.kind == "stop":
         body = {"savepoint": action.savepoint}
     elif action.kind == "rescale":
         body = {"parallelism": action.parallelism}
-    url = f"http://{seen.pod.ip}:{API_PORT}"
     try:
-        await hands.eyes.drivers.ask(url, token, action.kind, action.key, body, action.timeout_s)
+        await hands.eyes.drivers.ask(way.url, way.token, action.kind, action.key, body, action.timeout_s)
     except ConflictError as error:
         # Something else is under way in the driver; the next look asks again.
         _log.info("the driver is busy", job=seen.name, error=str(error)[:200])

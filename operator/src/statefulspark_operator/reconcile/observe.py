@@ -11,19 +11,18 @@ import structlog
 
 from statefulspark.config.job import DesiredState, StatefulSparkJobSpec
 from statefulspark.config.manifest import validate_job
-from statefulspark.config.pods import API_PORT, TOKEN_KEY
 from statefulspark.errors import CorruptDataError, InvalidInputError, StatefulSparkError
 from statefulspark_operator.api.drivers import Driver
 from statefulspark_operator.api.jobs import LifecycleState, SnapshotInfo, StatefulSparkJobStatus
 from statefulspark_operator.api.names import FINALIZER, LABEL_TRIGGER_TYPE
 from statefulspark_operator.api.snapshots import SnapshotState, SnapshotTrigger, SnapshotType, StateSnapshotStatus
-from statefulspark_operator.builders.identities import JobIdentity
 from statefulspark_operator.clients.drivers import Drivers
 from statefulspark_operator.clients.kubernetes import Cluster, Tree
 from statefulspark_operator.clients.secrets import SecretValues
 from statefulspark_operator.clients.snapshots import SnapshotStorage
 from statefulspark_operator.reconcile import pods
 from statefulspark_operator.reconcile.observation import DriverPod, Observation, SnapshotSeen
+from statefulspark_operator.reconcile.reach import way_to_driver
 
 _log = structlog.get_logger("statefulspark.operator.observe")
 _REST: Final = frozenset({LifecycleState.SUSPENDED, LifecycleState.FINISHED})
@@ -70,7 +69,8 @@ async def observe(eyes: Eyes, job: Tree, now: datetime) -> Observation:
     spec, problem = _checked(eyes, job)
     status = StatefulSparkJobStatus.model_validate(job.get("status") or {})
     pod = pods.driver_pod(eyes.mirror.driver_pod(namespace, name))
-    driver = await _driver(eyes, job, pod, with_operations=status.transition is not None or metadata.get("deletionTimestamp") is not None)
+    asked = status.transition is not None or metadata.get("deletionTimestamp") is not None
+    driver = await look_at_driver(eyes, job, pod, operations=asked)
     running, lost = pods.executors(eyes.mirror.executor_pods(namespace, name))
     stored = await _stored(eyes, namespace, spec, status) if _storage_matters(status, pod, driver) else None
     return Observation(
@@ -109,16 +109,14 @@ def _checked(eyes: Eyes, job: Mapping[str, Any]) -> tuple[StatefulSparkJobSpec |
     return spec, None
 
 
-async def _driver(eyes: Eyes, job: Tree, pod: DriverPod | None, *, with_operations: bool) -> Driver | None:
-    if pod is None or pod.over or pod.ip is None or pod.phase != "Running":
-        return None
-    metadata = job["metadata"]
-    identity = JobIdentity(name=metadata["name"], namespace=metadata["namespace"], uid=metadata["uid"], generation=0)
+async def look_at_driver(eyes: Eyes, job: Tree, pod: DriverPod | None, *, operations: bool) -> Driver | None:
+    """What the driver in ``pod`` says, with ``operations`` also of what it was asked before; None when it does not answer."""
+    namespace, name = job["metadata"]["namespace"], job["metadata"]["name"]
     try:
-        token = await eyes.secrets.value(identity.namespace, identity.secret, TOKEN_KEY)
-        return await eyes.drivers.look(f"http://{pod.ip}:{API_PORT}", token, operations=with_operations) if token is not None else None
+        way = await way_to_driver(eyes.secrets, namespace, name, pod)
+        return await eyes.drivers.look(way.url, way.token, operations=operations) if way is not None else None
     except StatefulSparkError as error:
-        _log.debug("driver does not answer", job=identity.name, namespace=identity.namespace, error=str(error)[:200])
+        _log.debug("driver does not answer", job=name, namespace=namespace, error=str(error)[:200])
         return None
 
 
