@@ -59,6 +59,34 @@ def test_a_settled_job_is_left_alone() -> None:
     assert first.events == ()
 
 
+def test_a_steady_job_costs_no_status_write_for_half_a_minute() -> None:
+    """Batches and checkpoints go on each second; only their figures may be written, and those seldom. They do arrive in the end."""
+    world = running()
+    world.settle(looks=1)
+    batches = []
+    for _ in range(3):
+        before = world.status_writes
+        for _ in range(30):
+            world.reconcile()
+            world.tick()
+        assert world.status_writes - before <= 1
+        batches.append(world.status.batch or 0)
+    assert batches[0] < batches[1] < batches[2]
+    assert world.status.last_checkpoint is not None
+    assert world.process is not None
+    assert world.process.age - batches[2] <= 31
+
+
+def test_a_change_is_written_at_once_with_the_newest_figures() -> None:
+    world = running()
+    world.settle(looks=5)
+    world.change(savepointNonce=1)
+    world.reconcile()
+    assert world.status.observed_generation == world.generation
+    assert world.process is not None
+    assert world.status.batch == world.process.age
+
+
 @pytest.mark.parametrize(("mode", "savepoints"), [("savepoint", 1), ("last-state", 0), ("stateless", 0)])
 def test_an_upgrade_stops_the_old_driver_with_its_state_before_it_starts_the_new_one(mode: str, savepoints: int) -> None:
     world = running(upgradeMode=mode)
@@ -146,6 +174,17 @@ def test_scaling_changes_the_running_driver() -> None:
     assert world.applied_parallelism == 3, "a driver that the node starts again has the new parallelism"
     assert world.status.parallelism == 3
     assert "Rescaled" in world.events
+    assert any("63 of 128 key groups" in message for message in world.messages)
+
+
+def test_the_plan_of_a_rescale_is_in_the_status_while_it_is_under_way() -> None:
+    world = running()
+    world.change(parallelism=3)
+    world.reconcile()
+    transition = world.status.transition
+    assert transition is not None
+    assert transition.moved_key_groups == 63
+    assert [(move.first, move.last, move.from_slot, move.to_slot) for move in transition.moves] == [(43, 63, 0, 1), (86, 127, 1, 2)]
 
 
 def test_scaling_with_restart_makes_a_new_driver() -> None:

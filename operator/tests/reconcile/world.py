@@ -92,12 +92,14 @@ class World:
     savepoints: int = 0
     checkpoints: int = 0
     events: list[str] = field(default_factory=list)
+    messages: list[str] = field(default_factory=list)
     images: list[str] = field(default_factory=list)
     """Images that were started, in order."""
     applied_parallelism: int | None = None
     die_after: int | None = None
     """The operator dies after so many writes."""
     two_drivers: bool = False
+    status_writes: int = 0
 
     # -- what the operator sees ------------------------------------------------------------------------------------------
 
@@ -150,9 +152,12 @@ class World:
         """One look; the status is written first, then the actions, one by one."""
         seen = self.observe()
         decided = plan(seen)
-        self._write()
+        if decided.status != seen.status:
+            self._write()
+            self.status_writes += 1
         self.status = decided.status
         self.events += [event.reason for event in decided.events]
+        self.messages += [event.message for event in decided.events]
         for action in decided.actions:
             self._write()
             self._carry_out(action)
@@ -309,4 +314,4 @@ def deaths(seed: int) -> random.Random:
 
 def _steady(status: StatefulSparkJobStatus) -> StatefulSparkJobStatus:
     """The status without what changes all the time."""
-    return status.model_copy(update={"batch": 0, "last_checkpoint": None})
+    return status.model_copy(update={"batch": 0, "last_checkpoint": None, "progress_at": None})

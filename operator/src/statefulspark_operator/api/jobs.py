@@ -119,6 +119,22 @@ class SlotKeyGroups(StatusModel):
     """Spark's id of the executor that it runs in."""
 
 
+class KeyGroupMove(StatusModel):
+    """Neighbouring key groups that go from one slot to another."""
+
+    first: Annotated[int, Field(ge=0, le=32767)]
+    """First key group, inclusive."""
+
+    last: Annotated[int, Field(ge=0, le=32767)]
+    """Last key group, inclusive."""
+
+    from_slot: Annotated[int, Field(ge=0, le=32767)]
+    """Slot that has them before."""
+
+    to_slot: Annotated[int, Field(ge=0, le=32767)]
+    """Slot that has them after."""
+
+
 class SnapshotInfo(StatusModel):
     """A completed checkpoint or savepoint."""
 
@@ -185,7 +201,10 @@ class Transition(StatusModel):
     """Slots after."""
 
     moved_key_groups: Annotated[int, Field(ge=0, le=32768)] | None = None
-    """Key groups that change their slot."""
+    """Key groups that change their slot; the others' state is read by nobody anew when the rescale is in place."""
+
+    moves: Annotated[tuple[KeyGroupMove, ...], Field(max_length=SLOTS_MAX)] = ()
+    """Which key groups go from where to where, at most the first 512 ranges."""
 
     trigger_id: ShortText | None = None
     """The driver's number of the operation that was asked for."""
@@ -278,6 +297,9 @@ class StatefulSparkJobStatus(StatusModel):
 
     key_groups: Annotated[tuple[SlotKeyGroups, ...], Field(max_length=SLOTS_MAX)] = ()
     """Key groups of the first 512 slots; the others follow from slot = key group * parallelism / maxParallelism."""
+
+    progress_at: Timestamp | None = None
+    """When batch and lastCheckpoint were read off the driver; they are written with any other change, else every 30 s."""
 
     batch: int | None = None
     """Last committed batch."""

@@ -68,18 +68,15 @@ class Draft:
         history = (change, *self.status.lifecycle_history)[:HISTORY_MAX]
         self.set(lifecycle_state=state, lifecycle_since=self.now, lifecycle_history=history)
 
-    def begin(
-        self, kind: TransitionKind, step: str, *, within: timedelta, from_parallelism: int | None = None, to_parallelism: int | None = None
-    ) -> Transition:
-        """Begin a transition to the spec that is there now. Its first step is taken when the status has been written."""
+    def begin(self, kind: TransitionKind, step: str, *, within: timedelta, **fields: Any) -> Transition:
+        """Begin a transition to the spec that is there now; its first step is taken when the status has been written."""
         transition = Transition(
             kind=kind,
             step=step,
             since=self.now,
             deadline=self.now + within,
             generation=self.seen.generation,
-            from_parallelism=from_parallelism,
-            to_parallelism=to_parallelism,
+            **fields,
         )
         self.set(transition=transition)
         self.look_again(0)

@@ -29,15 +29,18 @@ class Mirror:
 
     # -- what watching brings --------------------------------------------------------------------------------------------
 
-    def saw_job(self, tree: Tree, *, gone: bool) -> Key:
-        """A job was added, changed or (``gone``) removed."""
+    def saw_job(self, tree: Tree, *, gone: bool) -> Key | None:
+        """A job was added, changed or (``gone``) removed; returns it unless only its status has changed, which is the operator's own doing."""
         key = (tree["metadata"]["namespace"], tree["metadata"]["name"])
+        before = self._jobs.get(key)
         if gone:
             self._jobs.pop(key, None)
             self._known.discard(key)
             self._touched.discard(key)
         else:
             self._jobs[key] = _slim(tree)
+            if before is not None and _asked(before) == _asked(tree):
+                return None
         return key
 
     def saw_pod(self, tree: Tree, *, gone: bool) -> Key | None:
@@ -124,6 +127,12 @@ def _slim(tree: Tree) -> Tree:
     slim: Tree = {name: tree[name] for name in _KEPT if name in tree}
     slim["metadata"] = {name: value for name, value in tree["metadata"].items() if name != "managedFields"}
     return slim
+
+
+def _asked(tree: Tree) -> tuple[object, ...]:
+    """What people and other programs say of an object: all but its status and what the API server counts."""
+    metadata = tree["metadata"]
+    return tuple(metadata.get(name) for name in ("uid", "generation", "deletionTimestamp", "finalizers", "labels"))
 
 
 def _child(tree: Tree) -> tuple[str, str, str]:

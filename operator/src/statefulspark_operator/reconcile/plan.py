@@ -32,6 +32,7 @@ def plan(seen: Observation) -> Plan:
         schedules.keep_history(draft, seen.spec)
     _tell_memory(draft)
     reports.conclude(draft)
+    reports.settle_progress(draft)
     return draft.plan()
 
 

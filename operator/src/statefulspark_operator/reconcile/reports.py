@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from typing import Final
 
-from statefulspark.keygroups import key_group_range
 from statefulspark_operator.api.conditions import Condition, ConditionStatus, ConditionType
 from statefulspark_operator.api.jobs import SLOTS_MAX, JobStateName, LifecycleState, SlotKeyGroups, SnapshotInfo
 from statefulspark_operator.api.names import COMPONENT_EXECUTOR, LABEL_COMPONENT, LABEL_JOB
@@ -16,6 +16,10 @@ from statefulspark_operator.reconcile.steady import refused_changes
 _RUNS: Final = frozenset({LifecycleState.RUNNING, LifecycleState.STABLE})
 _WAITS: Final = frozenset({LifecycleState.SUSPENDED, LifecycleState.FINISHED})
 _TROUBLE_CHECKPOINTS: Final = 3
+PROGRESS_EVERY: Final = timedelta(seconds=30)
+"""How old the figures of progress in the status of a job may be that is otherwise as it was."""
+_NEXT_S: Final = 1.0
+_PROGRESS: Final = ("batch", "last_checkpoint")
 
 
 def report(draft: Draft) -> None:
@@ -50,18 +54,6 @@ def report(draft: Draft) -> None:
     )
 
 
-def moved_key_groups(max_parallelism: int, before: int, after: int) -> int:
-    """How many key groups change their slot."""
-    owners = []
-    for parallelism in (before, after):
-        owner = [0] * max_parallelism
-        for slot in range(parallelism):
-            groups = key_group_range(slot, parallelism, max_parallelism)
-            owner[groups.first : groups.last + 1] = [slot] * (groups.last + 1 - groups.first)
-        owners.append(owner)
-    return sum(first != second for first, second in zip(*owners, strict=True))
-
-
 def conclude(draft: Draft) -> None:
     """Set the conditions from everything else in the status."""
     for type_, status, reason, message in (
@@ -73,6 +65,24 @@ def conclude(draft: Draft) -> None:
         _stalled(draft),
     ):
         _set_condition(draft, type_, status, reason, message)
+
+
+def settle_progress(draft: Draft) -> None:
+    """Leave the figures of progress as they were written last, unless something else has changed or they are old.
+
+    A status that moved with each batch would cost a write and a watch event for each of them, to everybody who watches.
+    """
+    before = draft.seen.status
+    old = {name: getattr(before, name) for name in _PROGRESS}
+    if draft.status == before.model_copy(update={name: getattr(draft.status, name) for name in _PROGRESS}):
+        fresh = before.progress_at is not None and draft.now - before.progress_at < PROGRESS_EVERY
+        if fresh or draft.status == before:
+            draft.set(**old)
+            return
+    elif draft.look_again_s is None:
+        draft.look_again(_NEXT_S)  # what is new in the status may be the ground for more
+    if draft.seen.driver is not None:
+        draft.set(progress_at=draft.now)
 
 
 def _newer(first: SnapshotInfo | None, second: SnapshotInfo | None) -> SnapshotInfo | None:

@@ -7,9 +7,9 @@ from typing import Final
 
 from statefulspark.config.job import DesiredState, RescaleMode, StatefulSparkJobSpec
 from statefulspark_operator.api.drivers import Failure
-from statefulspark_operator.api.jobs import LifecycleState, ReconciliationState, TransitionKind
+from statefulspark_operator.api.jobs import SLOTS_MAX, LifecycleState, ReconciliationState, TransitionKind
 from statefulspark_operator.api.snapshots import SnapshotTrigger
-from statefulspark_operator.reconcile import transitions
+from statefulspark_operator.reconcile import key_groups, transitions
 from statefulspark_operator.reconcile.actions import ApplyChildren, TakeSnapshot
 from statefulspark_operator.reconcile.changes import Changes, Cost, changes_between
 from statefulspark_operator.reconcile.lifecycle import Draft
@@ -102,16 +102,21 @@ def _is_rolled_back(draft: Draft) -> bool:
 
 
 def _begin_rescale(draft: Draft, before: StatefulSparkJobSpec, spec: StatefulSparkJobSpec, within: timedelta) -> None:
-    moved = f"from {before.parallelism} to {spec.parallelism} slots"
+    slots = f"from {before.parallelism} to {spec.parallelism} slots"
     in_place = spec.rescale_mode is RescaleMode.IN_PLACE and before.parallelism != spec.parallelism and draft.seen.driver is not None
-    draft.enter(LifecycleState.RESCALING, "SpecChanged", f"Rescaled {moved}")
-    draft.tell("Rescaling", f"The job is rescaled {moved}, {'inside its driver' if in_place else 'with a new driver'}")
+    groups = draft.status.max_parallelism or before.max_parallelism
+    found = key_groups.moves(groups, before.parallelism, spec.parallelism)
+    how = "inside its driver" if in_place else "with a new driver"
+    draft.enter(LifecycleState.RESCALING, "SpecChanged", f"Rescaled {slots}")
+    draft.tell("Rescaling", f"The job is rescaled {slots}, {how}; {key_groups.moved(found)} of {groups} key groups change their slot")
     draft.begin(
         TransitionKind.RESCALE,
         transitions.RESCALE if in_place else transitions.STOP,
         within=within,
         from_parallelism=before.parallelism,
         to_parallelism=spec.parallelism,
+        moved_key_groups=key_groups.moved(found),
+        moves=found[:SLOTS_MAX],
     )
 
 
