@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from contextlib import closing
 
 import pytest
@@ -13,6 +14,7 @@ from statefulspark.job.controls import CheckpointInfo
 from statefulspark.job.slots import READY, RESTORING
 
 from .conftest import Start
+from .test_lives import expected
 from .world import UID, Driver, World, state_of
 
 _ROWS = [("key-1", 10), ("key-1", 20)]
@@ -56,6 +58,39 @@ def test_a_caller_who_means_another_incarnation_is_refused(world: World, start: 
     with pytest.raises(FencedError):
         send(driver, driver.slots[0], 0, epoch=2)
     driver.run(0)
+
+
+@pytest.mark.parametrize("again", [False, True], ids=["late commit", "runs again"])
+@pytest.mark.parametrize("slots", [1, 2, 3])
+@pytest.mark.parametrize("world", ["memory"], indirect=True)
+def test_a_query_restarts_while_a_driver_that_was_cut_off_commits_the_sink(world: World, start: Start, slots: int, again: bool) -> None:
+    """Half of the slots have acknowledged when the query fails; then the sink has the batch, from another driver, and Spark skips it.
+
+    What the other slots changed is in storage and must not be forgotten. Without the late commit the batch runs again and counts once.
+    """
+    world.input = [(f"key-{n % 7}", 10 * n) for n in range(40)]
+    first = start(2)
+    assert first.plan(20) == 0
+    first.run(0)
+    assert first.plan(20) == 1
+    first.run(1, deliver=False)
+    second = start(slots)
+    assert second.plan(0) == 1
+    partition = next(second._partitions(1))
+    second._task(1, partition, twice=False)
+    assert second.coordinator.next_query() is False
+    if not again:
+        world.sink[1] = [tuple(row) for row in world.seen[1]]
+    second.run(1)
+    second.coordinator.drain = True
+    while (batch := second.plan(0)) is not None:
+        second.run(batch)
+        second.check_stores()
+    assert isinstance(second.checkpoint(), CheckpointInfo)
+    assert sorted(state_of(world, "number")) == sorted(Counter(key for key, _ in world.input).items())
+    assert state_of(world, "event-timers") == []
+    given = Counter((key, kind, number) for rows in world.sink.values() for key, kind, number, *_ in rows)
+    assert given == expected(world.input)
 
 
 @pytest.mark.parametrize("world", ["memory"], indirect=True)

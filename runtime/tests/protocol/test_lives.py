@@ -63,6 +63,7 @@ class Life:
             if not self._run(batch):
                 self.driver.close()
                 self.driver = self._started()
+                self._late_commit()
             else:
                 self.driver.check_stores()
                 self._between_batches()
@@ -83,6 +84,18 @@ class Life:
         finally:
             self.world.doomed = None
         return commit and not any(point.startswith("driver.checkpoint") for point in self.world.deaths[deaths:])
+
+    def _late_commit(self) -> None:
+        """The new driver's query fails halfway and starts again; what the driver before had not delivered may arrive after all."""
+        batch = self.driver.planned()
+        if batch not in self.world.seen or batch in self.world.sink or self.likely(0.3):
+            return
+        for partition in self.driver._partitions(batch):
+            if self.likely(0.5):
+                self.driver._task(batch, partition, twice=False)
+        self.driver.coordinator.next_query()
+        if self.likely(0.7):
+            self.world.sink[batch] = list(self.world.seen[batch])
 
     def _between_batches(self) -> None:
         chance = self.chance.random()

@@ -147,19 +147,23 @@ class BatchLog:
         return [ref for ref in self.changelogs if ref["uid"] == uid and _touches(ref, key_groups) and after < ref["batch"] <= until]
 
     def adopt(self, parameters: BatchParameters, done: Iterable[tuple[dict[str, Any], int | None]], slots: Iterable[KeyGroupRange]) -> None:
-        """Take over a batch that an earlier attempt processed to its end, so that the sink did not let it run again.
+        """Commit a batch that an earlier attempt processed to its end, so that the sink did not let it run again, or not to its end.
+
+        What the present slots have acknowledged of it counts; the rest is taken over.
 
         Args:
             parameters: of the batch.
             done: its changelogs with the greatest event time of each.
             slots: key groups of the present slots, which restored the batch before and catch up.
         """
-        changelogs = list(done)
-        expected = dict(self.expected)
+        here = self.acknowledgements if self.current is not None and self.current.batch == parameters.batch else {}
+        missing = [(ref, seen) for ref, seen in done if not _covered(ref, here.values())]
         self.begin(parameters)
-        for number, (ref, seen) in enumerate(changelogs):
+        self.acknowledgements = dict(here)
+        for number, (ref, seen) in enumerate(missing):
             # Attempts of another parallelism have other slots of the same number, so the number here only tells entries apart.
-            self.acknowledgements[(ref["uid"], number)] = {
+            self.acknowledgements[(ref["uid"], -1 - number)] = {
+                "uid": ref["uid"],
                 "batch": parameters.batch,
                 "changelog": ref,
                 "max_event_time": seen,
@@ -167,12 +171,19 @@ class BatchLog:
                 "rows_out": 0,
             }
         self.commit_current()
-        self.expected = expected
+        self.expected = {key: batch for key, batch in self.expected.items() if key[1] >= 0}
         for index, key_groups in enumerate(slots):
-            for uid in {ref["uid"] for ref, _ in changelogs if _touches(ref, key_groups)}:
+            for uid in {ref["uid"] for ref, _ in missing if _touches(ref, key_groups)}:
                 self.expected[(uid, index)] = parameters.batch
                 # What its timers are is known once the slot has caught up, so let a tick go there.
                 self.timers[(uid, index)] = (-_MAX_WATERMARK, None)
+
+
+def _covered(ref: Mapping[str, Any], acknowledgements: Iterable[Mapping[str, Any]]) -> bool:
+    """Whether other changelogs of the same batch hold all of this one."""
+    others = [ack["changelog"] for ack in acknowledgements if ack["changelog"] is not None and ack["uid"] == ref["uid"]]
+    covered = {group for other in others for group in range(other["first"], other["last"] + 1)}
+    return covered.issuperset(range(ref["first"], ref["last"] + 1))
 
 
 def _touches(ref: Mapping[str, Any], key_groups: KeyGroupRange) -> bool:

@@ -173,8 +173,13 @@ class Coordinator:
         """A query is about to start: forget plans of batches that never began. True when it must be one without a sink."""
         with self._lock:
             self._query_ending = False
+            current = self.batches.current
+            if current is not None and current.batch > self.batches.committed and not self._files.is_committed(current.batch):
+                # It runs again, or a driver that was cut off commits the sink after all, and then it does not. What slots have
+                # acknowledged here may be a part only, so the rest is looked for in storage when the batch is committed.
+                self._recovered = current
             dry = self.dry_runs.next_query()
-            known = [batch.batch for batch in (self.batches.current, self._recovered) if batch is not None]
+            known = [batch.batch for batch in (current, self._recovered) if batch is not None]
             self._files.forget_planned(after=max([self.batches.committed, *known]))
         return dry
 
@@ -184,9 +189,9 @@ class Coordinator:
             raise self.fatal
         self.dry_runs.check(batch)
         log = self.batches
-        log.commit_current()
         if self._recovered is not None and batch > self._recovered.batch:
             self._adopt(self._recovered)
+        log.commit_current()
         if self._recovered is not None and self._recovered.batch == batch:
             parameters = self._recovered
         else:
@@ -205,12 +210,12 @@ class Coordinator:
         return parameters
 
     def _adopt(self, recovered: BatchParameters) -> None:
-        """The sink had already committed the recovered batch, so Spark went on without running it: its changelogs are complete."""
+        """The batch is committed, perhaps by an earlier driver so that it did not run here to its end: its changelogs are in storage."""
         parallelism = len(self.slots.all())
         ranges = [key_group_range(index, parallelism, self.durable.max_parallelism) for index in range(parallelism)]
         self.batches.adopt(recovered, self.durable.find_changelogs(recovered.batch), ranges)
         self._recovered = None
-        _log.info("batch was already complete", batch=recovered.batch)
+        _log.info("batch was taken over", batch=recovered.batch)
 
     def _ack(self, body: dict[str, Any]) -> dict[str, Any]:
         self.slots.check(int(body["slot"]), int(body["epoch"]))
