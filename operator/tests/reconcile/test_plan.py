@@ -126,6 +126,38 @@ def test_an_upgrade_of_a_driver_that_does_not_answer_goes_on_from_the_last_state
     assert world.status.lifecycle_state == "STABLE"
 
 
+def test_an_upgrade_of_a_broken_driver_that_cannot_stop_goes_on_from_the_last_state() -> None:
+    world = running(upgradeMode="savepoint")
+    world.driver_state = "RESCALING"
+    world.failing_stops = 1
+    world.change(image="shop/counts:2")
+    world.settle(looks=5)
+    world.driver_state = "RUNNING"
+    world.settle()
+    assert "LastStateFallback" in world.events
+    assert world.images == ["shop/counts:1", "shop/counts:2"]
+
+
+def test_a_job_whose_executors_do_not_come_does_not_run() -> None:
+    """The driver says RUNNING as soon as its query is started."""
+    world = World(manifest())
+    world.missing_slots = 1
+    world.settle(looks=30)
+    assert world.status.lifecycle_state == "DEPLOYING"
+    world.missing_slots = 0
+    world.settle()
+    assert world.status.lifecycle_state == "STABLE"
+
+
+def test_a_slow_stop_does_not_count_against_the_start() -> None:
+    world = running(upgradeMode="savepoint", upgradeTimeout="1m")
+    world.failing_stops = 3
+    world.change(image="shop/counts:2")
+    world.settle(looks=300)
+    assert world.images == ["shop/counts:1", "shop/counts:2"]
+    assert "RollingBack" not in world.events
+
+
 def test_a_failed_upgrade_rolls_back_to_the_last_stable_spec() -> None:
     world = running()
     world.broken_images = frozenset({"shop/counts:2"})
@@ -290,10 +322,12 @@ def test_deletion_never_hangs(trouble: str) -> None:
     assert world.pod is None
 
 
-def test_a_pod_on_a_lost_node_is_given_up_and_the_job_goes_on() -> None:
+def test_a_pod_on_a_lost_node_is_given_up_after_its_grace_and_the_job_goes_on() -> None:
     world = running()
     world.stuck = True
     world.change(image="shop/counts:2")
+    world.settle(looks=30, seconds=5.0)
+    assert "ForceDeleted" not in world.events, "its grace is not over"
     world.settle(looks=100, seconds=5.0)
     assert "ForceDeleted" in world.events
     assert world.images[-1] == "shop/counts:2"

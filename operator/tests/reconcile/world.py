@@ -86,6 +86,10 @@ class World:
     """How many requests to stop fail before one succeeds."""
     deaf: bool = False
     """The driver does not answer."""
+    missing_slots: int = 0
+    """Slots that do not come up, as without executors."""
+    driver_state: str = "RUNNING"
+    """What the driver says of a job that is started."""
     stuck: bool = False
     """Deleted pods do not go, as on a lost node."""
     snapshots: dict[str, SnapshotSeen] = field(default_factory=dict)
@@ -136,12 +140,15 @@ class World:
         if process is None or self.deaf or self.pod is None or self.pod.phase != "Running" or process.age < 2:
             return None
         return Driver(
-            state="RUNNING" if process.age >= 3 else "CREATED",
+            state=self.driver_state if process.age >= 3 else "CREATED",
             attempt=self.pods_made,
             batch=process.age,
             parallelism=process.parallelism,
             max_parallelism=128,
-            slots=tuple(Slot(slot=i, first=0, last=0, state="RUNNING", executor=None) for i in range(process.parallelism)),
+            slots=tuple(
+                Slot(slot=i, first=0, last=0, state="STARTING" if i < self.missing_slots else "RUNNING", executor=None)
+                for i in range(process.parallelism)
+            ),
             last_checkpoint=process.last_checkpoint,
             operations=dict(process.operations),
         )
@@ -211,6 +218,7 @@ class World:
             generation=action.generation,
             phase="Pending",
             deleting=False,
+            gone_by=None,
             ip="10.0.0.1",
             restarts=0,
             ending=None,
@@ -223,7 +231,8 @@ class World:
     def _delete(self, action: DeleteDriver) -> None:
         if self.pod is None or self.pod.uid != action.uid:
             return
-        self.pod = replace(self.pod, deleting=True)
+        gone_by = self.pod.gone_by or self.now + timedelta(seconds=action.grace_s)
+        self.pod = replace(self.pod, deleting=True, gone_by=gone_by)
         if action.grace_s == 0:
             self.pod, self.process = None, None
 

@@ -49,5 +49,5 @@ def test_a_missing_variable_is_named() -> None:
 def test_the_secret_comes_from_its_file_and_never_into_the_command(tmp_path: Path) -> None:
     assert _spark_secret(tmp_path / "none") == {}
     (tmp_path / "spark-secret").write_text("s3cr3t\n")
-    assert _spark_secret(tmp_path / "spark-secret") == {"_SPARK_AUTH_SECRET": "czNjcjN0"}
+    assert _spark_secret(tmp_path / "spark-secret") == {"_SPARK_AUTH_SECRET": "czNjcjN0Cg=="}
     assert "s3cr3t" not in " ".join(executor_command(ENVIRON, java="/java", jars="/jars/*"))

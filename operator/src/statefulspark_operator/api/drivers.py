@@ -57,3 +57,8 @@ class Driver:
     error: Failure | None = None
     operations: Mapping[str, Operation] = field(default_factory=dict)
     """What it was asked for and remembers, by idempotency key."""
+
+    @property
+    def runs(self) -> bool:
+        """Whether batches can run: the driver says RUNNING as soon as its query is started, while executors may still be missing."""
+        return self.state == "RUNNING" and len(self.slots) == self.parallelism and all(slot.state == "RUNNING" for slot in self.slots)

@@ -35,6 +35,8 @@ class DriverPod:
     phase: str
     """Kubernetes' ``Pending``, ``Running``, ``Succeeded``, ``Failed`` or ``Unknown``."""
     deleting: bool
+    gone_by: datetime | None
+    """When it is to have ended, if it is deleted: Kubernetes' deletionTimestamp, which counts the grace in."""
     ip: str | None
     restarts: int
     """How often the node has started its container again."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping
+from datetime import datetime
 from typing import Any, Final
 
 from statefulspark.config.pods import DRIVER_CONTAINER, EXECUTOR_CONTAINER
@@ -49,6 +50,7 @@ def driver_pod(pod: Mapping[str, Any] | None) -> DriverPod | None:
         generation=int((metadata.get("annotations") or {}).get(ANNOTATION_GENERATION, 0)),
         phase=phase,
         deleting=metadata.get("deletionTimestamp") is not None,
+        gone_by=datetime.fromisoformat(metadata["deletionTimestamp"]) if metadata.get("deletionTimestamp") else None,
         ip=status.get("podIP"),
         restarts=container.get("restartCount", 0),
         ending=_ending(terminated.get("message")) if terminated and terminated.get("exitCode") == 0 else None,

@@ -37,8 +37,8 @@ RESCALE: Final = "rescale"
 
 STOP_GRACE_S: Final = 120
 """How long a driver that gets SIGTERM has for its last checkpoint."""
-FORCE_AFTER_S: Final = STOP_GRACE_S + 60
-"""A pod that is not gone this long after it was deleted is on a node that does not answer."""
+FORCE_AFTER: Final = timedelta(seconds=60)
+"""A pod that is still there this long after its grace is on a node that does not answer."""
 SILENT_S: Final = 30.0
 """A driver that is to be stopped and does not answer this long is stopped by deleting its pod."""
 _CREATIONS_MAX: Final = 5
@@ -84,13 +84,7 @@ def _stop(draft: Draft, transition: Transition) -> None:
     if driver is None:
         waited_s = (draft.now - transition.since).total_seconds()
         if waited_s >= SILENT_S or pod.trouble is not None:
-            if savepoint:
-                draft.tell(
-                    "LastStateFallback",
-                    "The driver does not answer, so no savepoint is taken; the job goes on from its last state in storage",
-                    warning=True,
-                )
-            draft.step(REMOVE)
+            _last_state(draft, "The driver does not answer", savepoint=savepoint)
         else:
             draft.look_again(_POLL_S)
         return
@@ -98,7 +92,10 @@ def _stop(draft: Draft, transition: Transition) -> None:
     key = f"{transition.kind}-{transition.generation}-{transition.attempts}"
     operation = driver.operations.get(key)
     if operation is not None and operation.state == "FAILED":
-        _stop_failed(draft, transition, operation)
+        if driver.state == "RUNNING":
+            _stop_failed(draft, transition, operation)
+        else:
+            _last_state(draft, f"The driver is {driver.state} and could not stop with its state", savepoint=savepoint)
         return
     if operation is not None and operation.state == "SUCCEEDED":
         draft.step(REMOVE, state_path=operation.snapshot.path if operation.snapshot is not None else None)
@@ -106,6 +103,13 @@ def _stop(draft: Draft, transition: Transition) -> None:
     if operation is None:
         draft.do(AskDriver(kind="cancel" if stateless else "stop", key=key, savepoint=savepoint))
     draft.look_again(_POLL_S)
+
+
+def _last_state(draft: Draft, why: str, *, savepoint: bool) -> None:
+    """Go on from what is in storage, as Flink's operator does with a job that is not healthy."""
+    if savepoint:
+        draft.tell("LastStateFallback", f"{why}, so no savepoint is taken; the job goes on from its last state in storage", warning=True)
+    draft.step(REMOVE)
 
 
 def _stop_failed(draft: Draft, transition: Transition, operation: Operation) -> None:
@@ -148,17 +152,15 @@ def remove_pod(draft: Draft) -> bool:
     pod = draft.seen.pod
     if pod is None:
         return True
-    transition = draft.status.transition
     if not pod.deleting:
         draft.do(DeleteDriver(uid=pod.uid, grace_s=STOP_GRACE_S))
-    elif transition is not None and (draft.now - transition.since).total_seconds() > FORCE_AFTER_S + transition.attempts * FORCE_AFTER_S:
+    elif pod.gone_by is not None and draft.now > pod.gone_by + FORCE_AFTER:
         draft.tell(
             "ForceDeleted",
             f"Pod {pod.name} did not end in time and is deleted by force; storage refuses what it still writes",
             warning=True,
         )
         draft.do(DeleteDriver(uid=pod.uid, grace_s=0))
-        draft.set(transition=transition.model_copy(update={"attempts": transition.attempts + 1}))
     draft.look_again(_POLL_S)
     return False
 
@@ -212,7 +214,10 @@ def _start(draft: Draft, transition: Transition) -> None:
         draft.end()  # it goes as soon as it is made; how soon it is made again is decided as for any lost driver
         draft.look_again(0)
         return
-    draft.set(desired_parallelism=spec.parallelism, transition=transition.model_copy(update={"attempts": transition.attempts + 1}))
+    # What was waited for until now, such as a stop, does not count against the start.
+    deadline = transition.deadline if transition.attempts else draft.now + timedelta(milliseconds=spec.upgrade_timeout)
+    begun = transition.model_copy(update={"attempts": transition.attempts + 1, "deadline": deadline})
+    draft.set(desired_parallelism=spec.parallelism, transition=begun)
     manifest = spec.to_manifest()
     draft.do(ApplyChildren(spec=manifest, parallelism=spec.parallelism), CreateDriver(spec=manifest, generation=transition.generation))
     draft.look_again(_POLL_S)
@@ -234,7 +239,7 @@ def _wait(draft: Draft, transition: Transition) -> None:
         draft.end()  # lost before it ran; how soon it is started again is decided as for any lost driver
         draft.look_again(0)
         return
-    if driver is not None and driver.state == "RUNNING":
+    if driver is not None and driver.runs:
         _runs(draft, transition)
         return
     failure = _why_not(pod)
@@ -320,7 +325,7 @@ def _rescale(draft: Draft, transition: Transition) -> None:
             draft.step(STOP)
         draft.look_again(_POLL_S)
         return
-    if driver.parallelism == wanted and driver.state == "RUNNING":
+    if driver.parallelism == wanted and driver.runs:
         # The config map first: a driver that the node starts again reads its parallelism there.
         draft.do(ApplyChildren(spec=spec.to_manifest(), parallelism=wanted))
         draft.reconciled(last_reconciled_spec=spec_text(spec), last_reconciled_generation=draft.seen.generation, reconciled_at=draft.now)

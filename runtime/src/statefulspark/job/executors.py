@@ -26,20 +26,23 @@ def resize_executors(session: SparkSession, wanted: int) -> None:
 
     New ones come when the cluster has room. Surplus ones are ended at once, so no slot may be running.
     """
-    if not str(session.sparkContext.master).startswith("k8s://"):
-        return
+    if str(session.sparkContext.master).startswith("k8s://"):
+        request_executors(session, wanted)
+
+
+def request_executors(session: SparkSession, wanted: int) -> None:
+    """Ask Spark's scheduler for ``wanted`` executors, and to end what is above that."""
     context = _context(session)
-    gateway: Any = session.sparkContext._gateway  # noqa: SLF001  PySpark offers no public way
-    present = [str(identity) for identity in gateway.jvm.scala.jdk.javaapi.CollectionConverters.asJava(context.getExecutorIds())]
+    jvm: Any = session.sparkContext._jvm  # noqa: SLF001  PySpark offers no public way
+    converters = jvm.scala.jdk.javaapi.CollectionConverters
+    present = [str(identity) for identity in converters.asJava(context.getExecutorIds())]
     surplus = present[wanted:]
     _log.info("executors", wanted=wanted, present=len(present))
     # First the wish, so that what is ended is not replaced.
-    context.requestTotalExecutors(wanted, 0, gateway.jvm.scala.collection.immutable.Map.empty())
+    empty = getattr(getattr(jvm.scala.collection.immutable, "Map$"), "MODULE$").empty()
+    context.requestTotalExecutors(wanted, 0, empty)
     if surplus:
-        listed = gateway.jvm.java.util.ArrayList()
-        for executor in surplus:
-            listed.add(executor)
-        context.killExecutors(gateway.jvm.scala.jdk.javaapi.CollectionConverters.asScala(listed).toSeq())
+        context.killExecutors(converters.asScala(jvm.java.util.ArrayList(surplus)).toSeq())
 
 
 def _context(session: SparkSession) -> Any:

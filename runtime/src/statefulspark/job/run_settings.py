@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from statefulspark.errors import InvalidInputError
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunSettings:
@@ -31,3 +33,22 @@ class RunSettings:
     """Flink's names of RocksDB's own figures that slots report."""
     executors_for: Callable[[int], int]
     """How many executors a parallelism needs."""
+
+    def check_parallelism(self, parallelism: int) -> None:
+        """Refuse a number of slots that the job cannot be rescaled to.
+
+        Raises:
+            InvalidInputError: Out of bounds, or more than Spark has task cores for.
+        """
+        if not 1 <= parallelism <= self.max_parallelism:
+            raise InvalidInputError(
+                f"{parallelism} is not in 1..{self.max_parallelism}",
+                field="parallelism",
+                remedy="maxParallelism cannot change; choose within it",
+            )
+        if parallelism > self.parallelism_max:
+            raise InvalidInputError(
+                f"{parallelism} slots and their exchanges need more task cores than this Spark application has",
+                field="parallelism",
+                remedy=f"Choose at most {self.parallelism_max}, or start the job with more executors or cores",
+            )

@@ -12,7 +12,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
-from statefulspark.errors import ClosedError, ConflictError, InvalidInputError, StatefulSparkError, UnavailableError
+from statefulspark.errors import ClosedError, ConflictError, StatefulSparkError, UnavailableError
 from statefulspark.exchange.config import SlotConfig
 from statefulspark.job.controls import CheckpointInfo, JobError, JobState, JobStatus, MemoryChange, MemoryStatus, MetricSample
 from statefulspark.job.coordinator import Coordinator
@@ -152,7 +152,7 @@ class RunningJob:
         self._ended.wait(pause_s)
         self._engine.start_query_again()
 
-    def _fail(self, error: StatefulSparkError) -> None:
+    def _fail(self, error: Exception) -> None:
         self._error = JobError.of(error)
         _log.error("job failed", reason=self._error.reason)
         self._close(JobState.FAILED)
@@ -290,18 +290,7 @@ class RunningJob:
     def rescale(self, parallelism: int, timeout_s: float) -> JobStatus:
         """See JobControls."""
         self._check_open()
-        if not 1 <= parallelism <= self._settings.max_parallelism:
-            raise InvalidInputError(
-                f"{parallelism} is not in 1..{self._settings.max_parallelism}",
-                field="parallelism",
-                remedy="maxParallelism cannot change; choose within it",
-            )
-        if parallelism > self._settings.parallelism_max:
-            raise InvalidInputError(
-                f"{parallelism} slots and their exchanges need more task cores than this Spark application has",
-                field="parallelism",
-                remedy=f"Choose at most {self._settings.parallelism_max}, or start the job with more executors or cores",
-            )
+        self._settings.check_parallelism(parallelism)
         if not self._commands.acquire(blocking=False):
             raise ConflictError("another rescale or stop is under way")
         try:
@@ -323,9 +312,31 @@ class RunningJob:
         except StatefulSparkError:
             coordinator.resume()
             raise
+        before = self._engine.parallelism
         self._enter(JobState.RESCALING)
         with quiet(self._spark):
             self._engine.end_query_and_slots()
+        try:
+            self._start_with(parallelism)
+        except Exception as error:
+            # A job without slots would be worse than one that is not rescaled.
+            _log.exception("rescale failed, the job goes on as before", parallelism=before)
+            self._go_on_with(before, error)
+            raise
+
+    def _go_on_with(self, parallelism: int, error: Exception) -> None:
+        try:
+            with quiet(self._spark):
+                self._engine.end_query_and_slots()
+            self._start_with(parallelism)
+        except Exception:
+            self._fail(error)
+            raise
+
+    def _start_with(self, parallelism: int) -> None:
+        """Start slots and query, of which none run, with ``parallelism``."""
+        coordinator = self._coordinator
+        with quiet(self._spark):
             resize_executors(self._spark, self._settings.executors_for(parallelism))
         slots = SlotTable(parallelism, slots_per_executor=self._settings.slots_per_executor, executors=executor_counter(self._spark))
         coordinator.replace_slots(slots)
