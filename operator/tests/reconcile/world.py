@@ -11,11 +11,11 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from statefulspark.config.manifest import validate_job
+from statefulspark.config.kubernetes import validate_on_kubernetes
 from statefulspark.errors import InvalidInputError
 from statefulspark_operator.api.drivers import Driver, Failure, Operation, Slot
 from statefulspark_operator.api.jobs import SnapshotInfo, StatefulSparkJobStatus
-from statefulspark_operator.api.snapshots import SnapshotState, SnapshotType
+from statefulspark_operator.api.snapshots import SnapshotState
 from statefulspark_operator.reconcile.actions import (
     Action,
     AddFinalizer,
@@ -93,6 +93,11 @@ class World:
     stuck: bool = False
     """Deleted pods do not go, as on a lost node."""
     snapshots: dict[str, SnapshotSeen] = field(default_factory=dict)
+    others: dict[str, SnapshotSeen] = field(default_factory=dict)
+    """Snapshots of other jobs."""
+    taken: list[TakeSnapshot] = field(default_factory=list)
+    applied: list[dict[str, Any]] = field(default_factory=list)
+    """Specs that children were made from."""
     savepoints: int = 0
     checkpoints: int = 0
     events: list[str] = field(default_factory=list)
@@ -115,7 +120,7 @@ class World:
             "spec": self.spec,
         }
         try:
-            spec, problem = validate_job(document).spec, None
+            spec, problem = validate_on_kubernetes(document).spec, None
         except InvalidInputError as error:
             spec, problem = None, str(error)
         return Observation(
@@ -133,6 +138,7 @@ class World:
             pod=self.pod,
             driver=self._driver(),
             snapshots=tuple(self.snapshots.values()),
+            initial=self.others.get(spec.initial_snapshot.name) if spec is not None and spec.initial_snapshot is not None else None,
         )
 
     def _driver(self) -> Driver | None:
@@ -186,6 +192,7 @@ class World:
                 self.gone = self.deleting
             case ApplyChildren():
                 self.applied_parallelism = action.parallelism
+                self.applied.append(action.spec)
             case CreateDriver():
                 self._create(action)
             case DeleteDriver():
@@ -193,18 +200,23 @@ class World:
             case AskDriver():
                 self._ask(action)
             case TakeSnapshot():
-                self.snapshots.setdefault(
-                    action.name,
-                    SnapshotSeen(
-                        name=action.name,
-                        trigger=action.trigger,
-                        type=SnapshotType.SAVEPOINT,
-                        state=SnapshotState.TRIGGER_PENDING,
-                        created_at=self.now,
-                    ),
-                )
+                self._take(action)
             case DeleteSnapshot():
                 self.snapshots.pop(action.name, None)
+
+    def _take(self, action: TakeSnapshot) -> None:
+        if action.name in self.snapshots:
+            return
+        self.taken.append(action)
+        self.snapshots[action.name] = SnapshotSeen(
+            name=action.name,
+            trigger=action.trigger,
+            type=action.type,
+            state=SnapshotState.COMPLETED if action.existing_path is not None else SnapshotState.TRIGGER_PENDING,
+            created_at=self.now,
+            path=action.existing_path,
+            checkpoint_id=int(action.existing_path.rpartition("-")[2]) if action.existing_path is not None else None,
+        )
 
     def _create(self, action: CreateDriver) -> None:
         if self.pod is not None:
@@ -251,8 +263,9 @@ class World:
             process.operations[action.key] = Operation(id=action.key, state="SUCCEEDED")
             return
         self.savepoints += action.savepoint
-        process.operations[action.key] = Operation(id=action.key, state="SUCCEEDED", snapshot=self._snapshot())
-        self._end("SUSPENDED", None)
+        snapshot = self._snapshot("savepoints/" if action.savepoint else "")
+        process.operations[action.key] = Operation(id=action.key, state="SUCCEEDED", snapshot=snapshot)
+        self._end("SUSPENDED", None, snapshot.path)
 
     # -- what happens by itself ------------------------------------------------------------------------------------------
 
@@ -298,16 +311,16 @@ class World:
         self.spec = {**self.spec, **fields}
         self.generation += 1
 
-    def _end(self, state: str, error: Failure | None) -> None:
+    def _end(self, state: str, error: Failure | None, path: str | None = None) -> None:
         if self.pod is None:
             return
-        path = self._snapshot().path
+        path = path or self._snapshot().path
         self.pod = replace(self.pod, phase="Succeeded", ending=Ending(state=state, batch=1, path=path, error=error))
         self.process = None
 
-    def _snapshot(self) -> SnapshotInfo:
+    def _snapshot(self, folder: str = "") -> SnapshotInfo:
         self.checkpoints += 1
-        return SnapshotInfo(id=self.checkpoints, path=f"s3://bucket/chk-{self.checkpoints}", completed_at=self.now)
+        return SnapshotInfo(id=self.checkpoints, path=f"s3://bucket/{folder}chk-{self.checkpoints}", completed_at=self.now)
 
 
 def condition(world: World, type_: str) -> tuple[str, str]:

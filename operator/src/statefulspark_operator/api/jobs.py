@@ -262,6 +262,9 @@ class StatefulSparkJobStatus(StatusModel):
     job_id: ShortText | None = None
     """The job's folder in storage: the object's uid."""
 
+    initial_state: Url | None = None
+    """The savepoint or checkpoint that the job was started from first; what initialSavepointPath or initialSnapshot stood for then."""
+
     job_state: JobStateName | None = None
     """State of the job as its driver says it."""
 

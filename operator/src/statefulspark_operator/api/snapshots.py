@@ -30,7 +30,7 @@ class SnapshotType(StrEnum):
 
 
 class SnapshotTrigger(StrEnum):
-    """Who asked for a snapshot; the value of the label ``trigger-type``. Only scheduled ones are pruned by savepoints.history."""
+    """Who asked for a snapshot; the value of the label ``trigger-type``. Those of upgrade and schedule are pruned by savepoints.history."""
 
     MANUAL = "manual"
     """A person: the object, or spec.savepointNonce."""

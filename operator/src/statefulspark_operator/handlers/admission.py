@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from statefulspark.config.manifest import validate_job
+from statefulspark.config.kubernetes import validate_on_kubernetes
 from statefulspark.errors import InvalidInputError
 from statefulspark_operator.api.names import JOB_KIND, SNAPSHOT_KIND
 from statefulspark_operator.reconcile.specs import checked_snapshot_spec
@@ -39,11 +39,11 @@ def _problem(request: Mapping[str, Any]) -> str | None:
     if new.get("kind") != JOB_KIND:
         return None
     try:
-        spec = validate_job(new).spec
+        spec = validate_on_kubernetes(new).spec
     except InvalidInputError as error:
         return str(error)
     try:
-        before = validate_job(old).spec if isinstance(old, dict) else None
+        before = validate_on_kubernetes(old).spec if isinstance(old, dict) else None
     except InvalidInputError:
         return None  # what is there is not valid; any valid spec is better
     refused = refused_changes(before, spec)

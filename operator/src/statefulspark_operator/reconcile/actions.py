@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from statefulspark_operator.api.jobs import StatefulSparkJobStatus
-from statefulspark_operator.api.snapshots import SnapshotTrigger
+from statefulspark_operator.api.jobs import SnapshotInfo, StatefulSparkJobStatus
+from statefulspark_operator.api.snapshots import SnapshotTrigger, SnapshotType
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,8 +65,15 @@ class TakeSnapshot:
     name: str
     trigger: SnapshotTrigger
     """Who asked for it."""
+    type: SnapshotType = SnapshotType.SAVEPOINT
     existing_path: str | None = None
     """It is in storage already."""
+    known: SnapshotInfo | None = None
+    """What is there, when that is known; else storage is asked."""
+    max_parallelism: int | None = None
+    """Key groups of what is there, if known."""
+    dispose: bool = False
+    """Deleting the object deletes the savepoint from storage."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -20,7 +20,7 @@ from statefulspark_operator.api.names import (
     LABEL_TRIGGER_TYPE,
     SNAPSHOT_KIND,
 )
-from statefulspark_operator.api.snapshots import SnapshotType
+from statefulspark_operator.api.snapshots import SnapshotState, SnapshotType, StateSnapshotStatus
 from statefulspark_operator.builders import children
 from statefulspark_operator.builders.identities import JobIdentity
 from statefulspark_operator.builders.pods import driver_pod
@@ -84,7 +84,7 @@ async def _carry_out(hands: Hands, job: Tree, seen: Observation, plan: Plan, act
         case AskDriver():
             await _ask_driver(hands, seen, action)
         case TakeSnapshot():
-            await cluster.create(_snapshot(seen, action))
+            await _take_snapshot(hands, seen, action)
         case DeleteSnapshot():
             await cluster.delete(API_VERSION, SNAPSHOT_KIND, seen.namespace, action.name)
 
@@ -159,19 +159,34 @@ async def _ask_driver(hands: Hands, seen: Observation, action: AskDriver) -> Non
         _log.info("the driver is busy", job=seen.name, error=str(error)[:200])
 
 
+async def _take_snapshot(hands: Hands, seen: Observation, action: TakeSnapshot) -> None:
+    cluster = hands.eyes.cluster
+    if not await cluster.create(_snapshot(seen, action)) or action.known is None:
+        return
+    # Without a look into storage, for which the job may be gone too soon.
+    status = StateSnapshotStatus(
+        state=SnapshotState.COMPLETED,
+        result_timestamp=action.known.completed_at,
+        path=action.known.path,
+        size_bytes=action.known.size_bytes,
+        checkpoint_id=action.known.id,
+        batch=action.known.batch,
+        max_parallelism=action.max_parallelism,
+    )
+    await cluster.apply_status(API_VERSION, SNAPSHOT_KIND, seen.namespace, action.name, status.to_status())
+
+
 def _snapshot(seen: Observation, action: TakeSnapshot) -> Tree:
-    savepoint: dict[str, Any] = {"alreadyExists": True, "path": action.existing_path} if action.existing_path else {}
+    source: dict[str, Any] = {"path": action.existing_path} if action.existing_path else {}
+    if action.type is SnapshotType.SAVEPOINT:
+        source |= {"alreadyExists": action.existing_path is not None, "disposeOnDelete": action.dispose}
     return {
         "apiVersion": API_VERSION,
         "kind": SNAPSHOT_KIND,
         "metadata": {
             "name": action.name,
             "namespace": seen.namespace,
-            "labels": {
-                LABEL_JOB: seen.name,
-                LABEL_SNAPSHOT_TYPE: SnapshotType.SAVEPOINT.value,
-                LABEL_TRIGGER_TYPE: action.trigger.value,
-            },
+            "labels": {LABEL_JOB: seen.name, LABEL_SNAPSHOT_TYPE: action.type.value, LABEL_TRIGGER_TYPE: action.trigger.value},
         },
-        "spec": {"jobReference": {"name": seen.name}, "savepoint": savepoint},
+        "spec": {"jobReference": {"name": seen.name}, action.type.value: source},
     }

@@ -23,6 +23,7 @@ class Mirror:
         self._jobs: dict[Key, Tree] = {}
         self._pods: defaultdict[Key, dict[str, Tree]] = defaultdict(dict)
         self._snapshots: defaultdict[Key, dict[str, Tree]] = defaultdict(dict)
+        self._all_snapshots: dict[tuple[str, str], Tree] = {}
         self._children: dict[tuple[str, str, str], str] = {}
         self._touched: set[Key] = set()
         self._known: set[Key] = set()
@@ -49,7 +50,14 @@ class Mirror:
 
     def saw_snapshot(self, tree: Tree, *, gone: bool) -> Key | None:
         """A snapshot of a job was added, changed or removed."""
-        return _keep(self._snapshots, tree, tree["spec"].get("jobReference", {}).get("name"), gone=gone)
+        name = (tree["metadata"]["namespace"], tree["metadata"]["name"])
+        if gone:
+            self._all_snapshots.pop(name, None)
+        else:
+            self._all_snapshots[name] = _slim(tree)
+        reference = (tree.get("spec") or {}).get("jobReference")
+        job = reference.get("name") if isinstance(reference, dict) else None
+        return _keep(self._snapshots, tree, job if isinstance(job, str) else None, gone=gone)
 
     def saw_child(self, tree: Tree, *, gone: bool) -> Key | None:
         """Another child of a job was added, changed or removed; returns the job when it was not by us."""
@@ -83,9 +91,7 @@ class Mirror:
 
     def all_snapshots(self) -> Iterator[Key]:
         """Namespace and name of all snapshots."""
-        for (namespace, _), named in list(self._snapshots.items()):
-            for name in list(named):
-                yield namespace, name
+        yield from list(self._all_snapshots)
 
     def job(self, namespace: str, name: str) -> Tree | None:
         """The job's object."""
@@ -104,6 +110,10 @@ class Mirror:
     def snapshots(self, namespace: str, name: str) -> list[Tree]:
         """StateSnapshots of job ``name``."""
         return list(self._snapshots[namespace, name].values())
+
+    def snapshot(self, namespace: str, name: str) -> Tree | None:
+        """One StateSnapshot, of whatever job."""
+        return self._all_snapshots.get((namespace, name))
 
     def children_intact(self, namespace: str, name: str) -> bool:
         """Whether no child of job ``name`` was deleted or changed by others since this operator applied it."""

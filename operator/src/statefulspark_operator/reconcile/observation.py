@@ -72,6 +72,8 @@ class SnapshotSeen:
     state: SnapshotState
     created_at: datetime
     path: str | None = None
+    checkpoint_id: int | None = None
+    max_parallelism: int | None = None
     deleting: bool = False
 
 
@@ -102,5 +104,7 @@ class Observation:
     """Executor pods that run."""
     out_of_memory: tuple[OutOfMemory, ...] = ()
     snapshots: tuple[SnapshotSeen, ...] = ()
+    initial: SnapshotSeen | None = None
+    """The StateSnapshot that ``spec.initialSnapshot`` names, of whatever job."""
     children_intact: bool = True
     """Whether service, config map, secret, account, role and disruption budget are there and as they should be."""

@@ -10,7 +10,7 @@ from typing import Any, Final, Protocol
 import structlog
 
 from statefulspark.config.job import DesiredState, StatefulSparkJobSpec
-from statefulspark.config.manifest import validate_job
+from statefulspark.config.kubernetes import validate_on_kubernetes
 from statefulspark.errors import CorruptDataError, InvalidInputError, StatefulSparkError
 from statefulspark_operator.api.drivers import Driver
 from statefulspark_operator.api.jobs import LifecycleState, SnapshotInfo, StatefulSparkJobStatus
@@ -42,6 +42,9 @@ class Mirror(Protocol):
 
     def snapshots(self, namespace: str, name: str) -> list[Tree]:
         """StateSnapshots of job ``name``."""
+
+    def snapshot(self, namespace: str, name: str) -> Tree | None:
+        """One StateSnapshot, of whatever job."""
 
     def children_intact(self, namespace: str, name: str) -> bool:
         """Whether no child of job ``name`` was deleted or changed by others since it was applied."""
@@ -91,6 +94,7 @@ async def observe(eyes: Eyes, job: Tree, now: datetime) -> Observation:
         executors=running,
         out_of_memory=lost,
         snapshots=tuple(_snapshot(tree) for tree in eyes.mirror.snapshots(namespace, name)),
+        initial=_initial(eyes, namespace, spec),
         children_intact=eyes.mirror.children_intact(namespace, name),
     )
 
@@ -98,7 +102,7 @@ async def observe(eyes: Eyes, job: Tree, now: datetime) -> Observation:
 def _checked(eyes: Eyes, job: Mapping[str, Any]) -> tuple[StatefulSparkJobSpec | None, str | None]:
     """The spec, or why it cannot be acted on: by itself, or by what this operator may do."""
     try:
-        spec = validate_job(job).spec
+        spec = validate_on_kubernetes(job).spec
     except InvalidInputError as error:
         return None, str(error)
     if spec.state is DesiredState.RUNNING:
@@ -141,6 +145,13 @@ async def _stored(eyes: Eyes, namespace: str, spec: StatefulSparkJobSpec | None,
         return None
 
 
+def _initial(eyes: Eyes, namespace: str, spec: StatefulSparkJobSpec | None) -> SnapshotSeen | None:
+    if spec is None or spec.initial_snapshot is None:
+        return None
+    tree = eyes.mirror.snapshot(namespace, spec.initial_snapshot.name)
+    return _snapshot(tree) if tree is not None else None
+
+
 def _snapshot(tree: Tree) -> SnapshotSeen:
     metadata = tree["metadata"]
     status = StateSnapshotStatus.model_validate(tree.get("status") or {})
@@ -154,5 +165,7 @@ def _snapshot(tree: Tree) -> SnapshotSeen:
         state=SnapshotState(status.state),
         created_at=datetime.fromisoformat(metadata["creationTimestamp"]),
         path=status.path,
+        checkpoint_id=status.checkpoint_id,
+        max_parallelism=status.max_parallelism,
         deleting=metadata.get("deletionTimestamp") is not None,
     )

@@ -8,6 +8,8 @@ from typing import Final
 from statefulspark_operator.api.conditions import Condition, ConditionStatus, ConditionType
 from statefulspark_operator.api.jobs import SLOTS_MAX, JobStateName, LifecycleState, SlotKeyGroups, SnapshotInfo
 from statefulspark_operator.api.names import COMPONENT_EXECUTOR, LABEL_COMPONENT, LABEL_JOB
+from statefulspark_operator.reconcile.initial import SNAPSHOT_REASONS
+from statefulspark_operator.reconcile.last_state import TOO_OLD
 from statefulspark_operator.reconcile.lifecycle import Draft
 from statefulspark_operator.reconcile.memory import memory_plan
 from statefulspark_operator.reconcile.specs import checked_spec
@@ -162,7 +164,9 @@ def _stalled(draft: Draft) -> _Statement:
         return ConditionType.STALLED, True, error.reason if error else "Failed", error.message if error else "The job failed"
     if draft.seen.problem is not None:
         return ConditionType.STALLED, True, "InvalidSpec", draft.seen.problem
-    if draft.status.transition is not None and error is not None and error.reason == "StopFailed":
+    if draft.status.transition is not None and error is not None and error.reason in {"StopFailed", TOO_OLD}:
+        return ConditionType.STALLED, True, error.reason, error.message
+    if draft.status.transition is None and error is not None and error.reason in SNAPSHOT_REASONS:
         return ConditionType.STALLED, True, error.reason, error.message
     return ConditionType.STALLED, False, "NotStalled", "Nobody has to do anything"
 

@@ -11,7 +11,7 @@ from typing import Final
 from statefulspark.config.cron import next_time
 from statefulspark.config.job import StatefulSparkJobSpec
 from statefulspark.config.savepoints import SavepointScheduleSpec
-from statefulspark_operator.api.snapshots import SnapshotState, SnapshotTrigger
+from statefulspark_operator.api.snapshots import SnapshotState, SnapshotTrigger, SnapshotType
 from statefulspark_operator.reconcile.actions import DeleteSnapshot, TakeSnapshot
 from statefulspark_operator.reconcile.lifecycle import Draft
 from statefulspark_operator.reconcile.observation import SnapshotSeen
@@ -32,7 +32,9 @@ def keep_schedule(draft: Draft, spec: StatefulSparkJobSpec) -> None:
     if due > draft.now:
         draft.look_again((due - draft.now).total_seconds())
         return
-    draft.do(TakeSnapshot(name=f"{draft.seen.name}-scheduled-{due.strftime('%Y%m%d%H%M%S')}", trigger=SnapshotTrigger.SCHEDULED))
+    draft.do(
+        TakeSnapshot(name=f"{draft.seen.name}-scheduled-{due.strftime('%Y%m%d%H%M%S')}", trigger=SnapshotTrigger.SCHEDULED, dispose=True)
+    )
 
 
 def next_due(schedule: SavepointScheduleSpec, last: datetime, now: datetime) -> datetime:
@@ -49,17 +51,33 @@ def next_due(schedule: SavepointScheduleSpec, last: datetime, now: datetime) -> 
 
 
 def keep_history(draft: Draft, spec: StatefulSparkJobSpec) -> None:
-    """Delete scheduled savepoints beyond count and age; the newest completed one always stays."""
+    """Delete snapshots that nobody asked for beyond count and age; the newest completed savepoint of each kind always stays.
+
+    Scheduled savepoints go with their files. Those of stops go as objects only: they are what a person may fall back on. Checkpoints of
+    stops go when the job has pruned their files.
+    """
     history = spec.savepoints.history
-    completed = sorted(
-        (snapshot for snapshot in _scheduled(draft) if snapshot.state is SnapshotState.COMPLETED and not snapshot.deleting),
-        key=lambda snapshot: (snapshot.created_at, snapshot.name),
-        reverse=True,
-    )
     oldest = draft.now - timedelta(milliseconds=history.age)
-    for place, snapshot in enumerate(completed):
-        if place > 0 and (place >= history.count or snapshot.created_at < oldest):
+    for trigger in (SnapshotTrigger.SCHEDULED, SnapshotTrigger.UPGRADE):
+        for place, snapshot in enumerate(_completed(draft, trigger, SnapshotType.SAVEPOINT)):
+            if place > 0 and (place >= history.count or snapshot.created_at < oldest):
+                draft.do(DeleteSnapshot(name=snapshot.name))
+    newest = draft.seen.driver.last_checkpoint if draft.seen.driver is not None else None
+    for snapshot in _completed(draft, SnapshotTrigger.UPGRADE, SnapshotType.CHECKPOINT):
+        if newest is None or snapshot.checkpoint_id is None:
+            continue
+        if newest.id - snapshot.checkpoint_id >= spec.checkpointing.retention.count:
             draft.do(DeleteSnapshot(name=snapshot.name))
+
+
+def _completed(draft: Draft, trigger: SnapshotTrigger, type_: SnapshotType) -> list[SnapshotSeen]:
+    """Completed snapshots of a kind, newest first."""
+    found = (
+        snapshot
+        for snapshot in draft.seen.snapshots
+        if (snapshot.trigger, snapshot.type, snapshot.state) == (trigger, type_, SnapshotState.COMPLETED) and not snapshot.deleting
+    )
+    return sorted(found, key=lambda snapshot: (snapshot.created_at, snapshot.name), reverse=True)
 
 
 def _scheduled(draft: Draft) -> list[SnapshotSeen]:

@@ -9,7 +9,7 @@ from typing import Any
 import structlog
 
 from statefulspark.config.job import StatefulSparkJobSpec
-from statefulspark.config.manifest import validate_job
+from statefulspark.config.kubernetes import validate_on_kubernetes
 from statefulspark.errors import ConflictError, CorruptDataError, InvalidInputError, UnavailableError
 from statefulspark_operator.api.drivers import Driver, Failure
 from statefulspark_operator.api.names import (
@@ -18,9 +18,10 @@ from statefulspark_operator.api.names import (
     LABEL_JOB,
     LABEL_SNAPSHOT_STATE,
     LABEL_SNAPSHOT_TYPE,
+    LABEL_TRIGGER_TYPE,
     SNAPSHOT_KIND,
 )
-from statefulspark_operator.api.snapshots import SnapshotState, SnapshotType, StateSnapshotStatus
+from statefulspark_operator.api.snapshots import SnapshotState, SnapshotTrigger, SnapshotType, StateSnapshotStatus
 from statefulspark_operator.clients.kubernetes import Tree
 from statefulspark_operator.reconcile import pods
 from statefulspark_operator.reconcile.apply import Hands
@@ -144,6 +145,8 @@ class SnapshotLooks:
             LABEL_SNAPSHOT_STATE: decided.status.state.value,
         }
         labels = tree["metadata"].get("labels") or {}
+        if LABEL_TRIGGER_TYPE not in labels:
+            wanted[LABEL_TRIGGER_TYPE] = SnapshotTrigger.MANUAL.value
         if any(labels.get(label) != value for label, value in wanted.items()):
             metadata = tree["metadata"]
             await self._hands.eyes.cluster.merge(
@@ -188,6 +191,6 @@ def _job_spec(job: Tree | None) -> StatefulSparkJobSpec | None:
     if job is None:
         return None
     try:
-        return validate_job(job).spec
+        return validate_on_kubernetes(job).spec
     except InvalidInputError:
         return None

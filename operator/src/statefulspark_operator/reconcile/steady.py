@@ -12,6 +12,7 @@ from statefulspark_operator.api.snapshots import SnapshotTrigger
 from statefulspark_operator.reconcile import key_groups, transitions
 from statefulspark_operator.reconcile.actions import ApplyChildren, TakeSnapshot
 from statefulspark_operator.reconcile.changes import Changes, Cost, changes_between
+from statefulspark_operator.reconcile.initial import children_spec, choose_initial_state
 from statefulspark_operator.reconcile.lifecycle import Draft
 from statefulspark_operator.reconcile.observation import DriverPod
 from statefulspark_operator.reconcile.specs import checked_spec, spec_text
@@ -48,6 +49,8 @@ def _begin(draft: Draft, before: StatefulSparkJobSpec | None, spec: StatefulSpar
     if spec.state is DesiredState.SUSPENDED:
         return _suspend(draft, spec, within)
     if before is None:
+        if not choose_initial_state(draft, spec):
+            return False
         draft.enter(LifecycleState.DEPLOYING, "Deploying", "The job is started for the first time")
         draft.tell("Deploying", "The job is started for the first time")
         draft.begin(TransitionKind.DEPLOY, transitions.START, within=within)
@@ -74,7 +77,7 @@ def _begin(draft: Draft, before: StatefulSparkJobSpec | None, spec: StatefulSpar
         # Nothing that runs depends on these fields; they count from now on.
         draft.reconciled(last_reconciled_spec=spec_text(spec), last_reconciled_generation=draft.seen.generation, reconciled_at=draft.now)
         if draft.seen.pod is not None:
-            draft.do(ApplyChildren(spec=spec.to_manifest(), parallelism=spec.parallelism))
+            draft.do(ApplyChildren(spec=children_spec(draft, spec), parallelism=spec.parallelism))
     return False
 
 
@@ -186,7 +189,7 @@ def _recover(draft: Draft, spec: StatefulSparkJobSpec, reason: str, message: str
 def _runs(draft: Draft, spec: StatefulSparkJobSpec) -> None:
     driver, since = draft.seen.driver, draft.status.lifecycle_since
     if not draft.seen.children_intact:
-        draft.do(ApplyChildren(spec=spec.to_manifest(), parallelism=spec.parallelism, repair=True))
+        draft.do(ApplyChildren(spec=children_spec(draft, spec), parallelism=spec.parallelism, repair=True))
     if driver is None or since is None:
         return
     if draft.status.lifecycle_state is LifecycleState.ROLLED_BACK:

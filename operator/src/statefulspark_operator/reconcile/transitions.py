@@ -24,7 +24,9 @@ from typing import Final
 from statefulspark.config.job import DesiredState, StatefulSparkJobSpec, UpgradeMode
 from statefulspark_operator.api.drivers import Failure, Operation
 from statefulspark_operator.api.jobs import LifecycleState, ReconciliationState, Transition, TransitionKind
+from statefulspark_operator.reconcile import last_state
 from statefulspark_operator.reconcile.actions import ApplyChildren, AskDriver, CreateDriver, DeleteDriver
+from statefulspark_operator.reconcile.initial import children_spec
 from statefulspark_operator.reconcile.lifecycle import Draft
 from statefulspark_operator.reconcile.observation import DriverPod
 from statefulspark_operator.reconcile.specs import checked_spec, spec_text
@@ -80,10 +82,13 @@ def _stop(draft: Draft, transition: Transition) -> None:
     if pod is None or pod.over or pod.deleting or pod.ending is not None:
         draft.step(REMOVE, state_path=_state_path(draft, pod))
         return
-    savepoint = spec is not None and wants_savepoint(spec)
+    savepoint = spec is not None and (wants_savepoint(spec) or last_state.needs_savepoint(draft, spec))
     if driver is None:
         waited_s = (draft.now - transition.since).total_seconds()
         if waited_s >= SILENT_S or pod.trouble is not None:
+            if pod.trouble is None and spec is not None and last_state.refuses(draft, spec):
+                draft.look_again(_RETRY_S)
+                return
             _last_state(draft, "The driver does not answer", savepoint=savepoint)
         else:
             draft.look_again(_POLL_S)
@@ -149,6 +154,7 @@ def _remove(draft: Draft, transition: Transition) -> None:
 
 def remove_pod(draft: Draft) -> bool:
     """Delete the driver's pod; True when it is gone."""
+    last_state.make_known(draft)
     pod = draft.seen.pod
     if pod is None:
         return True
@@ -218,7 +224,7 @@ def _start(draft: Draft, transition: Transition) -> None:
     deadline = transition.deadline if transition.attempts else draft.now + timedelta(milliseconds=spec.upgrade_timeout)
     begun = transition.model_copy(update={"attempts": transition.attempts + 1, "deadline": deadline})
     draft.set(desired_parallelism=spec.parallelism, transition=begun)
-    manifest = spec.to_manifest()
+    manifest = children_spec(draft, spec)
     draft.do(ApplyChildren(spec=manifest, parallelism=spec.parallelism), CreateDriver(spec=manifest, generation=transition.generation))
     draft.look_again(_POLL_S)
 
@@ -327,7 +333,7 @@ def _rescale(draft: Draft, transition: Transition) -> None:
         return
     if driver.parallelism == wanted and driver.runs:
         # The config map first: a driver that the node starts again reads its parallelism there.
-        draft.do(ApplyChildren(spec=spec.to_manifest(), parallelism=wanted))
+        draft.do(ApplyChildren(spec=children_spec(draft, spec), parallelism=wanted))
         draft.reconciled(last_reconciled_spec=spec_text(spec), last_reconciled_generation=draft.seen.generation, reconciled_at=draft.now)
         draft.end()
         draft.enter(LifecycleState.RUNNING, "Rescaled", f"Runs with {wanted} slots")

@@ -36,7 +36,7 @@ class SavepointScheduleSpec(Model):
 
 
 class SavepointHistorySpec(Model):
-    """Which scheduled savepoints are kept; those that a person asked for are never removed."""
+    """Which scheduled savepoints are kept, and how many of those of stops are listed; files of the latter and what a person made stay."""
 
     count: Annotated[WholeNumber, Field(ge=1, le=10_000)] = Field(default=10, json_schema_extra=IGNORE)
     """Number of savepoints kept, newest first, 1 .. 10000."""
@@ -55,4 +55,4 @@ class SavepointsSpec(Model):
     """A savepoint that takes longer is given up, at least 1s; also the longest that deleting the job waits for its last savepoint."""
 
     history: SavepointHistorySpec = Field(default=SavepointHistorySpec(), json_schema_extra=IGNORE)
-    """Which scheduled savepoints are kept."""
+    """Which scheduled savepoints are kept, and how long those of stops are listed."""

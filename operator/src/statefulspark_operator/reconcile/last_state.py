@@ -1,0 +1,84 @@
+"""The state that stopping a job leaves: whether it may be an old checkpoint, and the StateSnapshot by which it is known afterwards. Pure."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Final
+
+from statefulspark.config.job import StatefulSparkJobSpec, UpgradeMode
+from statefulspark_operator.api.drivers import Failure
+from statefulspark_operator.api.jobs import SnapshotInfo
+from statefulspark_operator.api.snapshots import SnapshotTrigger, SnapshotType
+from statefulspark_operator.reconcile.actions import TakeSnapshot
+from statefulspark_operator.reconcile.lifecycle import Draft
+from statefulspark_operator.reconcile.specs import checked_spec
+
+TOO_OLD: Final = "LastStateTooOld"
+
+
+def needs_savepoint(draft: Draft, spec: StatefulSparkJobSpec) -> bool:
+    """Whether the age guard wants a savepoint where the spec says last-state."""
+    return spec.upgrade_mode is UpgradeMode.LAST_STATE and spec.checkpointing.savepoint_dir is not None and _too_old(draft, spec)
+
+
+def refuses(draft: Draft, spec: StatefulSparkJobSpec) -> bool:
+    """Whether a driver that does not answer must be left alone, since what is in storage is too old to go on from; says so."""
+    if spec.upgrade_mode is UpgradeMode.STATELESS or not _too_old(draft, spec):
+        return False
+    last = _newest(draft)
+    what = f"the newest checkpoint is of {last.completed_at:%Y-%m-%d %H:%M:%S} UTC" if last is not None else "there is no checkpoint"
+    failure = Failure(
+        reason=TOO_OLD,
+        message=f"The driver does not answer, and {what}, older than spec.lastStateMaxCheckpointAge. Raise or remove that to go on from it,"
+        " or mend the driver",
+    )
+    if draft.status.error is None or draft.status.error.reason != TOO_OLD:
+        draft.tell(TOO_OLD, failure.message, warning=True)
+    draft.failed(failure)
+    return True
+
+
+def _too_old(draft: Draft, spec: StatefulSparkJobSpec) -> bool:
+    if spec.last_state_max_checkpoint_age is None:
+        return False
+    last = _newest(draft)
+    return last is None or draft.now - last.completed_at > timedelta(milliseconds=spec.last_state_max_checkpoint_age)
+
+
+def _newest(draft: Draft) -> SnapshotInfo | None:
+    known = [info for info in (draft.status.last_checkpoint, draft.status.last_savepoint, draft.seen.stored) if info is not None]
+    return max(known, key=lambda info: info.completed_at, default=None)
+
+
+def make_known(draft: Draft) -> None:
+    """Have a StateSnapshot for what the job was stopped with: a later start can be given it by name, and `kubectl get` shows it."""
+    transition = draft.status.transition
+    if transition is None or transition.state_path is None:
+        return
+    path = transition.state_path
+    name = f"{draft.seen.name}-{transition.kind}-{transition.since:%Y%m%d%H%M%S}"
+    if any(snapshot.path == path or snapshot.name == name for snapshot in draft.seen.snapshots):
+        return
+    known = next(
+        (info for info in (draft.status.last_savepoint, draft.status.last_checkpoint) if info is not None and info.path == path), None
+    )
+    type_ = SnapshotType.SAVEPOINT if _is_savepoint(draft, path) else SnapshotType.CHECKPOINT
+    draft.do(
+        TakeSnapshot(
+            name=name,
+            trigger=SnapshotTrigger.UPGRADE,
+            type=type_,
+            existing_path=path,
+            known=known,
+            max_parallelism=draft.status.max_parallelism,
+        )
+    )
+
+
+def _is_savepoint(draft: Draft, path: str) -> bool:
+    last, reconciliation = draft.status.last_savepoint, draft.status.reconciliation
+    if last is not None and last.path == path:
+        return True
+    spec = checked_spec(reconciliation.last_reconciled_spec) if reconciliation is not None else None
+    folder = spec.checkpointing.savepoint_dir if spec is not None else None
+    return folder is not None and path.startswith(f"{folder.rstrip('/')}/")

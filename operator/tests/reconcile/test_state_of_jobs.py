@@ -1,0 +1,160 @@
+"""Where a job's state comes from and is kept: forks of snapshots, the age of what is gone on from, and snapshots of stops."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from statefulspark_operator.api.snapshots import SnapshotState, SnapshotTrigger, SnapshotType
+from statefulspark_operator.reconcile.observation import SnapshotSeen
+from tests.reconcile.world import START, World, condition, manifest
+
+SOURCE = SnapshotSeen(
+    name="friday",
+    trigger=SnapshotTrigger.MANUAL,
+    type=SnapshotType.SAVEPOINT,
+    state=SnapshotState.COMPLETED,
+    created_at=START,
+    path="s3://bucket/savepoints/friday",
+    max_parallelism=128,
+)
+
+
+def running(**spec: Any) -> World:
+    world = World(manifest(**spec))
+    world.settle()
+    assert world.status.lifecycle_state == "STABLE"
+    return world
+
+
+def test_a_fork_starts_from_the_snapshot_once_it_is_complete() -> None:
+    """Nothing is made before; then the driver is told the path, which the status keeps, and the name is nothing it has to know."""
+    world = World(manifest(initialSnapshot={"name": "friday"}))
+    world.settle(looks=10)
+    assert world.pods_made == 0
+    assert condition(world, "Stalled") == ("True", "SnapshotMissing")
+    world.others["friday"] = replace(SOURCE, state=SnapshotState.IN_PROGRESS, path=None)
+    world.settle(looks=10)
+    assert world.pods_made == 0
+    assert condition(world, "Stalled")[0] == "False", "it goes on by itself"
+    world.others["friday"] = SOURCE
+    world.settle()
+    assert world.status.lifecycle_state == "STABLE"
+    assert world.status.initial_state == SOURCE.path
+    assert world.status.error is None
+    assert all(spec["initialSavepointPath"] == SOURCE.path and "initialSnapshot" not in spec for spec in world.applied)
+    assert world.events.count("SnapshotMissing") == 1
+
+
+def test_what_was_started_from_does_not_change_when_the_snapshot_goes() -> None:
+    world = World(manifest(initialSnapshot={"name": "friday"}), others={"friday": SOURCE})
+    world.settle()
+    world.others.clear()
+    world.change(image="shop/counts:2")
+    world.settle()
+    assert world.images[-1] == "shop/counts:2"
+    assert world.applied[-1]["initialSavepointPath"] == SOURCE.path
+
+
+@pytest.mark.parametrize(
+    ("source", "spec"),
+    [
+        (replace(SOURCE, state=SnapshotState.FAILED, path=None), {}),
+        (replace(SOURCE, state=SnapshotState.ABANDONED, path=None), {}),
+        (replace(SOURCE, max_parallelism=64), {}),
+    ],
+)
+def test_a_snapshot_that_does_not_fit_starts_nothing_and_says_why(source: SnapshotSeen, spec: dict[str, Any]) -> None:
+    world = World(manifest(initialSnapshot={"name": "friday"}, **spec), others={"friday": source})
+    world.settle()
+    assert world.pods_made == 0
+    assert condition(world, "Stalled") == ("True", "SnapshotUnusable")
+    world.others["monday"] = replace(SOURCE, name="monday")
+    world.change(initialSnapshot={"name": "monday"})
+    world.settle()
+    assert world.status.lifecycle_state == "STABLE"
+
+
+def test_a_stateless_upgrade_does_not_go_back_to_the_initial_state() -> None:
+    world = running(initialSavepointPath="s3://bucket/savepoints/first", upgradeMode="stateless")
+    assert world.applied[-1]["initialSavepointPath"] == "s3://bucket/savepoints/first"
+    world.change(image="shop/counts:2")
+    world.settle()
+    assert "initialSavepointPath" not in world.applied[-1]
+
+
+def test_an_old_checkpoint_makes_the_upgrade_take_a_savepoint() -> None:
+    """The age guard, as Flink's: what last-state would go on from is too old, so there is a savepoint although the mode asks for none."""
+    world = running(upgradeMode="last-state", lastStateMaxCheckpointAge="1min")
+    assert world.process is not None
+    newest = world.process.last_checkpoint
+    for _ in range(3):
+        world.tick(60)
+        world.process.last_checkpoint = newest
+    world.change(image="shop/counts:2")
+    world.reconcile()
+    world.reconcile()
+    assert world.savepoints == 1
+    world.settle()
+    assert world.images[-1] == "shop/counts:2"
+    fresh = running(upgradeMode="last-state", lastStateMaxCheckpointAge="1min")
+    fresh.change(image="shop/counts:2")
+    fresh.settle()
+    assert fresh.savepoints == 0
+
+
+@pytest.mark.parametrize("mends", ["driver", "spec"])
+def test_a_driver_that_does_not_answer_is_left_alone_while_its_state_in_storage_is_too_old(mends: str) -> None:
+    world = running(upgradeMode="last-state", lastStateMaxCheckpointAge="1min")
+    world.deaf = True
+    world.settle(looks=20, seconds=30)
+    world.change(image="shop/counts:2")
+    world.settle(looks=60, seconds=5)
+    assert world.images == ["shop/counts:1"]
+    assert condition(world, "Stalled") == ("True", "LastStateTooOld")
+    assert world.events.count("LastStateTooOld") == 1
+    if mends == "spec":
+        world.change(lastStateMaxCheckpointAge=None)
+        world.settle(looks=5)
+    world.deaf = False
+    world.settle(looks=200)
+    assert world.images == ["shop/counts:1", "shop/counts:2"]
+    assert world.status.lifecycle_state == "STABLE"
+    assert condition(world, "Stalled")[0] == "False"
+
+
+@pytest.mark.parametrize(("mode", "type_"), [("savepoint", "savepoint"), ("last-state", "checkpoint")])
+def test_what_a_job_was_stopped_with_is_a_snapshot(mode: str, type_: str) -> None:
+    """One object for each stop, with the path that a fork needs, and no removal of files with it."""
+    world = running(upgradeMode=mode)
+    world.change(state="suspended")
+    world.settle()
+    (taken,) = world.taken
+    assert taken.name.startswith("counts-suspend-2026")
+    assert (taken.trigger, taken.type, taken.dispose) == ("upgrade", type_, False)
+    assert taken.existing_path == world.status.lifecycle_history[0].message.split()[-1]  # type: ignore[union-attr]
+
+
+def test_snapshots_of_stops_are_listed_by_count_and_those_of_checkpoints_as_long_as_their_files_are_there() -> None:
+    world = running(upgradeMode="savepoint", savepoints={"history": {"count": 2, "age": "365d"}})
+    for nonce in range(4):
+        world.change(restartNonce=nonce)
+        world.settle()
+    assert len(world.taken) == 4
+    assert sorted(world.snapshots) == sorted(each.name for each in world.taken[-2:])
+    world.change(upgradeMode="last-state", restartNonce=9)
+    world.settle()
+    checkpoints = [name for name, snapshot in world.snapshots.items() if snapshot.type == "checkpoint"]
+    assert world.taken[-1].type == "checkpoint"
+    assert not checkpoints, "the job has pruned its files by now"
+
+
+def test_scheduled_savepoints_go_with_their_files() -> None:
+    """Their history is what asks for the removal."""
+    world = running(savepoints={"schedule": {"interval": "1min"}})
+    world.settle(looks=1, seconds=70)
+    world.reconcile()
+    (taken,) = world.taken
+    assert taken.dispose
