@@ -28,7 +28,7 @@ from statefulspark_operator.reconcile.actions import (
     RemoveFinalizer,
     TakeSnapshot,
 )
-from statefulspark_operator.reconcile.observation import DriverPod, Ending, Observation, SnapshotSeen
+from statefulspark_operator.reconcile.observation import DriverPod, Ending, Observation, OutOfMemory, SnapshotSeen
 from statefulspark_operator.reconcile.plan import plan
 
 START = datetime(2026, 11, 21, 12, 0, 0, tzinfo=UTC)
@@ -90,6 +90,9 @@ class World:
     """Slots that do not come up, as without executors."""
     driver_state: str = "RUNNING"
     """What the driver says of a job that is started."""
+    out_of_memory: tuple[OutOfMemory, ...] = ()
+    oom_kills: int = 0
+    """Slots that the kernel has ended in the one executor."""
     stuck: bool = False
     """Deleted pods do not go, as on a lost node."""
     snapshots: dict[str, SnapshotSeen] = field(default_factory=dict)
@@ -138,6 +141,7 @@ class World:
             pod=self.pod,
             driver=self._driver(),
             snapshots=tuple(self.snapshots.values()),
+            out_of_memory=self.out_of_memory,
             initial=self.others.get(spec.initial_snapshot.name) if spec is not None and spec.initial_snapshot is not None else None,
         )
 
@@ -152,7 +156,16 @@ class World:
             parallelism=process.parallelism,
             max_parallelism=128,
             slots=tuple(
-                Slot(slot=i, first=0, last=0, state="STARTING" if i < self.missing_slots else "RUNNING", executor=None)
+                Slot(
+                    slot=i,
+                    first=0,
+                    last=0,
+                    state="STARTING" if i < self.missing_slots else "RUNNING",
+                    executor="1",
+                    host=f"counts-exec-{self.pods_made}",
+                    oom_kills=self.oom_kills,
+                    limit_bytes=4 << 30,
+                )
                 for i in range(process.parallelism)
             ),
             last_checkpoint=process.last_checkpoint,

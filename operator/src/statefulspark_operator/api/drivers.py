@@ -37,6 +37,12 @@ class Slot:
     last: int
     state: str
     executor: str | None
+    host: str | None = None
+    """Name of the executor's pod."""
+    oom_kills: int = 0
+    """Processes of its container that the kernel has ended for lack of memory."""
+    limit_bytes: int | None = None
+    """Limit of its container."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

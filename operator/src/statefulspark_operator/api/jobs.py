@@ -15,6 +15,8 @@ HISTORY_MAX = 20
 """Entries of the life cycle's history that are kept."""
 SLOTS_MAX = 512
 """Slots whose key groups are listed; the rest follows from the formula slot = key group * parallelism / maxParallelism."""
+MEMORY_KILLS_MAX = 16
+"""Executor pods with processes ended for lack of memory that are remembered."""
 SPEC_CHARACTERS_MAX = 262_144
 
 ObservedParallelism = Annotated[int, Field(ge=0, le=32768)]
@@ -158,6 +160,19 @@ class SnapshotInfo(StatusModel):
 
     batch: int | None = None
     """The state is that after this batch."""
+
+
+class MemoryKill(StatusModel):
+    """A pod of which the kernel has ended processes for lack of memory."""
+
+    pod: ShortText
+    """Name of the executor's pod."""
+
+    kills: Count
+    """How many processes: slots, or the executor itself."""
+
+    at: Timestamp
+    """When the last of them was noticed."""
 
 
 class ErrorInfo(StatusModel):
@@ -318,6 +333,9 @@ class StatefulSparkJobStatus(StatusModel):
 
     memory_plan: MemoryPlan | None = None
     """What the pods' memory is for."""
+
+    memory_kills: Annotated[tuple[MemoryKill, ...], Field(max_length=MEMORY_KILLS_MAX)] = ()
+    """Executor pods of which processes were ended for lack of memory, newest first, at most 16."""
 
     transition: Transition | None = None
     """What the operator is in the middle of; not there when nothing is under way."""

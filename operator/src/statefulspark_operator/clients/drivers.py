@@ -68,16 +68,27 @@ def _driver(status: dict[str, Any], operations: list[dict[str, Any]]) -> Driver:
         batch=status["batch"],
         parallelism=status["parallelism"],
         max_parallelism=status["max_parallelism"],
-        slots=tuple(
-            Slot(slot=slot["slot"], first=slot["first"], last=slot["last"], state=slot["state"], executor=slot.get("executor"))
-            for slot in status["slots"]
-        ),
+        slots=tuple(_slot(slot) for slot in status["slots"]),
         last_checkpoint=_snapshot(status.get("last_checkpoint")),
         last_savepoint=_snapshot(status.get("last_savepoint")),
         restored_from=status.get("restored_from"),
         failed_checkpoints=status.get("failed_checkpoints", 0),
         error=_failure(status.get("error")),
         operations={entry["key"]: _operation(entry) for entry in operations if entry.get("key")},
+    )
+
+
+def _slot(slot: dict[str, Any]) -> Slot:
+    memory = slot.get("memory") or {}
+    return Slot(
+        slot=slot["slot"],
+        first=slot["first"],
+        last=slot["last"],
+        state=slot["state"],
+        executor=slot.get("executor"),
+        host=slot.get("host"),
+        oom_kills=memory.get("container_oom_kills") or 0,
+        limit_bytes=memory.get("container_limit_bytes"),
     )
 
 

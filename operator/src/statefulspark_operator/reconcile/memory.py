@@ -1,10 +1,19 @@
-"""The memory plan of a job in its status: the runtime's own calculation, the one by which pods are made. Pure."""
+"""The memory plan of a job in its status, and what was ended for lack of memory: numbers, and what to change. Pure."""
 
 from __future__ import annotations
 
+from typing import Final
+
 from statefulspark.config.job import StatefulSparkJobSpec
 from statefulspark.memory.process import ProcessMemory
+from statefulspark_operator.api.jobs import MEMORY_KILLS_MAX, MemoryKill
 from statefulspark_operator.api.memory import MemoryPart, MemoryPlan, PodMemory
+from statefulspark_operator.reconcile.lifecycle import Draft
+
+_MIB: Final = 1 << 20
+_STEP_BYTES: Final = 64 * _MIB
+_MORE: Final = 1.25
+"""The executor that is advised has so many times the memory of the one that was too small."""
 
 
 def memory_plan(spec: StatefulSparkJobSpec, parallelism: int) -> MemoryPlan:
@@ -21,3 +30,40 @@ def memory_plan(spec: StatefulSparkJobSpec, parallelism: int) -> MemoryPlan:
 def _pod(memory: ProcessMemory) -> PodMemory:
     parts = tuple(MemoryPart(name=part.name, size_bytes=part.size_bytes) for part in memory.parts)
     return PodMemory(limit_bytes=memory.total_bytes, parts=parts)
+
+
+def tell_kills(draft: Draft) -> None:
+    """Tell of each process that the kernel has ended for lack of memory, once.
+
+    Two ways of knowing: Kubernetes says OOMKilled when an executor's JVM was ended, and the slots that live in the container next tell the
+    kernel's count when a slot was.
+    """
+    counts: dict[str, tuple[int, int | None]] = {lost.pod: (1, lost.limit_bytes) for lost in draft.seen.out_of_memory}
+    for slot in draft.seen.driver.slots if draft.seen.driver is not None else ():
+        pod = slot.host or f"executor-{slot.executor}"
+        if slot.oom_kills > counts.get(pod, (0, None))[0]:
+            counts[pod] = (slot.oom_kills, slot.limit_bytes)
+    told = {kill.pod: kill for kill in draft.status.memory_kills}
+    for pod, (kills, limit_bytes) in sorted(counts.items()):
+        before = told[pod].kills if pod in told else 0
+        if kills <= before:
+            continue
+        told.pop(pod, None)
+        told = {pod: MemoryKill(pod=pod, kills=kills, at=draft.now), **told}
+        draft.tell("OOMKilled", _advice(draft, pod, kills - before, limit_bytes), warning=True)
+    draft.set(memory_kills=tuple(told.values())[:MEMORY_KILLS_MAX])
+
+
+def _advice(draft: Draft, pod: str, kills: int, limit_bytes: int | None) -> str:
+    spec, planned = draft.seen.spec, draft.status.memory_plan
+    limit_bytes = limit_bytes or (planned.executor.limit_bytes if planned is not None and planned.executor is not None else None)
+    processes = "A process" if kills == 1 else f"{kills} processes"
+    text = f"{processes} of executor {pod} ended for lack of memory"
+    if limit_bytes is None:
+        return f"{text}, and its state is restored elsewhere. Raise spec.executor.memory"
+    text += f" at the limit of {limit_bytes // _MIB} MiB"
+    if planned is not None and planned.executor is not None:
+        text += f" ({', '.join(f'{part.name} {part.size_bytes // _MIB}' for part in planned.executor.parts)})"
+    advised = -(-int(limit_bytes * _MORE) // _STEP_BYTES) * _STEP_BYTES
+    fewer = f", or lower spec.executor.slots from {spec.executor.slots}" if spec is not None and spec.executor.slots > 1 else ""
+    return f"{text}; its slots are started again. Set spec.executor.memory to {advised // _MIB}Mi{fewer}, if it happens again"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from statefulspark_operator.api.jobs import LifecycleState
-from statefulspark_operator.reconcile import deletion, reports, schedules, steady, transitions
+from statefulspark_operator.reconcile import deletion, memory, reports, schedules, steady, transitions
 from statefulspark_operator.reconcile.actions import AddFinalizer, Plan
 from statefulspark_operator.reconcile.lifecycle import Draft
 from statefulspark_operator.reconcile.observation import Observation
@@ -30,19 +30,7 @@ def plan(seen: Observation) -> Plan:
     if seen.spec is not None and not seen.deleting:
         schedules.keep_schedule(draft, seen.spec)
         schedules.keep_history(draft, seen.spec)
-    _tell_memory(draft)
+    memory.tell_kills(draft)
     reports.conclude(draft)
     reports.settle_progress(draft)
     return draft.plan()
-
-
-def _tell_memory(draft: Draft) -> None:
-    """Say what was ended for lack of memory, with the numbers and what to change."""
-    for lost in draft.seen.out_of_memory:
-        limit = f" at its limit of {lost.limit_bytes} bytes" if lost.limit_bytes is not None else ""
-        draft.tell(
-            "OOMKilled",
-            f"Executor {lost.pod} was ended for lack of memory{limit}. Its slots are started again; raise spec.executor.memory, or lower"
-            " spec.executor.managedMemory if status.memoryPlan leaves the JVM and Python too little",
-            warning=True,
-        )

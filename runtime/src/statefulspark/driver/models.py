@@ -69,6 +69,15 @@ class SlotMemoryModel(_Answer):
     write_buffer_bytes: int | None = Field(description="Limit of all write buffers.")
     write_buffer_used_bytes: int | None
     revision: int | None = Field(description="Which split the slot has; see `GET /v1/memory`.", examples=[0])
+    container_limit_bytes: int | None = Field(
+        default=None, description="Limit of the container that it is in; null when nothing limits it."
+    )
+    container_peak_bytes: int | None = Field(
+        default=None, description="Most that the container has used at once, where the kernel keeps it."
+    )
+    container_oom_kills: int | None = Field(
+        default=None, description="Processes of the container that the kernel has ended for lack of memory.", examples=[0]
+    )
 
 
 class SlotModel(_Answer):

@@ -9,6 +9,7 @@ from typing import Any, Final
 import psutil
 
 from statefulspark.errors import CorruptDataError
+from statefulspark.exchange.container import container_memory
 from statefulspark.exchange.operators import OperatorSlot
 from statefulspark.exchange.tuning import TunedMemory
 from statefulspark.state.native_metrics import read_native_metrics
@@ -19,7 +20,8 @@ from statefulspark.state.store import KeyValueStore
 _SIZES_S: Final = 0.004
 """Time per sign of life for measuring states: less than half a percent of a core."""
 _PSS_BEATS: Final = 10
-"""Signs of life between two looks at the proportional set size, for which the kernel walks all pages."""
+"""Signs of life between two looks at what costs more or changes seldom: the proportional set size, for which the kernel walks all pages, and the
+container's limit."""
 
 
 class SlotVitals:
@@ -52,12 +54,14 @@ class SlotVitals:
         self._tuned = tuned
         self._process = psutil.Process()
         self._pss_bytes = 0
+        self._container: dict[str, int] = {}
         self._beats = 0
 
     def read(self) -> dict[str, Any]:
         """Return all figures as JSON data."""
         if self._beats % _PSS_BEATS == 0:
             self._pss_bytes = int(self._process.memory_full_info().pss)
+            self._container = container_memory()
         self._beats += 1
         with suppress(CorruptDataError):  # who reads damaged state for the job reports it
             self._sizes.step(_SIZES_S)
@@ -65,6 +69,7 @@ class SlotVitals:
             "rss_bytes": self._process.memory_info().rss,
             "pss_bytes": self._pss_bytes,
             "baseline_bytes": self._baseline_bytes,
+            "container": self._container,
             "state_bytes": self._store.size_bytes(),
             "sizes": {
                 "coverage": self._sizes.coverage(),

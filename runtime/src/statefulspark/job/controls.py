@@ -80,6 +80,12 @@ class SlotMemory:
     write_buffer_used_bytes: int | None = None
     revision: int | None = None
     """Which split the slot has; see `MemoryStatus`."""
+    container_limit_bytes: int | None = None
+    """Limit of the container that it is in; None when nothing limits it."""
+    container_peak_bytes: int | None = None
+    """Most that the container has used at once, where the kernel keeps it."""
+    container_oom_kills: int | None = None
+    """Processes of the container that the kernel has ended for lack of memory."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -96,7 +96,7 @@ def _hit_ratio(vitals: Mapping[str, Any]) -> float | None:
 def _memory(vitals: Mapping[str, Any], sized: MemoryTuner) -> SlotMemory | None:
     if not vitals:
         return None
-    native = vitals.get("memory", {})
+    native, container = vitals.get("memory", {}), vitals.get("container", {})
     return SlotMemory(
         rss_bytes=vitals["rss_bytes"],
         pss_bytes=vitals["pss_bytes"],
@@ -109,4 +109,7 @@ def _memory(vitals: Mapping[str, Any], sized: MemoryTuner) -> SlotMemory | None:
         write_buffer_bytes=native.get("write_buffer_bytes"),
         write_buffer_used_bytes=native.get("write_buffer_used_bytes"),
         revision=native.get("revision"),
+        container_limit_bytes=container.get("limit_bytes"),
+        container_peak_bytes=container.get("peak_bytes"),
+        container_oom_kills=container.get("oom_kills"),
     )
