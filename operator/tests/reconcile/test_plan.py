@@ -219,6 +219,22 @@ def test_the_plan_of_a_rescale_is_in_the_status_while_it_is_under_way() -> None:
     assert [(move.first, move.last, move.from_slot, move.to_slot) for move in transition.moves] == [(43, 63, 0, 1), (86, 127, 1, 2)]
 
 
+def test_scaling_without_room_leaves_the_job_running_and_tries_again() -> None:
+    world = running()
+    world.failing_rescales = 3
+    world.change(parallelism=4)
+    world.settle(looks=20)
+    assert world.pods_made == 1
+    assert condition(world, "Stalled") == ("True", "RescaleFailed")
+    assert world.process is not None
+    assert world.process.parallelism == 2
+    world.settle(looks=300)
+    assert world.process.parallelism == 4
+    assert world.pods_made == 1, "the driver never ended"
+    assert world.events.count("RescaleFailed") == 1
+    assert condition(world, "Stalled")[0] == "False"
+
+
 def test_scaling_with_restart_makes_a_new_driver() -> None:
     world = running(rescaleMode="restart")
     world.change(parallelism=3)

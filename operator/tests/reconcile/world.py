@@ -84,6 +84,8 @@ class World:
     """Images whose job fails when it is started."""
     failing_stops: int = 0
     """How many requests to stop fail before one succeeds."""
+    failing_rescales: int = 0
+    """How many rescales find no room before one does."""
     deaf: bool = False
     """The driver does not answer."""
     missing_slots: int = 0
@@ -269,6 +271,12 @@ class World:
             self.failing_stops -= 1
             process.operations[action.key] = Operation(
                 id=action.key, state="FAILED", error=Failure(reason="Unavailable", message="storage does not answer")
+            )
+            return
+        if action.kind == "rescale" and self.failing_rescales > 0:
+            self.failing_rescales -= 1
+            process.operations[action.key] = Operation(
+                id=action.key, state="FAILED", error=Failure(reason="Unavailable", message="no room")
             )
             return
         if action.kind == "rescale":

@@ -8,7 +8,8 @@ from collections.abc import Iterator
 import pytest
 from pyspark.sql import SparkSession
 
-from statefulspark.job.executors import executor_counter, request_executors, resize_executors
+from statefulspark.errors import UnavailableError
+from statefulspark.job.executors import await_executors, executor_counter, request_executors, resize_executors
 
 
 @pytest.fixture
@@ -38,6 +39,10 @@ def test_executors_go_and_come_as_asked(session: SparkSession) -> None:
     request_executors(session, 1)
     assert until(1, session) == 1
     request_executors(session, 2)
+    assert until(2, session) == 2
+    # There are two workers with a core each, so a third executor does not come, and the wish is taken back.
+    with pytest.raises(UnavailableError, match="0 of 1 more executors"):
+        await_executors(session, 3, 3.0)
     assert until(2, session) == 2
     # A task on each shows that they work.
     assert session.sparkContext.parallelize(range(10), 4).map(lambda number: number * 2).sum() == 90

@@ -164,7 +164,7 @@ def _stalled(draft: Draft) -> _Statement:
         return ConditionType.STALLED, True, error.reason if error else "Failed", error.message if error else "The job failed"
     if draft.seen.problem is not None:
         return ConditionType.STALLED, True, "InvalidSpec", draft.seen.problem
-    if draft.status.transition is not None and error is not None and error.reason in {"StopFailed", TOO_OLD}:
+    if draft.status.transition is not None and error is not None and error.reason in {"StopFailed", "RescaleFailed", TOO_OLD}:
         return ConditionType.STALLED, True, error.reason, error.message
     if draft.status.transition is None and error is not None and error.reason in SNAPSHOT_REASONS:
         return ConditionType.STALLED, True, error.reason, error.message

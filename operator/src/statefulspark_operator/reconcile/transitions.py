@@ -123,6 +123,11 @@ def _stop_failed(draft: Draft, transition: Transition, operation: Operation) -> 
     if draft.status.error is None or draft.status.error.reason != "StopFailed":
         draft.tell("StopFailed", f"The job could not be stopped with its state and runs on: {failure.message}", warning=True)
     draft.failed(Failure(reason="StopFailed", message=failure.message))
+    _again_later(draft, transition)
+
+
+def _again_later(draft: Draft, transition: Transition) -> None:
+    """Make another attempt, later each time."""
     pause_s = min(300.0, _RETRY_S * 2**transition.attempts)
     since_s = (draft.now - transition.since).total_seconds()
     # The pauses so far add up to the time since the transition began.
@@ -323,6 +328,7 @@ def _rescale(draft: Draft, transition: Transition) -> None:
     pod, driver, spec = draft.seen.pod, draft.seen.driver, draft.seen.spec
     wanted = transition.to_parallelism
     if pod is None or pod.over or spec is None or wanted is None or spec.parallelism != wanted or spec.state is DesiredState.SUSPENDED:
+        draft.set(error=None)
         draft.end()  # what there is now decides anew
         draft.look_again(0)
         return
@@ -335,6 +341,7 @@ def _rescale(draft: Draft, transition: Transition) -> None:
         # The config map first: a driver that the node starts again reads its parallelism there.
         draft.do(ApplyChildren(spec=children_spec(draft, spec), parallelism=wanted))
         draft.reconciled(last_reconciled_spec=spec_text(spec), last_reconciled_generation=draft.seen.generation, reconciled_at=draft.now)
+        draft.set(error=None)
         draft.end()
         draft.enter(LifecycleState.RUNNING, "Rescaled", f"Runs with {wanted} slots")
         draft.tell("Rescaled", f"The job runs with {wanted} slots instead of {transition.from_parallelism}")
@@ -344,7 +351,21 @@ def _rescale(draft: Draft, transition: Transition) -> None:
     if operation is None:
         draft.do(AskDriver(kind="rescale", key=key, parallelism=wanted))
     elif operation.state == "FAILED":
-        message = operation.error.message if operation.error is not None else "the driver does not say why"
-        draft.tell("RescaleInPlaceFailed", f"The driver could not rescale in place and is started again instead: {message}", warning=True)
-        draft.step(STOP)
+        _rescale_failed(draft, transition, operation)
+        return
     draft.look_again(_POLL_S)
+
+
+def _rescale_failed(draft: Draft, transition: Transition, operation: Operation) -> None:
+    """Try again later when something was not to be had, such as room for executors: the job runs on. Else start the driver anew."""
+    failure = operation.error or Failure(reason="Unknown", message="the driver does not say why")
+    if failure.reason != "Unavailable":
+        draft.tell(
+            "RescaleInPlaceFailed", f"The driver could not rescale in place and is started again instead: {failure.message}", warning=True
+        )
+        draft.step(STOP)
+        return
+    if draft.status.error is None or draft.status.error.reason != "RescaleFailed":
+        draft.tell("RescaleFailed", f"The job runs on as it was, and is rescaled when that is possible: {failure.message}", warning=True)
+    draft.failed(Failure(reason="RescaleFailed", message=failure.message))
+    _again_later(draft, transition)

@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Final
 
 import structlog
 from pyspark.sql import SparkSession
+
+from statefulspark.errors import UnavailableError
+
+EXECUTORS_TIMEOUT_S: Final = 180.0
+"""How long a rescale waits for new executors: nodes may have to pull the image first."""
+_POLL_S: Final = 0.1
 
 _log = structlog.get_logger("statefulspark.executors")
 
@@ -28,6 +35,33 @@ def resize_executors(session: SparkSession, wanted: int) -> None:
     """
     if str(session.sparkContext.master).startswith("k8s://"):
         request_executors(session, wanted)
+
+
+def grow_executors(session: SparkSession, wanted: int, timeout_s: float) -> None:
+    """Have ``wanted`` executors or more, where Spark itself makes them, and wait for them while batches go on.
+
+    Raises:
+        UnavailableError: The cluster did not start them in time; the wish is taken back, and what runs is as before.
+    """
+    counter = executor_counter(session)
+    if not str(session.sparkContext.master).startswith("k8s://") or counter() >= wanted:
+        return
+    await_executors(session, wanted, timeout_s)
+
+
+def await_executors(session: SparkSession, wanted: int, timeout_s: float) -> None:
+    """The waiting part of ``grow_executors``."""
+    counter = executor_counter(session)
+    before = counter()
+    request_executors(session, wanted)
+    deadline = time.monotonic() + timeout_s
+    while (present := counter()) < wanted:
+        if time.monotonic() > deadline:
+            request_executors(session, before)
+            raise UnavailableError(
+                f"the cluster started {present - before} of {wanted - before} more executors within {timeout_s:.0f} s; it may have no room for them"
+            )
+        time.sleep(_POLL_S)
 
 
 def request_executors(session: SparkSession, wanted: int) -> None:

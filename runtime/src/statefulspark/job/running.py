@@ -17,7 +17,7 @@ from statefulspark.exchange.config import SlotConfig
 from statefulspark.job.controls import CheckpointInfo, JobError, JobState, JobStatus, MemoryChange, MemoryStatus, MetricSample
 from statefulspark.job.coordinator import Coordinator
 from statefulspark.job.engine import Engine, quietly
-from statefulspark.job.executors import executor_counter, resize_executors
+from statefulspark.job.executors import EXECUTORS_TIMEOUT_S, executor_counter, grow_executors, resize_executors
 from statefulspark.job.failures import query_error
 from statefulspark.job.job import Job
 from statefulspark.job.restarts import RestartStrategy
@@ -304,7 +304,9 @@ class RunningJob:
     def _rescale(self, parallelism: int, timeout_s: float) -> None:
         """Checkpoint, stop query and slots, and start them with another parallelism."""
         coordinator = self._coordinator
-        self._snapshot(None, timeout_s)  # most of the state goes up while batches still run
+        # What takes long comes first, while batches still run: new executors start, most of the state goes up.
+        grow_executors(self._spark, self._settings.executors_for(parallelism), min(timeout_s, EXECUTORS_TIMEOUT_S))
+        self._snapshot(None, timeout_s)
         coordinator.pause(timeout_s)
         try:
             if coordinator.batches.committed > coordinator.batches.base:
