@@ -8,15 +8,15 @@ RUN = $(if $(PYTHON),$(PYTHON),$(error Python 3.11 or later is needed: install i
 	runtime/bootstrap/environment.py
 # Tests run in this many processes; those that kill processes all in one of them.
 WORKERS := 2
-SOURCES := runtime operator examples bench
+SOURCES := runtime operator examples bench e2e
 PATHS = $(wildcard $(SOURCES))
 
 .DEFAULT_GOAL := help
-.PHONY: help demo bench soak env test lint unit format crds lock clean
+.PHONY: help demo bench soak env test e2e e2e-report lint unit format crds lock clean
 
 ##@ For everyone
 help: ## print this list
-	@awk 'BEGIN {FS = ":.*## "} /^##@/ {printf "\n%s\n", substr($$0, 5)} /^[a-z-]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk 'BEGIN {FS = ":.*## "} /^##@/ {printf "\n%s\n", substr($$0, 5)} /^[a-z0-9-]+:.*## / {printf "  make %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 demo: ## 336,776 real flights through a stateful job: an executor killed, rescaled 2 to 3, proved against pandas
 	@$(RUN) python examples/01-flights/demo.py
@@ -33,6 +33,12 @@ env: ## make or update .venv from the lock files
 
 test: lint ## lint, types, import layers, and all tests (what .ci/run does)
 	@HYPOTHESIS_PROFILE=$${HYPOTHESIS_PROFILE:-ci} $(RUN) pytest -n $(WORKERS) --dist loadgroup --no-loadscope-reorder --durations=25
+
+e2e: ## every promise on a real cluster: kind, KUBECONFIG, or the script of STATEFULSPARK_TEST_CLUSTER (e2e/README.md)
+	@$(RUN) python -m e2e $(ARGS)
+
+e2e-report: ## write what `make e2e` measured to docs/benchmarks.md
+	@$(RUN) python -m e2e.report
 
 lint: ## ruff, mypy --strict, import-linter
 	@$(RUN) ruff check $(PATHS)
@@ -56,6 +62,7 @@ lock: ## write the lock files anew (needs uv)
 	uv export --quiet --frozen --no-header --format requirements-txt --only-group java -o runtime/bootstrap/java.lock
 	uv export --quiet --frozen --no-header --format requirements-txt --no-dev --group build --no-emit-project -o images/job.lock
 	uv export --quiet --frozen --no-header --format requirements-txt --only-group operator-image --only-group build -o images/operator.lock
+	uv export --quiet --frozen --no-header --format requirements-txt --only-group store-image -o e2e/images/store/store.lock
 
 clean: ## remove what was made, except .venv
 	rm -rf out build dist artifacts metastore_db spark-warehouse derby.log .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

@@ -44,7 +44,8 @@ def section(result: Result, *, pictures: str) -> str:
     if result.plot is not None:
         parts.append(f"![{result.title}]({pictures}/{result.plot})")
     parts.append(f"`{result.command}`, {result.started}, {result.seconds:,.0f} s, commit {result.commit}; {result.machine}.")
-    parts.append("Other work before each part: " + "; ".join(_load(load) for load in result.loads) + ".")
+    if result.loads:
+        parts.append("Other work before each part: " + "; ".join(_load(load) for load in result.loads) + ".")
     return "\n\n".join(parts)
 
 

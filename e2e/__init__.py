@@ -1,0 +1,1 @@
+"""End-to-end tests: every promise broken on purpose on a real cluster."""

@@ -1,0 +1,31 @@
+"""``python -m e2e [pytest's arguments]``: bring up a cluster, run the end-to-end tests within it, take it down if it was not up before."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+from e2e.harness.providers import NONE, PROVIDER, ROOT, choose
+
+
+def main(arguments: list[str]) -> int:
+    """Run pytest within a cluster; without one, let it say what was skipped."""
+    pytest = [sys.executable, "-m", "pytest", *(arguments or ["e2e"]), "-n", "0", "-m", "e2e"]
+    provider = choose()
+    if provider is None:
+        print(NONE, file=sys.stderr)
+        return subprocess.call(pytest, cwd=ROOT)
+    made = provider.up()
+    try:
+        environment = {**os.environ, **provider.environment(), PROVIDER: provider.name}
+        return subprocess.call(provider.within(pytest), cwd=ROOT, env=environment)
+    finally:
+        if made:
+            provider.down()
+
+
+if __name__ == "__main__":
+    sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+    sys.exit(main(sys.argv[1:]))

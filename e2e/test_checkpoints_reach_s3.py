@@ -1,0 +1,27 @@
+"""State leaves the cluster: checkpoints are complete in S3, old ones go, nothing else does."""
+
+from __future__ import annotations
+
+from e2e.conftest import MakeJob
+from e2e.harness.jobs import HUNDRED_MB
+from e2e.harness.store import BUCKET
+
+
+def test_checkpoints_reach_s3(make_job: MakeJob) -> None:
+    """The newest checkpoint of the status is in the store, with 100 MB of state, and two are kept as the manifest says."""
+    job = make_job(load=HUNDRED_MB)
+    job.create()
+    status = job.wait_stable()
+    folder = f"checkpoints/{status['jobId']}/"
+    job.wait_batch(15)  # all keys have their state
+    for _ in range(3):
+        status = job.wait_checkpoint()
+    newest = status["lastCheckpoint"]
+    assert newest["path"].startswith(f"s3://{BUCKET}/{folder}")
+    own = newest["path"].removeprefix(f"s3://{BUCKET}/").rstrip("/") + "/"
+    assert f"{own}_metadata" in job.store.keys(own)
+    assert newest["sizeBytes"] >= HUNDRED_MB.keys * HUNDRED_MB.pad_bytes
+    complete = [key for key in job.store.keys(folder) if key.endswith("/_metadata")]
+    assert 1 <= len(complete) <= 3  # two are kept; a third may have come meanwhile
+    assert sum(job.store.size_bytes(key) for key in job.store.keys(folder)) >= HUNDRED_MB.keys * HUNDRED_MB.pad_bytes
+    job.check()

@@ -1,0 +1,31 @@
+"""The driver's pod dies without a word; a new one goes on from the store, since the old one's disk is gone."""
+
+from __future__ import annotations
+
+from e2e.conftest import MakeJob
+from e2e.harness.jobs import HUNDRED_MB, now_ms
+from e2e.harness.timeouts import TARGETS
+from e2e.harness.times import note
+
+
+def test_driver_killed(make_job: MakeJob) -> None:
+    """No row is lost or doubled, it is another attempt of the same job, and output pauses for less than is promised."""
+    job = make_job(load=HUNDRED_MB)
+    job.create()
+    job.wait_stable()
+    job.wait_batch(15)
+    before = job.wait_checkpoint()
+    (driver,) = job.pods("driver")
+    killed_ms = now_ms()
+    job.kubectl.ok("delete", "pod", job.driver, "--grace-period=0", "--force", "--wait=false")
+    job.wait_more(10)
+    status = job.wait_stable()
+    job.check()
+    pause_s = job.pause_s(killed_ms)
+    note("driver killed", pause_s, state_bytes=before["lastCheckpoint"]["sizeBytes"], about="pause in output")
+    (now,) = job.pods("driver")
+    assert now["metadata"]["uid"] != driver["metadata"]["uid"]
+    assert status["attempt"] > before["attempt"]
+    assert status["jobId"] == before["jobId"]
+    assert status["restoredFrom"]
+    assert pause_s < TARGETS["driver killed"]

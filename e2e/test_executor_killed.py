@@ -1,0 +1,30 @@
+"""An executor dies without a word; its slots go on elsewhere with their state, the others keep theirs."""
+
+from __future__ import annotations
+
+from e2e.conftest import MakeJob
+from e2e.harness.jobs import HUNDRED_MB, now_ms
+from e2e.harness.timeouts import TARGETS
+from e2e.harness.times import note
+
+
+def test_executor_killed(make_job: MakeJob) -> None:
+    """No row is lost or doubled, the driver stays, and output pauses for less than is promised."""
+    job = make_job(load=HUNDRED_MB)
+    job.create()
+    job.wait_stable()
+    job.wait_batch(15)
+    before = job.wait_checkpoint()
+    (driver,) = job.pods("driver")
+    victim = job.pods("executor")[0]["metadata"]["name"]
+    killed_ms = now_ms()
+    job.kubectl.ok("delete", "pod", victim, "--grace-period=0", "--force", "--wait=false")
+    job.wait_more(10)
+    output = job.check()
+    pause_s = job.pause_s(killed_ms)
+    note("executor killed", pause_s, state_bytes=before["lastCheckpoint"]["sizeBytes"], about="pause in output")
+    assert output.batches >= 25
+    assert job.pods("driver")[0]["metadata"]["uid"] == driver["metadata"]["uid"]
+    assert victim not in {each["metadata"]["name"] for each in job.pods("executor")}
+    assert job.status()["attempt"] == before["attempt"]
+    assert pause_s < TARGETS["executor killed"]

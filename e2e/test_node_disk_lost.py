@@ -1,0 +1,24 @@
+"""Driver and all executors die at once with their disks: what is in the store is enough."""
+
+from __future__ import annotations
+
+from e2e.conftest import MakeJob
+from e2e.harness.jobs import HUNDRED_MB, JOB_LABEL, now_ms
+from e2e.harness.times import note
+
+
+def test_node_disk_lost(make_job: MakeJob) -> None:
+    """No row is lost or doubled; every pod is a new one."""
+    job = make_job(load=HUNDRED_MB)
+    job.create()
+    job.wait_stable()
+    job.wait_batch(15)
+    before = job.wait_checkpoint()
+    old = {pod["metadata"]["uid"] for pod in job.pods()}
+    killed_ms = now_ms()
+    job.kubectl.ok("delete", "pods", f"--selector={JOB_LABEL}={job.name}", "--grace-period=0", "--force", "--wait=false")
+    job.wait_more(10)
+    job.wait_stable()
+    job.check()
+    note("node lost", job.pause_s(killed_ms), state_bytes=before["lastCheckpoint"]["sizeBytes"], about="pause in output, all pods killed")
+    assert old.isdisjoint({pod["metadata"]["uid"] for pod in job.pods()})
