@@ -5,7 +5,9 @@ kopf watches, reconnects and lists anew; it keeps no progress on objects here, s
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any, Final
 
 import kopf
@@ -37,6 +39,14 @@ _WATCH_S: Final = 300
 """A watch is opened anew after this long: load balancers drop silent ones without a word."""
 
 
+def api_server(environ: Mapping[str, str]) -> str | None:
+    """URL of the API server as Kubernetes tells each container, None outside of one. kopf would ask DNS, which a cluster may not have."""
+    host, port = environ.get("KUBERNETES_SERVICE_HOST"), environ.get("KUBERNETES_SERVICE_PORT")
+    if not host or not port:
+        return None
+    return f"https://{f'[{host}]' if ':' in host else host}:{port}"
+
+
 def watch_registry(mirror: Mirror, add: Callable[[WorkKey], None], *, canary: Callable[[Tree], None]) -> kopf.OperatorRegistry:
     """Handlers for everything that the operator watches.
 
@@ -49,7 +59,10 @@ def watch_registry(mirror: Mirror, add: Callable[[WorkKey], None], *, canary: Ca
 
     @kopf.on.login(registry=registry)
     def login(**kwargs: Any) -> kopf.ConnectionInfo | None:
-        return kopf.login_with_service_account(**kwargs) or kopf.login_with_kubeconfig(**kwargs)
+        inside = kopf.login_with_service_account(**kwargs)
+        if inside is None:
+            return kopf.login_with_kubeconfig(**kwargs)
+        return replace(inside, server=api_server(os.environ) or inside.server)
 
     def add_job(key: Key | None) -> None:
         if key is not None:
