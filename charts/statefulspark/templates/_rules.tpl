@@ -43,7 +43,7 @@ RBAC lets nobody grant what he does not have himself, so the operator has these 
   verbs: [get, create]
 - apiGroups: [policy]
   resources: [poddisruptionbudgets]
-  verbs: [get, create, patch]
+  verbs: [get, list, create, patch] # list tells which version of them the API server has
 - apiGroups: [""]
   resources: [events]
   verbs: [create]

@@ -73,7 +73,7 @@ class Operator:
         hands = Hands(
             eyes=eyes,
             events=Events(self._cluster),
-            disruption_budgets=await self._cluster.disruption_budgets(),
+            disruption_budgets=await self._cluster.disruption_budgets(next(iter(self._settings.watch_namespaces), "default")),
             applied=self._mirror.applied,
         )
         looks = Looks(hands, self._mirror, may_act=self._may_act, pace=Pace(settled_s=self._settings.reconcile_interval / 1000))

@@ -134,7 +134,7 @@ def test_the_served_version_of_disruption_budgets_is_found() -> None:
 
     async def version(answer: bytes) -> str | None:
         async with answering(answer) as (cluster, _):
-            return await cluster.disruption_budgets()
+            return await cluster.disruption_budgets("default")
 
     assert asyncio.run(version(refusal(404, "NotFound"))) is None
     assert asyncio.run(version(refusal(403, "Forbidden"))) == "policy/v1"

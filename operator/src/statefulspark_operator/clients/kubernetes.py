@@ -152,12 +152,16 @@ class Cluster:
             async with self._request("delete", f"{kind} {namespace}/{name}"):
                 await self._client.delete(_RESOURCES[api_version, kind], name, namespace=namespace, grace_period=grace_s)
 
-    async def disruption_budgets(self) -> str | None:
-        """The API version of pod disruption budgets that this cluster serves; None when it serves none."""
+    async def disruption_budgets(self, namespace: str) -> str | None:
+        """The API version of pod disruption budgets that this cluster serves; None when it serves none.
+
+        Args:
+            namespace: One where they may be listed: an API server forbids before it says that there is no such thing.
+        """
         for version in ("policy/v1", "policy/v1beta1"):
             try:
                 async with self._request("list", version):
-                    async for _ in self._client.list(_RESOURCES[version, "PodDisruptionBudget"], namespace="default", chunk_size=1):
+                    async for _ in self._client.list(_RESOURCES[version, "PodDisruptionBudget"], namespace=namespace, chunk_size=1):
                         break
             except _AbsentError:
                 continue
