@@ -13,13 +13,13 @@ LOAD_S: Final = 600
 CLUSTER_UP_S: Final = 600
 POD_READY_S: Final = 180
 """Operator or store, image loaded."""
-JOB_RUNS_S: Final = 240
+JOB_RUNS_S: Final = 420
 """From the object to the first output: driver, executors and slots."""
 CHECKPOINT_S: Final = 120
 """Until a checkpoint that was not there is seen."""
-RECOVERY_S: Final = 240
+RECOVERY_S: Final = 300
 """Until output goes on after something was killed."""
-TRANSITION_S: Final = 300
+TRANSITION_S: Final = 420
 """Upgrade, rescale, suspend or rollback."""
 GONE_S: Final = 240
 """Until something that was deleted is gone."""

@@ -13,6 +13,7 @@ import time
 import uuid
 import zlib
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import boto3
@@ -24,6 +25,9 @@ from statefulspark import KeyedProcessFunction, RuntimeContext, Types, ValueStat
 CODE = 1
 """Version of this program; the images of upgrades have others here."""
 
+HOARDED = Path("/tmp/hoarded")  # noqa: S108  of the pod
+HOARD_BYTES = 4 << 30
+
 
 def pad_of(key: int, size_bytes: int) -> bytes:
     """Bytes that do not compress and that follow from the key alone."""
@@ -33,9 +37,10 @@ def pad_of(key: int, size_bytes: int) -> bytes:
 class Count(KeyedProcessFunction):
     """Count the rows of a key; the first leaves ``pad_bytes`` of state, which the others find again."""
 
-    def __init__(self, pad_bytes: int, fail_from: int | None) -> None:
+    def __init__(self, pad_bytes: int, fail_from: int | None, hoard_at: int | None) -> None:
         self.pad_bytes = pad_bytes
         self.fail_from = fail_from
+        self.hoard_at = hoard_at
 
     def open(self, runtime_context: RuntimeContext) -> None:
         """Get the states."""
@@ -46,6 +51,10 @@ class Count(KeyedProcessFunction):
         """Give out the number, how many of its key there were, and a checksum of what was kept."""
         if self.fail_from is not None and value.value >= self.fail_from:
             raise ValueError("told to fail")
+        if self.hoard_at == value.value and not HOARDED.exists():
+            HOARDED.touch()  # once in the life of a pod
+            self.hoard = bytearray(HOARD_BYTES)
+            self.hoard[:: 1 << 12] = b"x" * (HOARD_BYTES >> 12)  # takes every page
         count = (self.count.value() or 0) + 1
         self.count.update(count)
         if count == 1:
@@ -64,7 +73,7 @@ def pipeline(job: Any) -> Any:
         .withColumn("key", F.expr(f"value % {options.keys}"))
     )
     counts = job.key_by(numbers, "key").process(
-        Count(options.pad_bytes, options.fail_from), "value BIGINT, count BIGINT, pad BIGINT, code INT", uid="count"
+        Count(options.pad_bytes, options.fail_from, options.hoard_at), "value BIGINT, count BIGINT, pad BIGINT, code INT", uid="count"
     )
 
     def write(rows: DataFrame, batch: int) -> None:
@@ -86,4 +95,5 @@ def arguments() -> argparse.ArgumentParser:
     parser.add_argument("--every", default="1 second", help="time between two batches")
     parser.add_argument("--pad-bytes", type=int, default=0, help="state of each key")
     parser.add_argument("--fail-from", type=int, help="number at which the program fails")
+    parser.add_argument("--hoard-at", type=int, help="number at which a slot takes more memory than its pod has")
     return parser
