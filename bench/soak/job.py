@@ -63,7 +63,7 @@ class SoakSettings:
         batch_rows: Rows of a usual batch, per slot.
         large_batch_rows: Rows of every twelfth batch, per slot, which spills.
         checkpoint_s: Pause between checkpoints.
-        with_store: False for the baseline: everything but the store.
+        without_store: For the baseline, everything but the store: how long its snapshots take, one after the other.
         environment: Of the slot processes, over this one's.
     """
 
@@ -78,7 +78,7 @@ class SoakSettings:
     batch_rows: int = 150
     large_batch_rows: int = 600
     checkpoint_s: float = 60.0
-    with_store: bool = True
+    without_store: tuple[float, ...] = ()
     environment: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -181,8 +181,7 @@ class SoakJob:
         path.write_bytes(pickle.dumps(config))
         for slot in range(settings.slots):
             command = [sys.executable, "-m", "soak.slot", str(path), str(slot), str(self.logs[slot])]
-            if not settings.with_store:
-                command.append("--without-store")
+            command += [f"{seconds:.3f}" for seconds in settings.without_store]
             environment = dict(os.environ) | dict(settings.environment)
             self._processes.append(subprocess.Popen(command, cwd=BENCHES, env=environment))
         return self

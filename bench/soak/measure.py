@@ -16,6 +16,8 @@ from soak.memory import Sampler
 TOLERANCE: Final = 0.1
 """By how much resident memory may exceed the budget."""
 _CURVE_POINTS: Final = 1500
+_SNAPSHOT_S: Final = 0.2
+"""Of a snapshot where the soak took none."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,7 +32,9 @@ class Run:
         peak_bytes: Per slot, highest resident memory.
         median_bytes: Per slot, over the second half of the run.
         curves: Per slot, (written bytes, resident bytes); the highest of as many samples as make a few hundred points.
-        inside: Per slot, what the slot said about itself at its last look.
+        shared_curves: The same of the proportional set size.
+        snapshots_s: How long snapshots took.
+        inside: Per slot, what the slot said about itself when it was largest.
     """
 
     seconds: float
@@ -40,6 +44,8 @@ class Run:
     peak_bytes: list[int]
     median_bytes: list[int]
     curves: list[list[tuple[float, int]]]
+    shared_curves: list[list[tuple[float, int]]]
+    snapshots_s: list[float]
     inside: list[dict[str, Any]]
 
 
@@ -84,15 +90,21 @@ class Soak:
 
 
 def soak(settings: SoakSettings, work: Path, *, baseline_bytes: int) -> Soak:
-    """Measure the baseline, then the soak.
+    """Measure the soak, then the baseline with the same batches and snapshots that take as long.
 
     Args:
         settings: Of the soak.
         work: Folder to use; deleted afterwards.
-        baseline_bytes: What the run for the baseline writes; its memory does not grow with that.
+        baseline_bytes: What the run for the baseline writes. Its peak can only be higher the longer it runs, so that less than the soak
+            writes makes the verdict stricter.
     """
-    baseline = run(replace(settings, with_store=False, written_bytes=min(baseline_bytes, settings.written_bytes)), work / "baseline")
-    return Soak(managed_bytes=settings.managed_bytes, baseline=baseline, soak=run(settings, work / "soak"))
+    measured = run(settings, work / "soak")
+    without = replace(
+        settings,
+        without_store=tuple(measured.snapshots_s) or (_SNAPSHOT_S,),
+        written_bytes=min(baseline_bytes, measured.written_bytes),
+    )
+    return Soak(managed_bytes=settings.managed_bytes, soak=measured, baseline=run(without, work / "baseline"))
 
 
 def run(settings: SoakSettings, work: Path) -> Run:
@@ -116,7 +128,12 @@ def run(settings: SoakSettings, work: Path) -> Run:
                     int(statistics.median(each.rss_bytes for each in samples[len(samples) // 2 :])) for samples in sampler.samples
                 ],
                 curves=[_curve([(each.progress, each.rss_bytes) for each in samples]) for samples in sampler.samples],
-                inside=[_last_line(log) for log in job.logs],
+                shared_curves=[
+                    _curve([(each.progress, each.pss_bytes) for each in samples if each.pss_bytes is not None])
+                    for samples in sampler.samples
+                ],
+                snapshots_s=list(dict.fromkeys(line["snapshot_s"] for log in job.logs for line in _lines(log) if line.get("snapshot_s"))),
+                inside=[max(_lines(log), key=lambda line: line["rss"], default={}) for log in job.logs],
             )
     finally:
         shutil.rmtree(work, ignore_errors=True)
@@ -128,7 +145,5 @@ def _curve(points: list[tuple[float, int]]) -> list[tuple[float, int]]:
     return [max(points[first : first + width], key=lambda point: point[1]) for first in range(0, len(points), width)]
 
 
-def _last_line(log: Path) -> dict[str, Any]:
-    lines = [line for line in log.read_text().splitlines() if line.endswith("}")]
-    last: dict[str, Any] = json.loads(lines[-1]) if lines else {}
-    return last
+def _lines(log: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in log.read_text().splitlines() if line.endswith("}")]

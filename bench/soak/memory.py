@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import Final, Self
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,12 +20,18 @@ class Sample:
         progress: What the sampler was told to note with it.
         rss_bytes: Resident memory, as the OOM killer counts it.
         anonymous_bytes: Of that, without mapped files (code, libraries).
+        pss_bytes: Proportional set size: a page that n processes share counts 1/n. None in most samples, because the kernel walks all
+            pages for it.
     """
 
     at_s: float
     progress: float
     rss_bytes: int
     anonymous_bytes: int
+    pss_bytes: int | None
+
+
+_PSS_EVERY: Final = 25
 
 
 class Sampler:
@@ -60,18 +66,21 @@ class Sampler:
         self._thread.join()
 
     def _run(self) -> None:
+        looks = 0
         while not self._stop.wait(self._interval_s):
+            looks += 1
             for number, pid in enumerate(self._pids):
                 try:
-                    sizes = _sizes(pid)
+                    sizes = _sizes(pid, "status")
+                    pss = _sizes(pid, "smaps_rollup").get("Pss") if looks % _PSS_EVERY == 0 else None
                 except (FileNotFoundError, ProcessLookupError):
                     continue
                 if "VmRSS" in sizes:
                     at_s = time.monotonic() - self._started
-                    self.samples[number].append(Sample(at_s, self._progress(), sizes["VmRSS"], sizes["RssAnon"]))
+                    self.samples[number].append(Sample(at_s, self._progress(), sizes["VmRSS"], sizes["RssAnon"], pss))
                     self.peak_bytes[number] = max(self.peak_bytes[number], sizes["VmHWM"])
 
 
-def _sizes(pid: int) -> dict[str, int]:
-    lines = Path(f"/proc/{pid}/status").read_text(encoding="utf-8").splitlines()
+def _sizes(pid: int, file: str) -> dict[str, int]:
+    lines = Path(f"/proc/{pid}/{file}").read_text(encoding="utf-8").splitlines()
     return {line.partition(":")[0]: int(line.split()[1]) << 10 for line in lines if line.endswith(" kB")}

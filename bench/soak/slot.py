@@ -1,14 +1,16 @@
 """The slot process of the memory soak: the runtime's own slot, started as an executor starts it, that also writes down what it knows itself.
 
-    python -m soak.slot CONFIG SLOT LOG [--without-store]
+    python -m soak.slot CONFIG SLOT LOG [SECONDS ...]
 
-With ``--without-store`` everything is the same but the store, which keeps nothing and answers with what was written last: its memory is
-that of Python alone, the baseline.
+With ``SECONDS`` everything is the same but the store, which keeps nothing and answers with what was written last: its memory is that of
+Python alone, the baseline. Snapshots take that long, one after the other and again from the first: what batches change meanwhile is
+held in Python, so they must take as long as those of the real store did.
 """
 
 from __future__ import annotations
 
 import ctypes
+import itertools
 import json
 import pickle
 import sys
@@ -18,6 +20,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pyspark.worker  # noqa: F401  an executor's Python worker has it loaded
 
 from statefulspark.exchange.allocator import resident_bytes
@@ -29,14 +32,15 @@ from statefulspark.state.rocksdb_memory import RocksDBMemory
 from statefulspark.state.store import Change
 
 _LOG_S = 0.5
+_LOOK_S = 0.05
 _SCANNED = 40
 _SNAPSHOT_FILES = 4
-_FLUSH_S = 0.3
-"""A snapshot of the real store takes 0.03 to 0.9 s here, median 0.13 s; what batches change meanwhile is held in Python."""
 
 
 class NoStore:
     """Forgets what is written; reads give the last value written to the same state, at the same sizes and cost for Python."""
+
+    snapshots_s: Iterator[float]
 
     def __init__(self, path: Path, options: RocksDBOptions | None = None) -> None:
         self.path = path
@@ -67,7 +71,7 @@ class NoStore:
         """Nothing is kept."""
 
     def snapshot(self, directory: Path) -> float:
-        time.sleep(_FLUSH_S)
+        time.sleep(next(self.snapshots_s))
         directory.mkdir(parents=True)
         for number in range(_SNAPSHOT_FILES):
             (directory / f"{number:06d}.sst").write_bytes(bytes(2 << 20))
@@ -101,24 +105,32 @@ class _MallInfo(ctypes.Structure):
 
 
 def _write_log(path: Path, opened: list[Any]) -> None:
-    libc = ctypes.CDLL(None)
+    """One line every half second, and one at each new peak, so that the peak can be told apart into its parts."""
+    # Keeps the interpreter lock during the call, so that the figures of a line belong together.
+    libc = ctypes.PyDLL(None)
     libc.mallinfo2.restype = _MallInfo
+    peak = written_s = 0.0
     with path.open("w") as log:
         while True:
+            time.sleep(_LOOK_S)
+            resident = resident_bytes()
+            if resident <= peak and time.monotonic() - written_s < _LOG_S:
+                continue
+            peak, written_s = max(peak, resident), time.monotonic()
             heap = libc.mallinfo2()
             entry: dict[str, Any] = {
                 "at": time.time(),
-                "rss": resident_bytes(),
+                "rss": resident,
                 "used": heap.uordblks,
                 "free": heap.fordblks,
                 "mapped": heap.hblkhd,
+                "arrow": pa.total_allocated_bytes(),
             }
             for store in opened:
                 if isinstance(store, RocksDBStore):
                     entry |= _native(store)
             log.write(json.dumps(entry) + "\n")
             log.flush()
-            time.sleep(_LOG_S)
 
 
 def _native(store: RocksDBStore) -> dict[str, Any]:
@@ -141,13 +153,14 @@ def _native(store: RocksDBStore) -> dict[str, Any]:
 
 def main() -> None:
     """Run the slot to its end."""
-    config_path, slot, log_path, *rest = sys.argv[1:]
+    config_path, slot, log_path, *seconds = sys.argv[1:]
     config: SlotConfig = pickle.loads(Path(config_path).read_bytes())  # noqa: S301  written by the soak itself
     opened: list[Any] = []
     # The one seam at which the baseline differs: store and spills.
     seam: Any = stores
     kind: Any = seam.RocksDBStore
-    if "--without-store" in rest:
+    if seconds:
+        NoStore.snapshots_s = itertools.cycle(map(float, seconds))
         _load_native_code(Path(config.local_dir or "") / f"code-{slot}")
         kind = NoStore
 

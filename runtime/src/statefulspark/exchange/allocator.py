@@ -16,8 +16,8 @@ from __future__ import annotations
 import ctypes
 import os
 import threading
+import weakref
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any, Final
 
 import pyarrow as pa
@@ -34,6 +34,7 @@ HEAPS_MAX: Final = 1
 MMAP_THRESHOLD_BYTES: Final = 128 << 10
 """glibc's first value. Setting it keeps glibc from raising it to the size of each such block that is freed, up to 32 MiB."""
 
+_STATM: Final = "/proc/self/statm"
 _WATCH_S: Final = 0.05
 _STEP_BYTES_MIN: Final = 1 << 20
 
@@ -71,14 +72,16 @@ class AllocatorWatch:
         self._step_bytes = max(_STEP_BYTES_MIN, step_bytes)
         self._low_bytes = 0
         self._stop = threading.Event()
-        self._looking = threading.Lock()
         self._trim: Callable[[int], int] | None = None
         if self.kind == "glibc":
             libc.mallopt(_M_ARENA_MAX, HEAPS_MAX)
             libc.mallopt(_M_MMAP_THRESHOLD, MMAP_THRESHOLD_BYTES)
             libc.mallopt(_M_TRIM_THRESHOLD, MMAP_THRESHOLD_BYTES)
             self._trim = libc.malloc_trim
-            self._low_bytes = resident_bytes()
+            # Kept open: each call to the system gives the interpreter lock away, and getting it back from a busy thread takes 5 ms.
+            self._statm = os.open(_STATM, os.O_RDONLY)
+            weakref.finalize(self, os.close, self._statm)
+            self._low_bytes = _resident(self._statm)
             threading.Thread(target=self._run, name="allocator", daemon=True).start()
         _log.debug("allocator", kind=self.kind, controlled=self.kind != "other")
         if self.kind == "other":
@@ -90,18 +93,18 @@ class AllocatorWatch:
 
     def look(self) -> None:
         """Give free memory back if the process has grown by a step since that was last done. From any thread."""
-        if self._trim is None or not self._looking.acquire(blocking=False):
+        # No lock: a thread that waits for the interpreter would keep those that allocate meanwhile from giving anything back.
+        if self._trim is None:
             return
-        try:
-            resident = resident_bytes()
-            self._low_bytes = min(self._low_bytes, resident)
-            if resident >= self._low_bytes + self._step_bytes:
-                pa.default_memory_pool().release_unused()
-                self._trim(0)
-                self.trims += 1
-                self._low_bytes = resident_bytes()
-        finally:
-            self._looking.release()
+        resident = _resident(self._statm)
+        if resident < self._low_bytes:
+            self._low_bytes = resident
+        elif resident >= self._low_bytes + self._step_bytes:
+            self._low_bytes = resident
+            pa.default_memory_pool().release_unused()
+            self._trim(0)
+            self.trims += 1
+            self._low_bytes = _resident(self._statm)
 
     def _run(self) -> None:
         while not self._stop.wait(_WATCH_S):
@@ -117,4 +120,12 @@ def allocator_kind(libc: Any) -> str:
 
 def resident_bytes() -> int:
     """Return the resident memory of this process; Linux only."""
-    return int(Path("/proc/self/statm").read_text(encoding="ascii").split()[1]) * os.sysconf("SC_PAGE_SIZE")
+    statm = os.open(_STATM, os.O_RDONLY)
+    try:
+        return _resident(statm)
+    finally:
+        os.close(statm)
+
+
+def _resident(statm: int) -> int:
+    return int(os.pread(statm, 128, 0).split()[1]) * os.sysconf("SC_PAGE_SIZE")

@@ -78,7 +78,7 @@ def run_slot(config: SlotConfig, slot: int, executor: str) -> str:
             # Trying again elsewhere cannot help, so the job ends with this error and not with Spark's account of a failed task.
             raise
         if isinstance(service.store, RocksDBStore) and service.store.memory.room is not None:
-            service.store.memory.room.written = allocator.look
+            service.store.memory.room.used = allocator.look
         servers = _listen(config, service)
         _settle_collector()
         where = {"slot": slot, "epoch": epoch, "location": servers[0][1], "unix": servers[1][1].removeprefix("grpc+unix://")}

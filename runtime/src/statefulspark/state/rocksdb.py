@@ -38,6 +38,11 @@ _INDEX: Final = re.compile(r"index block size [^;]*=(\d+)")
 _FILTER: Final = re.compile(r"filter block size=(\d+)")
 _READ_KEYS: Final = 512
 """RocksDB's multi-get costs twice as much per key when it is given a hundred thousand keys at once."""
+_READ_BYTES: Final = 1 << 20
+"""Values that one multi-get should return: it keeps their blocks in the cache and the interpreter to itself until it has all of them.
+Of values of 40 KB, 64 at once cost a third of the time of 512 at once."""
+_READ_KEYS_FIRST: Final = 32
+"""Asked for before it is known how large values are."""
 
 
 def _own_memory() -> RocksDBMemory:
@@ -87,6 +92,7 @@ class RocksDBStore:
         self._following = threading.Lock()
         self._seen: tuple[int | None, int] | None = None
         self._write_bytes = settings.write_batch_bytes or _WRITE_BYTES_MAX
+        self._read_keys = _READ_KEYS_FIRST
         try:
             path.mkdir(parents=True, exist_ok=True)
         except OSError as error:
@@ -116,8 +122,12 @@ class RocksDBStore:
         wanted = keys if isinstance(keys, list) else list(keys)
         with self._translated():
             get: Callable[[Any], Any] = self._open().get
-            for start in range(0, len(wanted), _READ_KEYS):
-                values.extend(get(wanted[start : start + _READ_KEYS]))
+            while len(values) < len(wanted):
+                found = get(wanted[len(values) : len(values) + self._read_keys])
+                values.extend(found)
+                self._read_keys = _next_read(found)
+                if self.memory.room is not None:
+                    self.memory.room.used()
         return values
 
     def scan(self, first: bytes, end: bytes) -> Iterator[tuple[bytes, bytes]]:
@@ -307,6 +317,12 @@ def _next_batch(changes: Iterator[Change], size_max: int) -> WriteBatch:
             if size_bytes > size_max:
                 break
     return batch
+
+
+def _next_read(found: Sequence[bytes | None]) -> int:
+    """How many keys to ask for next, when their values are as large as those found last."""
+    size_bytes = sum(len(value) for value in found if value is not None)
+    return min(_READ_KEYS, max(1, _READ_BYTES * len(found) // max(1, size_bytes)))
 
 
 def _first_line(text: str) -> str:

@@ -34,14 +34,14 @@ class WriteRoom:
         manager: Counts the write buffers of all instances.
 
     Attributes:
-        written: Called after every write, which is when write buffers grow and blocks make room for them; whoever looks after the
-            process's memory may give back what that freed.
+        used: Called after every write and every piece of a read, which is when blocks make room for write buffers and for each other;
+            whoever looks after the process's memory may give back what that freed.
     """
 
     def __init__(self, manager: WriteBufferManager) -> None:
         self._manager = manager
         self._writers: weakref.WeakSet[Writer] = weakref.WeakSet()
-        self.written: Callable[[], None] = _nothing
+        self.used: Callable[[], None] = _nothing
 
     def join(self, writer: Writer) -> None:
         """A store is open from now on; it leaves by being closed or forgotten."""
@@ -53,7 +53,7 @@ class WriteRoom:
         Raises:
             Exception: What rocksdict raises when a flush fails.
         """
-        self.written()
+        self.used()
         if not self._over():
             return
         deadline = time.monotonic() + _WAIT_MAX_S
