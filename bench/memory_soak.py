@@ -34,7 +34,7 @@ def main() -> None:
     parser.add_argument("--managed", nargs="+", default=["128Mi", "64Mi", "1Gi"], help="managed memory of a slot")
     parser.add_argument("--written", default="20Gi", help="state written per budget, all slots together")
     parser.add_argument("--baseline-written", default="6Gi", help="state written by the slots without a store")
-    parser.add_argument("--keys", type=int, default=6000, help="about 400 KiB of live state each")
+    parser.add_argument("--keys", type=int, default=4000, help="about 600 KiB of live state each")
     parser.add_argument("--slots", type=int, default=2)
     parser.add_argument("--minutes", type=float, default=float("inf"), help="stop a soak after this time with less written")
     parser.add_argument("--together", action="store_true", help="all budgets at once: memory does not depend on the machine's load")

@@ -57,7 +57,7 @@ class SoakSettings:
         seconds_max: Time after which it ends with less written.
         slots: Number of slots.
         states: States of the one step.
-        keys: Number of keys; together with the states they make the live data, about 400 KiB per key.
+        keys: Number of keys; together with the states they make the live data, about 600 KiB per key.
         cache_bytes: Bound of decoded objects, per slot.
         dirty_bytes: Bound of a batch's changes in memory, per slot.
         batch_rows: Rows of a usual batch, per slot.
@@ -72,7 +72,7 @@ class SoakSettings:
     seconds_max: float = float("inf")
     slots: int = 2
     states: int = 50
-    keys: int = 6_000
+    keys: int = 4_000
     cache_bytes: int = 16 << 20
     dirty_bytes: int = 32 << 20
     batch_rows: int = 150

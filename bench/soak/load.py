@@ -1,6 +1,6 @@
 """The load of the memory soak: a function with many states, small and large values, random updates and scans.
 
-Of 50 states 10 hold small values, 15 values of 0.2 to 4 KiB, 5 values of 16 to 64 KiB; 8 are lists and 12 are maps (one in ten of both kinds
+Of 50 states 10 hold small values, 10 values of 0.2 to 4 KiB, 10 values of 16 to 64 KiB; 8 are lists and 12 are maps (one in ten of both kinds
 with a time to live, whose clean-up scans). Each row updates a random part of its key's states and scans one of its maps.
 """
 
@@ -33,7 +33,7 @@ OUTPUT: Final = pa.schema([("key", pa.int64()), ("written", pa.int64()), ("read"
 _NOISE_BYTES: Final = 4 << 20
 _LIST_ELEMENTS_MAX: Final = 24
 _MAP_ENTRIES_MAX: Final = 40
-_KINDS: Final = ("small",) * 10 + ("medium",) * 15 + ("large",) * 5 + ("list",) * 8 + ("map",) * 12
+_KINDS: Final = ("small",) * 10 + ("medium",) * 10 + ("large",) * 10 + ("list",) * 8 + ("map",) * 12
 """Of 50 states; other numbers of states repeat it."""
 
 
@@ -51,7 +51,7 @@ class ManyStates(KeyedProcessFunction):
 
     def open(self, runtime_context: RuntimeContext) -> None:
         """Register the states."""
-        # Half noise, half zeros: compresses to about half, as real state does.
+        # A quarter noise, the rest zeros: compresses to a quarter, as much real state does.
         self._noise = np.random.default_rng(11).bytes(_NOISE_BYTES)
         self._states: list[tuple[str, Any]] = []
         data = Types.PRIMITIVE_ARRAY(Types.BYTE())
@@ -100,7 +100,7 @@ class ManyStates(KeyedProcessFunction):
     def _bytes(self, chance: random.Random, least: int, most: int) -> bytes:
         size = chance.randint(least, most)
         start = chance.randrange(_NOISE_BYTES - size)
-        return self._noise[start : start + (size + 1) // 2] + bytes(size // 2)
+        return self._noise[start : start + size // 4] + bytes(size - size // 4)
 
 
 _SIZES: Final = {"small": (8, 100), "medium": (200, 4 << 10), "large": (16 << 10, 64 << 10)}

@@ -31,7 +31,7 @@ from statefulspark.state.rocksdb import RocksDBOptions, RocksDBStore
 from statefulspark.state.rocksdb_memory import RocksDBMemory
 from statefulspark.state.store import Change
 
-_LOG_S = 0.5
+_LOG_S = 2.0
 _LOOK_S = 0.05
 _SCANNED = 40
 _SNAPSHOT_FILES = 4
@@ -105,7 +105,7 @@ class _MallInfo(ctypes.Structure):
 
 
 def _write_log(path: Path, opened: list[Any]) -> None:
-    """One line every half second, and one at each new peak, so that the peak can be told apart into its parts."""
+    """One line every two seconds, and one at each new peak, so that the peak can be told apart into its parts."""
     # Keeps the interpreter lock during the call, so that the figures of a line belong together.
     libc = ctypes.PyDLL(None)
     libc.mallinfo2.restype = _MallInfo

@@ -62,13 +62,14 @@ def format_size(size_bytes: int) -> str:
 
 
 def short_size(size_bytes: int, *, up: bool = False) -> str:
-    """Return a size as people read it: exact for whole MiB, otherwise rounded to a hundredth of a MiB.
+    """Return a size as people read it: exact for whole MiB, otherwise to a hundredth of a MiB, or of a KiB below one MiB.
 
     Args:
         size_bytes: Bytes, at least 0.
         up: Round up, for a size that is asked for.
     """
-    if size_bytes % (1 << 20) == 0:
+    shift, unit = (20, "Mi") if size_bytes >= 1 << 20 else (10, "Ki")
+    if size_bytes % (1 << shift) == 0:
         return format_size(size_bytes)
-    hundredths = (size_bytes * 100 + ((1 << 20) - 1 if up else 1 << 19)) >> 20
-    return f"{hundredths // 100}.{hundredths % 100:02}".rstrip("0").rstrip(".") + "Mi"
+    hundredths = (size_bytes * 100 + ((1 << shift) - 1 if up else 1 << (shift - 1))) >> shift
+    return f"{hundredths // 100}.{hundredths % 100:02}".rstrip("0").rstrip(".") + unit

@@ -9,7 +9,14 @@ import typer
 
 from statefulspark.cli.output import Output, OutputOption, TableView, show
 from statefulspark.errors import InvalidInputError
-from statefulspark.memory.split import HIGH_PRIO_POOL_RATIO, WRITE_BUFFER_RATIO, MemorySplit, arena_block_bytes, smallest_managed_bytes
+from statefulspark.memory.split import (
+    HIGH_PRIO_POOL_RATIO,
+    MANAGED_BYTES_MIN,
+    WRITE_BUFFER_RATIO,
+    MemorySplit,
+    arena_block_bytes,
+    smallest_managed_bytes,
+)
 from statefulspark.sizes import parse_size, short_size
 
 if TYPE_CHECKING:
@@ -55,6 +62,12 @@ def memory(
         return
     arena_bytes = arena_block_bytes(_bytes("--write-buffer-size", write_buffer_size), _bytes("--arena-block-size", arena_block_size))
     managed_bytes = _bytes("--managed", managed or "")
+    if managed_bytes < MANAGED_BYTES_MIN * slots > MANAGED_BYTES_MIN:
+        raise InvalidInputError(
+            f"{short_size(managed_bytes)} for {slots} slots is {short_size(managed_bytes // slots)} per slot, too small for RocksDB",
+            field="--managed",
+            remedy=f"Give at least {short_size(MANAGED_BYTES_MIN * slots)}, {short_size(MANAGED_BYTES_MIN)} per slot",
+        )
     split = MemorySplit.of(managed_bytes // slots, write_buffer_ratio, high_prio_pool_ratio)
     document = {
         "managed": managed_bytes,

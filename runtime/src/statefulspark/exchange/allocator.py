@@ -37,6 +37,9 @@ MMAP_THRESHOLD_BYTES: Final = 128 << 10
 _STATM: Final = "/proc/self/statm"
 _WATCH_S: Final = 0.05
 _STEP_BYTES_MIN: Final = 1 << 20
+_NEAR_STEPS: Final = 6
+_FAR_STEPS: Final = 4
+"""Fewer than `_NEAR_STEPS`, so that growth from far below is looked into before it reaches what the process has needed before."""
 
 
 def allocator_environment() -> dict[str, str]:
@@ -71,6 +74,7 @@ class AllocatorWatch:
         self.trims = 0
         self._step_bytes = max(_STEP_BYTES_MIN, step_bytes)
         self._low_bytes = 0
+        self._high_bytes = 0
         self._stop = threading.Event()
         self._trim: Callable[[int], int] | None = None
         if self.kind == "glibc":
@@ -92,19 +96,26 @@ class AllocatorWatch:
         self._stop.set()
 
     def look(self) -> None:
-        """Give free memory back if the process has grown by a step since that was last done. From any thread."""
+        """Give free memory back if the process has grown by a step since that was last done. From any thread.
+
+        By more than a step while the process is much smaller than it has been without its free memory: that cannot raise its peak, and
+        pages that go back cost time, most of all when they are needed again.
+        """
         # No lock: a thread that waits for the interpreter would keep those that allocate meanwhile from giving anything back.
         if self._trim is None:
             return
         resident = _resident(self._statm)
         if resident < self._low_bytes:
             self._low_bytes = resident
-        elif resident >= self._low_bytes + self._step_bytes:
+            return
+        near = resident > self._high_bytes - _NEAR_STEPS * self._step_bytes
+        if resident >= self._low_bytes + self._step_bytes * (1 if near else _FAR_STEPS):
             self._low_bytes = resident
             pa.default_memory_pool().release_unused()
             self._trim(0)
             self.trims += 1
             self._low_bytes = _resident(self._statm)
+            self._high_bytes = max(self._high_bytes, self._low_bytes)
 
     def _run(self) -> None:
         while not self._stop.wait(_WATCH_S):

@@ -165,7 +165,13 @@ def pool_problem(write_buffer_ratio: Fraction, high_prio_pool_ratio: Fraction) -
 
 
 def exact(ratio: float) -> Fraction:
-    """Return a ratio as the decimal number it is written as; 0.3 is 3/10 and not the nearest binary fraction."""
+    """Return a ratio as the decimal number it is written as; 0.3 is 3/10 and not the nearest binary fraction.
+
+    Raises:
+        InvalidInputError: It is infinite or no number.
+    """
+    if not math.isfinite(ratio):
+        raise InvalidInputError("a ratio is a number", field="ratio", remedy="Write it as 0.5")
     return Fraction(str(ratio))
 
 
