@@ -9,6 +9,7 @@ flushed, so 1.5 x limit = ratio x budget, and that the cache, to which write buf
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Final
