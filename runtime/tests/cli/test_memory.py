@@ -80,7 +80,8 @@ def test_a_small_budget_warns_and_a_tiny_one_is_an_error() -> None:
     assert "warning: An arena block of 8Mi" in result.stderr
     tiny = invoke("--managed", "64Mi", "--slots", "16")
     assert tiny.exit_code == 2
-    assert "4Mi per slot is too small for RocksDB. Give at least 16Mi per slot" in tiny.stderr
+    assert "--managed: 64Mi for 16 slots is 4Mi per slot, too small for RocksDB. Give at least 256Mi, 16Mi per slot" in tiny.stderr
+    assert "1Ki per slot is too small for RocksDB. Give at least 16Mi per slot" in invoke("--managed", "1Ki").stderr
 
 
 @pytest.mark.parametrize(

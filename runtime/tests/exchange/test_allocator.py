@@ -29,6 +29,37 @@ watch.look()
 print(full >> 20, freed >> 20, (resident_bytes() - before) >> 20, watch.trims)
 """
 
+_FAR = """
+import gc
+from statefulspark.exchange.allocator import AllocatorWatch
+watch = AllocatorWatch(1)
+watch.close()
+def block():
+    return bytes(range(256)) * 80
+large = [block() for _ in range(5000)]
+watch.look()
+trims = [watch.trims]
+del large[::2]
+gc.collect()
+del large[100:]
+gc.collect()
+watch._trim(0)
+watch.look()
+few = [block() for _ in range(100)]
+watch.look()
+trims.append(watch.trims)
+more = [block() for _ in range(200)]
+watch.look()
+trims.append(watch.trims)
+few += [block() for _ in range(4500)]
+watch.look()
+trims.append(watch.trims)
+few += [block() for _ in range(100)]
+watch.look()
+trims.append(watch.trims)
+print(*trims)
+"""
+
 _HEAPS = """
 import ctypes, tempfile, threading
 libc = ctypes.CDLL(None)
@@ -63,6 +94,11 @@ def test_free_pages_between_used_ones_go_back() -> None:
     assert freed > 80
     assert after < 15
     assert trims == 1
+
+
+def test_a_process_far_below_its_peak_may_grow_by_more() -> None:
+    """Steps of 1 MiB: 2 MiB are left alone at 2 MiB of formerly 100, 6 are not; near 100 again, 2 MiB are a step."""
+    assert _run(_FAR, {}) == [1, 1, 2, 3, 4]
 
 
 def test_nothing_is_done_below_the_step() -> None:

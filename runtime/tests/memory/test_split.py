@@ -129,6 +129,9 @@ def test_what_is_refused() -> None:
         MemorySplit.of(64 * MIB, 1.0)
     with pytest.raises(InvalidInputError, match="high-priority pool ratio"):
         MemorySplit.of(64 * MIB, 0.5, 1.0)
+    for ratio in (float("nan"), float("inf")):
+        with pytest.raises(InvalidInputError, match="ratio: a ratio is a number"):
+            MemorySplit.of(64 * MIB, ratio)
     with pytest.raises(InvalidInputError, match=r"write buffers take 0\.73 of the cache"):
         MemorySplit.of(64 * MIB, 0.8, 0.3)
     with pytest.raises(InvalidInputError, match=r"writebuffer\.size"):

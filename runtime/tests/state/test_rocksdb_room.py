@@ -9,6 +9,7 @@ from pathlib import Path
 from statefulspark.memory.split import MemorySplit
 from statefulspark.state.rocksdb import RocksDBOptions, RocksDBStore
 from statefulspark.state.rocksdb_memory import RocksDBMemory
+from statefulspark.state.store import Change
 
 VALUE = bytes(1024)
 
@@ -61,3 +62,20 @@ def test_a_closed_store_is_forgotten(tmp_path: Path) -> None:
         memory.resize(MemorySplit.of(16 << 20))
         second.write((f"{number:05d}".encode(), VALUE) for number in range(20_000))
         assert second.get(b"00007") == VALUE
+
+
+def test_large_values_are_read_in_pieces(tmp_path: Path) -> None:
+    """200 values of 64 KiB: whoever looks after memory is asked every MiB or so; what is read is what was written, absent keys included."""
+    store = RocksDBStore(tmp_path / "db", RocksDBOptions(memory=RocksDBMemory.managed(32 << 20)))
+    written: list[Change] = [(b"k%03d" % number, bytes([number]) * (64 << 10)) for number in range(200)]
+    store.write(written)
+    assert store.memory.room is not None
+    looks: list[int] = []
+    store.memory.room.used = lambda: looks.append(1)
+    keys = [key for key, _ in written] + [b"absent"]
+    assert store.get_many(keys) == [value for _, value in written] + [None]
+    assert 6 <= len(looks) <= 13
+    looks.clear()
+    assert store.get_many([b"absent"] * 5000) == [None] * 5000
+    assert not looks
+    store.close()

@@ -93,6 +93,7 @@ class RocksDBStore:
         self._seen: tuple[int | None, int] | None = None
         self._write_bytes = settings.write_batch_bytes or _WRITE_BYTES_MAX
         self._read_keys = _READ_KEYS_FIRST
+        self._read_bytes = 0
         try:
             path.mkdir(parents=True, exist_ok=True)
         except OSError as error:
@@ -125,10 +126,16 @@ class RocksDBStore:
             while len(values) < len(wanted):
                 found = get(wanted[len(values) : len(values) + self._read_keys])
                 values.extend(found)
-                self._read_keys = _next_read(found)
-                if self.memory.room is not None:
-                    self.memory.room.used()
+                self._after_read(len(found), sum(len(value) for value in found if value is not None))
         return values
+
+    def _after_read(self, keys: int, size_bytes: int) -> None:
+        """Take in what a multi-get returned: the next one asks for as many values of that size as it should."""
+        self._read_keys = min(_READ_KEYS, max(1, _READ_BYTES * keys // max(1, size_bytes)))
+        self._read_bytes += size_bytes
+        if self._read_bytes >= _READ_BYTES and self.memory.room is not None:
+            self._read_bytes = 0
+            self.memory.room.used()
 
     def scan(self, first: bytes, end: bytes) -> Iterator[tuple[bytes, bytes]]:
         bounds = ReadOptions()
@@ -317,12 +324,6 @@ def _next_batch(changes: Iterator[Change], size_max: int) -> WriteBatch:
             if size_bytes > size_max:
                 break
     return batch
-
-
-def _next_read(found: Sequence[bytes | None]) -> int:
-    """How many keys to ask for next, when their values are as large as those found last."""
-    size_bytes = sum(len(value) for value in found if value is not None)
-    return min(_READ_KEYS, max(1, _READ_BYTES * len(found) // max(1, size_bytes)))
 
 
 def _first_line(text: str) -> str:

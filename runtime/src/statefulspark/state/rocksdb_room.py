@@ -34,7 +34,7 @@ class WriteRoom:
         manager: Counts the write buffers of all instances.
 
     Attributes:
-        used: Called after every write and every piece of a read, which is when blocks make room for write buffers and for each other;
+        used: Called after every write and every MiB that was read, which is when blocks make room for write buffers and for each other;
             whoever looks after the process's memory may give back what that freed.
     """
 
