@@ -24,8 +24,8 @@ demo: ## 336,776 real flights through a stateful job: an executor killed, rescal
 bench: ## measure speed side by side with Spark's own state (minutes)
 	@$(RUN) python bench/run.py
 
-soak: ## prove that slots keep to their managed memory: 20 GiB written with 128 MiB, 64 MiB and 1 GiB (about half an hour)
-	@$(RUN) python bench/memory_soak.py --together
+soak: ## prove that slots keep to their managed memory: 20 GiB written with 64 MiB, 128 MiB and 1 GiB (about half an hour)
+	@$(RUN) python bench/run.py memory_soak
 
 ##@ For developers
 env: ## make or update .venv from the lock files

@@ -48,6 +48,12 @@ BENCHES = {
     "backpressure": Bench(small=("--rows", "1000000", "--keys", "100000")),
     "state_access": Bench(small=("--keys", "20000", "--rounds", "2")),
     "native_metrics": Bench(small=("--keys", "20000", "--repetitions", "3")),
+    "memory_soak": Bench(
+        small=("--managed", "64Mi", "--written", "300Mi", "--baseline-written", "200Mi", "--output", "out/bench/small/memory-soak"),
+        full=("--together",),
+        limit_s=4 * 3600,
+        standard=False,
+    ),
 }
 
 

@@ -57,11 +57,13 @@ class Soak:
         managed_bytes: Budget of a slot.
         soak: The run with stores.
         baseline: The run without.
+        machine_load: Before it: load average, share of the cores in use.
     """
 
     managed_bytes: int
     soak: Run
     baseline: Run
+    machine_load: tuple[float, float]
 
     @property
     def baseline_bytes(self) -> int:
@@ -86,10 +88,15 @@ class Soak:
     def load(cls, path: Path) -> Soak:
         """Read what `save` wrote."""
         data = json.loads(path.read_text())
-        return cls(managed_bytes=data["managed_bytes"], soak=Run(**data["soak"]), baseline=Run(**data["baseline"]))
+        return cls(
+            managed_bytes=data["managed_bytes"],
+            soak=Run(**data["soak"]),
+            baseline=Run(**data["baseline"]),
+            machine_load=tuple(data["machine_load"]),
+        )
 
 
-def soak(settings: SoakSettings, work: Path, *, baseline_bytes: int) -> Soak:
+def soak(settings: SoakSettings, work: Path, *, baseline_bytes: int, load_before: tuple[float, float] = (0.0, 0.0)) -> Soak:
     """Measure the soak, then the baseline with the same batches and snapshots that take as long.
 
     Args:
@@ -97,6 +104,7 @@ def soak(settings: SoakSettings, work: Path, *, baseline_bytes: int) -> Soak:
         work: Folder to use; deleted afterwards.
         baseline_bytes: What the run for the baseline writes. Its peak can only be higher the longer it runs, so that less than the soak
             writes makes the verdict stricter.
+        load_before: Kept with the result.
     """
     measured = run(settings, work / "soak")
     without = replace(
@@ -104,7 +112,7 @@ def soak(settings: SoakSettings, work: Path, *, baseline_bytes: int) -> Soak:
         without_store=tuple(measured.snapshots_s) or (_SNAPSHOT_S,),
         written_bytes=min(baseline_bytes, measured.written_bytes),
     )
-    return Soak(managed_bytes=settings.managed_bytes, soak=measured, baseline=run(without, work / "baseline"))
+    return Soak(managed_bytes=settings.managed_bytes, soak=measured, baseline=run(without, work / "baseline"), machine_load=load_before)
 
 
 def run(settings: SoakSettings, work: Path) -> Run:

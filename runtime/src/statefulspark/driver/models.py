@@ -259,4 +259,6 @@ class MemoryRequest(_Request):
 
     managed_bytes: int | None = Field(default=None, ge=1, le=1 << 60, description="At most what slots are sized for.")
     write_buffer_ratio: float | None = Field(default=None, gt=0, lt=1, description="Between 0 and 1.", examples=[0.3])
-    high_prio_pool_ratio: float | None = Field(default=None, ge=0, lt=1, description="From 0 to below 1.", examples=[0.2])
+    high_prio_pool_ratio: float | None = Field(
+        default=None, ge=0, lt=1, description="From 0 to below 1; holds for table files that are opened from then on.", examples=[0.2]
+    )
