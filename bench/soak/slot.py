@@ -3,8 +3,8 @@
     python -m soak.slot CONFIG SLOT LOG [SECONDS ...]
 
 With ``SECONDS`` everything is the same but the store, which keeps nothing and answers with what was written last: its memory is that of
-Python alone, the baseline. Snapshots take that long, one after the other and again from the first: what batches change meanwhile is
-held in Python, so they must take as long as those of the real store did.
+Python alone, the baseline. Snapshots take that long, the longest first: what batches change meanwhile is held in Python, so they must
+take as long as those of the real store did.
 """
 
 from __future__ import annotations
@@ -160,7 +160,7 @@ def main() -> None:
     seam: Any = stores
     kind: Any = seam.RocksDBStore
     if seconds:
-        NoStore.snapshots_s = itertools.cycle(map(float, seconds))
+        NoStore.snapshots_s = itertools.cycle(sorted(map(float, seconds), reverse=True))
         _load_native_code(Path(config.local_dir or "") / f"code-{slot}")
         kind = NoStore
 
