@@ -20,8 +20,10 @@ from e2e.harness.store import Store, store_in
 from e2e.harness.timeouts import COMMAND_S, TEST_S
 
 HERE = Path(__file__).parent
-OPERATOR_NAMESPACE = "e2e-operator"
-STORE_NAMESPACE = "e2e-store"
+PREFIX = os.environ.get("STATEFULSPARK_E2E_PREFIX", "e2e")
+"""Of all namespaces: two runs with different ones can share a cluster."""
+OPERATOR_NAMESPACE = f"{PREFIX}-operator"
+STORE_NAMESPACE = f"{PREFIX}-store"
 FAILED = pytest.StashKey[bool]()
 NAMESPACES = pytest.StashKey[list[str]]()
 
@@ -30,7 +32,7 @@ MakeJob = Callable[..., CountingJob]
 
 def namespace_of(item: pytest.Item) -> str:
     """The namespace of a test, named by it; at most 63 characters."""
-    return re.sub("[^a-z0-9]+", "-", f"e2e-{item.name.removeprefix('test_')}".lower())[:60].strip("-")
+    return re.sub("[^a-z0-9]+", "-", f"{PREFIX}-{item.name.removeprefix('test_')}".lower())[:60].strip("-")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

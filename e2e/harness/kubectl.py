@@ -84,7 +84,8 @@ class Kubectl:
     def create_namespace(self, labels: dict[str, str] | None = None) -> None:
         """Make the namespace anew."""
         self.delete_namespace()
-        metadata = {"name": self.namespace, "labels": labels or {}}
+        # API servers set this label themselves from 1.21 on; the chart's webhook selects namespaces by it.
+        metadata = {"name": self.namespace, "labels": {"kubernetes.io/metadata.name": self.namespace, **(labels or {})}}
         self.ok("create", "-f", "-", given={"apiVersion": "v1", "kind": "Namespace", "metadata": metadata})
 
     def delete_namespace(self, *, wait: bool = True) -> None:
