@@ -159,7 +159,9 @@ class CountingJob:
         return self.wait(
             f"{self.name} is {state}",
             seconds,
-            lambda status: status.get("lifecycleState") == state and status.get("observedGeneration", 0) >= generation,
+            lambda status: (
+                status.get("lifecycleState") == state and status.get("observedGeneration", 0) >= generation and not status.get("transition")
+            ),
         )
 
     def wait_stable(self, seconds: float = JOB_RUNS_S) -> dict[str, Any]:

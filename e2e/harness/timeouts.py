@@ -37,4 +37,5 @@ TARGETS: Final = {
     "stateful upgrade": 60.0,
     "operator failover": 20.0,
 }
-"""Longest pause that is promised, seconds: in output, for failover in acting on changes."""
+"""Longest pause that is promised, seconds: in output, for failover in acting on changes. `e2e.report` says which were met: tests judge what is
+right, since how fast it is depends on what else the machine does."""
