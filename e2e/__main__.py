@@ -1,4 +1,7 @@
-"""``python -m e2e [pytest's arguments]``: bring up a cluster, run the end-to-end tests within it, take it down if it was not up before."""
+"""``python -m e2e [pytest's arguments]``: bring up a cluster, run all tests that want one, take it down if it was not up before.
+
+Without arguments these are the end-to-end tests and those of the operator against a real API server.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +15,7 @@ from e2e.harness.providers import NONE, PROVIDER, ROOT, choose
 
 def main(arguments: list[str]) -> int:
     """Run pytest within a cluster; without one, let it say what was skipped."""
-    pytest = [sys.executable, "-m", "pytest", *(arguments or ["e2e"]), "-n", "0", "-m", "e2e"]
+    pytest = [sys.executable, "-m", "pytest", *(arguments or ["operator/tests", "e2e"]), "-n", "0", "-m", "e2e or cluster"]
     provider = choose()
     if provider is None:
         print(NONE, file=sys.stderr)
