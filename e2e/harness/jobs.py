@@ -66,7 +66,7 @@ class CountingJob:
                 "retention": {"count": 2},
                 "storage": {"endpoint": self.store.endpoint, "region": "us-east-1", "credentialsSecret": SECRET},
             },
-            "upgradeTimeout": "3m",
+            "upgradeTimeout": "7m",
         }
         metadata = {"name": self.name, "namespace": self.kubectl.namespace}
         return {

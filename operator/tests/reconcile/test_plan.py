@@ -149,6 +149,19 @@ def test_a_job_whose_executors_do_not_come_does_not_run() -> None:
     assert world.status.lifecycle_state == "STABLE"
 
 
+def test_a_job_that_runs_after_it_was_given_up_is_taken_for_running() -> None:
+    """A busy node may take longer than the timeout; the driver is not ended for that, so what it does then counts."""
+    world = World(manifest(upgradeTimeout="10s"))
+    world.missing_slots = 1
+    world.settle(looks=60)
+    assert world.status.lifecycle_state == "FAILED"
+    world.missing_slots = 0
+    world.settle()
+    assert world.status.lifecycle_state == "STABLE"
+    assert world.status.error is None
+    assert len(world.images) == 1
+
+
 def test_a_slow_stop_does_not_count_against_the_start() -> None:
     world = running(upgradeMode="savepoint", upgradeTimeout="1m")
     world.failing_stops = 3

@@ -28,7 +28,11 @@ def look(draft: Draft) -> None:
     spec = draft.seen.spec
     if spec is not None and _begin(draft, before, spec):
         return
-    if before is None or draft.status.lifecycle_state in _STOPPED:
+    if before is None:
+        return
+    if draft.status.lifecycle_state in _STOPPED:
+        if draft.status.lifecycle_state is LifecycleState.FAILED:
+            transitions.runs_after_all(draft)
         return
     _look_after(draft, before)
 

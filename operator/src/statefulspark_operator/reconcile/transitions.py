@@ -297,6 +297,16 @@ def start_failed(draft: Draft, failure: Failure) -> None:
     draft.enter(LifecycleState.ROLLING_BACK, failure.reason, failure.message)
 
 
+def runs_after_all(draft: Draft) -> None:
+    """Take a job that was given up for one that runs, when its driver does: a slow node takes longer than spec.upgradeTimeout."""
+    pod, driver, reconciliation = draft.seen.pod, draft.seen.driver, draft.status.reconciliation
+    if pod is None or pod.over or pod.deleting or driver is None or not driver.runs or reconciliation is None:
+        return
+    kind = TransitionKind.ROLLBACK if reconciliation.state is ReconciliationState.ROLLING_BACK else TransitionKind.DEPLOY
+    generation = reconciliation.last_reconciled_generation or draft.seen.generation
+    _runs(draft, Transition(kind=kind, step=WAIT, since=draft.now, generation=generation))
+
+
 def _runs(draft: Draft, transition: Transition) -> None:
     driver = draft.seen.driver
     draft.end()
