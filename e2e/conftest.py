@@ -84,8 +84,10 @@ def store(images: Images) -> Iterator[Store]:
 def operator(images: Images, request: pytest.FixtureRequest) -> Iterator[Operator]:
     """The operator, for the namespaces of the tests."""
     namespaces = request.config.stash[NAMESPACES]
+    Kubectl(OPERATOR_NAMESPACE).delete_namespace()  # an operator that a run has left would put finalizers back
     for name in namespaces:
         kubectl = Kubectl(name)
+        kubectl.delete_namespace(wait=False)
         release(kubectl)
         kubectl.create_namespace(labels={"pod-security.kubernetes.io/enforce": "restricted"})
     with operator_in(Kubectl(OPERATOR_NAMESPACE), images, namespaces) as running:
