@@ -166,17 +166,19 @@ def test_a_number_is_never_endlessly_sought(job: ObjectStore, monkeypatch: pytes
 
 
 def test_going_back_to_an_older_checkpoint_leaves_the_newer_batches_behind(mini: Miniature, job: ObjectStore) -> None:
-    """The lineage begins anew at the named checkpoint; later restarts stay on it."""
+    """The lineage begins anew at the named checkpoint, above the numbers that were used; later restarts stay on it."""
     mini.start(1)
     _run(mini, 0, 0)
     mini.checkpoint(0)
     _run(mini, 1, 3)
     mini.checkpoint(3)
     assert mini.start(1, origin=f"{job.url}/chk-1") == 0
-    mini.begin(1)
-    mini.run(1, [(bytes([0, 1, 0, 1]), b"other")])
-    mini.begin(2)
-    assert mini.start(1) == 1
+    assert mini.lineage is not None
+    assert mini.lineage.last_committed_in_spark == 3
+    mini.begin(4)
+    mini.run(4, [(bytes([0, 1, 0, 1]), b"other")])
+    mini.begin(5)
+    assert mini.start(1) == 4
     assert mini.contents() == {bytes([0, 1, 0, 1]): b"other"}
 
 

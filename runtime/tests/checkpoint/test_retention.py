@@ -15,7 +15,7 @@ from statefulspark.checkpoint import paths
 from statefulspark.checkpoint.catalog import check_presence, checkpoint_ids, load, stored_sizes
 from statefulspark.checkpoint.lineage import read_record
 from statefulspark.checkpoint.retention import Retention, Situation, carry_out, plan_removal, plan_retention
-from statefulspark.errors import CorruptDataError, InvalidInputError
+from statefulspark.errors import CorruptDataError, InvalidInputError, NotRestorableError
 from statefulspark.state.store import Change
 from statefulspark.storage.base import ObjectInfo
 from statefulspark.storage.open import open_store
@@ -63,15 +63,28 @@ class History:
             self.branches[metadata.checkpoint_id] = {batch: state for batch, state in self.states.items() if batch <= self.batch}
 
     def restart(self, parallelism: int) -> None:
-        self.batch = self.mini.start(parallelism)
+        self.mini.start(parallelism)
+        self.batch = self._committed()
         self.check_contents()
+
+    def _committed(self) -> int:
+        assert self.mini.lineage is not None
+        return self.mini.lineage.last_committed_in_spark
 
     def rewind(self, choice: int) -> None:
         complete = [number for number in checkpoint_ids(self.mini.job) if number in self.branches]
         if complete:
             number = complete[min(choice, len(complete) - 1)]
+            origin = f"{self.mini.job.url}/chk-{number}"
+            if max(self.branches[number]) < 0 <= max(self.states):
+                with pytest.raises(NotRestorableError, match="before the first batch"):
+                    self.mini.start(1, origin=origin)
+                self.restart(1)  # a driver looks before it claims an attempt; here the claim has been made
+                return
             self.states = dict(self.branches[number])
-            self.batch = self.mini.start(1, origin=f"{self.mini.job.url}/chk-{number}")
+            back = self.mini.start(1, origin=origin)
+            self.batch = self._committed()
+            self.states[self.batch] = self.states[back]  # whatever numbers were used meanwhile
             self.check_contents()
 
     def retain(self, late: int) -> None:
@@ -265,3 +278,24 @@ def test_damage_seen_by_the_history(history: History) -> None:
     job.delete([job.list("shared/")[0].key])
     with pytest.raises(CorruptDataError):
         history.check_complete()
+
+
+def test_damaged_checkpoints_do_not_count(tmp_path: Path) -> None:
+    """Of those that can be restored as many stay as are retained: the newest intact one is never given up for a damaged one."""
+    history = History(tmp_path, retained=2)
+    for _ in range(4):
+        history.run_batch(1)
+        history.checkpoint(1)
+    job = history.mini.job
+    for number in (2, 3):
+        job.put(paths.damaged_key(paths.checkpoint_folder(number)), b"bytes changed")
+    history.retain(0)
+    complete = [number for number in checkpoint_ids(job) if job.head(paths.metadata_key(paths.checkpoint_folder(number))) is not None]
+    assert complete == [1, 2, 3, 4], "damaged ones between them stay, to be looked at"
+    history.batch = history.mini.start(1, damaged=tuple(f"{job.url}/chk-{number}" for number in (2, 3, 4)))
+    history.check_contents()
+    for _ in range(2):
+        history.run_batch(2)
+        history.checkpoint(1)
+    history.retain(1)
+    assert checkpoint_ids(job) == [5, 6]

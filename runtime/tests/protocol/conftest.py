@@ -27,8 +27,8 @@ def start(world: World) -> Iterator[Start]:
     """Start a driver; all of them are closed when the test ends."""
     drivers: list[Driver] = []
 
-    def start(parallelism: int = 2) -> Driver:
-        drivers.append(Driver(world, parallelism))
+    def start(parallelism: int = 2, origin: str | None = None) -> Driver:
+        drivers.append(Driver(world, parallelism, origin))
         return drivers[-1]
 
     yield start

@@ -111,6 +111,7 @@ class World:
     """What each batch gave out the first time it ran to its end."""
     doomed: str | None = None
     deaths: list[str] = field(default_factory=list)
+    retained: int = 1
     clock_s: float = 1_000_000.0
     drivers: int = 0
 
@@ -139,12 +140,12 @@ class World:
 class Driver:
     """One attempt, with its slots and its local disk."""
 
-    def __init__(self, world: World, parallelism: int) -> None:
+    def __init__(self, world: World, parallelism: int, origin: str | None = None) -> None:
         self.world = world
         world.drivers += 1
         self.location = world.folder / f"location-{world.drivers}"
         files = LocationFiles(self.location)
-        lineage = begin_attempt(world.store, now_ms=1, open_store=open_store)
+        lineage = begin_attempt(world.store, now_ms=1, origin=origin, open_store=open_store)
         restore_location(files, lineage)
         durable = DurableJob(
             store=world.store,
@@ -155,7 +156,7 @@ class Driver:
             backend=world.backend,
             lineage=lineage,
             savepoint_dir=None,
-            retained=1,
+            retained=world.retained,
         )
         self.coordinator = Coordinator(
             durable=durable,

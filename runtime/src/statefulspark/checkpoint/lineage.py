@@ -12,7 +12,7 @@ of its record. A record therefore also proves that the batch before it was commi
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from uuid import uuid4
 
 from statefulspark.checkpoint import paths
@@ -28,6 +28,7 @@ from statefulspark.checkpoint.catalog import (
 )
 from statefulspark.checkpoint.documents import decode_document, encode_document
 from statefulspark.checkpoint.records import AttemptClaim, AttemptStart, BatchRecord, ChangelogRef, JobIdentity
+from statefulspark.checkpoint.rewind import is_jump, jump_record, last_used_batch
 from statefulspark.errors import ConflictError, CorruptDataError, FencedError, NotRestorableError
 from statefulspark.storage.base import ObjectStore
 
@@ -73,8 +74,15 @@ class Lineage:
 
     @property
     def uncommitted_batch(self) -> int | None:
-        """Batch that runs again first, None when there is none."""
+        """Batch that runs again first, None when there is none. That of a jump has run."""
         return self.records[-1].batch if self.records else None
+
+    @property
+    def last_committed_in_spark(self) -> int:
+        """Last batch that Spark counts as done when the attempt starts, -1 for none."""
+        if not self.records:
+            return self.base.metadata.batch if self.base else -1
+        return self.records[-1].batch - (not is_jump(self.records[-1]))
 
     @property
     def committed_batch(self) -> int:
@@ -155,9 +163,17 @@ def is_fenced(store: ObjectStore, attempt: int) -> bool:
 
 
 def begin_attempt(
-    store: ObjectStore, *, now_ms: int, origin: str | None = None, open_store: OpenStore, damaged: Collection[str] = ()
+    store: ObjectStore,
+    *,
+    now_ms: int,
+    origin: str | None = None,
+    open_store: OpenStore,
+    damaged: Collection[str] = (),
+    sink_batch: int = -1,
 ) -> Lineage:
     """Claim an attempt, find what it goes on from and make that durable.
+
+    From an ``origin`` the job goes on with numbers above all that its batches ever had (`rewind`).
 
     Args:
         store: Opened at the job folder.
@@ -165,6 +181,7 @@ def begin_attempt(
         origin: URL of a checkpoint or savepoint to start from instead of going on with the lineage.
         open_store: Opens the store of an ``origin``.
         damaged: URLs of checkpoints not to start from, because restoring them failed.
+        sink_batch: Last batch that the sink is known to have; counts with an ``origin`` only.
 
     Raises:
         FencedError: A newer attempt was claimed meanwhile.
@@ -173,20 +190,20 @@ def begin_attempt(
         UnavailableError: Storage did not answer.
     """
     attempt = claim_attempt(store, now_ms=now_ms)
-    found = resolve(store, open_store=open_store, damaged=damaged) if origin is None else _begin_from(store, origin, open_store)
-    start = AttemptStart(attempt=attempt, created_ms=now_ms, origin=found.origin, checkpoints=found.checkpoints, records=found.record_keys)
+    if origin is None:
+        found = resolve(store, open_store=open_store, damaged=damaged)
+    else:
+        found = _begin_from(store, origin, open_store, attempt=attempt, now_ms=now_ms, sink_batch=sink_batch)
+    start = AttemptStart(
+        attempt=attempt,
+        created_ms=now_ms,
+        origin=found.origin,
+        checkpoints=found.checkpoints,
+        records=found.record_keys if origin is None else (),
+    )
     store.put_if_absent(paths.attempt_start_key(attempt), encode_document("attempt-start", start))
     _refuse_fenced(store, attempt)
-    return Lineage(
-        attempt=attempt,
-        since=_since(store, attempt),
-        base=found.base,
-        records=found.records,
-        record_keys=found.record_keys,
-        checkpoints=found.checkpoints,
-        origin=found.origin,
-        problems=found.problems,
-    )
+    return replace(found, attempt=attempt, since=_since(store, attempt))
 
 
 def write_record(store: ObjectStore, record: BatchRecord) -> str:
@@ -336,13 +353,17 @@ def _batch_of(key: str) -> int:
     return numbers[1]
 
 
-def _begin_from(store: ObjectStore, origin: str, open_store: OpenStore) -> Lineage:
-    checkpoint = open_checkpoint(origin, open_store)
-    if paths.same_folder(checkpoint.store.url, store.url):
+def _begin_from(store: ObjectStore, origin: str, open_store: OpenStore, *, attempt: int, now_ms: int, sink_batch: int) -> Lineage:
+    base = open_checkpoint(origin, open_store)
+    checkpoints: tuple[str, ...] = ()
+    if paths.same_folder(base.store.url, store.url):
         # A checkpoint of this very folder: the job goes back to it, and may go on sharing its files.
-        own = StoredCheckpoint(store, checkpoint.folder, checkpoint.metadata)
-        return Lineage(attempt=0, base=own, records=(), record_keys=(), checkpoints=(own.key,), origin=own.url)
-    return Lineage(attempt=0, base=checkpoint, records=(), record_keys=(), checkpoints=(), origin=checkpoint.url)
+        base = StoredCheckpoint(store, base.folder, base.metadata)
+        checkpoints = (base.key,)
+    jump = jump_record(base, max(last_used_batch(store), sink_batch), attempt=attempt, now_ms=now_ms)
+    records = (jump,) if jump is not None else ()
+    keys = tuple(write_record(store, record) for record in records)  # before the start, which makes it count
+    return Lineage(attempt=0, base=base, records=records, record_keys=keys, checkpoints=checkpoints, origin=base.url)
 
 
 def _newest_start(store: ObjectStore) -> AttemptStart | None:

@@ -2,7 +2,7 @@
 
 The plan is pure: from what is stored and what is going on it says which keys to delete. What it never deletes:
 
-* the newest checkpoints, as many as are to be retained, both of the folder and of the job's lineage, and pinned ones
+* the newest checkpoints that are not known to be damaged, as many as are to be retained, both of the folder and of the job's lineage, and pinned ones
   (the base of a checkpoint that is being taken);
 * files in ``shared/`` that one of those names, or that belong to a checkpoint that is being taken;
 * packs of Spark's own state that one of those names, or that the running attempt has in use;
@@ -41,6 +41,8 @@ class Situation:
     """Readable checkpoints of the folder by number."""
     unreadable: Collection[int] = ()
     """Numbers of checkpoints whose ``_metadata`` is damaged or of another version; what they name is not known."""
+    damaged: Collection[int] = ()
+    """Numbers of checkpoints that could not be restored. They do not count among the retained ones."""
     objects: Sequence[ObjectInfo]
     """Listing of the whole job folder."""
     lineage: Lineage
@@ -80,11 +82,12 @@ def plan_retention(situation: Situation, *, retained: int, orphan_age_s: float =
     """
     if retained < 1:
         raise InvalidInputError(f"{retained} checkpoints cannot be retained", field="checkpointing.retained", remedy="Use 1 or more.")
-    kept = _kept(situation, retained)
+    intact = _kept(situation, retained)
+    kept = intact | {number for number in situation.damaged if number in situation.checkpoints and number > min(intact, default=-1)}
     gone = tuple(sorted(set(situation.checkpoints) - kept))
-    unreadable_kept = {number for number in situation.unreadable if not kept or number > min(kept)}
+    unreadable_kept = {number for number in situation.unreadable if number > min(intact, default=-1)}
     needed_files = {file for number in kept for file in _shared_keys(situation.checkpoints[number])} | set(situation.packs_in_use)
-    oldest_batch = _oldest_batch(situation, kept)
+    oldest_batch = _oldest_batch(situation, intact)
     oldest_attempt = _oldest_attempt(situation.lineage)
 
     def old(info: ObjectInfo) -> bool:
@@ -183,6 +186,7 @@ class Retention:
         situation = Situation(
             checkpoints=readable,
             unreadable=unreadable,
+            damaged={number for info in objects if (number := _damaged_number(info.key)) is not None},
             objects=objects,
             lineage=lineage,
             in_flight=in_flight,
@@ -214,10 +218,15 @@ class Retention:
 
 
 def _kept(situation: Situation, retained: int) -> set[int]:
-    """Numbers of the complete checkpoints that stay."""
-    newest = sorted(situation.checkpoints, reverse=True)
+    """Numbers of the complete checkpoints that stay, without damaged ones that are only not old enough to go."""
+    newest = sorted(set(situation.checkpoints).difference(situation.damaged), reverse=True)
     in_lineage = [number for number in newest if _in_lineage(situation, number)]
     return {*newest[:retained], *in_lineage[:retained], *(number for number in situation.pins if number in situation.checkpoints)}
+
+
+def _damaged_number(key: str) -> int | None:
+    folder = key.partition("/")[0]
+    return paths.checkpoint_id_of(folder) if key == paths.damaged_key(folder) else None
 
 
 def _in_lineage(situation: Situation, number: int) -> bool:

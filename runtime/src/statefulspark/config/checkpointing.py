@@ -104,7 +104,7 @@ class CheckpointingSpec(Model):
     """Number of checkpoints that may be under way at the same time: 1. The field is Flink's, so that its configurations can be taken over."""
 
     tolerable_failures: Annotated[WholeNumber, Field(ge=0, le=1_000_000)] = Field(default=0, json_schema_extra=UPGRADE)
-    """Number of checkpoints that may fail in a row before the job fails, 0 .. 1000000."""
+    """Checkpoints in a row that may fail; one more fails the query and the restart strategy decides, 0 .. 1000000."""
 
     dir: StorageUrl = Field(json_schema_extra=UPGRADE)
     """Folder of the checkpoints, file:///... or s3://bucket/prefix; each job has its own folder below it."""

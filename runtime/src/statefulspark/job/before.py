@@ -10,7 +10,6 @@ from dataclasses import dataclass
 
 import structlog
 
-from statefulspark.checkpoint import paths
 from statefulspark.checkpoint.catalog import (
     StoredCheckpoint,
     check_location,
@@ -21,6 +20,7 @@ from statefulspark.checkpoint.catalog import (
     stored_sizes,
 )
 from statefulspark.checkpoint.lineage import resolve
+from statefulspark.checkpoint.rewind import check_jump, last_used_batch
 from statefulspark.config.job import StatefulSparkJob
 from statefulspark.errors import CorruptDataError, InvalidInputError, NotRestorableError
 from statefulspark.storage.base import ObjectStore
@@ -39,6 +39,8 @@ class StateBefore:
     """Last batch in the checkpoint."""
     continued: bool = True
     """False when the state was taken from a checkpoint on purpose, so that the sink may not know the batches before."""
+    origin: StoredCheckpoint | None = None
+    """The checkpoint or savepoint that was named."""
     spark_state: bool | None = None
     """Whether Spark's own stateful steps have left state; None before the first committed batch."""
 
@@ -72,7 +74,15 @@ def state_before(store: ObjectStore, origin: str | None, opened: Callable[[str],
         uids |= {str(info["uid"]) for info in base.metadata.states}
         packs = packs or bool(base.metadata.spark_state)
         max_parallelism, url, batch = base.metadata.max_parallelism, base.url, base.metadata.batch
-    return StateBefore(max_parallelism, frozenset(uids), url, batch, continued, packs if batch >= 0 else None)
+    return StateBefore(
+        max_parallelism=max_parallelism,
+        uids=frozenset(uids),
+        url=url,
+        batch=batch,
+        continued=continued,
+        origin=base if origin is not None else None,
+        spark_state=packs if batch >= 0 else None,
+    )
 
 
 def _open_whole(url: str, opened: Callable[[str], ObjectStore]) -> StoredCheckpoint:
@@ -88,15 +98,29 @@ def _open_whole(url: str, opened: Callable[[str], ObjectStore]) -> StoredCheckpo
     return checkpoint
 
 
-def warn_of_rewind(store: ObjectStore, before: StateBefore) -> None:
-    """A job that goes back gives its next batches numbers that its sink may have seen: a sink that skips known batches would lose rows."""
-    known = [found[1] for info in store.list(paths.BATCHES_PREFIX) if (found := paths.attempt_and_batch(info.key)) is not None]
-    if known and max(known) > before.batch + 1:
+def check_way_back(store: ObjectStore, before: StateBefore, steps: tuple[str, ...], sink_batch: int) -> None:
+    """Raise when a job that starts from a named checkpoint cannot go on with numbers above all that its sink may know.
+
+    Args:
+        store: opened at the job folder.
+        before: what is there.
+        steps: Spark's own stateful steps of the pipeline.
+        sink_batch: the last batch that the sink is known to have.
+
+    Raises:
+        NotRestorableError: names the reason and what to do.
+        UnavailableError: storage does not answer.
+    """
+    if before.origin is None:
+        return
+    last = max(last_used_batch(store), sink_batch)
+    check_jump(before.origin, last, spark_state=bool(steps))
+    if last > before.batch:
         _log.warning(
-            "the job goes back in time: its sink may already have later batches and skip the new ones of the same number; give the sink "
-            "a new place to write to",
+            "the job goes back in time: rows after the checkpoint are processed again under new batch numbers; what later batches gave "
+            "out stays in the sink",
             restored_batch=before.batch,
-            last_batch=max(known),
+            last_batch=last,
         )
 
 

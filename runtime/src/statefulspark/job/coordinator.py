@@ -93,7 +93,7 @@ class Coordinator:
             dry_runs=dry_runs,
             times=times,
             lock=self._lock,
-            slots=self._present_slots,
+            slots=lambda: self.slots.all(),  # of the table of now: a rescale replaces it
             call_slot=self._call_slot,
             fenced=self._fenced,
         )
@@ -175,8 +175,7 @@ class Coordinator:
             self._query_ending = False
             current = self.batches.current
             if current is not None and current.batch > self.batches.committed and not self._files.is_committed(current.batch):
-                # It runs again, or a driver that was cut off commits the sink after all, and then it does not. What slots have
-                # acknowledged here may be a part only, so the rest is looked for in storage when the batch is committed.
+                # It runs again; or a cut-off driver commits the sink, it does not, and slots have acknowledged only a part of it here.
                 self._recovered = current
             dry = self.dry_runs.next_query()
             known = [batch.batch for batch in (current, self._recovered) if batch is not None]
@@ -288,8 +287,7 @@ class Coordinator:
             return {"declined": True}
         with self._lock:
             self._settled()
-            uids = list(self.batches.delays_ms)
-            expected = {uid: self.batches.expected_batch(uid, index) for uid in uids}
+            expected = {uid: self.batches.expected_batch(uid, index) for uid in self.batches.delays_ms}
             restore = self.durable.restore_plan(index, len(self.slots.all()), self.batches)
             base = self.durable.base_url
         return {"epoch": epoch, "base": base, "restore": restore, "expected": expected, "memory": self.memory.for_slots()}
@@ -390,9 +388,6 @@ class Coordinator:
         self.slots.check(int(body["slot"]), int(body["epoch"]))
         self.checkpoints.slot_done(body)
         return {}
-
-    def _present_slots(self) -> list[Slot]:
-        return self.slots.all()  # of the table of now: a rescale replaces it
 
     def _fenced(self, error: FencedError) -> None:
         self.fatal = error

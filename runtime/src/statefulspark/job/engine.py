@@ -95,10 +95,15 @@ class Engine:
             if ending() or self.query is None:
                 return
             _log.info("query changes for a dry run", batch=self._coordinator.dry_runs.batch)
+            self.end_query()
+            self.start_query_again()
+
+    def end_query(self) -> None:
+        """Stop the query in the middle of a batch, if it runs; slots and session stay."""
+        if self.query is not None and self.query.isActive:
             self._coordinator.end_query()
             with quiet(self.spark):
                 quietly(self.query.stop)
-            self.start_query_again()
 
     def end_query_and_slots(self) -> None:
         """Stop the query, then the slots; the session stays."""

@@ -30,7 +30,7 @@ def restore_location(files: LocationFiles, lineage: Lineage) -> None:
     layers += [decode_bundle(record.files, path=f"batch record {record.batch}") for record in lineage.records]
     uncommitted = lineage.uncommitted_batch
     if uncommitted is not None:
-        files.restore(layers, planned=uncommitted, committed=uncommitted - 1)
+        files.restore(layers, planned=uncommitted, committed=lineage.last_committed_in_spark)
     elif base is not None:
         files.restore(layers, planned=base.metadata.batch, committed=base.metadata.batch)
 

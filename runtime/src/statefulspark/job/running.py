@@ -118,7 +118,8 @@ class RunningJob:
             if self._coordinator.dry_runs.due():
                 self._change_query()
             query = self._engine.query
-            if query is not None and not query.isActive and self._commands.acquire(blocking=False):
+            failing = self._tolerance.query_failure is not None
+            if query is not None and (failing or not query.isActive) and self._commands.acquire(blocking=False):
                 try:
                     if query is self._engine.query and self._final is None:
                         self._query_ended(query)
@@ -138,19 +139,26 @@ class RunningJob:
             self._coordinator.check_fence()
 
     def _query_ended(self, query: StreamingQuery) -> None:
-        failure = query.exception()
-        if failure is None:
-            self._close(JobState.FINISHED)
-            return
-        error = query_error(failure)
+        """The query ended or failed, or runs and counts as failed because its checkpoints did."""
+        error = self._tolerance.take_query_failure()
+        if error is None:
+            failure = query.exception()
+            if failure is None:
+                self._close(JobState.FINISHED)
+                return
+            error = query_error(failure)
         pause_s = self._tolerance.query_pause_s(error)
         if pause_s is None:
             self._fail(error)
             return
         _log.warning("query failed and is started again", pause_s=pause_s, error=str(error)[:500])
         self._restarts += 1
+        self._engine.end_query()
         self._ended.wait(pause_s)
-        self._engine.start_query_again()
+        try:
+            self._engine.start_query_again()
+        except Exception as problem:  # noqa: BLE001  Py4J raises many kinds, and a watch that ends leaves a job that only seems to run
+            self._tolerance.fatal = UnavailableError(f"the query could not be started again: {problem}")
 
     def _fail(self, error: Exception) -> None:
         self._error = JobError.of(error)

@@ -30,15 +30,16 @@ from statefulspark.exchange.rocksdb_choice import RocksDBChoice
 from statefulspark.job.before import (
     check_spark_steps,
     check_uids,
+    check_way_back,
     choose_max_parallelism,
     state_before,
-    warn_of_rewind,
 )
 from statefulspark.job.checkpoints import CheckpointTimes
 from statefulspark.job.coordinator import Coordinator, Listen
 from statefulspark.job.dry_runs import DryRuns
 from statefulspark.job.durable import DurableJob
 from statefulspark.job.executors import executor_counter
+from statefulspark.job.file_sinks import file_sink_of
 from statefulspark.job.job import Job
 from statefulspark.job.locations import open_location
 from statefulspark.job.native_metrics import check_native_metrics
@@ -109,10 +110,14 @@ def start_job(manifest: StatefulSparkJob, options: RunOptions) -> RunningJob:
         check_spark_state(state_steps, dict(spark.sparkContext.getConf().getAll()), manifest.spec.checkpointing.spark_location)
         check_uids(before, set(steps), manifest.spec.allow_non_restored_state)
         check_spark_steps(before, state_steps, manifest.spec.allow_non_restored_state)
+        sink = file_sink_of(spark, writer)
+        sink_batch = sink.last_batch() if sink is not None and origin is not None else -1
+        check_way_back(store, before, state_steps, sink_batch)
         ensure_job(store, manifest.metadata.name, max_parallelism)
-        if options.restore_from is not None:
-            warn_of_rewind(store, before)
-        lineage = begin_attempt(store, now_ms=_now_ms(), origin=origin, open_store=opened, damaged=damaged_checkpoints(store))
+        damaged = damaged_checkpoints(store)
+        lineage = begin_attempt(store, now_ms=_now_ms(), origin=origin, open_store=opened, damaged=damaged, sink_batch=sink_batch)
+        if sink is not None and lineage.origin is not None:
+            sink.fill(lineage.last_committed_in_spark)
         delays_ms = {uid: step.watermark_delay_ms for uid, step in steps.items()}
         start = _Start(
             manifest, options, spark, pipeline, rocksdb, lineage, store, opened, parallelism, max_parallelism, delays_ms, bool(state_steps)

@@ -21,6 +21,7 @@ class FailureTolerance:
 
     Attributes:
         fatal: The failure that ends the job, None while it bears what has failed.
+        query_failure: A failure that counts as one of the query, although it runs; None when there is none.
     """
 
     def __init__(self, restart: RestartStrategy, *, restart_user_errors: bool, failed_checkpoints: int) -> None:
@@ -29,9 +30,10 @@ class FailureTolerance:
         Args:
             restart: what to do when the query, or a slot that has served, fails.
             restart_user_errors: whether ``restart`` holds for errors of the user's function too; otherwise they end the job.
-            failed_checkpoints: how many checkpoints in a row may fail before the job does.
+            failed_checkpoints: how many checkpoints in a row may fail before the query does.
         """
         self.fatal: StatefulSparkError | None = None
+        self.query_failure: StatefulSparkError | None = None
         self._restart = restart
         self._slot_restarts = SlotRestarts(strategy=restart)
         self._restart_user_errors = restart_user_errors
@@ -57,10 +59,21 @@ class FailureTolerance:
             return None if final else self._restart.next_pause_s(time.monotonic())
 
     def checkpoint_ended(self, outcome: CheckpointInfo | StatefulSparkError, savepoint: bool) -> None:
-        """Count failed checkpoints; too many in a row end the job. Like in Flink, those that a lost slot cost do not count."""
+        """Count failed checkpoints in a row: one more than is borne fails the query, with which the restart strategy deals.
+
+        This is Flink's ``execution.checkpointing.tolerable-failed-checkpoints``. Neither there nor here do savepoints count, nor
+        checkpoints that a lost slot or the end of the job cost.
+        """
         if isinstance(outcome, CheckpointInfo):
             self._failed_in_a_row = 0
-        elif not savepoint and not isinstance(outcome, SlotLostError):
+        elif not savepoint and not isinstance(outcome, SlotLostError | FencedError):
             self._failed_in_a_row += 1
-            if self._failed_in_a_row > max(self._failed_checkpoints, 0) + 3:
-                self.fatal = UnavailableError(f"{self._failed_in_a_row} checkpoints in a row failed, the last: {outcome}")
+            if self._failed_in_a_row > self._failed_checkpoints:
+                text = f"{self._failed_in_a_row} checkpoints in a row failed, {self._failed_checkpoints} are tolerated; the last: {outcome}"
+                self._failed_in_a_row = 0
+                self.query_failure = UnavailableError(text)
+
+    def take_query_failure(self) -> StatefulSparkError | None:
+        """The failure because of which a query that runs must be started again; handed out once."""
+        failure, self.query_failure = self.query_failure, None
+        return failure
