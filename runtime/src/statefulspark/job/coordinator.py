@@ -93,7 +93,7 @@ class Coordinator:
             dry_runs=dry_runs,
             times=times,
             lock=self._lock,
-            slots=lambda: self.slots.all(),  # of the table of now: a rescale replaces it
+            slots=lambda: self.slots.all(),  # noqa: PLW0108  of the table of now, which a rescale replaces
             call_slot=self._call_slot,
             fenced=self._fenced,
         )
