@@ -23,7 +23,7 @@ def on_s3(work: Work) -> Iterator[Work]:
     """The job's folder is on S3, as moto serves it on loopback; Spark itself knows nothing of S3."""
     with s3_server() as server:
         keys = {"region": "us-east-1", "accessKeyId": ACCESS_KEY, "secretAccessKey": ACCESS_KEY}
-        work.checkpointing = {"dir": f"s3://{BUCKET}/jobs", "storage": {"endpoint": server.endpoint} | keys}
+        work.checkpointing = {"dir": f"s3://{BUCKET}/{work.folder.name}", "storage": {"endpoint": server.endpoint} | keys}
         work.script = Path(__file__).parent / "spark_steps.py"
         work.spec = {"sparkConf": {"spark.sql.shuffle.partitions": "2"} | SHORT}
         yield work
