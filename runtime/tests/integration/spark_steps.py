@@ -6,9 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from pyspark.sql import Row
 from pyspark.sql import functions as F  # noqa: N812  Spark's own convention
-from pyspark.sql.streaming.stateful_processor import StatefulProcessor, StatefulProcessorHandle
 
 from statefulspark import KeyedProcessFunction, RuntimeContext, Types, ValueStateDescriptor
 
@@ -74,31 +72,6 @@ def windows(job: Any) -> Any:
     counted = rows.groupBy(F.window("at", "100 milliseconds"), "shop").agg(F.count("*").alias("n"), F.sum("number").alias("numbers"))
     flat = counted.select(F.unix_millis("window.start").alias("start"), "shop", "n", "numbers")
     return flat.writeStream.format("parquet").option("path", job.args[1]).partitionBy("shop").outputMode("append")
-
-
-class PerShop(StatefulProcessor):
-    """Spark's own arbitrary state: rows of a shop so far, with the largest running total of the batch."""
-
-    def init(self, handle: StatefulProcessorHandle) -> None:
-        self.count = handle.getValueState("count", "count bigint")
-
-    def handleInputRows(self, key: Any, rows: Any, timerValues: Any) -> Any:  # noqa: N802, N803  Spark's names
-        totals = [row["total"] for row in rows]
-        known = self.count.get()
-        count = (known[0] if known is not None else 0) + len(totals)
-        self.count.update((count,))
-        yield Row(shop=key[0], n=count, top=max(totals))
-
-    def close(self) -> None:
-        """Nothing is open."""
-
-
-def transformed(job: Any) -> Any:
-    """A transformWithState after the keyed step."""
-    rows = numbered(job, rows_of(job)).groupBy("shop")
-    schema = "shop string, n bigint, top bigint"
-    out = rows.transformWithState(statefulProcessor=PerShop(), outputStructType=schema, outputMode="Update", timeMode="None")
-    return collected(job, out, "update")
 
 
 def joined(job: Any) -> Any:
