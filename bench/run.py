@@ -54,6 +54,8 @@ BENCHES = {
         limit_s=4 * 3600,
         standard=False,
     ),
+    # Needs an API server, so it is asked for by name, inside of the test cluster.
+    "operator_scale": Bench(small=("--jobs", "20", "--settle-s", "5", "--steady-s", "20", "--changes", "10"), limit_s=1800, standard=False),
 }
 
 
