@@ -3,9 +3,19 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
-from typing import Annotated, Any
+from typing import Annotated, Any, Self
 
-from pydantic import AwareDatetime, BaseModel, BeforeValidator, ConfigDict, Field, PlainSerializer, StringConstraints, WithJsonSchema
+from pydantic import (
+    AwareDatetime,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    PlainSerializer,
+    StringConstraints,
+    ValidationError,
+    WithJsonSchema,
+)
 from pydantic.alias_generators import to_camel
 
 SHORT_MAX = 253
@@ -49,6 +59,16 @@ class StatusModel(BaseModel):
         use_attribute_docstrings=True,
         hide_input_in_errors=True,
     )
+
+    @classmethod
+    def read(cls, raw: object) -> Self:
+        """Read a status as it is in the cluster; a field that cannot be read, written by hand or by another version, counts as not there."""
+        given = raw if isinstance(raw, dict) else {}
+        try:
+            return cls.model_validate(given)
+        except ValidationError as error:
+            bad = {each["loc"][0] for each in error.errors() if each["loc"]}
+            return cls.model_validate({name: value for name, value in given.items() if name not in bad})
 
     def to_status(self) -> dict[str, Any]:
         """Return the object to apply to the status subresource, without what is not set."""

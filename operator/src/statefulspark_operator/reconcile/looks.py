@@ -29,6 +29,10 @@ class Pace:
     """A job that does not run."""
 
 
+def _now() -> datetime:
+    return datetime.now(UTC)
+
+
 class Looks:
     """Looks at jobs and snapshots.
 
@@ -37,14 +41,18 @@ class Looks:
         mirror: What watching has brought.
         may_act: Whether this replica leads; asked before every write.
         pace: How often.
+        now: The time, with its zone.
     """
 
-    def __init__(self, hands: Hands, mirror: Mirror, *, may_act: Callable[[], bool], pace: Pace) -> None:
+    def __init__(
+        self, hands: Hands, mirror: Mirror, *, may_act: Callable[[], bool], pace: Pace, now: Callable[[], datetime] = _now
+    ) -> None:
         self._hands = hands
         self._mirror = mirror
         self._may_act = may_act
         self._pace = pace
-        self._snapshots = SnapshotLooks(hands, mirror, may_act=may_act)
+        self._now = now
+        self._snapshots = SnapshotLooks(hands, mirror, may_act=may_act, now=now)
 
     async def look(self, key: WorkKey) -> float | None:
         """Look at what ``key`` names; returns after how many seconds to look again, None for never."""
@@ -58,7 +66,7 @@ class Looks:
         job = await self._hands.eyes.cluster.get(API_VERSION, JOB_KIND, namespace, name)
         if job is None or (job["metadata"].get("labels") or {}).get(LABEL_CANARY) == "true":
             return None  # the canary runs nothing, and must not keep its namespace from going
-        seen = await observe(self._hands.eyes, job, datetime.now(UTC))
+        seen = await observe(self._hands.eyes, job, self._now())
         decided = plan(seen)
         if not self._may_act():
             return None

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Final, Protocol
 
 import structlog
 
 from statefulspark.config.job import DesiredState, StatefulSparkJobSpec
-from statefulspark.config.kubernetes import validate_on_kubernetes
-from statefulspark.errors import CorruptDataError, InvalidInputError, StatefulSparkError
+from statefulspark.errors import CorruptDataError, StatefulSparkError
 from statefulspark_operator.api.drivers import Driver
 from statefulspark_operator.api.jobs import LifecycleState, SnapshotInfo, StatefulSparkJobStatus
 from statefulspark_operator.api.names import FINALIZER, LABEL_TRIGGER_TYPE
@@ -23,6 +22,7 @@ from statefulspark_operator.clients.snapshots import SnapshotStorage
 from statefulspark_operator.reconcile import pods
 from statefulspark_operator.reconcile.observation import DriverPod, Observation, SnapshotSeen
 from statefulspark_operator.reconcile.reach import way_to_driver
+from statefulspark_operator.reconcile.specs import CheckedSpecs
 
 _log = structlog.get_logger("statefulspark.operator.observe")
 _REST: Final = frozenset({LifecycleState.SUSPENDED, LifecycleState.FINISHED})
@@ -59,6 +59,7 @@ class Eyes:
     storage: SnapshotStorage
     secrets: SecretValues
     mirror: Mirror
+    specs: CheckedSpecs = field(default_factory=CheckedSpecs)
     default_image: str | None = None
     """For jobs that name none; without one such jobs are not valid."""
     makes_accounts: bool = True
@@ -70,7 +71,7 @@ async def observe(eyes: Eyes, job: Tree, now: datetime) -> Observation:
     metadata = job["metadata"]
     namespace, name = metadata["namespace"], metadata["name"]
     spec, problem = _checked(eyes, job)
-    status = StatefulSparkJobStatus.model_validate(job.get("status") or {})
+    status = StatefulSparkJobStatus.read(job.get("status"))
     pod = pods.driver_pod(eyes.mirror.driver_pod(namespace, name))
     asked = status.transition is not None or metadata.get("deletionTimestamp") is not None
     driver = await look_at_driver(eyes, job, pod, operations=asked)
@@ -101,10 +102,9 @@ async def observe(eyes: Eyes, job: Tree, now: datetime) -> Observation:
 
 def _checked(eyes: Eyes, job: Mapping[str, Any]) -> tuple[StatefulSparkJobSpec | None, str | None]:
     """The spec, or why it cannot be acted on: by itself, or by what this operator may do."""
-    try:
-        spec = validate_on_kubernetes(job).spec
-    except InvalidInputError as error:
-        return None, str(error)
+    spec, problem = eyes.specs.check(job)
+    if spec is None:
+        return None, problem
     if spec.state is DesiredState.RUNNING:
         if spec.image is None and eyes.default_image is None:
             return None, "spec.image: is not given, and this operator has no default. Name the image of the job"
@@ -154,7 +154,7 @@ def _initial(eyes: Eyes, namespace: str, spec: StatefulSparkJobSpec | None) -> S
 
 def _snapshot(tree: Tree) -> SnapshotSeen:
     metadata = tree["metadata"]
-    status = StateSnapshotStatus.model_validate(tree.get("status") or {})
+    status = StateSnapshotStatus.read(tree.get("status"))
     labels = metadata.get("labels") or {}
     trigger = labels.get(LABEL_TRIGGER_TYPE, SnapshotTrigger.MANUAL)
     spec = tree.get("spec") or {}

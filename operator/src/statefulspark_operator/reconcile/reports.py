@@ -27,6 +27,7 @@ _PROGRESS: Final = ("batch", "last_checkpoint")
 def report(draft: Draft) -> None:
     """Write what was seen into the status."""
     seen, driver = draft.seen, draft.seen.driver
+    changed = draft.status.observed_generation != seen.generation or draft.status.memory_plan is None
     draft.set(
         observed_generation=seen.generation,
         job_id=draft.status.job_id or seen.uid,
@@ -35,7 +36,7 @@ def report(draft: Draft) -> None:
         label_selector=f"{LABEL_JOB}={seen.name},{LABEL_COMPONENT}={COMPONENT_EXECUTOR}",
         last_checkpoint=_newer(draft.status.last_checkpoint, seen.stored),
     )
-    if seen.spec is not None:
+    if seen.spec is not None and changed:
         draft.set(memory_plan=memory_plan(seen.spec, seen.spec.parallelism))
     if driver is None:
         if seen.pod is None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Any
 
 import structlog
@@ -42,12 +42,14 @@ class SnapshotLooks:
         hands: What plans are carried out with.
         mirror: What watching has brought.
         may_act: Whether this replica leads; asked before every write.
+        now: The time, with its zone.
     """
 
-    def __init__(self, hands: Hands, mirror: Mirror, *, may_act: Callable[[], bool]) -> None:
+    def __init__(self, hands: Hands, mirror: Mirror, *, may_act: Callable[[], bool], now: Callable[[], datetime]) -> None:
         self._hands = hands
         self._mirror = mirror
         self._may_act = may_act
+        self._now = now
 
     async def look(self, namespace: str, name: str) -> float | None:
         """Look at one snapshot; returns after how many seconds to look again, None for never."""
@@ -64,7 +66,7 @@ class SnapshotLooks:
     async def _observe(self, tree: Tree) -> SnapshotObservation:
         metadata = tree["metadata"]
         spec, problem = checked_snapshot_spec(tree)
-        status = StateSnapshotStatus.model_validate(tree.get("status") or {})
+        status = StateSnapshotStatus.read(tree.get("status"))
         job = self._mirror.job(metadata["namespace"], spec.job_reference.name) if spec is not None else None
         found, max_parallelism, why = None, None, None
         existing = spec is not None and (
@@ -74,7 +76,7 @@ class SnapshotLooks:
         if existing and status.state is SnapshotState.TRIGGER_PENDING and spec is not None and metadata.get("deletionTimestamp") is None:
             found, max_parallelism, why = await self._find(metadata["namespace"], spec, job)
         return SnapshotObservation(
-            now=datetime.now(UTC),
+            now=self._now(),
             name=metadata["name"],
             uid=metadata["uid"],
             generation=metadata.get("generation", 0),

@@ -10,8 +10,10 @@ from typing import Any
 from pydantic import ValidationError
 
 from statefulspark.config.job import StatefulSparkJobSpec
+from statefulspark.config.kubernetes import validate_on_kubernetes
 from statefulspark.config.problems import as_invalid_input
 from statefulspark.config.snapshot import StateSnapshot, StateSnapshotSpec
+from statefulspark.errors import InvalidInputError
 
 
 def spec_text(spec: StatefulSparkJobSpec) -> str:
@@ -28,6 +30,28 @@ def checked_spec(text: str | None) -> StatefulSparkJobSpec | None:
         return StatefulSparkJobSpec.model_validate_json(text)
     except ValidationError:
         return None
+
+
+class CheckedSpecs:
+    """Specs of jobs as they were read, kept as long as their generation is the same: checking one costs more than a whole look beside it."""
+
+    def __init__(self, *, kept: int = 4096) -> None:
+        self._kept = kept
+        self._known: dict[str, tuple[int, StatefulSparkJobSpec | None, str | None]] = {}
+
+    def check(self, job: Mapping[str, Any]) -> tuple[StatefulSparkJobSpec | None, str | None]:
+        """The spec of a job's object, or why it is not valid."""
+        uid, generation = job["metadata"]["uid"], job["metadata"].get("generation", 0)
+        known = self._known.get(uid)
+        if known is None or known[0] != generation:
+            try:
+                known = (generation, validate_on_kubernetes(job).spec, None)
+            except InvalidInputError as error:
+                known = (generation, None, str(error))
+            if len(self._known) >= self._kept:
+                self._known.clear()
+            self._known[uid] = known
+        return known[1], known[2]
 
 
 def checked_snapshot_spec(tree: Mapping[str, Any]) -> tuple[StateSnapshotSpec | None, str | None]:

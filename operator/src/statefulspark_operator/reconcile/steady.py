@@ -110,7 +110,8 @@ def _is_rolled_back(draft: Draft) -> bool:
 
 def _begin_rescale(draft: Draft, before: StatefulSparkJobSpec, spec: StatefulSparkJobSpec, within: timedelta) -> None:
     slots = f"from {before.parallelism} to {spec.parallelism} slots"
-    in_place = spec.rescale_mode is RescaleMode.IN_PLACE and before.parallelism != spec.parallelism and draft.seen.driver is not None
+    pod = draft.seen.pod
+    in_place = spec.rescale_mode is RescaleMode.IN_PLACE and before.parallelism != spec.parallelism and pod is not None and not pod.over
     groups = draft.status.max_parallelism or before.max_parallelism
     found = key_groups.moves(groups, before.parallelism, spec.parallelism)
     how = "inside its driver" if in_place else "with a new driver"

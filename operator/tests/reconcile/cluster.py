@@ -1,0 +1,252 @@
+"""A cluster in memory for whole looks: objects as an API server keeps them, pods that start, drivers that answer, and calls that fail on demand."""
+
+from __future__ import annotations
+
+import base64
+import copy
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import yaml
+
+from statefulspark.errors import InvalidInputError
+from statefulspark_operator.api.drivers import Driver, Operation, Slot
+from statefulspark_operator.api.jobs import SnapshotInfo
+from statefulspark_operator.clients.events import Events
+from statefulspark_operator.clients.secrets import SecretValues
+from statefulspark_operator.reconcile.apply import Hands
+from statefulspark_operator.reconcile.looks import Looks, Pace
+from statefulspark_operator.reconcile.mirror import Mirror
+from statefulspark_operator.reconcile.observe import Eyes
+
+Tree = dict[str, Any]
+NAMESPACE = "shop"
+
+
+class MemoryCluster:
+    """Objects by kind and name. ``trouble`` is asked before and after each call and may raise."""
+
+    def __init__(self) -> None:
+        self.objects: dict[tuple[str, str], Tree] = {}
+        self.mirror = Mirror()
+        self.trouble: Callable[[str], None] = lambda moment: None
+        self.deaf = False
+        """Watches bring nothing."""
+        self.two_drivers = False
+        self._version = 0
+
+    # -- the API ---------------------------------------------------------------------------------------------------------
+
+    async def get(self, api_version: str, kind: str, namespace: str, name: str) -> Tree | None:
+        self.trouble("get")
+        return copy.deepcopy(self.objects.get((kind, name)))
+
+    async def apply(self, document: Tree) -> Tree:
+        self.trouble("apply")
+        before = self.objects.get((document["kind"], document["metadata"]["name"]))
+        stored = self.store(document if before is None else _over(before, document))
+        self.trouble("applied")
+        return copy.deepcopy(stored)
+
+    async def apply_status(self, api_version: str, kind: str, namespace: str, name: str, status: Tree) -> Tree:
+        self.trouble("apply_status")
+        found = self.objects.get((kind, name))
+        if found is None:
+            raise InvalidInputError(f"{kind} {name}: not found")
+        stored = self.store({**found, "status": copy.deepcopy(status)})
+        self.trouble("status applied")
+        return copy.deepcopy(stored)
+
+    async def create(self, document: Tree) -> bool:
+        self.trouble("create")
+        document = copy.deepcopy(document)
+        metadata = document["metadata"]
+        metadata.setdefault("name", f"{metadata.get('generateName')}{self._version}")
+        if (document["kind"], metadata["name"]) in self.objects:
+            return False
+        self.store(document)
+        self.trouble("created")
+        return True
+
+    async def merge(self, api_version: str, kind: str, namespace: str, name: str, patch: Tree) -> Tree | None:
+        self.trouble("merge")
+        found = self.objects.get((kind, name))
+        if found is None:
+            return None
+        patch = {"metadata": {key: value for key, value in patch["metadata"].items() if key != "resourceVersion"}}
+        stored = self.store(_over(found, patch))
+        if stored["metadata"].get("deletionTimestamp") and not stored["metadata"].get("finalizers"):
+            self.remove(kind, name)
+        self.trouble("merged")
+        return stored
+
+    async def delete(
+        self, api_version: str, kind: str, namespace: str, name: str, *, uid: str | None = None, grace_s: int | None = None
+    ) -> None:
+        self.trouble("delete")
+        found = self.objects.get((kind, name))
+        if found is None or (uid is not None and found["metadata"]["uid"] != uid):
+            return
+        if kind == "Pod" and grace_s == 0:
+            self.remove(kind, name)
+        else:
+            self.store(_over(found, {"metadata": {"deletionTimestamp": "2026-01-01T00:00:00Z"}}))
+        self.trouble("deleted")
+
+    # -- what is there ---------------------------------------------------------------------------------------------------
+
+    def store(self, document: Tree) -> Tree:
+        """Keep an object as an API server does."""
+        self._version += 1
+        stored = copy.deepcopy(document)
+        metadata = stored["metadata"]
+        before = self.objects.get((stored["kind"], metadata["name"]))
+        metadata.setdefault("namespace", NAMESPACE)
+        metadata.setdefault("uid", f"uid-{self._version}")
+        metadata.setdefault("creationTimestamp", "2026-01-01T00:00:00Z")
+        metadata["resourceVersion"] = str(self._version)
+        changed = before is None or before.get("spec") != stored.get("spec")
+        metadata["generation"] = (before or stored)["metadata"].get("generation", 0) + changed
+        for key, value in stored.pop("stringData", {}).items():
+            stored.setdefault("data", {})[key] = base64.b64encode(value.encode()).decode()
+        self.objects[stored["kind"], metadata["name"]] = stored
+        self._tell(stored, gone=False)
+        return stored
+
+    def remove(self, kind: str, name: str) -> None:
+        """The object is gone."""
+        self._tell(self.objects.pop((kind, name)), gone=True)
+
+    def relist(self) -> None:
+        """Watches are opened anew: everything that is there is seen again, and what is not there has been seen to go."""
+        self.deaf = False
+        vars(self.mirror).update(vars(Mirror()))  # as a new process has it, at the place that others hold
+        for stored in list(self.objects.values()):
+            self._tell(stored, gone=False)
+
+    def _tell(self, stored: Tree, *, gone: bool) -> None:
+        if self.deaf:
+            return
+        tree = copy.deepcopy(stored)
+        if stored["kind"] == "StatefulSparkJob":
+            self.mirror.saw_job(tree, gone=gone)
+        elif stored["kind"] == "StateSnapshot":
+            self.mirror.saw_snapshot(tree, gone=gone)
+        elif stored["kind"] == "Pod":
+            self.mirror.saw_pod(tree, gone=gone)
+        elif stored["kind"] not in {"Event", "Secret"}:
+            self.mirror.saw_child(tree, gone=gone)
+
+
+class MemoryDrivers:
+    """The driver in the one pod: it runs when the pod is some ticks old, and does what it is asked."""
+
+    def __init__(self, world: JobWorld) -> None:
+        self._world = world
+        self.operations: dict[str, Operation] = {}
+        self.parallelism = 1
+
+    async def look(self, url: str, token: str, *, operations: bool) -> Driver:
+        self._world.cluster.trouble("look")
+        now = self._world.now
+        return Driver(
+            state="RUNNING" if self._world.pod_age >= 2 else "CREATED",
+            attempt=1,
+            batch=self._world.pod_age,
+            parallelism=self.parallelism,
+            max_parallelism=128,
+            slots=tuple(Slot(slot=slot, first=0, last=0, state="RUNNING", executor=None) for slot in range(self.parallelism)),
+            last_checkpoint=SnapshotInfo(id=1, path="s3://bucket/chk-1", completed_at=now + timedelta(seconds=2)),
+            operations=dict(self.operations),
+        )
+
+    async def ask(self, url: str, token: str, kind: str, key: str, body: Any, timeout_s: int) -> None:
+        self._world.cluster.trouble("ask")
+        self.operations[key] = Operation(id=key[:200], state="SUCCEEDED")
+        if kind == "rescale":
+            self.parallelism = body["parallelism"]
+        self._world.cluster.trouble("asked")
+
+
+class NoStorage:
+    """Nothing is in storage."""
+
+    async def newest(self, *_: object) -> None:
+        return None
+
+    async def find(self, *_: object) -> None:
+        raise InvalidInputError("there is no such snapshot")
+
+    async def dispose(self, *_: object) -> None:
+        return None
+
+
+class JobWorld:
+    """One job under whole looks."""
+
+    def __init__(self, spec: Any, *, status: Any = None) -> None:
+        self.now = datetime(2026, 11, 21, 12, 0, 0, tzinfo=UTC)
+        self.cluster = MemoryCluster()
+        self.drivers = MemoryDrivers(self)
+        self.pod_age = 0
+        # In the place of those that talk to somebody.
+        fake: Any = self.cluster
+        drivers: Any = self.drivers
+        storage: Any = NoStorage()
+        eyes = Eyes(
+            cluster=fake,
+            drivers=drivers,
+            storage=storage,
+            secrets=SecretValues(fake),
+            mirror=self.cluster.mirror,
+        )
+        hands = Hands(eyes=eyes, events=Events(fake), disruption_budgets="policy/v1", applied=self.cluster.mirror.applied)
+        self.looks = Looks(hands, self.cluster.mirror, may_act=lambda: True, pace=Pace(), now=lambda: self.now)
+        job = {
+            "apiVersion": "statefulspark.io/v1alpha1",
+            "kind": "StatefulSparkJob",
+            "metadata": {"name": "counts", "namespace": NAMESPACE},
+        }
+        self.cluster.store(job | {"spec": spec} | ({"status": status} if status is not None else {}))
+
+    @property
+    def job(self) -> Tree | None:
+        return self.cluster.objects.get(("StatefulSparkJob", "counts"))
+
+    def change(self, spec: Any) -> None:
+        """A person replaces the spec."""
+        assert self.job is not None
+        self.cluster.store({**self.job, "spec": spec})
+
+    async def look(self) -> float | None:
+        """One look at the job and at each snapshot."""
+        for kind, name in list(self.cluster.objects):
+            if kind == "StateSnapshot":
+                await self.looks.look(("snapshot", NAMESPACE, name))
+        return await self.looks.look(("job", NAMESPACE, "counts"))
+
+    def tick(self, seconds: float = 5.0) -> None:
+        """Time passes, pods start and go."""
+        self.now += timedelta(seconds=seconds)
+        pod = self.cluster.objects.get(("Pod", "counts-driver"))
+        if pod is None:
+            return
+        ended = any(key.startswith(("stop", "upgrade", "suspend", "rescale-")) for key in self.drivers.operations)
+        if pod["metadata"].get("deletionTimestamp"):
+            self.cluster.remove("Pod", "counts-driver")
+            self.drivers.operations.clear()
+            self.pod_age = 0
+        elif (pod.get("status") or {}).get("phase") != "Running" and not ended:
+            self.cluster.store({**pod, "status": {"phase": "Running", "podIP": "10.0.0.1"}})
+            config = self.cluster.objects["ConfigMap", "counts-config"]["data"]["job.yaml"]
+            self.drivers.parallelism = yaml.safe_load(config)["spec"]["parallelism"]
+        else:
+            self.pod_age += 1
+
+
+def _over(ground: Tree, over: Tree) -> Tree:
+    result = dict(ground)
+    for key, value in over.items():
+        result[key] = _over(result[key], value) if isinstance(value, dict) and isinstance(result.get(key), dict) else copy.deepcopy(value)
+    return result
