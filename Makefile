@@ -12,7 +12,7 @@ SOURCES := runtime operator examples bench e2e
 PATHS = $(wildcard $(SOURCES))
 
 .DEFAULT_GOAL := help
-.PHONY: help demo bench soak env test e2e e2e-report lint unit format crds lock clean
+.PHONY: help demo bench soak env test e2e e2e-all e2e-report lint unit format crds lock clean
 
 ##@ For everyone
 help: ## print this list
@@ -36,6 +36,9 @@ test: lint ## lint, types, import layers, and all tests (what .ci/run does)
 
 e2e: ## every promise on a real cluster: kind, KUBECONFIG, or the script of STATEFULSPARK_TEST_CLUSTER (e2e/README.md)
 	@$(RUN) python -m e2e $(ARGS)
+
+e2e-all: ## the same with those tests that CI has no time for
+	@$(RUN) python -m e2e --all
 
 e2e-report: ## write what `make e2e` measured to docs/benchmarks.md
 	@$(RUN) python -m e2e.report

@@ -1,6 +1,7 @@
 """``python -m e2e [pytest's arguments]``: bring up a cluster, run all tests that want one, take it down if it was not up before.
 
-Without arguments these are the end-to-end tests and those of the operator against a real API server.
+Without arguments these are the end-to-end tests and those of the operator against a real API server, without those marked slow;
+``--all`` runs these too. Paths and options of pytest take the place of that choice.
 """
 
 from __future__ import annotations
@@ -15,7 +16,9 @@ from e2e.harness.providers import NONE, PROVIDER, ROOT, choose
 
 def main(arguments: list[str]) -> int:
     """Run pytest within a cluster; without one, let it say what was skipped."""
-    pytest = [sys.executable, "-m", "pytest", *(arguments or ["operator/tests", "e2e"]), "-n", "0", "-m", "e2e or cluster"]
+    chosen = "e2e or cluster" if arguments else "(e2e and not slow) or (cluster and not e2e)"
+    paths = [each for each in arguments if each != "--all"] or ["operator/tests", "e2e"]
+    pytest = [sys.executable, "-m", "pytest", *paths, "-n", "0", "-m", chosen, "--durations=0"]
     provider = choose()
     if provider is None:
         print(NONE, file=sys.stderr)

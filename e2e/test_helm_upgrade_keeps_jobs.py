@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from e2e.conftest import MakeJob
 from e2e.harness.jobs import now_ms
 from e2e.harness.operators import Operator
@@ -10,6 +12,7 @@ PAUSE_S = 10.0
 """No batch may wait for the operator; what is left is the noise of a busy node."""
 
 
+@pytest.mark.slow
 def test_helm_upgrade_keeps_jobs(make_job: MakeJob, operator: Operator) -> None:
     """Other values, other pods of the operator, the same pods of the job, whose output does not pause; then changes are acted on again."""
     job = make_job()

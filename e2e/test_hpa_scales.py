@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import pytest
+
 from e2e.conftest import MakeJob
 from e2e.harness.jobs import KIND
 from e2e.harness.timeouts import TRANSITION_S
 
 
+@pytest.mark.slow
 def test_hpa_scales(make_job: MakeJob) -> None:
     """Below its minimum an autoscaler raises the number without metrics, which a test cluster does not have."""
     job = make_job()

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import pytest
+
 from e2e.conftest import MakeJob
 from e2e.harness.jobs import HUNDRED_MB, JOB_LABEL, now_ms
 from e2e.harness.times import note
 
 
+@pytest.mark.slow
 def test_node_disk_lost(make_job: MakeJob) -> None:
     """No row is lost or doubled; every pod is a new one."""
     job = make_job(load=HUNDRED_MB)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
 from e2e.conftest import MakeJob
 from e2e.harness.jobs import SNAPSHOTS, CountingJob
 from e2e.harness.kubectl import wait_for
@@ -24,6 +26,7 @@ def files(job: CountingJob, status: dict[str, Any]) -> list[str]:
     return job.store.keys(str(status["path"]).removeprefix("s3://state/").rstrip("/") + "/")
 
 
+@pytest.mark.slow
 def test_periodic_savepoints_and_retention(make_job: MakeJob) -> None:
     """Two are kept, with their files; the files of older ones are gone; the manual one and its files stay."""
     job = make_job()

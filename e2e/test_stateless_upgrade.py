@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import pytest
+
 from e2e.conftest import MakeJob
 from e2e.harness.jobs import written
 from e2e.harness.oracle import check
 
 
+@pytest.mark.slow
 def test_stateless_upgrade(make_job: MakeJob) -> None:
     """The new code counts from 0 in a folder of its own; the old checkpoints stay."""
     job = make_job()
