@@ -58,11 +58,15 @@ class Leadership:
         self._changed = changed
         self._until_s = 0.0
         self._led = False
+        self._lapsed = False
         self._seen: tuple[str, float] = ("", 0.0)
 
     def holds(self) -> bool:
         """Whether this replica leads, with time enough for an action."""
-        return time.monotonic() < self._until_s
+        held = time.monotonic() < self._until_s
+        # Who is turned away here does not ask again: when a late renewal succeeds after all, everything is to be looked at anew.
+        self._lapsed = self._lapsed or (self._led and not held)
+        return held
 
     async def run(self) -> None:
         """Hold or try to get the lease until cancelled; then give it back."""
@@ -81,8 +85,8 @@ class Leadership:
 
     def _tell(self) -> None:
         leads = self.holds()
-        if leads != self._led:
-            self._led = leads
+        if leads != self._led or (leads and self._lapsed):
+            self._led, self._lapsed = leads, False
             _log.info("leads" if leads else "does not lead", identity=self._identity)
             self._changed(leads)
 
