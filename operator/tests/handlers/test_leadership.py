@@ -127,7 +127,8 @@ def test_a_leader_that_ends_lets_the_next_begin_at_once(clock: Clock) -> None:
 
 def test_a_leader_that_renews_late_is_told_that_it_leads_again(clock: Clock) -> None:
     """Whoever was turned away meanwhile does not ask again by itself: without this a job was never looked at again."""
-    leases, told = Leases(), []
+    leases = Leases()
+    told: list[bool] = []
     leases.caller = "a"
     leader = Leadership(leases, namespace="system", name="lease", identity="a", times=TIMES, changed=told.append)  # type: ignore[arg-type]  # the parts of Cluster that it uses
     asyncio.run(leader._round())
