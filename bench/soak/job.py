@@ -173,6 +173,8 @@ class SoakJob:
             local_dir=str(self._work / "local"),
             cache_bytes=settings.cache_bytes,
             dirty_bytes=settings.dirty_bytes,
+            # A machine that stands still for a while must not end hours of soaking.
+            orphan_s=600.0,
         )
         self._exchange = ExchangeConfig(
             coordinator=endpoint, uid=UID, max_parallelism=MAX_PARALLELISM, parallelism=settings.slots, start_wait_s=120
