@@ -118,7 +118,12 @@ def report(results: list[Soak], header: dict[str, Any]) -> Result:
         ),
         targets=tuple(_target(result) for result in results),
         tables=(Table(columns=columns, rows=tuple(_row(result) for result in results)),),
-        notes=("The curves show resident memory over what was written, of each slot, and dashed its proportional set size.",),
+        notes=(
+            "Longest snapshots: "
+            + ", ".join(f"{max(result.soak.snapshots_s, default=0.0):.1f} s with {format_size(result.managed_bytes)}" for result in results)
+            + ". What batches commit during one is held in Python and counts as its part, although the peak may have been at another time.",
+            "The curves show resident memory over what was written, of each slot, and dashed its proportional set size.",
+        ),
         plot=PLOT,
     )
 
