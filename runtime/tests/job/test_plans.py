@@ -71,3 +71,10 @@ def test_sparks_second_format_of_state_is_refused() -> None:
     with pytest.raises(InvalidInputError, match=r"^spec\.sparkConf\[spark\.sql.*Version\]: .*limit it must be 1.*Remove it"):
         check_spark_state(("limit",), settings, None)
     check_spark_state((), settings, None)
+
+
+@pytest.mark.parametrize("step", ["transformWithState", "transformWithStateInPandas"])
+def test_transform_with_state_is_refused(step: str) -> None:
+    """A new driver was seen to look for its schema files in the location of the lost one, again and again."""
+    with pytest.raises(InvalidInputError, match=rf"{step} names its schema files.*job\.key_by"):
+        check_spark_state(("limit", step), {"spark.master": "local[2]"}, None)

@@ -52,6 +52,13 @@ def check_spark_state(steps: tuple[str, ...], settings: Mapping[str, str], share
     """
     if not steps:
         return
+    if own := next((step for step in steps if step.startswith("transformWithState")), None):
+        raise InvalidInputError(
+            f"Spark's metadata of {own} names its schema files by their full path in one driver's checkpoint location, so another driver "
+            "could not go on with its state",
+            field="spec.job",
+            remedy="Do the work in a keyed step (job.key_by(...).process(...))",
+        )
     master = settings["spark.master"]
     if settings.get(_FORMAT, "1") != "1":
         raise InvalidInputError(
