@@ -29,7 +29,7 @@ def pods(given: StatefulSparkJobSpec) -> list[dict[str, Any]]:
 
 
 def container(pod: dict[str, Any], name: str) -> dict[str, Any]:
-    found: dict[str, Any] = next(each for each in pod["spec"]["containers"] if each["name"] == name)
+    found: dict[str, Any] = next(each for each in pod["spec"]["containers"] if isinstance(each, dict) and each.get("name") == name)
     return found
 
 
