@@ -54,7 +54,13 @@ def test_long_texts_are_cut_not_refused() -> None:
 
 def test_what_is_not_known_is_not_written() -> None:
     """An empty status is an empty object, so that server-side apply gives up fields that are gone."""
-    assert StatefulSparkJobStatus().to_status() == {"lifecycleHistory": [], "conditions": [], "restarts": 0, "keyGroups": []}
+    assert StatefulSparkJobStatus().to_status() == {
+        "lifecycleHistory": [],
+        "conditions": [],
+        "restarts": 0,
+        "keyGroups": [],
+        "memoryKills": [],
+    }
     assert StateSnapshotStatus().to_status() == {"state": "TRIGGER_PENDING", "failures": 0}
 
 
