@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from statefulspark.config.job import StatefulSparkJobSpec
 from statefulspark.config.manifest import parse_manifest
+from statefulspark.config.pods import MANIFEST_FILE
 from statefulspark_operator.builders import children
 from statefulspark_operator.builders.identities import JobIdentity
 from statefulspark_operator.builders.pods import driver_pod, executor_template
@@ -144,3 +145,10 @@ def test_the_drivers_role_has_no_wildcard_and_no_secrets() -> None:
     for rule in children.role(JOB)["rules"]:
         assert "*" not in [*rule["verbs"], *rule["resources"], *rule["apiGroups"]]
         assert "secrets" not in rule["resources"]
+
+
+def test_what_nobody_gave_is_not_in_the_drivers_manifest() -> None:
+    """A restart strategy that is given restarts after errors of the job's own code too; its default does not."""
+    spec = StatefulSparkJobSpec.model_validate({"image": "x:1", "job": {"script": "a.py"}, "checkpointing": {"dir": "s3://bucket/c"}})
+    data = children.config_map(JOB, spec, image="x:1", job_id="u-1", parallelism=1)["data"]
+    assert "restartStrategy" not in yaml.safe_load(data[MANIFEST_FILE])["spec"]

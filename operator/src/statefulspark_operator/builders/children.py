@@ -9,6 +9,7 @@ import yaml
 
 from statefulspark.config import pods
 from statefulspark.config.job import API_VERSION, KIND, StatefulSparkJobSpec
+from statefulspark.config.kubernetes import driver_spec
 from statefulspark_operator.api.names import COMPONENT_DRIVER
 from statefulspark_operator.builders.identities import JobIdentity
 from statefulspark_operator.builders.pods import executor_template
@@ -43,7 +44,7 @@ def config_map(job: JobIdentity, spec: StatefulSparkJobSpec, *, image: str, job_
         "apiVersion": API_VERSION,
         "kind": KIND,
         "metadata": {"name": job.name, "namespace": job.namespace, "uid": job_id},
-        "spec": _in_the_image(spec.to_manifest()) | {"image": image, "parallelism": parallelism, "state": "running"},
+        "spec": _in_the_image(driver_spec(spec)) | {"image": image, "parallelism": parallelism, "state": "running"},
     }
     return {
         "apiVersion": "v1",

@@ -49,7 +49,7 @@ def choose_initial_state(draft: Draft, spec: StatefulSparkJobSpec) -> bool:
 
 def children_spec(draft: Draft, spec: StatefulSparkJobSpec) -> dict[str, Any]:
     """The spec that a job's children are made from: with the path that a snapshot stands for, and without either in a folder that is to be empty."""
-    manifest = spec.to_manifest()
+    manifest = spec.model_dump(mode="json", by_alias=True, exclude_unset=True, exclude_none=True)
     manifest.pop("initialSnapshot", None)
     manifest.pop("initialSavepointPath", None)
     if draft.status.initial_state is not None and draft.status.job_id in {None, draft.seen.uid}:

@@ -18,7 +18,9 @@ from statefulspark.errors import InvalidInputError
 
 def spec_text(spec: StatefulSparkJobSpec) -> str:
     """The spec as compact JSON, with sorted names, so that equal specs have equal texts."""
-    return json.dumps(spec.to_manifest(), sort_keys=True, separators=(",", ":"))
+    return json.dumps(
+        spec.model_dump(mode="json", by_alias=True, exclude_unset=True, exclude_none=True), sort_keys=True, separators=(",", ":")
+    )
 
 
 @lru_cache(maxsize=2048)

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from pydantic import BaseModel, ValidationError
 
-from statefulspark.config.job import StatefulSparkJob
+from statefulspark.config.job import StatefulSparkJob, StatefulSparkJobSpec
 from statefulspark.config.manifest import validate_job
 from statefulspark.config.problems import Problem, as_invalid_input, sentences
 from statefulspark.config.snapshot import StateSnapshot
@@ -85,6 +85,16 @@ def kubernetes_problems(job: StatefulSparkJob) -> Iterator[Problem]:
     yield from _template_problems("spec.executor.podTemplate", spec.executor.pod_template)
 
 
+def driver_spec(spec: StatefulSparkJobSpec) -> dict[str, Any]:
+    """Return the spec for the driver: what a person gave, and nothing that only the operator acts on."""
+    document: dict[str, Any] = spec.model_dump(mode="json", by_alias=True, exclude_unset=True, exclude_none=True)
+    for part in ("driver", "executor"):
+        document.get(part, {}).pop("podTemplate", None)
+    document.pop("initialSnapshot", None)
+    document.get("sparkConf", {}).pop("spark.master", None)
+    return document
+
+
 def driver_manifest(job: StatefulSparkJob, *, initial_savepoint_path: str | None = None) -> dict[str, Any]:
     """Return the manifest for the driver: what a person gave, with absolute paths, and nothing that only the operator acts on.
 
@@ -94,12 +104,7 @@ def driver_manifest(job: StatefulSparkJob, *, initial_savepoint_path: str | None
         job: A job from `validate_on_kubernetes`.
         initial_savepoint_path: What ``initialSnapshot`` stands for.
     """
-    document = job.model_dump(mode="json", by_alias=True, exclude_unset=True, exclude_none=True)
-    spec: dict[str, Any] = document["spec"]
-    for part in ("driver", "executor"):
-        spec.get(part, {}).pop("podTemplate", None)
-    spec.pop("initialSnapshot", None)
-    spec.get("sparkConf", {}).pop("spark.master", None)
+    spec = driver_spec(job.spec)
     if initial_savepoint_path is not None:
         spec["initialSavepointPath"] = initial_savepoint_path
     metadata = {"name": job.metadata.name, "namespace": job.metadata.namespace, "uid": job.metadata.uid}
