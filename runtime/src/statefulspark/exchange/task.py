@@ -5,9 +5,11 @@ A partition holds rows of one slot only. A partition without rows contacts no sl
 
 from __future__ import annotations
 
+import gc
 import threading
 import time
 from collections.abc import Iterator
+from functools import cache
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -42,6 +44,17 @@ def peer(endpoint: Endpoint, location: str | None = None) -> FlightPeer:
 def forget(endpoint: Endpoint, location: str) -> None:
     """Drop a connection that failed."""
     _peers.pop(f"{location}|{endpoint.secret}", None)
+
+
+@cache
+def spare_collector() -> None:
+    """Keep Python's cycle collector off what this Python worker has loaded; once per process.
+
+    Spark collects all garbage of a worker after each task. With modules as large as ours and pyarrow's that is nearly all that an
+    exchange costs.
+    """
+    gc.collect()
+    gc.freeze()
 
 
 def slot_of_first_row(batch: pa.RecordBatch, config: ExchangeConfig) -> int:

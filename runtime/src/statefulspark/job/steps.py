@@ -18,7 +18,7 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from statefulspark.config.durations import parse_duration
 from statefulspark.errors import InvalidInputError
 from statefulspark.exchange.config import ExchangeConfig
-from statefulspark.exchange.task import KEY_HASH, SOURCE, exchange_partition
+from statefulspark.exchange.task import KEY_HASH, SOURCE, exchange_partition, spare_collector
 from statefulspark.job.ticks import FORMAT
 from statefulspark.process.functions import KeyedProcessFunction
 from statefulspark.process.operator import StepSpec
@@ -186,6 +186,7 @@ def exchange_function(config: ExchangeConfig) -> Callable[[Iterator[pa.RecordBat
             raise InvalidInputError(
                 "a keyed step ran outside its streaming query", field=config.uid, remedy="Start the job with `statefulspark run`"
             )
+        spare_collector()
         return exchange_partition(config, int(batch_id), batches)
 
     return run
