@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 from statefulspark.checkpoint.metadata import SlotState
 from statefulspark.checkpoint.upload import SlotUploader
+from statefulspark.errors import FencedError
 from statefulspark.exchange.config import Endpoint, SlotConfig
 from statefulspark.exchange.flight import FlightPeer, FlightService
 from statefulspark.exchange.operators import OperatorSlot
@@ -138,6 +139,10 @@ class Slot:
         self.service.exchange({**request, "watermark": None}, stream)
         return stream.results
 
+    def settle(self, batch: int) -> None:
+        """Tell the slot that ``batch`` is committed, as the coordinator does when it begins the next one."""
+        self.service.actions()["settle"]({"epoch": 1, "expected": {UID: batch}})
+
     def begin_snapshot(self, batch: int) -> None:
         self.store.go_on.clear()
         self.coordinator.told.clear()
@@ -221,8 +226,47 @@ def test_batches_go_on_while_a_snapshot_is_taken(make_slot: Callable[[int], Slot
     assert stored_counts(slot.store) == counts([*batches, [5]])
 
 
-@given(batches=BATCHES, snapshots=st.lists(st.sampled_from(["begin", "end", ""]), min_size=6, max_size=6))
-def test_every_snapshot_holds_its_batch(tmp_path_factory: pytest.TempPathFactory, batches: list[list[int]], snapshots: list[str]) -> None:
+def test_a_committed_batch_goes_into_the_store_before_the_next_one_comes(make_slot: Callable[[int], Slot]) -> None:
+    """The word that a batch is committed is enough; the batch itself can be undone no more."""
+    slot = make_slot(1 << 20)
+    slot.run(0, [1, 2])
+    assert stored_counts(slot.store) == []
+    slot.settle(0)
+    assert stored_counts(slot.store) == [1, 1]
+    with pytest.raises(FencedError):
+        slot.run(0, [1, 2])
+    assert slot.run(1, [2]) == [(2, 2)]
+    assert stored_counts(slot.store) == [1, 1]
+
+
+def test_late_or_hindered_word_of_a_commit_changes_nothing(make_slot: Callable[[int], Slot]) -> None:
+    """Of an earlier batch, while a snapshot is taken, while a batch runs: the store is left alone, and a batch can still be undone."""
+    slot = make_slot(1 << 20)
+    slot.run(0, [1])
+    slot.run(1, [2])
+    slot.settle(0)
+    assert stored_counts(slot.store) == [1], "batch 1 is not committed yet"
+    assert slot.run(1, [3, 3]) == [(3, 1), (3, 2)], "a retry knows nothing of the attempt before"
+    slot.begin_snapshot(1)
+    slot.run(2, [4])
+    slot.settle(2)
+    assert stored_counts(slot.store) == counts([[1], [3, 3]]), "the snapshot holds batch 1 and nothing more"
+    slot.end_snapshot()
+    with slot.service.operators[UID].lock:
+        slot.settle(2)
+    assert stored_counts(slot.store) == counts([[1], [3, 3]]), "the operator is busy: its next batch does it"
+    slot.settle(2)
+    assert stored_counts(slot.store) == counts([[1], [3, 3], [4]])
+
+
+@given(
+    batches=BATCHES,
+    snapshots=st.lists(st.sampled_from(["begin", "end", ""]), min_size=6, max_size=6),
+    settled=st.lists(st.booleans(), min_size=6, max_size=6),
+)
+def test_every_snapshot_holds_its_batch(
+    tmp_path_factory: pytest.TempPathFactory, batches: list[list[int]], snapshots: list[str], settled: list[bool]
+) -> None:
     """Snapshots that begin and end between any batches: results and snapshots are the oracle's."""
     coordinator = Coordinator()
     slot = Slot(tmp_path_factory.mktemp("slot"), coordinator, 1 << 20)
@@ -232,6 +276,8 @@ def test_every_snapshot_holds_its_batch(tmp_path_factory: pytest.TempPathFactory
             before = [key for batch in batches[:number] for key in batch]
             expected = [(key, before.count(key) + keys[: place + 1].count(key)) for place, key in enumerate(keys)]
             assert sorted(slot.run(number, keys)) == sorted(expected)
+            if settled[number]:
+                slot.settle(number)
             if open_since is not None and snapshots[number] == "end":
                 assert stored_counts(slot.store) == counts(batches[: open_since + 1])
                 slot.end_snapshot()

@@ -57,7 +57,7 @@ class SlotService:
 
     def actions(self) -> dict[str, Action]:
         """The JSON actions of a slot."""
-        return {"ping": self._ping, "snapshot": self._snapshot, "stop": self._stop}
+        return {"ping": self._ping, "settle": self._settle, "snapshot": self._snapshot, "stop": self._stop}
 
     def output_schema(self, request: dict[str, Any]) -> pa.Schema:
         """Schema of an operator's results."""
@@ -92,6 +92,23 @@ class SlotService:
     def _stop(self, request: dict[str, Any]) -> dict[str, Any]:
         self._check_epoch(request)
         self.stopping.set()
+        return {}
+
+    def _settle(self, request: dict[str, Any]) -> dict[str, Any]:
+        """Write what the last batch changed, which is committed, while no rows of the next one are here yet.
+
+        Only where nothing is in the way; otherwise the next batch does it when it begins.
+        """
+        self._check_epoch(request)
+        for uid, expected in request["expected"].items():
+            operator = self.operators[uid]
+            if operator.lock.acquire(blocking=False):
+                try:
+                    with self._gate.turn(can_hold=True) as store_is_free:
+                        if store_is_free:
+                            operator.settle_early(int(expected))
+                finally:
+                    operator.lock.release()
         return {}
 
     def _snapshot(self, request: dict[str, Any]) -> dict[str, Any]:

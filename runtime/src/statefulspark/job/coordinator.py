@@ -205,6 +205,7 @@ class Coordinator:
         if log.committed >= 0:
             self.checkpoints.start_if_due()
         log.begin(parameters)
+        self._calls.settle(self.slots.all(), log)
         self._recovered = None
         return parameters
 
@@ -395,4 +396,5 @@ class Coordinator:
     def close(self) -> None:
         """Stop serving."""
         self.checkpoints.close()
+        self._calls.close()
         self._service.shutdown()
