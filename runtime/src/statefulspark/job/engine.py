@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import threading
 from collections.abc import Callable
 from typing import Any
@@ -19,6 +20,7 @@ from statefulspark.job.job import Job
 from statefulspark.job.keepers import SlotKeepers
 from statefulspark.job.session import quiet
 
+_PROGRESS_MAX = 100
 _log = structlog.get_logger("statefulspark.job")
 
 
@@ -62,6 +64,8 @@ class Engine:
         self._name = name
         self._local_checkpoint = local_checkpoint
         self._keepers: SlotKeepers | None = None
+        self._progress: dict[int, dict[str, Any]] = {}
+        self._progress_of: StreamingQuery | None = None
         self._changing = threading.Lock()
 
     @property
@@ -120,11 +124,24 @@ class Engine:
         query = self.query
         if query is None:
             return []
-        return [
-            {"batch": entry.batchId, "rows": entry.numInputRows, "ms": entry.durationMs["triggerExecution"]}
-            for entry in query.recentProgress
-            if "triggerExecution" in entry.durationMs and "addBatch" in entry.durationMs
-        ]
+        if query is not self._progress_of:
+            self._progress_of, self._progress = query, {}
+        # pyspark's own way makes a hundred calls to the JVM for each batch, each time anew.
+        entries = query._jsq.recentProgress()  # noqa: SLF001  there is no public way to the JSON
+        for entry in reversed(entries):
+            if entry.batchId() in self._progress:
+                break
+            found = json.loads(entry.json())
+            spent = found["durationMs"]
+            if "triggerExecution" in spent and "addBatch" in spent:
+                self._progress[found["batchId"]] = {
+                    "batch": found["batchId"],
+                    "rows": found["numInputRows"],
+                    "ms": spent["triggerExecution"],
+                }
+        newest = sorted(self._progress)[-_PROGRESS_MAX:]
+        self._progress = {batch: self._progress[batch] for batch in newest}
+        return list(self._progress.values())
 
 
 def quietly(action: Callable[[], Any]) -> None:
