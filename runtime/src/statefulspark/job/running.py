@@ -235,20 +235,7 @@ class RunningJob:
         return self._snapshot(self._coordinator.durable.savepoint_target(target), timeout_s)
 
     def _snapshot(self, savepoint: str | None, timeout_s: float) -> CheckpointInfo:
-        """Ask for a snapshot and wait; one that fails because a slot is being started is asked for again."""
-        deadline = time.monotonic() + timeout_s
-        while True:
-            self._check_open()
-            request = self._coordinator.checkpoints.request(savepoint)
-            if not request.done.wait(max(0.0, deadline - time.monotonic())):
-                self._coordinator.checkpoints.withdraw(request)
-                raise UnavailableError(f"no checkpoint was complete within {timeout_s:.0f} s")
-            outcome = request.result[0]
-            if isinstance(outcome, CheckpointInfo):
-                return outcome
-            if not isinstance(outcome, UnavailableError) or time.monotonic() >= deadline:
-                raise outcome
-            time.sleep(0.2)
+        return self._coordinator.checkpoints.take(savepoint, timeout_s, self._check_open)
 
     def stop(self, *, savepoint: bool, target: str | None, drain: bool, timeout_s: float) -> CheckpointInfo | None:
         """See JobControls."""

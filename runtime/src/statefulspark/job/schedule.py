@@ -13,7 +13,7 @@ from typing import Any
 import structlog
 
 from statefulspark.checkpoint.metadata import SlotState
-from statefulspark.errors import FencedError, StatefulSparkError
+from statefulspark.errors import FencedError, StatefulSparkError, UnavailableError
 from statefulspark.job.batches import BatchLog
 from statefulspark.job.checkpoints import CheckpointTimes, InProgress, Request, Snapshots, info_of
 from statefulspark.job.controls import CheckpointInfo
@@ -23,6 +23,7 @@ from statefulspark.job.slots import READY, RESTORING, Slot
 from statefulspark.job.totals import SnapshotTotals
 from statefulspark.state.registry import StateRegistry
 
+_RETRY_PAUSE_S = 0.2
 _log = structlog.get_logger("statefulspark.checkpoints")
 
 
@@ -98,6 +99,31 @@ class CheckpointSchedule:
         with self._lock:
             if request in self._requests:
                 self._requests.remove(request)
+
+    def take(self, savepoint: str | None, timeout_s: float, check_open: Callable[[], None]) -> CheckpointInfo:
+        """Ask for a snapshot and wait; one that fails because a slot is being started is asked for again.
+
+        Args:
+            savepoint: where a savepoint goes; None for a checkpoint.
+            timeout_s: for all attempts together.
+            check_open: raises when the job has ended.
+
+        Raises:
+            UnavailableError: None was complete in time.
+        """
+        deadline = time.monotonic() + timeout_s
+        while True:
+            check_open()
+            request = self.request(savepoint)
+            if not request.done.wait(max(0.0, deadline - time.monotonic())):
+                self.withdraw(request)
+                raise UnavailableError(f"no checkpoint was complete within {timeout_s:.0f} s")
+            outcome = request.result[0]
+            if isinstance(outcome, CheckpointInfo):
+                return outcome
+            if not isinstance(outcome, UnavailableError) or time.monotonic() >= deadline:
+                raise outcome
+            time.sleep(_RETRY_PAUSE_S)
 
     def expire(self) -> None:
         """Give up a checkpoint that takes too long or whose slots are gone."""
