@@ -17,14 +17,8 @@ settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "dev"))
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Share tests out over the processes of ``make test``.
-
-    The kill tests, which take longest, begin at once in one process, one by one. Other files go to whoever is free, each as a whole.
-    """
+    """The kill tests, which take longest, begin at once."""
     items.sort(key=lambda item: item.get_closest_marker("kill") is None)
-    for item in items:
-        file = item.nodeid.partition("::")[0]
-        item.add_marker(pytest.mark.xdist_group("kill" if item.get_closest_marker("kill") is not None else file))
 
 
 # Tests that start Spark themselves need what `open_session` would find.
