@@ -149,7 +149,7 @@ def run(settings: SoakSettings, work: Path) -> Run:
 
 def _curve(points: list[tuple[float, int]]) -> list[tuple[float, int]]:
     """Fewer points, none of the peaks lost."""
-    width = -(-len(points) // _CURVE_POINTS)
+    width = max(1, -(-len(points) // _CURVE_POINTS))
     return [max(points[first : first + width], key=lambda point: point[1]) for first in range(0, len(points), width)]
 
 
