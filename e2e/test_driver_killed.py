@@ -10,10 +10,7 @@ from e2e.harness.times import note
 def test_driver_killed(make_job: MakeJob) -> None:
     """No row is lost or doubled, it is another attempt of the same job."""
     job = make_job(load=HUNDRED_MB)
-    job.create()
-    job.wait_stable()
-    job.wait_batch(15)
-    before = job.wait_checkpoint()
+    before = job.run_until_full()
     (driver,) = job.pods("driver")
     killed_ms = now_ms()
     job.kubectl.ok("delete", "pod", job.driver, "--grace-period=0", "--force", "--wait=false")

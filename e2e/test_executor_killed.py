@@ -10,10 +10,7 @@ from e2e.harness.times import note
 def test_executor_killed(make_job: MakeJob) -> None:
     """No row is lost or doubled, the driver stays."""
     job = make_job(load=HUNDRED_MB)
-    job.create()
-    job.wait_stable()
-    job.wait_batch(15)
-    before = job.wait_checkpoint()
+    before = job.run_until_full()
     (driver,) = job.pods("driver")
     victim = job.pods("executor")[0]["metadata"]["name"]
     killed_ms = now_ms()

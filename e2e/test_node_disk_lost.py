@@ -13,10 +13,7 @@ from e2e.harness.times import note
 def test_node_disk_lost(make_job: MakeJob) -> None:
     """No row is lost or doubled; every pod is a new one."""
     job = make_job(load=HUNDRED_MB)
-    job.create()
-    job.wait_stable()
-    job.wait_batch(15)
-    before = job.wait_checkpoint()
+    before = job.run_until_full()
     old = {pod["metadata"]["uid"] for pod in job.pods()}
     killed_ms = now_ms()
     job.kubectl.ok("delete", "pods", f"--selector={JOB_LABEL}={job.name}", "--grace-period=0", "--force", "--wait=false")

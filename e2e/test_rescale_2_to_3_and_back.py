@@ -22,10 +22,7 @@ def scale(job: CountingJob, slots: int) -> float:
 def test_rescale_2_to_3_and_back(make_job: MakeJob) -> None:
     """No row is lost or doubled, the driver stays, key groups are divided evenly."""
     job = make_job(load=HUNDRED_MB)
-    job.create()
-    job.wait_stable()
-    job.wait_batch(15)
-    before = job.wait_checkpoint()
+    before = job.run_until_full()
     (driver,) = job.pods("driver")
     up_s = scale(job, 3)
     assert [(each["first"], each["last"]) for each in job.status()["keyGroups"]] == [(0, 3), (4, 7), (8, 11)]

@@ -10,10 +10,7 @@ from e2e.harness.times import note
 def test_upgrade_keeps_state(make_job: MakeJob) -> None:
     """Counts go on where the old code left off, no batch is run by both."""
     job = make_job(load=HUNDRED_MB)
-    job.create(upgradeMode="savepoint")
-    job.wait_stable()
-    job.wait_batch(15)
-    before = job.wait_checkpoint()
+    before = job.run_until_full(upgradeMode="savepoint")
     changed_ms = now_ms()
     job.change(image=job.images.job_next)
     status = job.wait_stable()

@@ -95,6 +95,13 @@ class CountingJob:
         self.kubectl.apply(keys)
         self.kubectl.apply(self.manifest(**changes))
 
+    def run_until_full(self, **changes: Any) -> dict[str, Any]:
+        """Make the object, wait until all state is there (`HUNDRED_MB`) and in a new checkpoint; returns the status then."""
+        self.create(**changes)
+        self.wait_stable()
+        self.wait_batch(15)
+        return self.wait_checkpoint()
+
     def change(self, **changes: Any) -> None:
         """Merge fields into the spec of the object that is there."""
         self.kubectl.ok("patch", KIND, self.name, "--type=merge", "--patch-file=/dev/stdin", given={"spec": changes})
