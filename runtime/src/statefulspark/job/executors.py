@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Any, Final
 
 import structlog
@@ -33,7 +33,7 @@ def resize_executors(session: SparkSession, wanted: int) -> None:
 
     New ones come when the cluster has room. Surplus ones are ended at once, so no slot may be running.
     """
-    if str(session.sparkContext.master).startswith("k8s://"):
+    if _makes_executors(session):
         request_executors(session, wanted)
 
 
@@ -43,40 +43,46 @@ def grow_executors(session: SparkSession, wanted: int, timeout_s: float) -> None
     Raises:
         UnavailableError: The cluster did not start them in time; the wish is taken back, and what runs is as before.
     """
-    counter = executor_counter(session)
-    if not str(session.sparkContext.master).startswith("k8s://") or counter() >= wanted:
-        return
-    await_executors(session, wanted, timeout_s)
+    if _makes_executors(session) and executor_counter(session)() < wanted:
+        await_executors(session, wanted, timeout_s)
 
 
 def await_executors(session: SparkSession, wanted: int, timeout_s: float) -> None:
     """The waiting part of ``grow_executors``."""
     counter = executor_counter(session)
-    before = counter()
+    before, ours = counter(), frozenset(_executor_ids(session))
     request_executors(session, wanted)
     deadline = time.monotonic() + timeout_s
     while (present := counter()) < wanted:
         if time.monotonic() > deadline:
-            request_executors(session, before)
+            request_executors(session, before, keep=ours)  # slots run in these
             raise UnavailableError(
                 f"the cluster started {present - before} of {wanted - before} more executors within {timeout_s:.0f} s; it may have no room for them"
             )
         time.sleep(_POLL_S)
 
 
-def request_executors(session: SparkSession, wanted: int) -> None:
-    """Ask Spark's scheduler for ``wanted`` executors, and to end what is above that."""
+def request_executors(session: SparkSession, wanted: int, *, keep: Collection[str] = ()) -> None:
+    """Ask Spark's scheduler for ``wanted`` executors, and to end what is above that, those of ``keep`` last."""
     context = _context(session)
     jvm: Any = session.sparkContext._jvm  # noqa: SLF001  PySpark offers no public way
-    converters = jvm.scala.jdk.javaapi.CollectionConverters
-    present = [str(identity) for identity in converters.asJava(context.getExecutorIds())]
+    present = sorted(_executor_ids(session), key=lambda identity: identity not in keep)
     surplus = present[wanted:]
     _log.info("executors", wanted=wanted, present=len(present))
     # First the wish, so that what is ended is not replaced.
     empty = getattr(getattr(jvm.scala.collection.immutable, "Map$"), "MODULE$").empty()
     context.requestTotalExecutors(wanted, 0, empty)
     if surplus:
-        context.killExecutors(converters.asScala(jvm.java.util.ArrayList(surplus)).toSeq())
+        context.killExecutors(jvm.scala.jdk.javaapi.CollectionConverters.asScala(jvm.java.util.ArrayList(surplus)).toSeq())
+
+
+def _makes_executors(session: SparkSession) -> bool:
+    return str(session.sparkContext.master).startswith("k8s://")
+
+
+def _executor_ids(session: SparkSession) -> list[str]:
+    jvm: Any = session.sparkContext._jvm  # noqa: SLF001  PySpark offers no public way
+    return [str(identity) for identity in jvm.scala.jdk.javaapi.CollectionConverters.asJava(_context(session).getExecutorIds())]
 
 
 def _context(session: SparkSession) -> Any:
