@@ -32,9 +32,7 @@ def refuses(draft: Draft, spec: StatefulSparkJobSpec) -> bool:
         message=f"The driver does not answer, and {what}, older than spec.lastStateMaxCheckpointAge. Raise or remove that to go on from it,"
         " or mend the driver",
     )
-    if draft.status.error is None or draft.status.error.reason != TOO_OLD:
-        draft.tell(TOO_OLD, failure.message, warning=True)
-    draft.failed(failure)
+    draft.fail_and_tell(failure, failure.message)
     return True
 
 

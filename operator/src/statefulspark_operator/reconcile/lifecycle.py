@@ -106,6 +106,13 @@ class Draft:
             return
         self.set(error=ErrorInfo(reason=failure.reason, message=failure.message, since=self.now))
 
+    def fail_and_tell(self, failure: Failure, said: str) -> None:
+        """Remember why the job is not as it should be; the warning event ``said`` comes once, however often it is tried."""
+        before = self.status.error
+        if before is None or before.reason != failure.reason:
+            self.tell(failure.reason, said, warning=True)
+        self.failed(failure)
+
     def plan(self) -> Plan:
         """The finished plan."""
         return Plan(status=self.status, actions=tuple(self.actions), events=tuple(self.events), look_again_s=self.look_again_s)

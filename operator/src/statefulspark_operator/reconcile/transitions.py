@@ -120,9 +120,8 @@ def _last_state(draft: Draft, why: str, *, savepoint: bool) -> None:
 def _stop_failed(draft: Draft, transition: Transition, operation: Operation) -> None:
     """The job runs on; ask again, later each time."""
     failure = operation.error or Failure(reason="Unknown", message="the driver does not say why")
-    if draft.status.error is None or draft.status.error.reason != "StopFailed":
-        draft.tell("StopFailed", f"The job could not be stopped with its state and runs on: {failure.message}", warning=True)
-    draft.failed(Failure(reason="StopFailed", message=failure.message))
+    told = f"The job could not be stopped with its state and runs on: {failure.message}"
+    draft.fail_and_tell(Failure(reason="StopFailed", message=failure.message), told)
     _again_later(draft, transition)
 
 
@@ -375,7 +374,6 @@ def _rescale_failed(draft: Draft, transition: Transition, operation: Operation) 
         )
         draft.step(STOP)
         return
-    if draft.status.error is None or draft.status.error.reason != "RescaleFailed":
-        draft.tell("RescaleFailed", f"The job runs on as it was, and is rescaled when that is possible: {failure.message}", warning=True)
-    draft.failed(Failure(reason="RescaleFailed", message=failure.message))
+    told = f"The job runs on as it was, and is rescaled when that is possible: {failure.message}"
+    draft.fail_and_tell(Failure(reason="RescaleFailed", message=failure.message), told)
     _again_later(draft, transition)
