@@ -19,6 +19,8 @@ from statefulspark.state.rocksdb_memory import RocksDBMemory
 _MIB = 1 << 20
 _ENTRIES = 500_000
 _SETTINGS = RocksDBSettings(write_buffer_bytes=2 * _MIB, target_file_bytes=4 * _MIB, level_base_bytes=16 * _MIB)
+_PINNED_PER_FILE = 72 << 10
+"""Index and filter blocks of a table file of 4 MiB: 0.7 MiB of all ten."""
 _VALUES = random.Random(0).randbytes(_MIB)
 
 
@@ -67,6 +69,13 @@ class Slot:
         after = self._counts()
         return Misses(after.metadata - before.metadata, after.data - before.data)
 
+    def settle(self) -> None:
+        """Wait until nothing is flushed or compacted any more. What a compaction writes between two looks pins as the first one decided."""
+        running = ("num-running-flushes", "num-running-compactions", "compaction-pending", "mem-table-flush-pending")
+        while any(self.store.property_int_value(f"rocksdb.{name}") for name in running):
+            self.store.size_bytes()  # a look, as with each sign of life
+        self.store.size_bytes()
+
     def scan(self) -> None:
         for count, _ in enumerate(self.store.scan(b"", b"\xff")):
             if count % 1000 == 0:
@@ -114,10 +123,12 @@ def test_misses_fall_as_the_ratio_rises(tmp_path: Path) -> None:
         with _slot(tmp_path / str(ratio), ratio) as slot:
             slot.store.write([(_key(number), _value(number)) for number in range(_ENTRIES)])
             slot.store.flush()
+            slot.settle()
             slot.look_up(5_000)
             slot.scan()
             misses.append(slot.look_up(500).metadata)
-            assert slot.memory.pinned_bytes() <= 1.1 * slot.memory.high_prio_bytes
+            # Two files of the largest size may come between two looks; all files together pin 2.5 times the smallest part.
+            assert slot.memory.pinned_bytes() <= slot.memory.high_prio_bytes + 2 * _PINNED_PER_FILE
     assert misses == sorted(misses, reverse=True)
     assert misses[0] > misses[1] > misses[-1] == 0
 
