@@ -24,6 +24,15 @@ def program(rule: str) -> celpy.Runner:
     return environment.program(environment.compile(rule))
 
 
+def parts(schema: Schema, path: str) -> Iterator[tuple[str, Schema]]:
+    """All schemas inside a schema that may have a default, with their paths."""
+    yield path, schema
+    for name, each in schema.get("properties", {}).items():
+        yield from parts(each, f"{path}.{name}")
+    if "items" in schema:
+        yield from parts(schema["items"], f"{path}[]")
+
+
 class Server:
     """One custom resource as an API server sees it."""
 
@@ -38,6 +47,22 @@ class Server:
         if not problems:
             problems = list(self.broken_rules(self.schema, stored, before))
         return stored, problems
+
+    def refused_defaults(self) -> list[str]:
+        """Why an API server would not take the definition at all: it judges each default as it is written, without the defaults inside."""
+        found = []
+        for path, schema in parts(self.schema, ""):
+            if "default" in schema:
+                found += [f"{path}: {problem}" for problem in self.judged_default(schema)]
+        return found
+
+    def judged_default(self, schema: Schema) -> list[str]:
+        """What schema and rules say of one default; a rule that reads a field that is not there does not hold."""
+        problems = list(self.invalid(schema, schema["default"], ""))
+        try:
+            return problems or list(self.broken_rules(schema, schema["default"], None))
+        except celpy.CELEvalError as error:
+            return [str(error)]
 
     def defaulted(self, schema: Schema, value: Any) -> Any:
         """Fill in defaults and drop what the schema does not know, from the outside in."""

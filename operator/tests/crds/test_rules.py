@@ -138,6 +138,15 @@ def test_key_groups_cannot_be_given_before_the_operator_has_looked(jobs: Any) ->
     assert ["only the number in status.maxParallelism" in each for each in problems] == [True]
 
 
+def test_defaults_hold_the_rules_as_they_are_written(jobs: Any, snapshots: Any) -> None:
+    """From 1.25 on the API server refuses the whole definition otherwise."""
+    assert jobs.refused_defaults() == []
+    assert snapshots.refused_defaults() == []
+    memory = copy.deepcopy(jobs.schema["properties"]["spec"]["properties"]["stateBackend"]["properties"]["rocksdb"]["properties"]["memory"])
+    assert jobs.judged_default(memory) == []
+    assert jobs.judged_default({**memory, "default": {}}) != []
+
+
 @pytest.mark.parametrize("path", sorted((ROOT / "examples").glob("*/*.yaml")), ids=lambda path: f"{path.parent.name}/{path.stem}")
 def test_examples_hold_all_rules(jobs: Any, snapshots: Any, path: Path) -> None:
     """What is shown works: schema, rules and the operator accept it, and it has no field that would be pruned."""

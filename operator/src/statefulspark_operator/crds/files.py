@@ -40,7 +40,9 @@ class _Line(list[Schema]):
 
 
 class _Dumper(yaml.SafeDumper):
-    pass
+    def ignore_aliases(self, data: Any) -> bool:
+        """Write everything out: not every tool that takes definitions knows anchors."""
+        return True
 
 
 _Dumper.add_representer(_Line, lambda dumper, rules: dumper.represent_sequence("tag:yaml.org,2002:seq", rules, flow_style=True))

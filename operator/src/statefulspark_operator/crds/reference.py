@@ -86,7 +86,8 @@ def _type(schema: Schema) -> str:
 
 def _default(schema: Schema) -> str:
     default = schema.get("default")
-    return "" if default in (None, {}) else f"`{default if isinstance(default, str) else json.dumps(default)}`"
+    # Those of an object are told with its fields.
+    return "" if default is None or isinstance(default, dict) else f"`{default if isinstance(default, str) else json.dumps(default)}`"
 
 
 def _rules(schema: Schema) -> Iterator[dict[str, str]]:

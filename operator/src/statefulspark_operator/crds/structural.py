@@ -2,7 +2,8 @@
 
 What differs from JSON schema: no references; no alternatives (``X | None`` is a field that may be left out); bounds are exclusive by a
 flag; unknown fields are pruned unless the field says otherwise; keys of maps have no schema, so their patterns become CEL rules; and an
-object's default is written as ``{}``, from which the API server goes on to the defaults inside.
+object's default is written as ``{}``, from which the API server goes on to the defaults inside. An object with rules of its own has its
+default written out: an API server from 1.25 on lets the rules judge the default as it stands, and takes a definition only if they hold.
 
 Source: Kubernetes, "Extend the Kubernetes API with CustomResourceDefinitions", section "Specifying a structural schema".
 """
@@ -116,7 +117,7 @@ class _Conversion:
         default = source.get("default")
         if self._defaults and default not in (None, []) and source.get("serverDefault", True):
             nested = schema.get("type") == "object" and "properties" in schema
-            schema["default"] = {} if nested else default
+            schema["default"] = _object_default(schema) if nested else default
         return schema
 
     def _resolved(self, given: Schema) -> Schema:
@@ -130,3 +131,9 @@ class _Conversion:
         if reference := source.pop("$ref", None):
             source = {**self._resolved(self._definitions[reference.rsplit("/", maxsplit=1)[-1]]), **source}
         return source
+
+
+def _object_default(schema: Schema) -> Schema:
+    if "x-kubernetes-validations" not in schema:
+        return {}
+    return {name: each["default"] for name, each in schema["properties"].items() if "default" in each}
