@@ -40,7 +40,7 @@ class _Line(list[Schema]):
 
 
 class _Dumper(yaml.SafeDumper):
-    def ignore_aliases(self, data: Any) -> bool:
+    def ignore_aliases(self, _data: Any) -> bool:
         """Write everything out: not every tool that takes definitions knows anchors."""
         return True
 
