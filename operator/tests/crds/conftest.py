@@ -11,6 +11,7 @@ from typing import Any
 import celpy
 import pytest
 from celpy.adapter import json_to_cel
+from celpy.evaluation import CELEvalError
 
 from statefulspark_operator.crds.definitions import definitions
 
@@ -61,7 +62,7 @@ class Server:
         problems = list(self.invalid(schema, schema["default"], ""))
         try:
             return problems or list(self.broken_rules(schema, schema["default"], None))
-        except celpy.CELEvalError as error:
+        except CELEvalError as error:
             return [str(error)]
 
     def defaulted(self, schema: Schema, value: Any) -> Any:
