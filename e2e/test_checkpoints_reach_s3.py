@@ -5,6 +5,7 @@ from __future__ import annotations
 from e2e.conftest import MakeJob
 from e2e.harness.jobs import HUNDRED_MB
 from e2e.harness.store import BUCKET
+from e2e.harness.timeouts import LISTED_S
 
 
 def test_checkpoints_reach_s3(make_job: MakeJob) -> None:
@@ -24,4 +25,14 @@ def test_checkpoints_reach_s3(make_job: MakeJob) -> None:
     complete = [key for key in job.store.keys(folder) if key.endswith("/_metadata")]
     assert 1 <= len(complete) <= 3  # two are kept; a third may have come meanwhile
     assert sum(job.store.size_bytes(key) for key in job.store.keys(folder)) >= HUNDRED_MB.keys * HUNDRED_MB.pad_bytes
+    # Each that is kept can be seen and forked from: its object is made within the half minute of progress, and goes with its files.
+    job.wait("objects of checkpoints", LISTED_S, lambda _: job.snapshots() and all("status" in each for each in job.snapshots()))
+    for each in job.snapshots():
+        assert each["status"]["path"].startswith(f"s3://{BUCKET}/{folder}chk-")
+        assert each["status"]["sizeBytes"] > 0
+        assert each["metadata"]["labels"]["statefulspark.io/snapshot-type"] == "checkpoint"
+        assert each["metadata"]["labels"]["statefulspark.io/trigger-type"] == "job"
+    assert len(job.snapshots()) <= 2
+    seen = job.snapshots()[0]["metadata"]["name"]
+    job.wait("an object goes with its files", LISTED_S, lambda _: seen not in {each["metadata"]["name"] for each in job.snapshots()})
     job.check()

@@ -26,6 +26,8 @@ GONE_S: Final = 240
 STATUS_S: Final = 60
 """Until the operator has said something in a status."""
 FAILOVER_S: Final = 60
+LISTED_S: Final = 120
+"""Until the object of a kept checkpoint is there, or gone with its files."""
 TEST_S: Final = 1500
 """One test, with the building of images before the first."""
 POLL_S: Final = 0.5

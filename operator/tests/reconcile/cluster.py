@@ -147,9 +147,10 @@ class MemoryDrivers:
         self.operations: dict[str, Operation] = {}
         self.parallelism = 1
 
-    async def look(self, url: str, token: str, *, operations: bool) -> Driver:
+    async def look(self, url: str, token: str, *, operations: bool, checkpoints: bool = False) -> Driver:
         self._world.cluster.trouble("look")
         now = self._world.now
+        last = SnapshotInfo(id=1, path="s3://bucket/chk-1", completed_at=now + timedelta(seconds=2))
         return Driver(
             state="RUNNING" if self._world.pod_age >= 2 else "CREATED",
             attempt=1,
@@ -157,13 +158,15 @@ class MemoryDrivers:
             parallelism=self.parallelism,
             max_parallelism=128,
             slots=tuple(Slot(slot=slot, first=0, last=0, state="RUNNING", executor=None) for slot in range(self.parallelism)),
-            last_checkpoint=SnapshotInfo(id=1, path="s3://bucket/chk-1", completed_at=now + timedelta(seconds=2)),
+            last_checkpoint=last,
             operations=dict(self.operations),
+            retained=(last,) if checkpoints else None,
         )
 
     async def ask(self, url: str, token: str, kind: str, key: str, body: Any, timeout_s: int) -> None:
         self._world.cluster.trouble("ask")
-        self.operations[key] = Operation(id=key[:200], state="SUCCEEDED")
+        taken = SnapshotInfo(id=2, path="s3://bucket/chk-2", completed_at=self._world.now) if kind == "checkpoint" else None
+        self.operations[key] = Operation(id=key[:200], state="SUCCEEDED", snapshot=taken)
         if kind == "rescale":
             self.parallelism = body["parallelism"]
         self._world.cluster.trouble("asked")
@@ -174,6 +177,9 @@ class NoStorage:
 
     async def newest(self, *_: object) -> None:
         return None
+
+    async def kept(self, *_: object) -> frozenset[str]:
+        return frozenset()
 
     async def find(self, *_: object) -> None:
         raise InvalidInputError("there is no such snapshot")

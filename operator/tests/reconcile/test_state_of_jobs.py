@@ -145,7 +145,9 @@ def test_snapshots_of_stops_are_listed_by_count_and_those_of_checkpoints_as_long
     assert len(world.taken) == 4
     assert sorted(world.snapshots) == sorted(each.name for each in world.taken[-2:])
     world.change(upgradeMode="last-state", restartNonce=9)
-    world.settle()
+    for _ in range(60):
+        world.reconcile()
+        world.tick()
     checkpoints = [name for name, snapshot in world.snapshots.items() if snapshot.type == "checkpoint"]
     assert world.taken[-1].type == "checkpoint"
     assert not checkpoints, "the job has pruned its files by now"
@@ -158,3 +160,111 @@ def test_scheduled_savepoints_go_with_their_files() -> None:
     world.reconcile()
     (taken,) = world.taken
     assert taken.dispose
+
+
+def checkpointing(**retention: Any) -> dict[str, Any]:
+    return {"dir": "s3://bucket/checkpoints", "savepointDir": "s3://bucket/savepoints", "retention": retention}
+
+
+def listed(world: World) -> list[str]:
+    """Paths of the checkpoints that have an object, oldest first."""
+    found = [each for each in world.snapshots.values() if each.trigger == "job"]
+    return [str(each.path) for each in sorted(found, key=lambda each: each.checkpoint_id or 0)]
+
+
+def test_kept_checkpoints_have_objects_as_many_as_are_to_be_listed_and_none_that_is_gone() -> None:
+    """Checkpoints come each second; at each moment only such are listed as were kept at the last refresh, and never more than asked for."""
+    world = running(checkpointing=checkpointing(count=60, listed=3))
+    most = 0
+    for _ in range(300):
+        world.reconcile()
+        paths = {info.path for info in world.kept}
+        assert len([path for path in listed(world) if path in paths]) >= len(listed(world)) - 1
+        most = max(most, len(listed(world)))
+        world.tick()
+    assert most == 2, "60 kept of one second, one listed each 30 s"
+    assert all(each.type == "checkpoint" and each.known is not None and not each.dispose for each in world.taken)
+
+
+def test_at_most_as_many_checkpoints_are_listed_as_asked_for_the_newest() -> None:
+    world = running(checkpointing=checkpointing(count=1000, listed=2))
+    for _ in range(200):
+        world.reconcile()
+        world.tick()
+    assert len(world.taken) >= 5
+    assert listed(world) == [each.existing_path for each in world.taken[-2:]]
+
+
+def test_objects_of_checkpoints_cost_one_look_and_one_object_each_half_minute() -> None:
+    """However fast checkpoints come: what 500 jobs do is 500 times this."""
+    world = running(checkpointing=checkpointing(count=10))
+    taken, asked = len(world.taken), world.listings
+    for _ in range(300):
+        world.reconcile()
+        world.tick()
+    assert len(world.taken) - taken <= 10
+    assert world.listings - asked <= 11
+
+
+def test_a_job_that_keeps_one_checkpoint_lists_none_unless_told_to() -> None:
+    world = running()
+    world.settle(looks=100)
+    assert not world.taken
+    assert not world.listings
+    world.change(checkpointing=checkpointing(listed=1))
+    for _ in range(70):
+        world.reconcile()
+        world.tick()
+    assert world.pods_made == 1, "what is listed is nothing that the job has to be started again for"
+    assert len(listed(world)) == 1
+
+
+def test_listing_ends_when_it_is_no_longer_asked_for() -> None:
+    world = running(checkpointing=checkpointing(count=100))
+    for _ in range(100):
+        world.reconcile()
+        world.tick()
+    assert listed(world)
+    world.change(checkpointing=checkpointing(count=100, listed=0))
+    for _ in range(40):
+        world.reconcile()
+        world.tick()
+    assert not listed(world)
+
+
+def test_objects_of_a_suspended_job_follow_its_storage() -> None:
+    """Its last checkpoint pushed out an older one when no driver was there any more to tell it."""
+    world = running(checkpointing=checkpointing(count=40), upgradeMode="last-state")
+    for _ in range(35):
+        world.reconcile()
+        world.tick()
+    world.change(state="suspended")
+    world.settle()
+    assert listed(world)
+    world.kept = world.kept[-1:]
+    world.settle(looks=3, seconds=300)
+    assert not listed(world)
+    assert [each.path for each in world.snapshots.values()] == [world.kept[0].path], "the one of the stop"
+
+
+def test_objects_of_another_folder_are_left_alone() -> None:
+    """A stateless upgrade begins a new folder and nothing prunes the old one."""
+    world = running(checkpointing=checkpointing(count=2))
+    old = replace(
+        SOURCE, name="counts-checkpoint-1", trigger=SnapshotTrigger.JOB, type=SnapshotType.CHECKPOINT, path="s3://bucket/old/chk-1"
+    )
+    world.snapshots[old.name] = old
+    for _ in range(70):
+        world.reconcile()
+        world.tick()
+    assert old.name in world.snapshots
+
+
+def test_an_object_that_could_not_be_made_known_goes() -> None:
+    world = running(checkpointing=checkpointing(count=2))
+    lost = replace(SOURCE, name="lost", trigger=SnapshotTrigger.JOB, type=SnapshotType.CHECKPOINT, state=SnapshotState.FAILED, path=None)
+    world.snapshots["lost"] = lost
+    for _ in range(35):
+        world.reconcile()
+        world.tick()
+    assert "lost" not in world.snapshots

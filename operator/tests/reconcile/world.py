@@ -16,6 +16,7 @@ from statefulspark.errors import InvalidInputError
 from statefulspark_operator.api.drivers import Driver, Failure, Operation, Slot
 from statefulspark_operator.api.jobs import SnapshotInfo, StatefulSparkJobStatus
 from statefulspark_operator.api.snapshots import SnapshotState
+from statefulspark_operator.reconcile import retained
 from statefulspark_operator.reconcile.actions import (
     Action,
     AddFinalizer,
@@ -105,6 +106,10 @@ class World:
     """Specs that children were made from."""
     savepoints: int = 0
     checkpoints: int = 0
+    kept: list[SnapshotInfo] = field(default_factory=list)
+    """Checkpoints in the job's folder."""
+    listings: int = 0
+    """How often somebody asked for them."""
     events: list[str] = field(default_factory=list)
     messages: list[str] = field(default_factory=list)
     images: list[str] = field(default_factory=list)
@@ -128,6 +133,11 @@ class World:
             spec, problem = validate_on_kubernetes(document).spec, None
         except InvalidInputError as error:
             spec, problem = None, str(error)
+        listing = retained.matter(spec, self.status, tuple(self.snapshots.values()), self.now)
+        self.listings += listing
+        driver = self._driver()
+        if driver is not None and listing:
+            driver = replace(driver, retained=tuple(self.kept))
         return Observation(
             now=self.now,
             name="counts",
@@ -141,7 +151,8 @@ class World:
             problem=problem,
             status=StatefulSparkJobStatus.model_validate(json.loads(json.dumps(self.status.to_status()))),
             pod=self.pod,
-            driver=self._driver(),
+            driver=driver,
+            kept_paths=frozenset(info.path for info in self.kept) if listing and (driver is not None or self.pod is None) else None,
             snapshots=tuple(self.snapshots.values()),
             out_of_memory=self.out_of_memory,
             initial=self.others.get(spec.initial_snapshot.name) if spec is not None and spec.initial_snapshot is not None else None,
@@ -341,7 +352,11 @@ class World:
 
     def _snapshot(self, folder: str = "") -> SnapshotInfo:
         self.checkpoints += 1
-        return SnapshotInfo(id=self.checkpoints, path=f"s3://bucket/{folder}chk-{self.checkpoints}", completed_at=self.now)
+        info = SnapshotInfo(id=self.checkpoints, path=f"s3://bucket/{folder}chk-{self.checkpoints}", completed_at=self.now)
+        if not folder:
+            kept = self.spec.get("checkpointing", {}).get("retention", {}).get("count", 1)
+            self.kept = [*self.kept, info][-kept:]
+        return info
 
 
 def condition(world: World, type_: str) -> tuple[str, str]:

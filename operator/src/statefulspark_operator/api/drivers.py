@@ -63,6 +63,8 @@ class Driver:
     error: Failure | None = None
     operations: Mapping[str, Operation] = field(default_factory=dict)
     """What it was asked for and remembers, by idempotency key."""
+    retained: tuple[SnapshotInfo, ...] | None = None
+    """The checkpoints that it keeps in the job's folder; None when it was not asked."""
 
     @property
     def runs(self) -> bool:

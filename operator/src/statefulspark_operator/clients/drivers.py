@@ -26,11 +26,12 @@ class Drivers:
         # A proxy from the environment must not see the tokens of pods.
         self._http = httpx.AsyncClient(timeout=httpx.Timeout(_LOOK_S, connect=_CONNECT_S), trust_env=False)
 
-    async def look(self, url: str, token: str, *, operations: bool) -> Driver:
-        """Ask for the status and, with ``operations``, for what the driver was asked before."""
+    async def look(self, url: str, token: str, *, operations: bool, checkpoints: bool = False) -> Driver:
+        """Ask for the status and, with ``operations``, for what the driver was asked before, with ``checkpoints`` for those it keeps."""
         status = await self._call("GET", f"{url}/v1/status", token)
         listed = (await self._call("GET", f"{url}/v1/operations", token))["operations"] if operations else []
-        return _driver(status, listed)
+        kept = (await self._call("GET", f"{url}/v1/checkpoints", token))["checkpoints"] if checkpoints else None
+        return _driver(status, listed, kept)
 
     async def ask(self, url: str, token: str, kind: str, key: str, body: dict[str, Any] | None, timeout_s: int) -> None:
         """Ask for an operation and do not wait; asking again with ``key`` finds the first one."""
@@ -61,7 +62,7 @@ class Drivers:
         raise UnavailableError(f"the driver: {message}")
 
 
-def _driver(status: dict[str, Any], operations: list[dict[str, Any]]) -> Driver:
+def _driver(status: dict[str, Any], operations: list[dict[str, Any]], kept: list[dict[str, Any]] | None) -> Driver:
     return Driver(
         state=status["state"],
         attempt=status["attempt"],
@@ -75,6 +76,7 @@ def _driver(status: dict[str, Any], operations: list[dict[str, Any]]) -> Driver:
         failed_checkpoints=status.get("failed_checkpoints", 0),
         error=_failure(status.get("error")),
         operations={entry["key"]: _operation(entry) for entry in operations if entry.get("key")},
+        retained=tuple(_described(info) for info in kept if info["kind"] == "checkpoint") if kept is not None else None,
     )
 
 
@@ -101,8 +103,10 @@ def _failure(error: dict[str, Any] | None) -> Failure | None:
 
 
 def _snapshot(info: dict[str, Any] | None) -> SnapshotInfo | None:
-    if not info:
-        return None
+    return _described(info) if info else None
+
+
+def _described(info: dict[str, Any]) -> SnapshotInfo:
     return SnapshotInfo(
         id=info["id"],
         path=info["path"],

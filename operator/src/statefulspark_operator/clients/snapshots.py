@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Final
 
-from statefulspark.checkpoint.catalog import StoredCheckpoint, newest, open_checkpoint
+from statefulspark.checkpoint import paths
+from statefulspark.checkpoint.catalog import StoredCheckpoint, checkpoint_ids, newest, open_checkpoint
 from statefulspark.config.checkpointing import StorageSpec
 from statefulspark.errors import InvalidInputError
 from statefulspark.storage.base import ObjectStore
@@ -56,6 +57,16 @@ class SnapshotStorage:
         def look() -> SnapshotInfo | None:
             found = newest(open_store(folder, _settings(storage, keys)))
             return _found(found).info if found is not None else None
+
+        async with self._places:
+            return await asyncio.to_thread(look)
+
+    async def kept(self, folder: str, storage: StorageSpec, keys: Keys | None) -> frozenset[str]:
+        """Paths of the checkpoints in a job's folder; those that are being taken may be among them."""
+
+        def look() -> frozenset[str]:
+            store = open_store(folder, _settings(storage, keys))
+            return frozenset(paths.url_of(store.url, paths.checkpoint_folder(number)) for number in checkpoint_ids(store))
 
         async with self._places:
             return await asyncio.to_thread(look)

@@ -43,8 +43,8 @@ _SNAPSHOT_COLUMNS: Final = (
     ("State", "string", ".status.state", 0, "How far it is."),
     ("Path", "string", ".status.path", 0, "Where it is in storage."),
     ("Completed", "date", ".status.resultTimestamp", 0, "Time since it was completed, or failed last."),
+    ("Bytes", "integer", ".status.sizeBytes", 0, "All files it refers to."),
     ("Trigger", "string", ".metadata.labels.statefulspark\\.io/trigger-type", 1, "Who asked for it."),
-    ("Bytes", "integer", ".status.sizeBytes", 1, "All files it refers to."),
     ("Failures", "integer", ".status.failures", 1, "Failed attempts."),
     ("Age", "date", ".metadata.creationTimestamp", 1, "Age of the object."),
 )

@@ -16,6 +16,7 @@ from statefulspark_operator.api.names import (
     FINALIZER,
     JOB_KIND,
     LABEL_JOB,
+    LABEL_SNAPSHOT_STATE,
     LABEL_SNAPSHOT_TYPE,
     LABEL_TRIGGER_TYPE,
     SNAPSHOT_KIND,
@@ -166,6 +167,7 @@ async def _take_snapshot(hands: Hands, seen: Observation, action: TakeSnapshot) 
     # Without a look into storage, for which the job may be gone too soon.
     status = StateSnapshotStatus(
         state=SnapshotState.COMPLETED,
+        observed_generation=1,
         result_timestamp=action.known.completed_at,
         path=action.known.path,
         size_bytes=action.known.size_bytes,
@@ -180,13 +182,16 @@ def _snapshot(seen: Observation, action: TakeSnapshot) -> Tree:
     source: dict[str, Any] = {"path": action.existing_path} if action.existing_path else {}
     if action.type is SnapshotType.SAVEPOINT:
         source |= {"alreadyExists": action.existing_path is not None, "disposeOnDelete": action.dispose}
+    labels = {LABEL_JOB: seen.name, LABEL_SNAPSHOT_TYPE: action.type.value, LABEL_TRIGGER_TYPE: action.trigger.value}
+    if action.known is not None:
+        labels[LABEL_SNAPSHOT_STATE] = SnapshotState.COMPLETED.value
     return {
         "apiVersion": API_VERSION,
         "kind": SNAPSHOT_KIND,
         "metadata": {
             "name": action.name,
             "namespace": seen.namespace,
-            "labels": {LABEL_JOB: seen.name, LABEL_SNAPSHOT_TYPE: action.type.value, LABEL_TRIGGER_TYPE: action.trigger.value},
+            "labels": labels,
         },
         "spec": {"jobReference": {"name": seen.name}, action.type.value: source},
     }

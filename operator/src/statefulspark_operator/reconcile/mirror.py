@@ -6,7 +6,8 @@ from collections import defaultdict
 from collections.abc import Iterator
 from typing import Final
 
-from statefulspark_operator.api.names import COMPONENT_DRIVER, LABEL_COMPONENT, LABEL_JOB
+from statefulspark_operator.api.names import COMPONENT_DRIVER, LABEL_COMPONENT, LABEL_JOB, LABEL_TRIGGER_TYPE
+from statefulspark_operator.api.snapshots import SnapshotTrigger
 from statefulspark_operator.builders.identities import JobIdentity
 from statefulspark_operator.clients.kubernetes import Tree
 
@@ -49,7 +50,7 @@ class Mirror:
         return _keep(self._pods, tree, tree["metadata"].get("labels", {}).get(LABEL_JOB), gone=gone)
 
     def saw_snapshot(self, tree: Tree, *, gone: bool) -> Key | None:
-        """A snapshot of a job was added, changed or removed."""
+        """A snapshot of a job was added, changed or removed; returns the job unless it was the operator's doing for a kept checkpoint."""
         name = (tree["metadata"]["namespace"], tree["metadata"]["name"])
         if gone:
             self._all_snapshots.pop(name, None)
@@ -57,7 +58,9 @@ class Mirror:
             self._all_snapshots[name] = _slim(tree)
         reference = (tree.get("spec") or {}).get("jobReference")
         job = reference.get("name") if isinstance(reference, dict) else None
-        return _keep(self._snapshots, tree, job if isinstance(job, str) else None, gone=gone)
+        key = _keep(self._snapshots, tree, job if isinstance(job, str) else None, gone=gone)
+        listed = (tree["metadata"].get("labels") or {}).get(LABEL_TRIGGER_TYPE) == SnapshotTrigger.JOB.value
+        return None if listed else key
 
     def saw_child(self, tree: Tree, *, gone: bool) -> Key | None:
         """Another child of a job was added, changed or removed; returns the job when it was not by us."""

@@ -106,5 +106,7 @@ class Observation:
     snapshots: tuple[SnapshotSeen, ...] = ()
     initial: SnapshotSeen | None = None
     """The StateSnapshot that ``spec.initialSnapshot`` names, of whatever job."""
+    kept_paths: frozenset[str] | None = None
+    """Checkpoints that are in the job's folder, told by its driver, else by storage; None when nobody was asked."""
     children_intact: bool = True
     """Whether service, config map, secret, account, role and disruption budget are there and as they should be."""

@@ -19,7 +19,7 @@ from statefulspark_operator.clients.drivers import Drivers
 from statefulspark_operator.clients.kubernetes import Cluster, Tree
 from statefulspark_operator.clients.secrets import SecretValues
 from statefulspark_operator.clients.snapshots import SnapshotStorage
-from statefulspark_operator.reconcile import pods
+from statefulspark_operator.reconcile import pods, retained
 from statefulspark_operator.reconcile.observation import DriverPod, Observation, SnapshotSeen
 from statefulspark_operator.reconcile.reach import way_to_driver
 from statefulspark_operator.reconcile.specs import CheckedSpecs
@@ -74,7 +74,9 @@ async def observe(eyes: Eyes, job: Tree, now: datetime) -> Observation:
     status = StatefulSparkJobStatus.read(job.get("status"))
     pod = pods.driver_pod(eyes.mirror.driver_pod(namespace, name))
     asked = status.transition is not None or metadata.get("deletionTimestamp") is not None
-    driver = await look_at_driver(eyes, job, pod, operations=asked)
+    snapshots = tuple(_snapshot(tree) for tree in eyes.mirror.snapshots(namespace, name))
+    listing = retained.matter(spec, status, snapshots, now)
+    driver = await look_at_driver(eyes, job, pod, operations=asked, checkpoints=listing)
     running, lost = pods.executors(eyes.mirror.executor_pods(namespace, name))
     stored = await _stored(eyes, namespace, spec, status) if _storage_matters(status, pod, driver) else None
     return Observation(
@@ -94,8 +96,9 @@ async def observe(eyes: Eyes, job: Tree, now: datetime) -> Observation:
         stored=stored,
         executors=running,
         out_of_memory=lost,
-        snapshots=tuple(_snapshot(tree) for tree in eyes.mirror.snapshots(namespace, name)),
+        snapshots=snapshots,
         initial=_initial(eyes, namespace, spec),
+        kept_paths=await _kept_paths(eyes, namespace, spec, status, driver) if listing and (driver is not None or pod is None) else None,
         children_intact=eyes.mirror.children_intact(namespace, name),
     )
 
@@ -113,12 +116,12 @@ def _checked(eyes: Eyes, job: Mapping[str, Any]) -> tuple[StatefulSparkJobSpec |
     return spec, None
 
 
-async def look_at_driver(eyes: Eyes, job: Tree, pod: DriverPod | None, *, operations: bool) -> Driver | None:
+async def look_at_driver(eyes: Eyes, job: Tree, pod: DriverPod | None, *, operations: bool, checkpoints: bool = False) -> Driver | None:
     """What the driver in ``pod`` says, with ``operations`` also of what it was asked before; None when it does not answer."""
     namespace, name = job["metadata"]["namespace"], job["metadata"]["name"]
     try:
         way = await way_to_driver(eyes.secrets, namespace, name, pod)
-        return await eyes.drivers.look(way.url, way.token, operations=operations) if way is not None else None
+        return await eyes.drivers.look(way.url, way.token, operations=operations, checkpoints=checkpoints) if way is not None else None
     except StatefulSparkError as error:
         _log.debug("driver does not answer", job=name, namespace=namespace, error=str(error)[:200])
         return None
@@ -140,6 +143,23 @@ async def _stored(eyes: Eyes, namespace: str, spec: StatefulSparkJobSpec | None,
     try:
         keys = await eyes.secrets.keys(namespace, checkpointing.storage.credentials_secret)
         return await eyes.storage.newest(f"{checkpointing.dir}/{status.job_id}", checkpointing.storage, keys)
+    except (StatefulSparkError, CorruptDataError) as error:
+        _log.warning("storage does not answer", job_id=status.job_id, error=str(error)[:300])
+        return None
+
+
+async def _kept_paths(
+    eyes: Eyes, namespace: str, spec: StatefulSparkJobSpec | None, status: StatefulSparkJobStatus, driver: Driver | None
+) -> frozenset[str] | None:
+    """Which checkpoints there are: the driver knows, and when none runs, storage does."""
+    if driver is not None:
+        return frozenset(info.path for info in driver.retained) if driver.retained is not None else None
+    if spec is None or status.job_id is None or status.lifecycle_state not in retained.REST:
+        return None
+    checkpointing = spec.checkpointing
+    try:
+        keys = await eyes.secrets.keys(namespace, checkpointing.storage.credentials_secret)
+        return await eyes.storage.kept(f"{checkpointing.dir}/{status.job_id}", checkpointing.storage, keys)
     except (StatefulSparkError, CorruptDataError) as error:
         _log.warning("storage does not answer", job_id=status.job_id, error=str(error)[:300])
         return None

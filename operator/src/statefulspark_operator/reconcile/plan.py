@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from statefulspark_operator.api.jobs import LifecycleState
-from statefulspark_operator.reconcile import deletion, memory, reports, schedules, steady, transitions
+from statefulspark_operator.reconcile import deletion, memory, reports, retained, schedules, steady, transitions
 from statefulspark_operator.reconcile.actions import AddFinalizer, Plan
 from statefulspark_operator.reconcile.lifecycle import Draft
 from statefulspark_operator.reconcile.observation import Observation
@@ -30,6 +30,7 @@ def plan(seen: Observation) -> Plan:
     if seen.spec is not None and not seen.deleting:
         schedules.keep_schedule(draft, seen.spec)
         schedules.keep_history(draft, seen.spec)
+        retained.list_retained(draft, seen.spec)
     memory.tell_kills(draft)
     reports.conclude(draft)
     reports.settle_progress(draft)

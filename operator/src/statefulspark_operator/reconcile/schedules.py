@@ -53,8 +53,7 @@ def next_due(schedule: SavepointScheduleSpec, last: datetime, now: datetime) -> 
 def keep_history(draft: Draft, spec: StatefulSparkJobSpec) -> None:
     """Delete snapshots that nobody asked for beyond count and age; the newest completed savepoint of each kind always stays.
 
-    Scheduled savepoints go with their files. Those of stops go as objects only: they are what a person may fall back on. Checkpoints of
-    stops go when the job has pruned their files.
+    Scheduled savepoints go with their files. Those of stops go as objects only: they are what a person may fall back on.
     """
     history = spec.savepoints.history
     oldest = draft.now - timedelta(milliseconds=history.age)
@@ -62,12 +61,6 @@ def keep_history(draft: Draft, spec: StatefulSparkJobSpec) -> None:
         for place, snapshot in enumerate(_completed(draft, trigger, SnapshotType.SAVEPOINT)):
             if place > 0 and (place >= history.count or snapshot.created_at < oldest):
                 draft.do(DeleteSnapshot(name=snapshot.name))
-    newest = draft.seen.driver.last_checkpoint if draft.seen.driver is not None else None
-    for snapshot in _completed(draft, SnapshotTrigger.UPGRADE, SnapshotType.CHECKPOINT):
-        if newest is None or snapshot.checkpoint_id is None:
-            continue
-        if newest.id - snapshot.checkpoint_id >= spec.checkpointing.retention.count:
-            draft.do(DeleteSnapshot(name=snapshot.name))
 
 
 def _completed(draft: Draft, trigger: SnapshotTrigger, type_: SnapshotType) -> list[SnapshotSeen]:

@@ -29,7 +29,7 @@ from statefulspark_operator.reconcile.mirror import Mirror
 from statefulspark_operator.reconcile.observation import DriverPod
 from statefulspark_operator.reconcile.observe import look_at_driver
 from statefulspark_operator.reconcile.reach import way_to_driver
-from statefulspark_operator.reconcile.snapshots import SnapshotObservation, SnapshotPlan, plan_snapshot
+from statefulspark_operator.reconcile.snapshots import FINAL, SnapshotObservation, SnapshotPlan, plan_snapshot
 from statefulspark_operator.reconcile.specs import checked_snapshot_spec
 
 _log = structlog.get_logger("statefulspark.operator.snapshots")
@@ -53,6 +53,9 @@ class SnapshotLooks:
 
     async def look(self, namespace: str, name: str) -> float | None:
         """Look at one snapshot; returns after how many seconds to look again, None for never."""
+        known = self._mirror.snapshot(namespace, name)
+        if known is not None and _settled(known):
+            return None
         tree = await self._hands.eyes.cluster.get(API_VERSION, SNAPSHOT_KIND, namespace, name)
         if tree is None:
             return None
@@ -187,6 +190,16 @@ class SnapshotLooks:
             if waited_s < 300:
                 raise
             await self._hands.events.tell(tree, "DisposalSkipped", f"{path} stays in storage: {error}", warning=True)
+
+
+def _settled(tree: Tree) -> bool:
+    """Whether nothing is left to do about a snapshot as watching has brought it; what changes it afterwards is another event."""
+    metadata, status = tree["metadata"], StateSnapshotStatus.read(tree.get("status"))
+    labels = metadata.get("labels") or {}
+    held = FINALIZER in (metadata.get("finalizers") or ()) or "checkpoint" in (tree.get("spec") or {})
+    told = labels.get(LABEL_SNAPSHOT_STATE) == status.state.value and LABEL_TRIGGER_TYPE in labels
+    acted = status.state in FINAL and status.observed_generation == metadata.get("generation")
+    return acted and held and told and metadata.get("deletionTimestamp") is None
 
 
 def _job_spec(job: Tree | None) -> StatefulSparkJobSpec | None:

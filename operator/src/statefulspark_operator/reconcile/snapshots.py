@@ -65,7 +65,7 @@ def plan_snapshot(seen: SnapshotObservation) -> SnapshotPlan:
     status = seen.status.model_copy(update={"observed_generation": seen.generation})
     if seen.deleting:
         return _deleted(seen, status)
-    if not seen.has_finalizer:
+    if not seen.has_finalizer and not _is_checkpoint(seen):
         return SnapshotPlan(status=status, add_finalizer=True, look_again_s=0)
     if status.state in FINAL:
         return SnapshotPlan(status=status)
@@ -81,6 +81,11 @@ def plan_snapshot(seen: SnapshotObservation) -> SnapshotPlan:
             return _end(status, SnapshotState.ABANDONED, seen, "JobNotRunning", "the job did not run in time to take it")
         return SnapshotPlan(status=status, look_again_s=5.0)
     return _taken(seen, status, seen.driver, seen.spec)
+
+
+def _is_checkpoint(seen: SnapshotObservation) -> bool:
+    """Whether nothing has to be done when it is deleted: a checkpoint's files are its job's."""
+    return seen.spec is not None and seen.spec.checkpoint is not None
 
 
 def _existing_path(spec: StateSnapshotSpec) -> str | None:

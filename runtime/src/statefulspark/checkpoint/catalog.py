@@ -277,8 +277,15 @@ def _summarize(store: ObjectStore, folder: str, sizes: Mapping[str, int]) -> Che
         created_ms=metadata.created_ms,
         duration_ms=metadata.duration_ms,
         size_bytes=sum(files.values()),
-        incremental_bytes=sum(size for file, size in files.items() if _is_increment(file, metadata)),
+        incremental_bytes=incremental_bytes(metadata),
     )
+
+
+def incremental_bytes(metadata: CheckpointMetadata) -> int:
+    """Bytes of the files that were uploaded for a checkpoint, and not for one before it."""
+    key = paths.metadata_key(paths.checkpoint_folder(metadata.checkpoint_id))
+    files = {paths.resolve_reference(key, file.path): file.size_bytes for file in metadata.files()}
+    return sum(size for file, size in files.items() if _is_increment(file, metadata))
 
 
 def _is_increment(key: str, metadata: CheckpointMetadata) -> bool:

@@ -196,8 +196,13 @@ class Retention:
         )
         plan = plan_retention(situation, retained=self._retained, orphan_age_s=self._orphan_age_s)
         carry_out(self._store, plan)
-        self._known = {number: self._known[number] for number in self._known if number not in plan.checkpoints}
+        self._known = {number: metadata for number, metadata in readable.items() if number not in plan.checkpoints}
         return plan
+
+    @property
+    def retained(self) -> Mapping[int, CheckpointMetadata]:
+        """Checkpoints of the folder by number, whoever took them, as the last `run` has left them."""
+        return self._known
 
     def _read(self, objects: Iterable[ObjectInfo]) -> tuple[dict[int, CheckpointMetadata], set[int]]:
         readable: dict[int, CheckpointMetadata] = {}

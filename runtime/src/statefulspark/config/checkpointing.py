@@ -37,6 +37,18 @@ class RetentionSpec(Model):
     on_cancellation: OnCancellation = Field(default=OnCancellation.RETAIN, json_schema_extra=UPGRADE)
     """RETAIN keeps the checkpoints when the job is cancelled, DELETE removes them."""
 
+    listed: Annotated[WholeNumber, Field(ge=0, le=100)] | None = Field(default=None, json_schema_extra=IGNORE)
+    """On Kubernetes, number of kept checkpoints that have a StateSnapshot object, newest first, 0 .. 100; 0 for none. When not given: none
+    if count is 1, since that one is gone with the next and status.lastCheckpoint tells it, else up to 3. A job gets a new object at most
+    every 30 s, so of checkpoints that come faster only some have one."""
+
+    @property
+    def listed_count(self) -> int:
+        """Number of objects, the default worked out."""
+        if self.listed is not None:
+            return min(self.listed, self.count)
+        return 0 if self.count == 1 else min(self.count, 3)
+
 
 class StorageSpec(Model):
     """How to reach an S3-compatible store. What is not given comes from the usual AWS places; file:// needs nothing."""

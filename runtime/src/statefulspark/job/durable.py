@@ -31,6 +31,7 @@ from statefulspark.checkpoint.state_packs import references_to, store_in_savepoi
 from statefulspark.errors import CorruptDataError, FencedError, InvalidInputError
 from statefulspark.job.batches import BatchLog, BatchParameters
 from statefulspark.job.checkpoints import InProgress
+from statefulspark.job.completed import Completed
 from statefulspark.job.controls import CheckpointInfo
 from statefulspark.keygroups import key_group_range
 from statefulspark.storage.base import ObjectStore
@@ -81,11 +82,13 @@ class DurableJob:
         self._savepoint_dir = savepoint_dir
         self._retention = Retention(store, retained=retained)
         self._pending: BatchRecord | None = None
-        self._completed: list[CheckpointInfo] = []
+        self._completed = Completed(store.url)
         self._cleaning = threading.Lock()
         taken = checkpoint_ids(store)
         if lineage.base is not None:
             taken.append(lineage.base.metadata.checkpoint_id)
+            if self.base_checkpoint_id is not None:
+                self._completed.retained({self.base_checkpoint_id: lineage.base.metadata})
         self._last_id = max(taken, default=0)
 
     @property
@@ -291,14 +294,14 @@ class DurableJob:
 
     def completed_checkpoint(self, metadata: CheckpointMetadata, info: CheckpointInfo) -> None:
         """A checkpoint or savepoint is complete; a checkpoint becomes what slots restore from."""
-        self._completed.append(info)
+        self._completed.add(info)
         if metadata.kind == "checkpoint":
             self._base = StoredCheckpoint(self.store, paths.checkpoint_folder(metadata.checkpoint_id), metadata)
             self._reusable = True
 
     def completed(self) -> list[CheckpointInfo]:
         """Checkpoints that still exist and savepoints taken by this driver, oldest first."""
-        return list(self._completed)
+        return self._completed.all()
 
     def clean(self, in_flight: int | None, packs_in_use: Callable[[], Collection[str]]) -> None:
         """Delete what neither a retained checkpoint nor this attempt's lineage needs.
@@ -312,15 +315,14 @@ class DurableJob:
         try:
             self.check_fence()
             base = self.base_checkpoint_id
-            plan = self._retention.run(
+            self._retention.run(
                 self._lineage,
                 now_s=time.time(),
                 in_flight=() if in_flight is None else (in_flight,),
                 pins=() if base is None else (base,),
                 packs_in_use=packs_in_use,
             )
-            gone = set(plan.checkpoints)
-            self._completed = [info for info in self._completed if info.kind == "savepoint" or info.id not in gone]
+            self._completed.retained(self._retention.retained)
         except FencedError:
             return  # what is here belongs to the newer attempt; batches and the idle watch report it
         finally:
@@ -392,7 +394,7 @@ class DurableJob:
         """Delete all of the job's folder except its identity; savepoints stay, they belong to who asked for them."""
         infos = self.store.list("")
         self.store.delete(info.key for info in infos if info.key != paths.JOB_KEY and not info.key.startswith("savepoint-"))
-        self._completed = [info for info in self._completed if info.kind == "savepoint"]
+        self._completed.drop_checkpoints()
 
 
 def _is_changelog(error: CorruptDataError) -> bool:
