@@ -1,7 +1,7 @@
 """Soak of managed memory: does the resident memory of a slot stay within its budget, whatever is written?
 
 2 slots with 50 states each; 20 GiB written through random updates and scans of small and large values, with batches that spill and a checkpoint
-every minute. Each slot is the runtime's own slot process. Its resident memory (VmRSS, sampled from outside every 200 ms, and the kernel's
+every minute, each of which keeps the store for 2 s at least. Each slot is the runtime's own slot process. Its resident memory (VmRSS, sampled from outside every 200 ms, and the kernel's
 own peak VmHWM) minus that of the same process with the same batches and no store must not exceed the managed memory by more than a tenth.
 
     make soak                                                               all three budgets, into docs/benchmarks.md
@@ -108,8 +108,8 @@ def report(results: list[Soak], header: dict[str, Any]) -> Result:
         title="Managed memory: a long soak",
         about=(
             "2 slots with 50 states each (values of 8 bytes to 64 KiB, lists, maps), random updates and scans; every twelfth batch spills, a"
-            " checkpoint a minute. Peak of the resident memory of either slot (VmHWM), less that of the same process with the same batches,"
-            " snapshots that take as long, and a store that keeps nothing. The last column has the peak of the proportional set size (a page that n"
+            " checkpoint a minute, whose snapshot keeps the store for 2 s at least. Peak of the resident memory of either slot (VmHWM), less that of the same process with the same batches,"
+            " no snapshots, and a store that keeps nothing. The last column has the peak of the proportional set size (a page that n"
             f" processes share counts 1/n). It must stay within {1 + TOLERANCE:.0%} of the budget; what decides it is in [memory.md](memory.md)."
         ),
         loads=tuple(
@@ -121,7 +121,7 @@ def report(results: list[Soak], header: dict[str, Any]) -> Result:
         notes=(
             "Longest snapshots: "
             + ", ".join(f"{max(result.soak.snapshots_s, default=0.0):.1f} s with {format_size(result.managed_bytes)}" for result in results)
-            + ". What batches commit during one is held in Python and counts as its part, although the peak may have been at another time.",
+            + ". What batches commit during one is held within the bound that the changes of a batch have in Python.",
             "The curves show resident memory over what was written, of each slot, and dashed its proportional set size.",
         ),
         plot=PLOT,

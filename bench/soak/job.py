@@ -62,8 +62,9 @@ class SoakSettings:
         dirty_bytes: Bound of a batch's changes in memory, per slot.
         batch_rows: Rows of a usual batch, per slot.
         large_batch_rows: Rows of every twelfth batch, per slot, which spills.
-        checkpoint_s: Pause between checkpoints.
-        without_store: For the baseline, everything but the store: how long its snapshots take, one after the other.
+        checkpoint_s: Pause between checkpoints; None takes none.
+        snapshot_s: Least time for which a snapshot keeps the store to itself, so that what batches commit meanwhile is held.
+        without_store: For the baseline: everything but the store.
         environment: Of the slot processes, over this one's.
     """
 
@@ -77,8 +78,9 @@ class SoakSettings:
     dirty_bytes: int = 32 << 20
     batch_rows: int = 150
     large_batch_rows: int = 600
-    checkpoint_s: float = 60.0
-    without_store: tuple[float, ...] = ()
+    checkpoint_s: float | None = 60.0
+    snapshot_s: float = 2.0
+    without_store: bool = False
     environment: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -183,7 +185,7 @@ class SoakJob:
         path.write_bytes(pickle.dumps(config))
         for slot in range(settings.slots):
             command = [sys.executable, "-m", "soak.slot", str(path), str(slot), str(self.logs[slot])]
-            command += [f"{seconds:.3f}" for seconds in settings.without_store]
+            command += ["--snapshot-s", str(settings.snapshot_s), *["--without-store"] * settings.without_store]
             environment = dict(os.environ) | dict(settings.environment)
             self._processes.append(subprocess.Popen(command, cwd=BENCHES, env=environment))
         return self

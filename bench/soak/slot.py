@@ -1,19 +1,17 @@
 """The slot process of the memory soak: the runtime's own slot, started as an executor starts it, that also writes down what it knows itself.
 
-    python -m soak.slot CONFIG SLOT LOG [SECONDS ...]
+    python -m soak.slot CONFIG SLOT LOG [--without-store] [--snapshot-s SECONDS]
 
-With ``SECONDS`` everything is the same but the store, which keeps nothing and answers with what was written last: its memory is that of
-Python alone, the baseline. Snapshots take that long, the longest first: what batches change meanwhile is held in Python, so they must
-take as long as those of the real store did.
+``--without-store``: everything is the same but the store, which keeps nothing and answers with what was written last: its memory is that of
+Python alone, the baseline. ``--snapshot-s``: snapshots keep the store for at least so long, as they do on a machine that starves the slot.
 """
 
 from __future__ import annotations
 
+import argparse
 import ctypes
-import itertools
 import json
 import pickle
-import sys
 import threading
 import time
 from collections.abc import Iterable, Iterator, Sequence
@@ -34,13 +32,10 @@ from statefulspark.state.store import Change
 _LOG_S = 2.0
 _LOOK_S = 0.05
 _SCANNED = 40
-_SNAPSHOT_FILES = 4
 
 
 class NoStore:
     """Forgets what is written; reads give the last value written to the same state, at the same sizes and cost for Python."""
-
-    snapshots_s: Iterator[float]
 
     def __init__(self, path: Path, options: RocksDBOptions | None = None) -> None:
         self.path = path
@@ -71,11 +66,7 @@ class NoStore:
         """Nothing is kept."""
 
     def snapshot(self, directory: Path) -> float:
-        time.sleep(next(self.snapshots_s))
-        directory.mkdir(parents=True)
-        for number in range(_SNAPSHOT_FILES):
-            (directory / f"{number:06d}.sst").write_bytes(bytes(2 << 20))
-        return 0.0
+        raise NotImplementedError("the baseline takes no snapshots")
 
     def size_bytes(self) -> int:
         return 0
@@ -153,15 +144,20 @@ def _native(store: RocksDBStore) -> dict[str, Any]:
 
 def main() -> None:
     """Run the slot to its end."""
-    config_path, slot, log_path, *seconds = sys.argv[1:]
-    config: SlotConfig = pickle.loads(Path(config_path).read_bytes())  # noqa: S301  written by the soak itself
+    parser = argparse.ArgumentParser()
+    parser.add_argument("config", type=Path)
+    parser.add_argument("slot", type=int)
+    parser.add_argument("log", type=Path)
+    parser.add_argument("--without-store", action="store_true")
+    parser.add_argument("--snapshot-s", type=float, default=0.0)
+    arguments = parser.parse_args()
+    config: SlotConfig = pickle.loads(arguments.config.read_bytes())  # noqa: S301  written by the soak itself
     opened: list[Any] = []
     # The one seam at which the baseline differs: store and spills.
     seam: Any = stores
     kind: Any = seam.RocksDBStore
-    if seconds:
-        NoStore.snapshots_s = itertools.cycle(sorted(map(float, seconds), reverse=True))
-        _load_native_code(Path(config.local_dir or "") / f"code-{slot}")
+    if arguments.without_store:
+        _load_native_code(Path(config.local_dir or "") / f"code-{arguments.slot}")
         kind = NoStore
 
     class Opened(kind):  # type: ignore[misc]  # chosen above
@@ -174,13 +170,14 @@ def main() -> None:
 
         def snapshot(self, directory: Path) -> float:
             started = time.monotonic()
+            time.sleep(arguments.snapshot_s)
             held_up_ms: float = super().snapshot(directory)
             self.snapshot_s = time.monotonic() - started
             return held_up_ms
 
     seam.RocksDBStore = Opened
-    threading.Thread(target=_write_log, args=(Path(log_path), opened), daemon=True).start()
-    run_slot(config, int(slot), f"soak/{slot}")
+    threading.Thread(target=_write_log, args=(arguments.log, opened), daemon=True).start()
+    run_slot(config, arguments.slot, f"soak/{arguments.slot}")
 
 
 if __name__ == "__main__":

@@ -18,8 +18,9 @@ from statefulspark.exchange.allocator import allocator_environment
 def test_a_slot_stays_within_its_managed_memory(tmp_path: Path) -> None:
     """A slot with 50 states takes no more than its 64 MiB and a tenth above the same slot without a store.
 
-    600 MiB go through it, nine times its budget, with batches that spill and two checkpoints. With write buffers that are not shared, or with
-    malloc left alone, it takes too much.
+    600 MiB go through it, nine times its budget, with batches that spill, and checkpoints whose snapshots are slow, so that what is committed
+    meanwhile is held. With write buffers that are not shared, with malloc left alone, or with held changes that have a bound of their own,
+    it takes too much.
     """
     settings = SoakSettings(
         managed_bytes=64 << 20,

@@ -16,6 +16,7 @@ from statefulspark.state.descriptors import (
     ReducingStateDescriptor,
     ValueStateDescriptor,
 )
+from statefulspark.state.layers import Layers
 from statefulspark.state.layout import store_key
 from statefulspark.state.memory import MemoryStore
 from statefulspark.state.overlays import MemoryOverlay
@@ -383,37 +384,67 @@ class TestBounds:
         assert state.value() == 13
 
     def test_held_changes_are_bounded(self, make_slot: MakeSlot, monkeypatch: pytest.MonkeyPatch) -> None:
-        """While a snapshot takes long, what is held beyond the budget lies in a spill, and in a bounded number of them."""
-        most = 0
-        write = MemoryOverlay.write
+        """While a snapshot takes long, held changes and those of the running batch share one budget; more lies in a few spills."""
+        held_bytes: dict[int, int] = {}
+        running_bytes = 0
+        write, destroy, spill = MemoryOverlay.write, MemoryOverlay.destroy, Layers.spill
 
         def watched(overlay: MemoryOverlay, changes: Iterable[Change]) -> None:
-            nonlocal most
             write(overlay, changes)
-            most = max(most, overlay.size_bytes)
+            held_bytes[id(overlay)] = sum(len(key) + len(value or b"") for key, value in overlay.changes(b"", b"\xff\xff"))
+
+        def destroyed(overlay: MemoryOverlay) -> None:
+            destroy(overlay)
+            del held_bytes[id(overlay)]
+
+        def spilled(layers: Layers, changes: list[Change]) -> None:
+            nonlocal running_bytes
+            spill(layers, changes)
+            running_bytes = 0
 
         monkeypatch.setattr(MemoryOverlay, "write", watched)
+        monkeypatch.setattr(MemoryOverlay, "destroy", destroyed)
+        monkeypatch.setattr(Layers, "spill", spilled)
         slot = make_slot(dirty_bytes=64 << 10, cache_bytes=32 << 10)
         state = slot.backend.value_state(ValueStateDescriptor("text", Types.STRING()))
-        held = 0
+        held = most = together = 0
         for number in range(40):
             # Some batches fit into memory, some spill.
             slot.begin(hold=number > 0 and slot.backend.can_hold)
-            for key in range(number % 7 * 80):
+            running_bytes = 0
+            for key in range(number % 7 * 8):
                 slot.key(f"a{key}")
-                state.update(f"{number}-{key}" + "x" * 100)
+                running_bytes += 1100
+                state.update(f"{number}-{key}" + "x" * 1100)
+                most = max(most, running_bytes + sum(held_bytes.values()))
+                together += bool(running_bytes and held_bytes)
             slot.finish()
             held += number > 0 and slot.backend.can_hold
             if not slot.backend.can_hold:
                 slot.backend.apply_pending()
+        assert together > 100
+        assert 48 << 10 < most <= 64 << 10
         assert held > 5
         assert 0 < most <= 64 << 10
         slot.begin()
-        newest = {key: max(number for number in range(40) if key < number % 7 * 80) for key in range(480)}
+        newest = {key: max(number for number in range(40) if key < number % 7 * 8) for key in range(48)}
         for key, number in newest.items():
             slot.key(f"a{key}")
-            assert state.value() == f"{number}-{key}" + "x" * 100
-        assert len(slot.entries()) == 480
+            assert state.value() == f"{number}-{key}" + "x" * 1100
+        assert len(slot.entries()) == 48
+
+    def test_a_batch_larger_than_the_cache_does_not_stay_in_it(self, make_slot: MakeSlot) -> None:
+        """What a committed batch changed is cached only within the cache's budget."""
+        slot = make_slot(cache_bytes=32 << 10, dirty_bytes=1 << 20)
+        state = slot.backend.value_state(ValueStateDescriptor("text", Types.STRING()))
+        for count, kept in ((20, 20), (1000, 0)):
+            with slot.batch():
+                for number in range(count):
+                    slot.key(f"a{number}")
+                    state.update("x" * 100)
+            slot.begin()
+            assert slot.backend.entry_counts()["text"] == kept
+            slot.finish()
 
     def test_cache_is_bounded(self, make_slot: MakeSlot) -> None:
         """Reading many keys keeps a bounded number of them, and evicted ones are read again."""

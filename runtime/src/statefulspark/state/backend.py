@@ -43,6 +43,10 @@ _KEYS_PREFETCHED_FIRST: Final = 16
 _PREFETCH_GROWTH: Final = 8
 _RECOUNT_SHARE: Final = 2
 """After an exact count anything above half of the budget is spilled, so that counting is not repeated for every change."""
+_RUNNING_SHARE: Final = 8
+"""Part of the budget for changes that held ones always leave to the running batch. They come out of the same budget, so that a slow
+snapshot does not make the process larger; a batch that has little left spills as it runs, and what it spilled is held as it is,
+where writing held changes to disk would keep the next batch from beginning."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,8 +55,8 @@ class BatchBudget:
 
     Attributes:
         cache_bytes: For the cache of unchanged entries; 0 keeps hardly any.
-        dirty_bytes: For the changes of a batch; a batch that changes more spills to local disk. While a snapshot is taken the
-            changes of the batches committed meanwhile may take as much again.
+        dirty_bytes: For changes; a batch that changes more spills to local disk. While a snapshot is taken, what batches commit
+            meanwhile is held in up to seven eighths of it, more goes to local disk, and the running batch has what is left.
     """
 
     cache_bytes: int = 128 << 20
@@ -99,7 +103,9 @@ class KeyedStateBackend:
         self._budget = budget
         spill_numbers = itertools.count()
         self._layers = Layers(
-            store, lambda: open_spill(spill_directory / f"spill-{next(spill_numbers)}", store), held_bytes=budget.dirty_bytes
+            store,
+            lambda: open_spill(spill_directory / f"spill-{next(spill_numbers)}", store),
+            held_bytes=budget.dirty_bytes - budget.dirty_bytes // _RUNNING_SHARE,
         )
         self._context = KeyContext(max(1, budget.dirty_bytes // 16), self._relieve)
         self._prefixes = {group: group_prefix(group) for group in range(key_groups.first, key_groups.last + 1)}
@@ -274,6 +280,10 @@ class KeyedStateBackend:
             table.commit()
         self._pending = None
         self._applying = False
+        if self._cached_bytes() > self._budget.cache_bytes:
+            # A batch may change more than the cache may hold, and ageing alone would keep all of it as the older half.
+            self._age()
+            self._age()
         self._relieve_cache()
 
     def entry_counts(self) -> dict[str, int]:
@@ -296,7 +306,7 @@ class KeyedStateBackend:
         self._keys_until_check = self._keys_per_check
         self._context.growth_bytes = 0
         self._relieve_cache()
-        limit = self._budget.dirty_bytes
+        limit = self._budget.dirty_bytes - self._layers.held_memory_bytes
         if self._changed_bytes() > limit:
             for table in self._tables.values():
                 table.recount()

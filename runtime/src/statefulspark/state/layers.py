@@ -33,14 +33,16 @@ class Layers:
 
     Attributes:
         base: As given.
+        held_memory_bytes: Memory that held changes take now, estimated.
         get: Returns the value of a key, None when absent.
         spills: How often the running batch spilled, 0 when it did not.
     """
 
-    __slots__ = ("_held", "_held_bytes", "_open_spill", "_over", "_spill", "base", "get", "spills")
+    __slots__ = ("_held", "_held_bytes", "_open_spill", "_over", "_spill", "base", "get", "held_memory_bytes", "spills")
 
     def __init__(self, base: KeyValueStore, open_spill: Callable[[], SpillStore], *, held_bytes: int) -> None:
         self.base = base
+        self.held_memory_bytes = 0
         self.spills = 0
         self._open_spill = open_spill
         self._held_bytes = held_bytes
@@ -90,7 +92,7 @@ class Layers:
         """Put changes of the running batch over everything before."""
         if self._spill is None:
             self._spill = SpilledOverlay(self._open_spill())
-            self._reads_changed()
+            self._layers_changed()
         self._spill.write(changes)
         self.spills += 1
 
@@ -102,7 +104,7 @@ class Layers:
         """Throw away what the running batch spilled."""
         spill, self._spill = self._spill, None
         self.spills = 0
-        self._reads_changed()
+        self._layers_changed()
         if spill is not None:
             spill.destroy()
 
@@ -118,7 +120,7 @@ class Layers:
             self.spills = 0
         if pending:
             self._held_for(pending).write(change for changes in pending for change in changes)
-        self._reads_changed()
+        self._layers_changed()
 
     def settle(self, pending: list[list[Change]]) -> None:
         """Write what is held, then the spill and ``pending`` of a committed batch, to the store; again after an error repeats it whole.
@@ -138,7 +140,7 @@ class Layers:
         for overlay in self._held:
             self.base.write(overlay.changes(b"", _AFTER_ALL_KEYS))
         held, self._held = self._held, ()
-        self._reads_changed()
+        self._layers_changed()
         for overlay in held:
             overlay.destroy()
 
@@ -146,14 +148,14 @@ class Layers:
         """The overlay that takes more changes: the newest, or a new one above it."""
         size_bytes = sum(change_bytes(change) for changes in pending for change in changes)
         newest = self._held[-1] if self._held else None
-        used_bytes = sum(overlay.size_bytes for overlay in self._held if isinstance(overlay, MemoryOverlay))
-        fits = used_bytes + size_bytes <= self._held_bytes
+        fits = self.held_memory_bytes + size_bytes <= self._held_bytes
         if newest is None or (fits and not isinstance(newest, MemoryOverlay)) or (not fits and isinstance(newest, MemoryOverlay)):
             newest = MemoryOverlay() if fits else SpilledOverlay(self._open_spill())
             self._held += (newest,)
         return newest
 
-    def _reads_changed(self) -> None:
+    def _layers_changed(self) -> None:
+        self.held_memory_bytes = sum(overlay.size_bytes for overlay in self._held if isinstance(overlay, MemoryOverlay))
         self._over = self._held if self._spill is None else (*self._held, self._spill)
         # With nothing over the store, which is nearly always, a read goes to it without a call in between.
         self.get = self._get_through if self._over else self.base.get
