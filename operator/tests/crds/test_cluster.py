@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import copy
 import json
 from pathlib import Path
@@ -11,8 +12,14 @@ import pytest
 import yaml
 
 from statefulspark.config.kubernetes import validate_on_kubernetes
+from statefulspark.errors import ConflictError
 from statefulspark_operator.api.jobs import StatefulSparkJobStatus
+from statefulspark_operator.api.names import FINALIZER, STATUS_MANAGER
 from statefulspark_operator.api.snapshots import StateSnapshotStatus
+from statefulspark_operator.clients.kubernetes import Cluster, Tree
+from tests.crds.refusals import BAD_JOBS, BAD_SNAPSHOTS, BAD_VALUES, CHANGES, GOOD
+from tests.crds.refusals import SNAPSHOT as GOOD_SNAPSHOT
+from tests.crds.refusals import with_spec as merged
 
 pytestmark = pytest.mark.cluster
 
@@ -131,25 +138,7 @@ def test_unknown_fields_are_pruned(kubectl: Any) -> None:
     assert stored["spec"]["driver"]["podTemplate"] == template
 
 
-@pytest.mark.parametrize(
-    ("spec", "field"),
-    [
-        ({"parallelism": 0}, "spec.parallelism"),
-        ({"parallelism": "2"}, "spec.parallelism"),
-        ({"maxParallelism": 32769}, "spec.maxParallelism"),
-        ({"executor": {"memory": "lots"}}, "spec.executor.memory"),
-        ({"executor": {"memory": 4096}}, "spec.executor.memory"),
-        ({"executor": {"cores": "1 core"}}, "spec.executor.cores"),
-        ({"upgradeMode": "savepiont"}, "spec.upgradeMode"),
-        ({"stateBackend": {"rocksdb": {"memory": {"writeBufferRatio": 1}}}}, "spec.stateBackend.rocksdb.memory.writeBufferRatio"),
-        ({"stateBackend": {"rocksdb": {"metrics": ["nonsense"]}}}, "spec.stateBackend.rocksdb.metrics"),
-        ({"checkpointing": {"dir": "/data"}}, "spec.checkpointing.dir"),
-        ({"checkpointing": {"dir": "s3://bucket/x", "interval": 10}}, "spec.checkpointing.interval"),
-        ({"checkpointing": {}}, "spec.checkpointing.dir"),
-        ({"serviceAccount": "Not a name"}, "spec.serviceAccount"),
-        ({"restartStrategy": {"exponentialDelay": {"jitterFactor": 2}}}, "spec.restartStrategy.exponentialDelay.jitterFactor"),
-    ],
-)
+@pytest.mark.parametrize(("spec", "field"), BAD_VALUES)
 def test_bad_values_are_refused_by_the_schema(kubectl: Any, spec: dict[str, Any], field: str) -> None:
     """Types, enums, bounds and patterns are enforced without any rule or webhook, and the text names the field."""
     assert field in kubectl.refusal(with_spec("bad", **spec))
@@ -200,3 +189,95 @@ def test_a_status_that_cannot_be_is_refused(kubectl: Any) -> None:
     done = kubectl.run("replace", "--raw", status_path(kubectl, "statefulsparkjobs", "odd-status"), "-f", "-", given=stored)
     assert done.returncode != 0
     assert "status.lifecycleState" in done.stderr
+
+
+@pytest.fixture
+def rules(kubectl: Any) -> Any:
+    """The cluster, when its API server evaluates CEL rules."""
+    if not kubectl.evaluates_rules:
+        pytest.skip("API servers before 1.25 do not evaluate CEL rules")
+    return kubectl
+
+
+def named(document: dict[str, Any], name: str) -> dict[str, Any]:
+    """The object under another name."""
+    return {**document, "metadata": {**document["metadata"], "name": name}}
+
+
+def test_definitions_are_taken_strictly_and_without_a_warning(rules: Any) -> None:
+    """Every rule compiles, none costs too much, defaults hold the rules, no field is unknown; kubectl would show warnings to everybody."""
+    done = rules.run("apply", "--server-side", "--force-conflicts", "--dry-run=server", "--validate=strict", "-f", str(ROOT / "crds"))
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+@pytest.mark.parametrize(("spec", "message"), BAD_JOBS, ids=[message[:40] for _, message in BAD_JOBS])
+def test_bad_jobs_are_refused_by_rules(rules: Any, spec: dict[str, Any], message: str) -> None:
+    """The real evaluation of the table that the tests without a cluster run as well."""
+    assert message in rules.refusal(named(merged(GOOD, **spec), "refused"))
+
+
+@pytest.mark.parametrize(("spec", "message"), BAD_SNAPSHOTS)
+def test_bad_snapshots_are_refused_by_rules(rules: Any, spec: dict[str, Any], message: str) -> None:
+    """The same for StateSnapshot."""
+    assert message in rules.refusal(named(merged(GOOD_SNAPSHOT, **spec), "refused"))
+
+
+@pytest.mark.parametrize(("number", "change"), list(enumerate(CHANGES)), ids=[f"{then} {message[:30]}" for _, _, then, message in CHANGES])
+def test_what_can_be_changed(rules: Any, number: int, change: tuple[dict[str, Any], dict[str, Any], dict[str, Any], str]) -> None:
+    """Rules over oldSelf, on real updates of the whole object."""
+    document, first, then, message = change
+    document = named(document, f"changed-{number}")
+    rules.apply(merged(document, **first))
+    if document["kind"] == "StatefulSparkJob":
+        write_status(rules, "statefulsparkjobs", document["metadata"]["name"], {"maxParallelism": first.get("maxParallelism", 128)})
+    done = rules.run("replace", "-f", "-", given=merged(merged(document, **first), **then))
+    assert (done.returncode != 0) == bool(message), done.stderr
+    assert message in done.stderr
+
+
+def test_a_rule_holds_when_scaling_too(rules: Any) -> None:
+    """`kubectl scale` and autoscalers write through the subresource, which is no way around the rules."""
+    rules.apply(named(merged(GOOD, maxParallelism=4), "scaled-far"))
+    done = rules.run("scale", "ssj", "scaled-far", "--replicas", "5")
+    assert "parallelism: more slots than key groups" in done.stderr
+    rules.ok("scale", "ssj", "scaled-far", "--replicas", "4")
+
+
+def test_key_groups_are_fixed_for_patches_too(rules: Any) -> None:
+    """Server-side apply, merge patches and status writes go through the same rules; a status write never trips over them."""
+    rules.apply(named(merged(GOOD, maxParallelism=64), "patched"))
+    patch = json.dumps({"spec": {"maxParallelism": 65}})
+    assert "spec.maxParallelism: fixed for the life" in rules.run("patch", "ssj", "patched", "--type=merge", "-p", patch).stderr
+    larger = named(merged(GOOD, maxParallelism=65), "patched")
+    done = rules.run("apply", "--server-side", "--force-conflicts", "-f", "-", given=larger)
+    assert "spec.maxParallelism: fixed for the life" in done.stderr
+    write_status(rules, "statefulsparkjobs", "patched", {"maxParallelism": 64, "lifecycleState": "STABLE"})
+
+
+def test_the_operators_client_owns_status_and_finalizer(kubectl: Any) -> None:
+    """Server-side apply of a status: written, shrunk, never the spec's owner; a finalizer comes and goes beside it."""
+    created = kubectl.apply(with_spec("owned"))
+    status = StatefulSparkJobStatus.model_validate(STATUS).to_status()
+
+    async def work() -> tuple[Tree, Tree]:
+        cluster = Cluster()
+        try:
+            where = ("statefulspark.io/v1alpha1", "StatefulSparkJob", kubectl.namespace, "owned")
+            full = await cluster.apply_status(*where, status)
+            patch = {"metadata": {"finalizers": [FINALIZER], "resourceVersion": full["metadata"]["resourceVersion"]}}
+            await cluster.merge(*where, patch)
+            with pytest.raises(ConflictError):
+                await cluster.merge(*where, patch)
+            less = await cluster.apply_status(*where, {key: value for key, value in status.items() if key not in {"error", "transition"}})
+            await cluster.merge(*where, {"metadata": {"finalizers": []}})
+            return full, less
+        finally:
+            await cluster.close()
+
+    full, less = asyncio.run(work())
+    assert full["status"] == status
+    assert less["status"].keys() == status.keys() - {"error", "transition"}
+    assert less["spec"] == created["spec"]
+    assert less["metadata"]["generation"] == created["metadata"]["generation"]
+    owners = {each["manager"]: each for each in less["metadata"]["managedFields"]}
+    assert owners[STATUS_MANAGER]["fieldsV1"].keys() == {"f:status"}

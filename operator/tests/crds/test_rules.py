@@ -15,49 +15,17 @@ from hypothesis import strategies as st
 from statefulspark.config.kubernetes import validate_on_kubernetes, validate_snapshot
 from statefulspark.errors import InvalidInputError
 from statefulspark_operator.crds.definitions import definitions
+from statefulspark_operator.handlers.admission import review
+from tests.crds.refusals import BAD_JOBS, BAD_SNAPSHOTS, BAD_VALUES, CHANGES, GOOD, OWN_WORDS, SNAPSHOT, with_spec
 
 ROOT = Path(__file__).resolve().parents[3]
-GOOD: dict[str, Any] = {
-    "apiVersion": "statefulspark.io/v1alpha1",
-    "kind": "StatefulSparkJob",
-    "metadata": {"name": "flights"},
-    "spec": {"job": {"script": "flights.py"}, "checkpointing": {"dir": "s3://bucket/x"}},
-}
-SNAPSHOT: dict[str, Any] = {
-    "apiVersion": "statefulspark.io/v1alpha1",
-    "kind": "StateSnapshot",
-    "metadata": {"name": "before-upgrade"},
-    "spec": {"jobReference": {"name": "flights"}, "savepoint": {}},
-}
 
 
-def with_spec(document: dict[str, Any], **spec: Any) -> dict[str, Any]:
-    """Merge parts of a spec into ``document``, one level deep; None removes."""
-    merged = copy.deepcopy(document)
-    for name, value in spec.items():
-        known = merged["spec"].get(name)
-        merged["spec"][name] = {**known, **value} if isinstance(known, dict) and isinstance(value, dict) else value
-    merged["spec"] = {name: value for name, value in merged["spec"].items() if value is not None}
-    return merged
-
-
-BAD_JOBS = [
-    ({"parallelism": 11, "maxParallelism": 10}, "parallelism: more slots than key groups"),
-    ({"parallelism": 5, "executor": {"instances": 2, "slots": 2}}, "executor.instances: fewer slots"),
-    ({"job": {"script": "a.py", "module": "a.b"}}, "script: give exactly one"),
-    ({"sparkConf": {"spark.executor.memory": "2g"}}, "sparkConf: a name has a field of its own"),
-    ({"sparkConf": {"shuffle": "2"}}, "a name does not match"),
-    ({"upgradeMode": "savepoint"}, "upgradeMode: needs a folder"),
-    ({"savepoints": {"schedule": {"interval": "1h"}}}, "savepoints.schedule: needs a folder"),
-    ({"savepointOnDeletion": True}, "savepointOnDeletion: needs a folder"),
-    ({"savepointNonce": 1}, "savepointNonce: needs a folder"),
-    ({"checkpointing": {"savepointDir": "s3://b/s"}, "savepoints": {"schedule": {}}}, "interval: give exactly one"),
-    ({"checkpointing": {"maxConcurrent": 2}}, "maxConcurrent: one checkpoint"),
-    ({"executor": {"managedMemory": {"size": "64Mi", "fraction": 0.5}}}, "fraction: size and fraction exclude"),
-    ({"stateBackend": {"rocksdb": {"options": {"compactionstyle": "x"}}}}, "options: a name is not"),
-    ({"stateBackend": {"rocksdb": {"memory": {"writeBufferRatio": 0.8, "highPrioPoolRatio": 0.3}}}}, "highPrioPoolRatio"),
-    ({"initialSavepointPath": "s3://b/s", "initialSnapshot": {"name": "x"}}, "initialSnapshot: initialSavepointPath and"),
-]
+def said(new: dict[str, Any], old: dict[str, Any] | None = None) -> str:
+    """What the webhook answers; empty when it lets the object pass."""
+    request = {"uid": "u", "operation": "UPDATE" if old else "CREATE", "object": new, "oldObject": old}
+    response = review({"request": request})["response"]
+    return "" if response["allowed"] else str(response["status"]["message"])
 
 
 @pytest.mark.parametrize(("spec", "message"), BAD_JOBS, ids=[message[:40] for _, message in BAD_JOBS])
@@ -66,8 +34,10 @@ def test_bad_jobs_are_refused_by_rule_and_by_the_operator(jobs: Any, spec: dict[
     bad = with_spec(GOOD, **spec)
     _, problems = jobs.admit(bad)
     assert [message in each for each in problems] == [True]
-    with pytest.raises(InvalidInputError):
+    with pytest.raises(InvalidInputError) as caught:
         validate_on_kubernetes(bad)
+    assert OWN_WORDS.get(message, message) in str(caught.value)
+    assert said(bad) == str(caught.value)
 
 
 def test_every_rule_is_seen_to_refuse() -> None:
@@ -83,37 +53,16 @@ def test_every_rule_is_seen_to_refuse() -> None:
             assert any(each and each in message for each in tested), message
 
 
-BAD_SNAPSHOTS = [
-    ({"savepoint": None}, "savepoint: give exactly one"),
-    ({"checkpoint": {}}, "savepoint: give exactly one"),
-    ({"savepoint": {"alreadyExists": True}}, "path: an existing savepoint"),
-]
-
-
 @pytest.mark.parametrize(("spec", "message"), BAD_SNAPSHOTS)
 def test_bad_snapshots_are_refused_by_rule_and_by_the_operator(snapshots: Any, spec: dict[str, Any], message: str) -> None:
     """The same for StateSnapshot."""
     bad = with_spec(SNAPSHOT, **spec)
     _, problems = snapshots.admit(bad)
     assert [message in each for each in problems] == [True]
-    with pytest.raises(InvalidInputError):
+    with pytest.raises(InvalidInputError) as caught:
         validate_snapshot(bad)
-
-
-CHANGES: list[tuple[dict[str, Any], dict[str, Any], dict[str, Any], str]] = [
-    (SNAPSHOT, {}, {"jobReference": {"name": "other"}}, "jobReference: cannot change"),
-    (SNAPSHOT, {}, {"savepoint": {"path": "s3://b/x"}}, "savepoint: only disposeOnDelete can change"),
-    (SNAPSHOT, {"savepoint": {"path": "s3://b/x"}}, {"savepoint": {"path": "s3://b/y"}}, "savepoint: only disposeOnDelete can change"),
-    (SNAPSHOT, {}, {"savepoint": None, "checkpoint": {}}, "savepoint: only disposeOnDelete can change"),
-    (SNAPSHOT, {}, {"savepoint": {"disposeOnDelete": True}, "backoffLimit": 1}, ""),
-    (SNAPSHOT, {"savepoint": None, "checkpoint": {}}, {"checkpoint": {"path": "s3://b/x"}}, "checkpoint: cannot change"),
-    (GOOD, {"maxParallelism": 64}, {"maxParallelism": 128}, "spec.maxParallelism: the number of key groups is fixed"),
-    (GOOD, {"maxParallelism": 64}, {"maxParallelism": None}, "spec.maxParallelism: the number of key groups is fixed"),
-    (GOOD, {}, {"maxParallelism": 64}, "spec.maxParallelism: the number of key groups is fixed"),
-    (GOOD, {}, {"maxParallelism": 128}, ""),
-    (GOOD, {"maxParallelism": 64}, {"parallelism": 7, "maxParallelism": 64}, ""),
-    (GOOD, {}, {"parallelism": 7}, ""),
-]
+    assert message in str(caught.value)
+    assert message in said(bad)
 
 
 @pytest.mark.parametrize(("document", "first", "then", "message"), CHANGES)
@@ -129,6 +78,8 @@ def test_what_can_be_changed(
         before["status"] = after["status"] = {"maxParallelism": first.get("maxParallelism", 128)}
     _, problems = server.admit(after, before)
     assert [message in each for each in problems] == ([True] if message else [])
+    assert message in said(after, before)
+    assert bool(said(after, before)) == bool(message)
 
 
 def test_key_groups_cannot_be_given_before_the_operator_has_looked(jobs: Any) -> None:
@@ -136,6 +87,15 @@ def test_key_groups_cannot_be_given_before_the_operator_has_looked(jobs: Any) ->
     before, _ = jobs.admit(GOOD)
     _, problems = jobs.admit(with_spec(GOOD, maxParallelism=128), before)
     assert ["only the number in status.maxParallelism" in each for each in problems] == [True]
+
+
+@pytest.mark.parametrize(("spec", "field"), BAD_VALUES)
+def test_bad_values_are_refused_by_the_schema_and_by_the_operator(jobs: Any, spec: dict[str, Any], field: str) -> None:
+    """The same table as on a cluster; the text names the field."""
+    bad = {**copy.deepcopy(GOOD), "spec": {**GOOD["spec"], **spec}}
+    _, problems = jobs.admit(bad)
+    assert any(field in f"{each}." for each in problems)
+    assert field in said(bad)
 
 
 def test_defaults_hold_the_rules_as_they_are_written(jobs: Any, snapshots: Any) -> None:

@@ -20,8 +20,8 @@ _MAX_PARALLELISM_RULE: Final = {
     "rule": "has(oldSelf.spec.maxParallelism) ? has(self.spec.maxParallelism) && self.spec.maxParallelism == oldSelf.spec.maxParallelism"
     " : !has(self.spec.maxParallelism) || (has(self.status) && has(self.status.maxParallelism)"
     " && self.spec.maxParallelism == self.status.maxParallelism)",
-    "message": "spec.maxParallelism: the number of key groups is fixed for the job's life; when it was not given, only the number in"
-    " status.maxParallelism may be written. Start a new job from a savepoint to have another",
+    "message": "spec.maxParallelism: fixed for the life of the job's state; when it was not given, only the number in status.maxParallelism may"
+    " be written. Set it back, or start a new job",
 }
 
 _JOB_COLUMNS: Final = (

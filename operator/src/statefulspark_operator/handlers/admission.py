@@ -35,7 +35,7 @@ def _problem(request: Mapping[str, Any]) -> str | None:
     if new["metadata"].get("deletionTimestamp") is not None or (isinstance(old, dict) and old.get("spec") == new.get("spec")):
         return None
     if new.get("kind") == SNAPSHOT_KIND:
-        return checked_snapshot_spec(new)[1]
+        return _snapshot_problem(new, old)
     if new.get("kind") != JOB_KIND:
         return None
     try:
@@ -50,3 +50,12 @@ def _problem(request: Mapping[str, Any]) -> str | None:
     if refused is None:
         return None
     return f"spec.{', spec.'.join(refused.rejected)}: fixed for the life of the job's state. Set it back, or start a new job"
+
+
+def _snapshot_problem(new: Mapping[str, Any], old: Any) -> str | None:
+    after, problem = checked_snapshot_spec(new)
+    before = checked_snapshot_spec(old)[0] if isinstance(old, dict) else None
+    if after is None or before is None:
+        return problem
+    refused = after.refused_change(before)
+    return None if refused is None else f"spec.{refused}"

@@ -49,22 +49,27 @@ class CheckpointSource(Model):
     """The checkpoint that this object makes known; when not given, a new one is taken."""
 
 
+_OTHER_JOB: Final = "jobReference: cannot change. Create another StateSnapshot"
+_OTHER_SAVEPOINT: Final = "savepoint: only disposeOnDelete can change. Create another StateSnapshot"
+_OTHER_CHECKPOINT: Final = "checkpoint: cannot change. Create another StateSnapshot"
+
+
 class StateSnapshotSpec(Model):
     """What should be taken, and of which job."""
 
     cel_rules = (
         CelRule("has(self.savepoint) != has(self.checkpoint)", "savepoint: give exactly one of savepoint and checkpoint"),
-        CelRule("self.jobReference == oldSelf.jobReference", "jobReference: cannot change. Create another StateSnapshot"),
+        CelRule("self.jobReference == oldSelf.jobReference", _OTHER_JOB),
         CelRule(
             "has(self.savepoint) == has(oldSelf.savepoint) && (!has(self.savepoint) ||"
             " (self.savepoint.alreadyExists == oldSelf.savepoint.alreadyExists && has(self.savepoint.path) == has(oldSelf.savepoint.path)"
             " && (!has(self.savepoint.path) || self.savepoint.path == oldSelf.savepoint.path)))",
-            "savepoint: only disposeOnDelete can change. Create another StateSnapshot",
+            _OTHER_SAVEPOINT,
         ),
         CelRule(
             "!has(self.checkpoint) || !has(oldSelf.checkpoint) || (has(self.checkpoint.path) == has(oldSelf.checkpoint.path)"
             " && (!has(self.checkpoint.path) || self.checkpoint.path == oldSelf.checkpoint.path))",
-            "checkpoint: cannot change. Create another StateSnapshot",
+            _OTHER_CHECKPOINT,
         ),
     )
 
@@ -80,10 +85,22 @@ class StateSnapshotSpec(Model):
     backoff_limit: Annotated[WholeNumber, Field(ge=-1, le=1000)] = Field(default=6, json_schema_extra=IGNORE)
     """Attempts after the first one failed, with pauses of 10s, 20s, 40s ...; 0 for none, -1 for no limit, at most 1000."""
 
+    def refused_change(self, before: StateSnapshotSpec) -> str | None:
+        """Why a snapshot of the spec ``before`` cannot become this one, in the words of the rules above; None when it can."""
+        if self.job_reference.name != before.job_reference.name:
+            return _OTHER_JOB
+        if _fixed(self.savepoint) != _fixed(before.savepoint):
+            return _OTHER_SAVEPOINT
+        return None if _fixed(self.checkpoint) == _fixed(before.checkpoint) else _OTHER_CHECKPOINT
+
     def conflicts(self) -> Iterator[Problem]:
         """One kind of snapshot."""
         if (self.savepoint is None) == (self.checkpoint is None):
             yield Problem("savepoint", "give exactly one of savepoint and checkpoint", "Write savepoint: {} or checkpoint: {}")
+
+
+def _fixed(source: SavepointSource | CheckpointSource | None) -> dict[str, object] | None:
+    return None if source is None else source.model_dump(exclude={"dispose_on_delete"})
 
 
 class SnapshotMetadata(Model):

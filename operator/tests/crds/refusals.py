@@ -1,0 +1,108 @@
+"""What is refused, by which sentence: one table for the small server of these tests and for a real one.
+
+A spec is merged into an object that is accepted, see `with_spec`; a sentence is a part of the rule's message.
+"""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+GOOD: dict[str, Any] = {
+    "apiVersion": "statefulspark.io/v1alpha1",
+    "kind": "StatefulSparkJob",
+    "metadata": {"name": "flights"},
+    "spec": {"job": {"script": "flights.py"}, "checkpointing": {"dir": "s3://bucket/x"}},
+}
+SNAPSHOT: dict[str, Any] = {
+    "apiVersion": "statefulspark.io/v1alpha1",
+    "kind": "StateSnapshot",
+    "metadata": {"name": "before-upgrade"},
+    "spec": {"jobReference": {"name": "flights"}, "savepoint": {}},
+}
+
+
+def with_spec(document: dict[str, Any], **spec: Any) -> dict[str, Any]:
+    """Merge parts of a spec into ``document``, one level deep; None removes."""
+    merged = copy.deepcopy(document)
+    for name, value in spec.items():
+        known = merged["spec"].get(name)
+        merged["spec"][name] = {**known, **value} if isinstance(known, dict) and isinstance(value, dict) else value
+    merged["spec"] = {name: value for name, value in merged["spec"].items() if value is not None}
+    return merged
+
+
+BAD_JOBS: list[tuple[dict[str, Any], str]] = [
+    ({"parallelism": 11, "maxParallelism": 10}, "parallelism: more slots than key groups"),
+    ({"parallelism": 5, "executor": {"instances": 2, "slots": 2}}, "executor.instances: fewer slots"),
+    ({"job": {"script": "a.py", "module": "a.b"}}, "script: give exactly one"),
+    ({"sparkConf": {"spark.executor.memory": "2g"}}, "sparkConf: a name has a field of its own"),
+    ({"sparkConf": {"shuffle": "2"}}, "a name does not match"),
+    ({"upgradeMode": "savepoint"}, "upgradeMode: needs a folder"),
+    ({"savepoints": {"schedule": {"interval": "1h"}}}, "savepoints.schedule: needs a folder"),
+    ({"savepointOnDeletion": True}, "savepointOnDeletion: needs a folder"),
+    ({"savepointNonce": 1}, "savepointNonce: needs a folder"),
+    ({"checkpointing": {"savepointDir": "s3://bucket/s"}, "savepoints": {"schedule": {}}}, "interval: give exactly one"),
+    ({"checkpointing": {"maxConcurrent": 2}}, "maxConcurrent: one checkpoint"),
+    ({"executor": {"managedMemory": {"size": "64Mi", "fraction": 0.5}}}, "fraction: size and fraction exclude"),
+    ({"stateBackend": {"rocksdb": {"options": {"compactionstyle": "x"}}}}, "options: a name is not"),
+    ({"stateBackend": {"rocksdb": {"memory": {"writeBufferRatio": 0.8, "highPrioPoolRatio": 0.3}}}}, "highPrioPoolRatio"),
+    ({"initialSavepointPath": "s3://bucket/s", "initialSnapshot": {"name": "x"}}, "initialSnapshot: initialSavepointPath and"),
+]
+"""Specs of jobs that exactly one CEL rule refuses."""
+
+OWN_WORDS = {
+    "parallelism: more slots than key groups": "spec.parallelism: 11 slots cannot share 10 key groups",
+    "executor.instances: fewer slots": "spec.executor.instances: 2 executors x 2 slots are fewer than parallelism = 5",
+    "sparkConf: a name has a field of its own": "spec.sparkConf[spark.executor.memory]: has a field of its own",
+    "a name does not match": "spec.sparkConf.shuffle: has characters that are not allowed",
+    "options: a name is not": "spec.stateBackend.rocksdb.options.compactionstyle: is not a RocksDB option",
+    "highPrioPoolRatio": "highPrioPoolRatio: write buffers take 0.73 of the cache",
+}
+"""What operator and webhook say instead of the rule's sentence, where they can name the numbers; otherwise they say the same."""
+
+BAD_SNAPSHOTS: list[tuple[dict[str, Any], str]] = [
+    ({"savepoint": None}, "savepoint: give exactly one"),
+    ({"checkpoint": {}}, "savepoint: give exactly one"),
+    ({"savepoint": {"alreadyExists": True}}, "path: an existing savepoint"),
+]
+"""The same for snapshots."""
+
+CHANGES: list[tuple[dict[str, Any], dict[str, Any], dict[str, Any], str]] = [
+    (SNAPSHOT, {}, {"jobReference": {"name": "other"}}, "jobReference: cannot change"),
+    (SNAPSHOT, {}, {"savepoint": {"path": "s3://bucket/x"}}, "savepoint: only disposeOnDelete can change"),
+    (
+        SNAPSHOT,
+        {"savepoint": {"path": "s3://bucket/x"}},
+        {"savepoint": {"path": "s3://bucket/y"}},
+        "savepoint: only disposeOnDelete can change",
+    ),
+    (SNAPSHOT, {}, {"savepoint": None, "checkpoint": {}}, "savepoint: only disposeOnDelete can change"),
+    (SNAPSHOT, {}, {"savepoint": {"disposeOnDelete": True}, "backoffLimit": 1}, ""),
+    (SNAPSHOT, {"savepoint": None, "checkpoint": {}}, {"checkpoint": {"path": "s3://bucket/x"}}, "checkpoint: cannot change"),
+    (GOOD, {"maxParallelism": 64}, {"maxParallelism": 128}, "spec.maxParallelism: fixed for the life of the job's state"),
+    (GOOD, {"maxParallelism": 64}, {"maxParallelism": None}, "spec.maxParallelism: fixed for the life of the job's state"),
+    (GOOD, {}, {"maxParallelism": 64}, "spec.maxParallelism: fixed for the life of the job's state"),
+    (GOOD, {}, {"maxParallelism": 128}, ""),
+    (GOOD, {"maxParallelism": 64}, {"parallelism": 7, "maxParallelism": 64}, ""),
+    (GOOD, {}, {"parallelism": 7}, ""),
+]
+"""Updates: the object, what is merged into it first and then, and the sentence of the rule; empty where the update is accepted."""
+
+BAD_VALUES: list[tuple[dict[str, Any], str]] = [
+    ({"parallelism": 0}, "spec.parallelism"),
+    ({"parallelism": "2"}, "spec.parallelism"),
+    ({"maxParallelism": 32769}, "spec.maxParallelism"),
+    ({"executor": {"memory": "lots"}}, "spec.executor.memory"),
+    ({"executor": {"memory": 4096}}, "spec.executor.memory"),
+    ({"executor": {"cores": "1 core"}}, "spec.executor.cores"),
+    ({"upgradeMode": "savepiont"}, "spec.upgradeMode"),
+    ({"stateBackend": {"rocksdb": {"memory": {"writeBufferRatio": 1}}}}, "spec.stateBackend.rocksdb.memory.writeBufferRatio"),
+    ({"stateBackend": {"rocksdb": {"metrics": ["nonsense"]}}}, "spec.stateBackend.rocksdb.metrics"),
+    ({"checkpointing": {"dir": "/data"}}, "spec.checkpointing.dir"),
+    ({"checkpointing": {"dir": "s3://bucket/x", "interval": 10}}, "spec.checkpointing.interval"),
+    ({"checkpointing": {}}, "spec.checkpointing.dir"),
+    ({"serviceAccount": "Not a name"}, "spec.serviceAccount"),
+    ({"restartStrategy": {"exponentialDelay": {"jitterFactor": 2}}}, "spec.restartStrategy.exponentialDelay.jitterFactor"),
+]
+"""Specs of jobs that the schema refuses without any rule, and the field that is named."""
