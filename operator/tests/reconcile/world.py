@@ -83,6 +83,10 @@ class World:
     pods_made: int = 0
     broken_images: frozenset[str] = frozenset()
     """Images whose job fails when it is started."""
+    stuck_images: frozenset[str] = frozenset()
+    """Images whose driver says RUNNING while its query fails again and again: no checkpoint is ever complete."""
+    own_checkpoints: bool = True
+    """The driver takes checkpoints by itself; else only when asked."""
     failing_stops: int = 0
     """How many requests to stop fail before one succeeds."""
     failing_rescales: int = 0
@@ -104,6 +108,8 @@ class World:
     taken: list[TakeSnapshot] = field(default_factory=list)
     applied: list[dict[str, Any]] = field(default_factory=list)
     """Specs that children were made from."""
+    asked_checkpoints: int = 0
+    """Checkpoints that the operator has asked the driver for."""
     savepoints: int = 0
     checkpoints: int = 0
     kept: list[SnapshotInfo] = field(default_factory=list)
@@ -278,6 +284,15 @@ class World:
         process = self.process
         if process is None or action.key in process.operations:
             return
+        if action.kind == "checkpoint":
+            self.asked_checkpoints += 1
+            if process.image in self.stuck_images:
+                failure = Failure(reason="Unavailable", message="no batch was committed")
+                process.operations[action.key] = Operation(id=action.key, state="FAILED", error=failure)
+                return
+            process.last_checkpoint = self._snapshot()
+            process.operations[action.key] = Operation(id=action.key, state="SUCCEEDED", snapshot=process.last_checkpoint)
+            return
         if action.kind in {"stop", "cancel"} and self.failing_stops > 0:
             self.failing_stops -= 1
             process.operations[action.key] = Operation(
@@ -316,7 +331,7 @@ class World:
             self.pod = replace(self.pod, phase="Running")
         if process.age == 3 and process.image in self.broken_images:
             self._end("FAILED", Failure(reason="UserFunction", message="boom"))
-        elif process.age >= 5:
+        elif process.age >= 5 and self.own_checkpoints and process.image not in self.stuck_images:
             process.last_checkpoint = self._snapshot()
 
     def kill_driver(self) -> None:

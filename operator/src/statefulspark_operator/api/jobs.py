@@ -246,6 +246,9 @@ class ReconciliationStatus(StatusModel):
     last_reconciled_spec: SpecText | None = None
     """The spec that what runs was built from."""
 
+    stable_by: Timestamp | None = None
+    """When the last reconciled spec must have a complete checkpoint, or the last stable one comes back; not there before it runs."""
+
     last_stable_generation: Count | None = None
     """Generation of the last stable spec."""
 

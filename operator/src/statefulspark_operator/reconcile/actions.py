@@ -51,7 +51,7 @@ class DeleteDriver:
 class AskDriver:
     """Ask the driver for an operation; asking again with the same key finds the first one."""
 
-    kind: Literal["stop", "cancel", "rescale"]
+    kind: Literal["stop", "cancel", "rescale", "checkpoint"]
     key: str
     savepoint: bool = False
     parallelism: int | None = None

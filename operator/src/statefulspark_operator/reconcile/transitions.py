@@ -217,6 +217,7 @@ def _start(draft: Draft, transition: Transition) -> None:
             reconciled_at=draft.now,
             last_reconciled_generation=generation,
             last_reconciled_spec=text,
+            stable_by=None,
         )
         draft.look_again(0)
         return

@@ -286,7 +286,8 @@ class StatefulSparkJobSpec(Model):
     """Where an upgrade takes its state from: a new savepoint, the last state in storage, or nowhere (stateless)."""
 
     upgrade_timeout: Annotated[Duration, at_least("10s")] = Field(default=600_000, json_schema_extra=IGNORE)
-    """A started or upgraded job that does not run within this time has failed, at least 10s."""
+    """A started or upgraded job that does not run within this time has failed, and so has an upgrade that runs and completes no checkpoint
+    within the same time after that, at least 10s."""
 
     rollback: Flag = Field(default=True, json_schema_extra=IGNORE)
     """Go back to the last spec that ran, and to its state, when an upgrade fails."""
