@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     )
     from statefulspark.state.row import Row
     from statefulspark.state.states import AggregatingState, ListState, MapState, ReducingState, ValueState
-    from statefulspark.state.times import Instant, Time
+    from statefulspark.state.times import Duration, Instant, Time
     from statefulspark.state.ttl import StateTtlConfig
     from statefulspark.state.typeinfo import TypeInformation, Types
 
@@ -35,6 +35,7 @@ __all__ = [
     "AggregatingStateDescriptor",
     "Counter",
     "Distribution",
+    "Duration",
     "Instant",
     "Job",
     "KeyedProcessFunction",
@@ -76,7 +77,7 @@ _HOMES = {
     ),
     "state.row": ("Row",),
     "state.states": ("AggregatingState", "ListState", "MapState", "ReducingState", "ValueState"),
-    "state.times": ("Instant", "Time"),
+    "state.times": ("Duration", "Instant", "Time"),
     "state.ttl": ("StateTtlConfig",),
     "state.typeinfo": ("TypeInformation", "Types"),
 }

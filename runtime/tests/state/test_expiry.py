@@ -18,7 +18,7 @@ from statefulspark.state.descriptors import (
     StateDescriptor,
     ValueStateDescriptor,
 )
-from statefulspark.state.times import Time
+from statefulspark.state.times import Duration, Time
 from statefulspark.state.ttl import Builder, StateTtlConfig
 from statefulspark.state.typeinfo import Types
 from statefulspark.testing.keyed_state import KeyedSlot
@@ -238,3 +238,40 @@ def test_disabled_ttl_is_none(make_slot: MakeSlot) -> None:
     with slot.batch("a"):
         state.update(1)
     assert read_after(slot, [10**12], state.value) == [1]
+
+
+def test_every_method_of_pyflinks_time_to_live_is_there(slot: KeyedSlot) -> None:
+    """A configuration as PyFlink 2 writes it (Duration, clean-up while RocksDB compacts) is taken, says what it was given, and expires."""
+    config = (
+        StateTtlConfig.new_builder(Duration.of_millis(100))
+        .update_ttl_on_create_and_write()
+        .cleanup_full_snapshot()
+        .cleanup_in_rocksdb_compact_filter(1000, Duration.of_days(30))
+        .cleanup_in_rocksdb_compact_filter(query_time_after_num_entries=1000)
+        .build()
+    )
+    assert config.is_enabled()
+    assert config.get_update_type() is StateTtlConfig.UpdateType.OnCreateAndWrite
+    assert config.get_state_visibility() is StateTtlConfig.StateVisibility.NeverReturnExpired
+    assert config.get_ttl_time_characteristic() is StateTtlConfig.TtlTimeCharacteristic.ProcessingTime
+    state = slot.backend.value_state(value_descriptor(config))
+    with slot.batch("a"):
+        state.update(7)
+    assert read_after(slot, [99, 1], state.value) == [7, None]
+
+
+@pytest.mark.parametrize(
+    ("length", "milliseconds"),
+    [
+        (Duration.of_days(2), 172_800_000),
+        (Duration.of_hours(3), 10_800_000),
+        (Duration.of_minutes(4), 240_000),
+        (Duration.of_seconds(5), 5_000),
+        (Duration.of_millis(6), 6),
+        (Duration.of_nanos(7_999_999), 7),
+    ],
+)
+def test_duration_is_cut_to_milliseconds(length: Duration, milliseconds: int) -> None:
+    """PyFlink 2 knows Duration and no Time; both mean the same here, and equal lengths are equal."""
+    assert StateTtlConfig.new_builder(length).build().ttl_ms == milliseconds
+    assert Duration.of_seconds(60) == Duration.of_minutes(1)

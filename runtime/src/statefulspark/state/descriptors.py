@@ -74,7 +74,7 @@ class StateDescriptor(ABC):
 
     def enable_time_to_live(self, ttl_config: StateTtlConfig) -> None:
         """Let values expire."""
-        self.ttl = ttl_config if ttl_config.is_enabled else None
+        self.ttl = ttl_config if ttl_config.is_enabled() else None
 
 
 class ValueStateDescriptor(StateDescriptor):

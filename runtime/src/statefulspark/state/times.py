@@ -1,4 +1,4 @@
-"""Time and Instant: PyFlink's two small time classes that appear in state declarations and values."""
+"""Time, Duration and Instant: PyFlink's small time classes that appear in state declarations and values."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from datetime import timedelta
 from statefulspark.errors import InvalidInputError
 
 _NANOS_PER_SECOND = 1_000_000_000
+_NANOS_PER_MILLISECOND = 1_000_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,13 +51,56 @@ class Time:
         return cls.hours(days * 24)
 
     @classmethod
-    def of(cls, length: Time | timedelta | int) -> Time:
-        """Take a ``Time``, a ``timedelta`` (cut to milliseconds) or milliseconds."""
+    def of(cls, length: Time | Duration | timedelta | int) -> Time:
+        """Take a ``Time``, a ``Duration`` or ``timedelta`` (cut to milliseconds) or milliseconds."""
         if isinstance(length, Time):
             return length
+        if isinstance(length, Duration):
+            return cls(length.nanos // _NANOS_PER_MILLISECOND)
         if isinstance(length, timedelta):
             return cls(length // timedelta(milliseconds=1))
         return cls(length)
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Duration:
+    """A length of time as PyFlink 2 builds it, where ``Time`` is gone: ``Duration.of_hours(1)``.
+
+    Attributes:
+        nanos: Nanoseconds, may be any integer; users of a ``Duration`` state their own bounds.
+    """
+
+    nanos: int
+
+    @classmethod
+    def of_nanos(cls, nanos: int) -> Duration:
+        """Return a length of so many nanoseconds."""
+        return cls(nanos)
+
+    @classmethod
+    def of_millis(cls, millis: int) -> Duration:
+        """Return a length of so many milliseconds."""
+        return cls(millis * _NANOS_PER_MILLISECOND)
+
+    @classmethod
+    def of_seconds(cls, seconds: int) -> Duration:
+        """Return a length of so many seconds."""
+        return cls(seconds * _NANOS_PER_SECOND)
+
+    @classmethod
+    def of_minutes(cls, minutes: int) -> Duration:
+        """Return a length of so many minutes."""
+        return cls.of_seconds(minutes * 60)
+
+    @classmethod
+    def of_hours(cls, hours: int) -> Duration:
+        """Return a length of so many hours."""
+        return cls.of_minutes(hours * 60)
+
+    @classmethod
+    def of_days(cls, days: int) -> Duration:
+        """Return a length of so many days of 24 hours."""
+        return cls.of_hours(days * 24)
 
 
 @dataclass(frozen=True, slots=True, order=True)

@@ -8,7 +8,7 @@ from enum import Enum
 from typing import ClassVar
 
 from statefulspark.errors import InvalidInputError
-from statefulspark.state.times import Time
+from statefulspark.state.times import Duration, Time
 
 
 class UpdateType(Enum):
@@ -38,6 +38,12 @@ class TtlTimeCharacteristic(Enum):
     """The batch's processing time, which is fixed for the batch, so that a retry sees the same values."""
 
 
+# Inside the class below, these names are its attributes, which are no types to a type checker.
+_UpdateType = UpdateType
+_StateVisibility = StateVisibility
+_TtlTimeCharacteristic = TtlTimeCharacteristic
+
+
 @dataclass(frozen=True, slots=True)
 class StateTtlConfig:
     """Time to live of one state, built with `new_builder`.
@@ -62,7 +68,7 @@ class StateTtlConfig:
     TtlTimeCharacteristic: ClassVar[type[TtlTimeCharacteristic]] = TtlTimeCharacteristic
 
     @staticmethod
-    def new_builder(ttl: Time | timedelta) -> Builder:
+    def new_builder(ttl: Time | Duration | timedelta) -> Builder:
         """Begin a configuration whose values live for ``ttl`` (at least one millisecond).
 
         Raises:
@@ -73,10 +79,21 @@ class StateTtlConfig:
             raise InvalidInputError("a time to live is at least one millisecond", field="ttl")
         return Builder(milliseconds)
 
-    @property
     def is_enabled(self) -> bool:
-        """Whether anything expires."""
+        """Tell whether anything expires."""
         return self.update_type is not UpdateType.Disabled
+
+    def get_update_type(self) -> _UpdateType:
+        """Return what prolongs a life."""
+        return self.update_type
+
+    def get_state_visibility(self) -> _StateVisibility:
+        """Return what reading an expired value gives."""
+        return self.state_visibility
+
+    def get_ttl_time_characteristic(self) -> _TtlTimeCharacteristic:
+        """Return the clock that counts: processing time."""
+        return TtlTimeCharacteristic.ProcessingTime
 
     def get_ttl(self) -> Time:
         """Return the time to live."""
@@ -127,7 +144,7 @@ class Builder:
         del characteristic
         return self
 
-    def set_ttl(self, ttl: Time | timedelta) -> Builder:
+    def set_ttl(self, ttl: Time | Duration | timedelta) -> Builder:
         """Replace the time to live."""
         self._ttl_ms = StateTtlConfig.new_builder(ttl)._ttl_ms  # noqa: SLF001  # the builder's own class
         return self
@@ -138,6 +155,17 @@ class Builder:
         if cleanup_size < 1:
             raise InvalidInputError("at least one entry", field="cleanup_size", remedy="Use disable_cleanup_in_background() for none.")
         self._cleanup_entries = cleanup_size
+        return self
+
+    def cleanup_full_snapshot(self) -> Builder:
+        """Accept Flink's strategy for full snapshots; without effect, as in Flink for incremental ones, which all are here."""
+        return self
+
+    def cleanup_in_rocksdb_compact_filter(
+        self, query_time_after_num_entries: int, periodic_compaction_time: Time | Duration | timedelta | None = None
+    ) -> Builder:
+        """Accept Flink's strategy for RocksDB. Expired entries go in passing with each batch (`cleanup_incrementally`), not by compaction."""
+        del query_time_after_num_entries, periodic_compaction_time
         return self
 
     def disable_cleanup_in_background(self) -> Builder:
