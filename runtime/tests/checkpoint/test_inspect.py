@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from datetime import date, datetime
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -151,7 +153,7 @@ def test_wrong_names_say_what_there_is(mini: Miniature) -> None:
 
 
 def test_keys_as_a_person_types_them() -> None:
-    """Text as it is, other types as JSON, several columns as a list."""
+    """One column as it is, several as a JSON list, each as `state` shows it: also what JSON has no type for."""
 
     def parsed(text: str, *types: Any) -> Any:
         return parse_key(StateInfo(1, "u", "s", "value", [type_.to_json() for type_ in types], Types.LONG().to_json()), text)
@@ -159,7 +161,26 @@ def test_keys_as_a_person_types_them() -> None:
     assert parsed("007", Types.STRING()) == "007"
     assert parsed("7", Types.LONG()) == 7
     assert parsed('["AA", 1]', Types.STRING(), Types.INT()) == ("AA", 1)
-    for text, types in (("x", (Types.LONG(),)), ('["AA"]', (Types.STRING(), Types.INT()))):
+    of_bytes = Types.PRIMITIVE_ARRAY(Types.BYTE())
+    assert parsed("2024-02-29", Types.SQL_DATE()) == date(2024, 2, 29)
+    assert parsed("2024-02-29 01:02:03.5", Types.SQL_TIMESTAMP()) == datetime(2024, 2, 29, 1, 2, 3, 500_000)  # noqa: DTZ001  # no zone
+    assert str(parsed("1.50", Types.BIG_DEC())) == "1.50"
+    assert parsed("AP8=", of_bytes) == b"\x00\xff"
+    several = parsed(
+        '["hot", "1969-12-31", 1.50, "AP8=", true]', Types.STRING(), Types.SQL_DATE(), Types.BIG_DEC(), of_bytes, Types.BOOLEAN()
+    )
+    assert several == ("hot", date(1969, 12, 31), Decimal("1.50"), b"\x00\xff", True)
+    assert str(several[2]) == "1.50"
+    for text, types in (
+        ("x", (Types.LONG(),)),
+        ('"7"', (Types.LONG(),)),
+        ('["AA"]', (Types.STRING(), Types.INT())),
+        ('{"AA": 1}', (Types.STRING(), Types.INT())),
+        ('["AA", null]', (Types.STRING(), Types.INT())),
+        ("2024-02-30", (Types.SQL_DATE(),)),
+        ("one", (Types.BIG_DEC(),)),
+        ("*", (of_bytes,)),
+    ):
         with pytest.raises(InvalidInputError, match="is no key of"):
             parsed(text, *types)
 
@@ -283,7 +304,12 @@ def test_command_state(mini: Miniature) -> None:
 
 @pytest.mark.parametrize(
     ("arguments", "field"),
-    [(("--state", "legs"), "--state"), (("--key", "x"), "--key"), (("--uid", "no", "--state", "legs"), "uid")],
+    [
+        (("--state", "legs"), "--state"),
+        (("--key", "x"), "--key"),
+        (("--uid", "no", "--state", "legs"), "uid"),
+        (("--uid", "no"), "--uid"),
+    ],
 )
 def test_command_state_refuses_incomplete_questions(mini: Miniature, arguments: tuple[str, ...], field: str) -> None:
     """Exit code 2, and the option that is missing or wrong."""

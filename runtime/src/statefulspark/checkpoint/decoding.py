@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import struct
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
+from datetime import date, datetime, time
+from decimal import Decimal
+from typing import Any, Final
 
 from statefulspark.errors import CorruptDataError, InvalidInputError
 from statefulspark.state.composites import ListType
@@ -25,6 +28,16 @@ _NONE = b"\x03"
 _EXPIRING_NONE = b"\x04"
 _EXPIRING_LIST = b"\x05"
 _EXPIRY_BYTES = 8
+
+
+_FROM_TEXT: Final[Mapping[str, Callable[[str], Any]]] = {
+    "SQL_DATE": date.fromisoformat,
+    "SQL_TIME": time.fromisoformat,
+    "SQL_TIMESTAMP": datetime.fromisoformat,
+    "BIG_DEC": Decimal,
+    "PRIMITIVE_ARRAY": lambda text: base64.b64decode(text, validate=True),
+}
+"""How a key reads that JSON has no type for: as `statefulspark state` shows it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -137,23 +150,28 @@ def parse_key(info: StateInfo, text: str) -> Any:
 
     Args:
         info: The state.
-        text: The value as it is for one column of text; JSON otherwise, a list for several columns.
+        text: One column's value as it is; a JSON list for several columns. Dates and times in ISO form, bytes in base64.
 
     Raises:
         InvalidInputError: The text is no such key.
     """
     types = [type_from_json(each) for each in info.key_type]
-    if len(types) == 1 and types[0].name in ("STRING", "CHAR"):
-        return text
     try:
-        value = json.loads(text)
-    except ValueError:
-        raise _wrong_key(types, text) from None
-    if len(types) > 1:
-        if not isinstance(value, list) or len(value) != len(types):
+        if len(types) == 1:
+            (type_,) = types
+            return _typed(type_, text if type_.name in {"STRING", "CHAR", *_FROM_TEXT} else json.loads(text))
+        values = json.loads(text, parse_float=Decimal)
+        if not isinstance(values, list):
             raise _wrong_key(types, text)
-        return tuple(value)
-    return value
+        return tuple(_typed(type_, value) for type_, value in zip(types, values, strict=True))
+    except (ValueError, ArithmeticError, InvalidInputError):
+        raise _wrong_key(types, text) from None
+
+
+def _typed(type_: TypeInformation, value: Any) -> Any:
+    """One column of a key, from what JSON holds of it."""
+    read = _FROM_TEXT.get(type_.name)
+    return type_.normalize(value if read is None else read(str(value)))
 
 
 def type_text(description: Mapping[str, Any]) -> str:
@@ -178,5 +196,5 @@ def _type_names(description: Any) -> Iterator[str]:
 
 def _wrong_key(types: list[TypeInformation], text: str) -> InvalidInputError:
     expected = ", ".join(type_.name for type_ in types)
-    example = "a JSON list such as '[\"AA\", 1]'" if len(types) > 1 else "a JSON value such as 42"
-    return InvalidInputError(f"{text!r} is no key of {expected}", field="key", remedy=f"Give {example}.")
+    example = "a JSON list such as '[\"AA\", 1]'" if len(types) > 1 else "a value such as 42, 2024-02-29 or aGk="
+    return InvalidInputError(f"{text!r} is no key of {expected}", field="key", remedy=f"Give {example}, as the command shows keys.")

@@ -38,7 +38,7 @@ def state(
     state_name: Annotated[
         str | None, typer.Option("--state", help="Name of the state; event-timers and processing-timers are timers.")
     ] = None,
-    key: Annotated[str | None, typer.Option(help="Only this key: text as it is, other types and several columns as JSON.")] = None,
+    key: Annotated[str | None, typer.Option(help="Only this key, as it is shown; several columns as a JSON list.")] = None,
     limit: Annotated[int, typer.Option(min=1, help="Show at most this many entries.")] = _DEFAULT_LIMIT,
     unpickle: Annotated[bool, typer.Option(help="Decode pickled values. It runs code they name: only for checkpoints you trust.")] = False,
     output: OutputOption = Output.TABLE,
@@ -70,7 +70,11 @@ def _show_states(path: str, uid: str | None, opener: Callable[[str], ObjectStore
         keys = ", ".join(type_text(each) for each in info.key_type)
         return (info.uid, info.name, info.kind, keys, type_text(info.type) or None, info.ttl_ms, size.entries, bytes_text(size.size_bytes))
 
-    sizes = [size for size in state_sizes(path, open_store=opener) if uid in (None, size.info.uid)]
+    every = state_sizes(path, open_store=opener)
+    sizes = [size for size in every if uid in (None, size.info.uid)]
+    if uid is not None and not sizes:
+        uids = ", ".join(sorted({size.info.uid for size in every})) or "none"
+        raise InvalidInputError(f"{path} has no uid {uid!r}", field="--uid", remedy=f"Use one of: {uids}.")
     columns = ("uid", "state", "kind", "key", "type", "ttl ms", "entries", "size")
     show({"states": [as_json(size) for size in sizes]}, output, TableView(path, columns, [as_row(size) for size in sizes]))
 

@@ -6,6 +6,7 @@ import importlib
 import importlib.util
 import os
 import sys
+import traceback
 from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
@@ -14,11 +15,14 @@ from typing import Any
 import cloudpickle
 import pyspark.cloudpickle
 
-from statefulspark.config.job import StatefulSparkJob
+from statefulspark.config.job import JobSpec, StatefulSparkJob
 from statefulspark.errors import InvalidInputError
 
 Pipeline = Callable[[Any], Any]
 """``pipeline(job)`` returns a DataStreamWriter that has not been started."""
+
+_NOT_THE_JOBS = (f"{Path(__file__).resolve().parent}{os.sep}", "<frozen importlib", str(Path(importlib.__file__).resolve().parent))
+"""Where the files begin through which the job's code is called or imported."""
 
 
 def load_pipeline(manifest: StatefulSparkJob) -> Pipeline:
@@ -27,13 +31,18 @@ def load_pipeline(manifest: StatefulSparkJob) -> Pipeline:
     Its module is pickled by value, so slots and executors need not be able to import it.
 
     Raises:
-        InvalidInputError: the script or module cannot be imported or has no such function.
+        InvalidInputError: the script or module cannot be imported or has no such function, or a file beside it is missing.
     """
     spec = manifest.spec.job
+    for index, path in enumerate(spec.py_files):
+        if not Path(path).exists():
+            raise InvalidInputError(
+                f"{path} does not exist", field=f"spec.job.pyFiles[{index}]", remedy="Correct the path; it is relative to the manifest"
+            )
     for path in python_path(manifest):
         if path not in sys.path:
             sys.path.insert(0, path)
-    module = _from_script(Path(spec.script)) if spec.script is not None else _from_module(str(spec.module))
+    module = _imported(spec)
     register_by_value(manifest, module)
     pipeline = getattr(module, spec.entrypoint, None)
     if not callable(pipeline):
@@ -64,6 +73,28 @@ def register_by_value(manifest: StatefulSparkJob, *modules: ModuleType) -> None:
     for module in found:
         for pickler in (cloudpickle, pyspark.cloudpickle):
             pickler.register_pickle_by_value(module)
+
+
+def trace_in_user_code(error: BaseException) -> str:
+    """The traceback of an error in the job's own code, beginning there."""
+    trace = error.__traceback__
+    while trace is not None and trace.tb_frame.f_code.co_filename.startswith(_NOT_THE_JOBS):
+        trace = trace.tb_next
+    return "".join(traceback.format_exception(error.with_traceback(trace))).strip()
+
+
+def _imported(spec: JobSpec) -> ModuleType:
+    """Run the job's module, whose errors are its author's: tried again, it would raise them again."""
+    try:
+        return _from_script(Path(spec.script)) if spec.script is not None else _from_module(str(spec.module))
+    except InvalidInputError:
+        raise
+    except (Exception, SystemExit) as error:
+        raise InvalidInputError(
+            f"importing it raised {type(error).__name__}\n{trace_in_user_code(error)}\n",
+            field="spec.job.script" if spec.script is not None else "spec.job.module",
+            remedy="Correct the program; nothing was started",
+        ) from error
 
 
 def _from_script(path: Path) -> ModuleType:

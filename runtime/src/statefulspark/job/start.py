@@ -8,11 +8,9 @@ from __future__ import annotations
 
 import secrets
 import time
-import traceback
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
 
 import structlog
 from pyspark.sql import SparkSession
@@ -48,7 +46,7 @@ from statefulspark.job.plans import check_spark_state, spark_state_steps
 from statefulspark.job.recovery import batch_log, recovered_batch, restore_location, restore_spark_state, state_registry
 from statefulspark.job.run_settings import RunSettings
 from statefulspark.job.running import RunningJob
-from statefulspark.job.script import Pipeline, load_pipeline, python_path, register_by_value
+from statefulspark.job.script import Pipeline, load_pipeline, python_path, register_by_value, trace_in_user_code
 from statefulspark.job.session import is_local, local_threads, open_session
 from statefulspark.job.settings import memory_tuner, restart_strategy, slot_options, storage_settings
 from statefulspark.job.slots import SlotTable
@@ -156,9 +154,8 @@ class _Builder:
         except StatefulSparkError:
             raise
         except Exception as error:
-            trace = "".join(traceback.format_exception(error.with_traceback(_in_user_code(error.__traceback__)))).strip()
             raise InvalidInputError(
-                f"the pipeline raised {type(error).__name__}\n{trace}\n",
+                f"the pipeline raised {type(error).__name__}\n{trace_in_user_code(error)}\n",
                 field="spec.job",
                 remedy="Correct the pipeline; nothing was started",
             ) from error
@@ -294,11 +291,6 @@ class _Start:
 def _job_id(manifest: StatefulSparkJob) -> str:
     """Name of the job's folder: Kubernetes' uid of the object, so a new object of the same name does not take over old state."""
     return manifest.metadata.uid or manifest.metadata.name
-
-
-def _in_user_code(trace: TracebackType | None) -> TracebackType | None:
-    """The part of a traceback that begins in the user's code."""
-    return trace.tb_next if trace is not None else None
 
 
 def _now_ms() -> int:
