@@ -141,6 +141,13 @@ def test_children_go_with_the_job() -> None:
         assert document["metadata"]["labels"]["statefulspark.io/job"] == "counts"
 
 
+def test_the_drivers_budget_never_blocks_a_drain() -> None:
+    """With maxUnavailable Kubernetes takes the job's slots for the number of pods and lets the driver of two or more never be evicted."""
+    budget = children.disruption_budget(JOB)["spec"]
+    assert budget["minAvailable"] == 0
+    assert "maxUnavailable" not in budget
+
+
 def test_the_drivers_role_has_no_wildcard_and_no_secrets() -> None:
     for rule in children.role(JOB)["rules"]:
         assert "*" not in [*rule["verbs"], *rule["resources"], *rule["apiGroups"]]

@@ -109,10 +109,14 @@ def role_binding(job: JobIdentity) -> dict[str, Any]:
 
 
 def disruption_budget(job: JobIdentity, *, api_version: str = "policy/v1") -> dict[str, Any]:
-    """Keeps a drained node from taking the driver before it could move: one at a time, and never more than it has."""
+    """Says that a drained node may take the driver: it goes on elsewhere from its last checkpoint.
+
+    Never maxUnavailable: the driver's controller is the job, so Kubernetes reads how many pods there should be from the job's scale, which
+    counts slots, and with two slots or more no eviction of the one driver would ever be allowed.
+    """
     return {
         "apiVersion": api_version,
         "kind": "PodDisruptionBudget",
         "metadata": job.metadata(job.disruption_budget, COMPONENT_DRIVER),
-        "spec": {"maxUnavailable": 1, "selector": {"matchLabels": job.selector(COMPONENT_DRIVER)}},
+        "spec": {"minAvailable": 0, "selector": {"matchLabels": job.selector(COMPONENT_DRIVER)}},
     }
