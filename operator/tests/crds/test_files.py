@@ -85,10 +85,10 @@ def test_every_part_of_a_schema_is_structural_described_and_bounded(path: str, n
         assert "\n" not in rule["message"] + rule["rule"]
 
 
-@pytest.mark.parametrize(("path", "node"), [each for each in ALL if "x-kubernetes-validations" in each.values[1]])
+@pytest.mark.parametrize(("path", "node"), ALL)
 def test_rules_read_fields_that_are_there(path: str, node: Schema) -> None:
     """An API server compiles rules against the schema and refuses the whole definition for a field that it does not have."""
-    for rule in node["x-kubernetes-validations"]:
+    for rule in node.get("x-kubernetes-validations", ()):
         for dotted in re.findall(r"\b(?:self|oldSelf)((?:\.\w+)+)(?![\w(])", rule["rule"]):
             at = node
             for name in dotted.strip(".").split("."):
