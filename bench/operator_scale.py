@@ -29,6 +29,7 @@ import httpx2
 import psutil
 from fake_drivers import FakeDrivers, FakeNode
 from lightkube import AsyncClient
+from lightkube.core.exceptions import ApiError
 from lightkube.generic_resource import create_namespaced_resource
 from lightkube.models.meta_v1 import ObjectMeta
 from lightkube.resources.core_v1 import Namespace
@@ -39,7 +40,7 @@ from results import Result, Table, Target, arguments_of, keep
 _Job = create_namespaced_resource("statefulspark.io", "v1alpha1", "StatefulSparkJob", "statefulsparkjobs")
 _METRICS_PORT = 19090
 _HEALTH_PORT = 18080
-_AT_ONCE = 8
+_AT_ONCE = 16
 _PATIENCE_S = 900.0
 _MIB = 1 << 20
 
@@ -158,6 +159,11 @@ def requests_made() -> Counter[str]:
     return found
 
 
+def say(what: str) -> None:
+    """Tell how far it is."""
+    print(f"{time.strftime('%H:%M:%S')}  {what}", flush=True)
+
+
 def cpu_s(process: psutil.Process) -> float:
     """CPU seconds of the process so far."""
     times = process.cpu_times()
@@ -181,14 +187,17 @@ async def measure(options: Any, log: Path) -> tuple[dict[str, Any], list[float]]
             await bench.create()
             figures["deploy_s"] = await bench.until_stable()
             figures["deploy_cpu_s"] = cpu_s(process) - began
+            say(f"all stable; {options.settle_s:.0f} s to settle, then {options.steady_s:.0f} s in which nobody changes anything")
             await asyncio.sleep(options.settle_s)
             before, since, began = requests_made(), time.perf_counter(), cpu_s(process)
             await asyncio.sleep(options.steady_s)
             figures["steady_cores"] = (cpu_s(process) - began) / (time.perf_counter() - since)
             figures["steady_requests"] = dict(requests_made() - before)
             figures["steady_s"] = time.perf_counter() - since
+            say(f"steady: {figures['steady_cores'] * 1000:.0f} millicores; now specs are changed")
             reactions = await bench.react(node, min(options.changes, options.jobs), options.pause_s)
             figures["rss_bytes"] = process.memory_info().rss
+            say("measured; the jobs are removed")
     finally:
         for helper in helpers:
             helper.cancel()
@@ -199,10 +208,15 @@ async def measure(options: Any, log: Path) -> tuple[dict[str, Any], list[float]]
 
 async def tidy(client: AsyncClient, namespace: str) -> None:
     """Remove what was made; jobs have finalizers, which the operator is not there any more to take off."""
-    async for job in client.list(_Job, namespace=namespace, chunk_size=500):
-        if job.metadata is not None and job.metadata.name is not None:
-            patch = {"metadata": {"finalizers": None}}
-            await client.patch(_Job, job.metadata.name, patch, namespace=namespace, patch_type=PatchType.MERGE)
+    places = asyncio.Semaphore(_AT_ONCE)
+
+    async def let_go(name: str) -> None:
+        async with places:
+            with contextlib.suppress(ApiError):  # gone already, when this was interrupted before
+                await client.patch(_Job, name, {"metadata": {"finalizers": None}}, namespace=namespace, patch_type=PatchType.MERGE)
+
+    listed = [job.metadata async for job in client.list(_Job, namespace=namespace, chunk_size=500)]
+    await asyncio.gather(*(let_go(metadata.name) for metadata in listed if metadata is not None and metadata.name is not None))
     await client.delete(Namespace, namespace)
     await client.close()
 

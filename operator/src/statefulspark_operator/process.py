@@ -74,7 +74,9 @@ class Operator:
             eyes=eyes,
             events=Events(self._cluster),
             disruption_budgets=await self._cluster.disruption_budgets(next(iter(self._settings.watch_namespaces), "default")),
+            made=self._mirror.made,
             applied=self._mirror.applied,
+            wrote=self._mirror.wrote,
         )
         looks = Looks(hands, self._mirror, may_act=self._may_act, pace=Pace(settled_s=self._settings.reconcile_interval / 1000))
         metrics = OperatorMetrics(self._mirror, queued=lambda: len(self._queue), leads=self._may_act)
@@ -120,6 +122,7 @@ class Operator:
         )
 
     def _lead_changed(self, leads: bool) -> None:
+        self._mirror.doubt_all()
         if leads:
             for namespace, name in self._mirror.jobs():
                 self._queue.add(("job", namespace, name))

@@ -88,8 +88,8 @@ class OperatorSettings(BaseModel):
     canary_timeout: Annotated[Duration, at_least("5s")] = 60_000
     """A touch of the canary that is not seen within this time makes /healthz fail."""
 
-    reconcile_interval: Annotated[Duration, at_least("1s")] = 15_000
-    """Each job is looked at again after this time even when nothing happened."""
+    reconcile_interval: Annotated[Duration, at_least("1s")] = 30_000
+    """Each job is looked at again after this time even when nothing happened; changes of objects and pods are seen at once."""
 
     reconcile_parallelism: Annotated[int, Field(ge=1, le=1000)] = 50
     """Jobs that are worked on at the same time."""

@@ -207,7 +207,15 @@ class JobWorld:
             secrets=SecretValues(fake),
             mirror=self.cluster.mirror,
         )
-        hands = Hands(eyes=eyes, events=Events(fake), disruption_budgets="policy/v1", applied=self.cluster.mirror.applied)
+        mirror = self.cluster.mirror
+        hands = Hands(
+            eyes=eyes,
+            events=Events(fake),
+            disruption_budgets="policy/v1",
+            made=mirror.made,
+            applied=mirror.applied,
+            wrote=mirror.wrote,
+        )
         self.looks = Looks(hands, self.cluster.mirror, may_act=lambda: True, pace=Pace(), now=lambda: self.now)
         job = {
             "apiVersion": "statefulspark.io/v1alpha1",

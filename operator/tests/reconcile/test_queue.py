@@ -91,3 +91,29 @@ def test_the_earlier_of_two_times_counts() -> None:
         task.cancel()
 
     asyncio.run(scenario())
+
+
+def test_what_is_added_now_goes_before_what_was_due_by_time() -> None:
+    """A change that somebody waits for is not held up by a backlog of looks that only time has brought, nor do those starve."""
+
+    async def scenario() -> None:
+        looks: list[str] = []
+
+        async def work(key: str) -> float | None:
+            looks.append(key)
+            return None
+
+        queue: WorkQueue[str] = WorkQueue(work, workers=1, observe=lambda *_: None)
+        for number in range(5):
+            queue.add(f"due-{number}", 0.001)
+        queue.add("both", 0.001)
+        await asyncio.sleep(0.01)
+        queue.add("now")
+        queue.add("both")
+        task = asyncio.create_task(queue.run())
+        await until(lambda: len(looks) == 7)
+        assert looks[:2] == ["now", "both"]
+        assert len(queue) == 0
+        task.cancel()
+
+    asyncio.run(scenario())

@@ -1,11 +1,13 @@
-"""The REST API of drivers, as the operator uses it. The only home of httpx in the operator."""
+"""The REST API of drivers, as the operator uses it. The only home of aiohttp in the operator."""
 
 from __future__ import annotations
 
+import json
 from datetime import UTC, datetime
+from http import HTTPStatus
 from typing import Any, Final
 
-import httpx
+import aiohttp
 
 from statefulspark.errors import ConflictError, InvalidInputError, UnavailableError
 from statefulspark_operator.api.drivers import Driver, Failure, Operation, Slot
@@ -13,6 +15,9 @@ from statefulspark_operator.api.jobs import SnapshotInfo
 
 _CONNECT_S: Final = 2.0
 _LOOK_S: Final = 5.0
+_IDLE_S: Final = 4.0
+_CONNECTIONS: Final = 200
+"""At once; others wait."""
 
 
 class Drivers:
@@ -23,8 +28,7 @@ class Drivers:
 
     def __init__(self) -> None:
         """Open nothing yet."""
-        # A proxy from the environment must not see the tokens of pods.
-        self._http = httpx.AsyncClient(timeout=httpx.Timeout(_LOOK_S, connect=_CONNECT_S), trust_env=False)
+        self._session: aiohttp.ClientSession | None = None
 
     async def look(self, url: str, token: str, *, operations: bool, checkpoints: bool = False) -> Driver:
         """Ask for the status and, with ``operations``, for what the driver was asked before, with ``checkpoints`` for those it keeps."""
@@ -42,24 +46,40 @@ class Drivers:
 
     async def close(self) -> None:
         """Close the connections."""
-        await self._http.aclose()
+        if self._session is not None:
+            await self._session.close()
 
     async def _call(self, method: str, url: str, token: str, *, headers: dict[str, str] | None = None, **options: Any) -> Any:
+        if self._session is None:
+            # A proxy from the environment must not see the tokens of pods. Drivers close idle connections after 5 s.
+            self._session = aiohttp.ClientSession(
+                timeout=aiohttp.ClientTimeout(total=_LOOK_S, sock_connect=_CONNECT_S),
+                connector=aiohttp.TCPConnector(limit=_CONNECTIONS, keepalive_timeout=_IDLE_S),
+                trust_env=False,
+            )
+        sent = {"Authorization": f"Bearer {token}", **(headers or {})}
         try:
-            response = await self._http.request(method, url, headers={"Authorization": f"Bearer {token}", **(headers or {})}, **options)
-        except httpx.HTTPError as error:
+            async with self._session.request(method, url, headers=sent, allow_redirects=False, **options) as response:
+                status, body = response.status, await response.read()
+        except (aiohttp.ClientError, TimeoutError) as error:
             raise UnavailableError(f"the driver at {url} does not answer ({type(error).__name__})") from error
-        if response.is_success:
-            return response.json()
-        try:
-            message = response.json()["error"]["message"]
-        except (ValueError, KeyError, TypeError):
-            message = f"HTTP {response.status_code}"
-        if response.status_code == httpx.codes.CONFLICT:
-            raise ConflictError(f"the driver: {message}")
-        if response.is_client_error:
-            raise InvalidInputError(f"the driver refuses: {message}")
-        raise UnavailableError(f"the driver: {message}")
+        return _answer(status, body)
+
+
+def _answer(status: int, body: bytes) -> Any:
+    try:
+        said = json.loads(body)
+    except ValueError:
+        said = None
+    if status < HTTPStatus.MULTIPLE_CHOICES and said is not None:
+        return said
+    error = said.get("error") if isinstance(said, dict) else None
+    message = error.get("message") if isinstance(error, dict) else f"HTTP {status}"
+    if status == HTTPStatus.CONFLICT:
+        raise ConflictError(f"the driver: {message}")
+    if HTTPStatus.BAD_REQUEST <= status < HTTPStatus.INTERNAL_SERVER_ERROR:
+        raise InvalidInputError(f"the driver refuses: {message}")
+    raise UnavailableError(f"the driver: {message}")
 
 
 def _driver(status: dict[str, Any], operations: list[dict[str, Any]], kept: list[dict[str, Any]] | None) -> Driver:

@@ -12,19 +12,22 @@ from statefulspark_operator.clients.kubernetes import Cluster
 from statefulspark_operator.clients.snapshots import Keys
 
 _KEPT_S: Final = 60.0
+"""Keys of stores: people rotate them."""
+_TOKEN_KEPT_S: Final = 900.0
+"""Tokens of drivers are made once; one that its driver refuses is forgotten."""
 _KEPT_MAX: Final = 4096
 
 
 class SecretValues:
-    """Reads Secrets, each at most once a minute."""
+    """Reads Secrets, none in every look."""
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
         self._kept: dict[tuple[str, str], tuple[float, dict[str, str]]] = {}
 
     async def value(self, namespace: str, name: str, key: str) -> str | None:
-        """One value of a Secret; None when there is no such Secret or key."""
-        return (await self._data(namespace, name)).get(key)
+        """One value of a Secret that does not change; None when there is no such Secret or key."""
+        return (await self._data(namespace, name, _TOKEN_KEPT_S)).get(key)
 
     async def keys(self, namespace: str, name: str | None) -> Keys | None:
         """Keys of an object store; None when the job names no Secret.
@@ -34,7 +37,7 @@ class SecretValues:
         """
         if name is None:
             return None
-        data = await self._data(namespace, name)
+        data = await self._data(namespace, name, _KEPT_S)
         missing = [key for key in CREDENTIALS if key not in data]
         if missing:
             raise InvalidInputError(
@@ -48,7 +51,7 @@ class SecretValues:
         """Read the Secret again next time."""
         self._kept.pop((namespace, name), None)
 
-    async def _data(self, namespace: str, name: str) -> dict[str, str]:
+    async def _data(self, namespace: str, name: str, kept_s: float) -> dict[str, str]:
         now = time.monotonic()
         kept = self._kept.get((namespace, name))
         if kept is not None and kept[0] > now:
@@ -59,5 +62,5 @@ class SecretValues:
         if tree is not None:
             if len(self._kept) >= _KEPT_MAX:
                 self._kept.clear()
-            self._kept[namespace, name] = (now + _KEPT_S, data)
+            self._kept[namespace, name] = (now + kept_s, data)
         return data

@@ -39,6 +39,19 @@ _WATCH_S: Final = 300
 """A watch is opened anew after this long: load balancers drop silent ones without a word."""
 
 
+class _NothingKept(kopf.DiffBaseStorage):
+    """kopf compares each object with what it was last, for handlers of changes, of which there are none here: it copies the object to do so."""
+
+    def build(self, **_: Any) -> kopf.BodyEssence:
+        return kopf.BodyEssence({})
+
+    def fetch(self, **_: Any) -> kopf.BodyEssence | None:
+        return None
+
+    def store(self, **_: Any) -> None:
+        return None
+
+
 def api_server(environ: Mapping[str, str]) -> str | None:
     """URL of the API server as Kubernetes tells each container, None outside of one. kopf would ask DNS, which a cluster may not have."""
     host, port = environ.get("KUBERNETES_SERVICE_HOST"), environ.get("KUBERNETES_SERVICE_PORT")
@@ -107,7 +120,7 @@ def watch_settings(*, request_timeout_s: float = 60.0) -> kopf.OperatorSettings:
     # Not the operator's own: kopf takes its finalizer off objects for which it has no handler that needs one.
     settings.persistence.finalizer = f"{GROUP}/kopf"
     settings.persistence.progress_storage = kopf.AnnotationsProgressStorage(prefix=ANNOTATION_PREFIX)
-    settings.persistence.diffbase_storage = kopf.AnnotationsDiffBaseStorage(prefix=ANNOTATION_PREFIX)
+    settings.persistence.diffbase_storage = _NothingKept()
     settings.posting.enabled = False
     # Namespaces are given by name or all, and the definitions are there first: no rights on namespaces and definitions are needed.
     settings.scanning.disabled = True

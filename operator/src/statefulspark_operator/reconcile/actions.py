@@ -27,6 +27,8 @@ class ApplyChildren:
     parallelism: int
     repair: bool = False
     """They should be so already: an event tells if they were not."""
+    changed_only: bool = False
+    """Leave alone what was applied just so and not touched since. Not before a driver starts: that a child is gone may have been missed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

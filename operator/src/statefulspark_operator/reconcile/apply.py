@@ -54,14 +54,21 @@ class Hands:
     events: Events
     disruption_budgets: str | None
     """API version of pod disruption budgets that the cluster serves; None when it serves none."""
-    applied: Callable[[Tree], bool]
-    """Told of each child that was applied; says whether that changed it."""
+    made: Callable[[Tree], bool]
+    """Whether a child is as a document says, so that it need not be applied again."""
+    applied: Callable[[Tree, Tree], bool]
+    """Told of each document that was applied and what that gave; says whether it changed anything."""
+    wrote: Callable[[Tree], None]
+    """Told of each job as it is after a write."""
 
 
 async def apply(hands: Hands, job: Tree, seen: Observation, plan: Plan) -> None:
     """Carry out ``plan``. An error leaves the rest for the next look, which plans anew."""
     if plan.status != seen.status:
-        await hands.eyes.cluster.apply_status(API_VERSION, JOB_KIND, seen.namespace, seen.name, plan.status.to_status())
+        written = await hands.eyes.cluster.apply_status(API_VERSION, JOB_KIND, seen.namespace, seen.name, plan.status.to_status())
+        hands.wrote(written)
+        # What follows is of this version: the old one would be refused.
+        job = {**job, "metadata": {**job["metadata"], "resourceVersion": written["metadata"]["resourceVersion"]}}
     for event in plan.events:
         await hands.events.tell(job, event.reason, event.message, warning=event.warning)
     for action in plan.actions:
@@ -98,20 +105,23 @@ async def _set_finalizers(hands: Hands, job: Tree, finalizers: list[str]) -> Non
     metadata = job["metadata"]
     # With the version: a finalizer that somebody else added meanwhile must not be lost.
     patch = {"metadata": {"finalizers": finalizers, "resourceVersion": metadata["resourceVersion"]}}
-    await hands.eyes.cluster.merge(API_VERSION, JOB_KIND, metadata["namespace"], metadata["name"], patch)
+    written = await hands.eyes.cluster.merge(API_VERSION, JOB_KIND, metadata["namespace"], metadata["name"], patch)
+    if written is not None:
+        hands.wrote(written)
 
 
 async def _apply_children(hands: Hands, job: Tree, seen: Observation, plan: Plan, action: ApplyChildren) -> None:
     cluster, spec = hands.eyes.cluster, StatefulSparkJobSpec.model_validate(action.spec)
     identity = _identity(seen, seen.generation)
     repaired = []
-    if await cluster.get("v1", "Secret", identity.namespace, identity.secret) is None:
+    if not action.changed_only and await cluster.get("v1", "Secret", identity.namespace, identity.secret) is None:
         await cluster.create(children.secret(identity, token=secrets.token_urlsafe(32), spark_secret=secrets.token_urlsafe(32)))
         hands.eyes.secrets.forget(identity.namespace, identity.secret)
         repaired.append(f"Secret {identity.secret}")
     for document in _children(hands, identity, spec, job_id=plan.status.job_id or seen.uid, parallelism=action.parallelism):
-        applied = await cluster.apply(document)
-        if hands.applied(applied):
+        if action.changed_only and hands.made(document):
+            continue
+        if hands.applied(document, await cluster.apply(document)):
             repaired.append(f"{document['kind']} {document['metadata']['name']}")
     if action.repair and repaired:
         message = f"{', '.join(repaired)}: changed or deleted by somebody else, and made as it should be"

@@ -62,8 +62,12 @@ class Looks:
         return await (self._job(namespace, name) if kind == "job" else self._snapshots.look(namespace, name))
 
     async def _job(self, namespace: str, name: str) -> float | None:
-        # Read anew: a status that is older than what was written would repeat steps.
-        job = await self._hands.eyes.cluster.get(API_VERSION, JOB_KIND, namespace, name)
+        # A status that is older than what was written would repeat steps.
+        job = self._mirror.present_job(namespace, name)
+        if job is None:
+            job = await self._hands.eyes.cluster.get(API_VERSION, JOB_KIND, namespace, name)
+            if job is not None:
+                self._mirror.wrote(job)
         if job is None or (job["metadata"].get("labels") or {}).get(LABEL_CANARY) == "true":
             return None  # the canary runs nothing, and must not keep its namespace from going
         seen = await observe(self._hands.eyes, job, self._now())

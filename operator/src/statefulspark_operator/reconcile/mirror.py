@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections import defaultdict
 from collections.abc import Iterator
 from typing import Final
@@ -26,6 +28,9 @@ class Mirror:
         self._snapshots: defaultdict[Key, dict[str, Tree]] = defaultdict(dict)
         self._all_snapshots: dict[tuple[str, str], Tree] = {}
         self._children: dict[tuple[str, str, str], str] = {}
+        self._made: dict[tuple[str, str, str], str] = {}
+        self._written: dict[Key, str] = {}
+        self._fresh: set[Key] = set()
         self._touched: set[Key] = set()
         self._known: set[Key] = set()
 
@@ -39,8 +44,12 @@ class Mirror:
             self._jobs.pop(key, None)
             self._known.discard(key)
             self._touched.discard(key)
+            self._written.pop(key, None)
+            self._fresh.discard(key)
         else:
             self._jobs[key] = _slim(tree)
+            if self._written.get(key) == tree["metadata"]["resourceVersion"]:
+                self._fresh.add(key)
             if before is not None and _asked(before) == _asked(tree):
                 return None
         return key
@@ -73,11 +82,32 @@ class Mirror:
             return None
         if gone:
             self._children.pop(child, None)
+        self._made.pop(child, None)
         self._touched.add(job)
         return job
 
-    def applied(self, tree: Tree) -> bool:
-        """The operator has applied a child; True when that changed it, compared with what was applied or seen before."""
+    def wrote(self, tree: Tree) -> None:
+        """The operator has written a job; what watching brings counts as its present state when it has brought this."""
+        key = (tree["metadata"]["namespace"], tree["metadata"]["name"])
+        self._written[key] = tree["metadata"]["resourceVersion"]
+        known = self._jobs.get(key)
+        if known is not None and known["metadata"]["resourceVersion"] == self._written[key]:
+            self._fresh.add(key)  # nothing has changed by it, or watching was quicker
+        else:
+            self._fresh.discard(key)
+
+    def doubt_all(self) -> None:
+        """Another replica may have written."""
+        self._fresh.clear()
+        self._written.clear()
+
+    def made(self, document: Tree) -> bool:
+        """Whether a child is as ``document`` says: the operator has applied just that, and nobody has touched it since."""
+        return self._made.get(_child(document)) == _digest(document)
+
+    def applied(self, document: Tree, tree: Tree) -> bool:
+        """The operator has applied ``document``, which gave ``tree``; True when that changed it, compared with what was applied or seen before."""
+        self._made[_child(document)] = _digest(document)
         child, version = _child(tree), _version(tree)
         changed = self._children.get(child) != version
         self._children[child] = version
@@ -99,6 +129,10 @@ class Mirror:
     def job(self, namespace: str, name: str) -> Tree | None:
         """The job's object."""
         return self._jobs.get((namespace, name))
+
+    def present_job(self, namespace: str, name: str) -> Tree | None:
+        """The job's object, if it holds all that this operator has written into it; else it must be read."""
+        return self._jobs.get((namespace, name)) if (namespace, name) in self._fresh else None
 
     def driver_pod(self, namespace: str, name: str) -> Tree | None:
         """The pod of the driver of job ``name``."""
@@ -151,6 +185,11 @@ def _asked(tree: Tree) -> tuple[object, ...]:
 def _child(tree: Tree) -> tuple[str, str, str]:
     metadata = tree["metadata"]
     return str(tree.get("kind", "")), metadata["namespace"], metadata["name"]
+
+
+def _digest(document: Tree) -> str:
+    """Of a document as it is applied; many are large, and there are several for each job."""
+    return hashlib.sha256(json.dumps(document, sort_keys=True).encode()).hexdigest()
 
 
 def _version(tree: Tree) -> str:

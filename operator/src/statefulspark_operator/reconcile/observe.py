@@ -10,7 +10,7 @@ from typing import Any, Final, Protocol
 import structlog
 
 from statefulspark.config.job import DesiredState, StatefulSparkJobSpec
-from statefulspark.errors import CorruptDataError, StatefulSparkError
+from statefulspark.errors import CorruptDataError, InvalidInputError, StatefulSparkError
 from statefulspark_operator.api.drivers import Driver
 from statefulspark_operator.api.jobs import LifecycleState, SnapshotInfo, StatefulSparkJobStatus
 from statefulspark_operator.api.names import FINALIZER, LABEL_TRIGGER_TYPE
@@ -21,7 +21,7 @@ from statefulspark_operator.clients.secrets import SecretValues
 from statefulspark_operator.clients.snapshots import SnapshotStorage
 from statefulspark_operator.reconcile import pods, retained
 from statefulspark_operator.reconcile.observation import DriverPod, Observation, SnapshotSeen
-from statefulspark_operator.reconcile.reach import way_to_driver
+from statefulspark_operator.reconcile.reach import forget_way, way_to_driver
 from statefulspark_operator.reconcile.specs import CheckedSpecs
 
 _log = structlog.get_logger("statefulspark.operator.observe")
@@ -123,6 +123,8 @@ async def look_at_driver(eyes: Eyes, job: Tree, pod: DriverPod | None, *, operat
         way = await way_to_driver(eyes.secrets, namespace, name, pod)
         return await eyes.drivers.look(way.url, way.token, operations=operations, checkpoints=checkpoints) if way is not None else None
     except StatefulSparkError as error:
+        if isinstance(error, InvalidInputError):
+            forget_way(eyes.secrets, namespace, name)
         _log.debug("driver does not answer", job=name, namespace=namespace, error=str(error)[:200])
         return None
 

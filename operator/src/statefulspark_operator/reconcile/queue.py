@@ -15,6 +15,11 @@ from statefulspark.errors import ConflictError, InvalidInputError, StatefulSpark
 _log = structlog.get_logger("statefulspark.operator.queue")
 _RETRY_S: Final = 1.0
 _RETRY_S_MAX: Final = 60.0
+_AHEAD_S: Final = 60.0
+"""What is added to be looked at now goes before looks that were due up to so long ago: somebody waits for it."""
+
+_Place = tuple[float, float]
+"""Where a key stands in the queue, and when it is due."""
 
 K = TypeVar("K", bound=Hashable)
 
@@ -36,10 +41,10 @@ class WorkQueue(Generic[K]):
         observe: Callable[[float, float, str], None],
     ) -> None:
         self._work = work
-        self._workers = workers
+        self._free = asyncio.Semaphore(workers)
         self._observe = observe
-        self._due: dict[K, float] = {}
-        self._heap: list[tuple[float, int, K]] = []
+        self._due: dict[K, _Place] = {}
+        self._heap: list[tuple[_Place, int, K]] = []
         self._running: set[K] = set()
         self._failures: dict[K, int] = {}
         self._tickets = 0
@@ -52,11 +57,12 @@ class WorkQueue(Generic[K]):
     def add(self, key: K, after_s: float = 0.0) -> None:
         """Look at ``key`` after ``after_s`` seconds at the latest."""
         due = asyncio.get_running_loop().time() + max(0.0, after_s)
-        if due >= self._due.get(key, float("inf")):
+        place = (due if after_s > 0 else due - _AHEAD_S, due)
+        if place >= self._due.get(key, (float("inf"), 0.0)):
             return
-        self._due[key] = due
+        self._due[key] = place
         self._tickets += 1
-        heapq.heappush(self._heap, (due, self._tickets, key))
+        heapq.heappush(self._heap, (place, self._tickets, key))
         self._changed.set()
 
     def forget(self, key: K) -> None:
@@ -66,55 +72,57 @@ class WorkQueue(Generic[K]):
 
     async def run(self) -> None:
         """Work until cancelled."""
+        # One waits for keys, not each free worker: a change would wake all of them.
         async with asyncio.TaskGroup() as group:
-            for _ in range(self._workers):
-                group.create_task(self._worker())
+            while True:
+                await self._free.acquire()
+                key, due = await self._next()
+                self._running.add(key)
+                group.create_task(self._one(key, due))
 
-    async def _worker(self) -> None:
+    async def _one(self, key: K, due: float) -> None:
         loop = asyncio.get_running_loop()
-        while True:
-            key, due = await self._next()
-            self._running.add(key)
-            begun = loop.time()
-            outcome = "done"
-            try:
-                again_s = await self._work(key)
-                self._failures.pop(key, None)
-            except StatefulSparkError as error:
-                outcome = type(error).__name__.removesuffix("Error")
-                again_s = self._pause_s(key, error)
-                _log.warning("look failed", key=str(key), again_s=round(again_s, 1), error=str(error)[:500])
-            except Exception:  # noqa: BLE001  whatever it is, it is logged and tried again
-                # A defect met by one job must not stop the others, nor the operator.
-                outcome = "Internal"
-                again_s = self._pause_s(key, None)
-                _log.exception("look failed", key=str(key), again_s=round(again_s, 1))
-            finally:
-                self._running.discard(key)
-                self._changed.set()
-            self._observe(begun - due, loop.time() - begun, outcome)
-            if again_s is not None:
-                self.add(key, again_s)
+        begun = loop.time()
+        outcome = "done"
+        try:
+            again_s = await self._work(key)
+            self._failures.pop(key, None)
+        except StatefulSparkError as error:
+            outcome = type(error).__name__.removesuffix("Error")
+            again_s = self._pause_s(key, error)
+            _log.warning("look failed", key=str(key), again_s=round(again_s, 1), error=str(error)[:500])
+        except Exception:  # noqa: BLE001  whatever it is, it is logged and tried again
+            # A defect met by one job must not stop the others, nor the operator.
+            outcome = "Internal"
+            again_s = self._pause_s(key, None)
+            _log.exception("look failed", key=str(key), again_s=round(again_s, 1))
+        finally:
+            self._running.discard(key)
+            self._free.release()
+            self._changed.set()
+        self._observe(begun - due, loop.time() - begun, outcome)
+        if again_s is not None:
+            self.add(key, again_s)
 
     async def _next(self) -> tuple[K, float]:
         loop = asyncio.get_running_loop()
         while True:
             put_back = []
             try:
-                while self._heap and self._heap[0][0] <= loop.time():
-                    due, ticket, key = heapq.heappop(self._heap)
-                    if self._due.get(key) != due:
+                while self._heap and self._heap[0][0][0] <= loop.time():
+                    place, ticket, key = heapq.heappop(self._heap)
+                    if self._due.get(key) != place:
                         continue  # it was looked at meanwhile, or became due earlier
                     if key in self._running:
-                        put_back.append((due, ticket, key))
+                        put_back.append((place, ticket, key))
                         continue
                     del self._due[key]
-                    return key, due
+                    return key, place[1]
             finally:
                 for entry in put_back:
                     heapq.heappush(self._heap, entry)
             self._changed.clear()
-            waiting = self._heap[0][0] - loop.time() if self._heap and not put_back else None
+            waiting = self._heap[0][0][0] - loop.time() if self._heap and not put_back else None
             try:
                 await asyncio.wait_for(self._changed.wait(), timeout=max(0.0, waiting) if waiting is not None else 1.0)
             except TimeoutError:

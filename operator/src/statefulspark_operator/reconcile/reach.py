@@ -18,6 +18,11 @@ class Way:
     token: str = field(repr=False)
 
 
+def forget_way(secrets: SecretValues, namespace: str, job: str) -> None:
+    """The driver refuses the token that is known: read it anew next time."""
+    secrets.forget(namespace, JobIdentity(name=job, namespace=namespace, uid="", generation=0).secret)
+
+
 async def way_to_driver(secrets: SecretValues, namespace: str, job: str, pod: DriverPod | None) -> Way | None:
     """The way to the driver in ``pod``; None when none runs there, or nobody has made its token.
 

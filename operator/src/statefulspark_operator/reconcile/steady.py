@@ -83,7 +83,7 @@ def _begin(draft: Draft, before: StatefulSparkJobSpec | None, spec: StatefulSpar
         # Nothing that runs depends on these fields; they count from now on.
         draft.reconciled(last_reconciled_spec=spec_text(spec), last_reconciled_generation=draft.seen.generation, reconciled_at=draft.now)
         if draft.seen.pod is not None:
-            draft.do(ApplyChildren(spec=children_spec(draft, spec), parallelism=spec.parallelism))
+            draft.do(ApplyChildren(spec=children_spec(draft, spec), parallelism=spec.parallelism, changed_only=True))
     return False
 
 

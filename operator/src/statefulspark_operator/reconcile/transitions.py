@@ -349,7 +349,7 @@ def _rescale(draft: Draft, transition: Transition) -> None:
         return
     if driver.parallelism == wanted and driver.runs:
         # The config map first: a driver that the node starts again reads its parallelism there.
-        draft.do(ApplyChildren(spec=children_spec(draft, spec), parallelism=wanted))
+        draft.do(ApplyChildren(spec=children_spec(draft, spec), parallelism=wanted, changed_only=True))
         draft.reconciled(last_reconciled_spec=spec_text(spec), last_reconciled_generation=draft.seen.generation, reconciled_at=draft.now)
         draft.set(error=None)
         draft.end()
