@@ -82,9 +82,7 @@ class KeyedStream:
             raise InvalidInputError(f"is a {type(function).__name__}", field="function", remedy="Derive it from KeyedProcessFunction")
         if not uid or len(uid) > 200:
             raise InvalidInputError("must have 1 to 200 characters", field="uid", remedy="Give the step a short stable name")
-        delay_ms = watermark if isinstance(watermark, int) else parse_duration(watermark)
-        if delay_ms < 0:
-            raise InvalidInputError("must not be negative", field="watermark", remedy="Give a duration such as '1 hour'")
+        delay_ms = watermark_delay_ms(watermark)
         if event_time is not None:
             _check_event_time(self._df, event_time)
         step = StepSpec(
@@ -99,6 +97,30 @@ class KeyedStream:
         )
         self._job.add_step(step)
         return _exchange(self._job, self._df, self._keys, uid, schema)
+
+
+def watermark_delay_ms(watermark: str | int) -> int:
+    """The delay in milliseconds.
+
+    Raises:
+        InvalidInputError: it is no duration.
+    """
+    remedy = "Give a duration such as '1 hour', or milliseconds"
+    if isinstance(watermark, bool) or not isinstance(watermark, str | int):
+        raise InvalidInputError(f"is a {type(watermark).__name__}", field="watermark", remedy=remedy)
+    if isinstance(watermark, str):
+        try:
+            return parse_duration(watermark)
+        except InvalidInputError as error:
+            raise InvalidInputError(f"{watermark!r} is {error.message}", field="watermark", remedy=remedy) from error
+    if watermark < 0:
+        raise InvalidInputError("must not be negative", field="watermark", remedy=remedy)
+    return watermark
+
+
+def quoted(name: str) -> str:
+    """A column name as Spark's expressions take it, whatever characters are in it."""
+    return "`" + name.replace("`", "``") + "`"
 
 
 def _schema(given: T.StructType | str) -> T.StructType:
@@ -149,8 +171,8 @@ def _column(df: DataFrame, name: str, field: str) -> None:
 
 def _exchange(job: Job, df: DataFrame, keys: tuple[str, ...], uid: str, schema: T.StructType) -> DataFrame:
     """The Spark plan of one keyed step."""
-    columns = [F.col(f"`{name}`") for name in df.columns]
-    key_columns = [F.col(f"`{name}`") for name in keys]
+    columns = [F.col(quoted(name)) for name in df.columns]
+    key_columns = [F.col(quoted(name)) for name in keys]
     null_key = F.lit(False)
     for column in key_columns:
         null_key = null_key | column.isNull()
