@@ -151,7 +151,7 @@ def test_finding_the_job(home: Path, url: str, tmp_path: Path) -> None:
         (("--job", url), {"STATEFULSPARK_API_TOKEN": "wrong-token-wrong-token"}, 2, "refuses the token"),
         (("--job", "another"), {}, 2, "running: turnaround"),
         (("--job", "http://127.0.0.1:9"), {"STATEFULSPARK_API_TOKEN": TOKEN}, 1, "no job answers"),
-        (("--job", "turnaround", "--token-file", str(tmp_path / "absent")), {}, 2, "absent"),
+        (("--job", "turnaround", "--token-file", str(tmp_path / "absent")), {}, 2, f"--token-file: {tmp_path / 'absent'}"),
     ]
     for arguments, env, code, text in bad:
         result = cli("status", *arguments, env=env)

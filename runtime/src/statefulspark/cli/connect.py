@@ -30,7 +30,7 @@ def connect(job: str, token_file: Path | None, *, environ: Mapping[str, str] = o
     Raises:
         InvalidInputError: No such job runs here, or there is no token for the URL.
     """
-    file_token = read_token_file(token_file) if token_file is not None else None
+    file_token = read_token_file(token_file, field="--token-file") if token_file is not None else None
     if job.startswith(("http://", "https://")):
         token = file_token or given_token(environ)
         if token is None:

@@ -17,8 +17,8 @@ _LENGTH_MIN = 16
 _LENGTH_MAX = 4096
 
 
-def read_token_file(path: Path) -> str:
-    """Read a token from a file (a mounted Kubernetes secret); surrounding white space is dropped.
+def read_token_file(path: Path, *, field: str = TOKEN_FILE_VARIABLE) -> str:
+    """Read a token from a file (a mounted Kubernetes secret); surrounding white space is dropped. ``field`` is what named the file.
 
     Raises:
         InvalidInputError: The file cannot be read or does not hold a usable token.
@@ -26,7 +26,9 @@ def read_token_file(path: Path) -> str:
     try:
         text = path.read_text(encoding="ascii")
     except (OSError, UnicodeDecodeError) as exc:
-        raise InvalidInputError(f"{path} cannot be read as a token file ({type(exc).__name__})", field=TOKEN_FILE_VARIABLE) from exc
+        raise InvalidInputError(
+            f"{path} cannot be read as a token file ({type(exc).__name__})", field=field, remedy="Name a file that holds the token alone"
+        ) from exc
     return _checked(text.strip(), field=str(path))
 
 
