@@ -35,16 +35,31 @@ def test_an_object_is_present_from_the_event_of_the_last_write_on() -> None:
     mirror.saw_job(job(1), gone=False)
     mirror.wrote(job(1))
     assert mirror.present_job("shop", "counts") is not None
-    mirror.wrote(job(2))
-    assert mirror.present_job("shop", "counts") is None
-    mirror.saw_job(job(2, status={"batch": 7}), gone=False)
-    found = mirror.present_job("shop", "counts")
-    assert found is not None
-    assert found["status"] == {"batch": 7}
-    mirror.saw_job(job(3, spec={"parallelism": 2}), gone=False)
+    for version in (2, 3):
+        mirror.wrote(job(version, status={"batch": version}))
+    for version in (2, 3):
+        mirror.saw_job(job(version, status={"batch": version}), gone=False)
+        found = mirror.present_job("shop", "counts")
+        assert found is not None
+        assert found["status"] == {"batch": 3}, "what was written last, also while watching is behind"
+    mirror.saw_job(job(4, spec={"parallelism": 2}), gone=False)
     found = mirror.present_job("shop", "counts")
     assert found is not None
     assert found["spec"] == {"parallelism": 2}, "what others change afterwards is later than the write"
+
+
+def test_somebody_elses_version_while_one_of_ours_is_on_its_way_must_be_read() -> None:
+    """It may be older than ours, and lack it, or later, and hold more."""
+    mirror = Mirror()
+    mirror.saw_job(job(1), gone=False)
+    mirror.wrote(job(1))
+    mirror.wrote(job(3))
+    mirror.saw_job(job(2), gone=False)
+    assert mirror.present_job("shop", "counts") is None
+    mirror.saw_job(job(3), gone=False)
+    assert mirror.present_job("shop", "counts") is None, "it may be the reading that shows it"
+    mirror.wrote(job(3))
+    assert mirror.present_job("shop", "counts") is not None
 
 
 def test_an_event_that_was_left_out_is_made_up_for_by_reading() -> None:

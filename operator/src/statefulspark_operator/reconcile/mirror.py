@@ -29,7 +29,9 @@ class Mirror:
         self._all_snapshots: dict[tuple[str, str], Tree] = {}
         self._children: dict[tuple[str, str, str], str] = {}
         self._made: dict[tuple[str, str, str], str] = {}
-        self._written: dict[Key, str] = {}
+        self._written: defaultdict[Key, list[str]] = defaultdict(list)
+        """Versions that the operator has written and watching has not brought yet, oldest first."""
+        self._ahead: dict[Key, Tree] = {}
         self._fresh: set[Key] = set()
         self._touched: set[Key] = set()
         self._known: set[Key] = set()
@@ -45,11 +47,11 @@ class Mirror:
             self._known.discard(key)
             self._touched.discard(key)
             self._written.pop(key, None)
+            self._ahead.pop(key, None)
             self._fresh.discard(key)
         else:
             self._jobs[key] = _slim(tree)
-            if self._written.get(key) == tree["metadata"]["resourceVersion"]:
-                self._fresh.add(key)
+            self._compare(key, tree["metadata"]["resourceVersion"])
             if before is not None and _asked(before) == _asked(tree):
                 return None
         return key
@@ -87,18 +89,40 @@ class Mirror:
         return job
 
     def wrote(self, tree: Tree) -> None:
-        """The operator has written a job; what watching brings counts as its present state when it has brought this."""
-        key = (tree["metadata"]["namespace"], tree["metadata"]["name"])
-        self._written[key] = tree["metadata"]["resourceVersion"]
+        """The operator has written a job, or read it; what watching brings counts as its present state when it has brought this."""
+        key, version = (tree["metadata"]["namespace"], tree["metadata"]["name"]), tree["metadata"]["resourceVersion"]
+        if tree["metadata"].get("deletionTimestamp") and not tree["metadata"].get("finalizers"):
+            self._fresh.discard(key)  # gone with this write, and watching may have said so already
+            return
         known = self._jobs.get(key)
-        if known is not None and known["metadata"]["resourceVersion"] == self._written[key]:
-            self._fresh.add(key)  # nothing has changed by it, or watching was quicker
-        else:
+        if known is not None and known["metadata"]["resourceVersion"] == version:
+            # Nothing has changed by it, or watching was quicker.
+            self._written.pop(key, None)
+            self._ahead.pop(key, None)
+            self._fresh.add(key)
+            return
+        self._written[key].append(version)
+        self._ahead[key] = _slim(tree)
+        self._fresh.discard(key)
+
+    def _compare(self, key: Key, version: str) -> None:
+        """Watching has brought a version; versions have no order, but come in order."""
+        written = self._written[key]
+        if version in written:
+            del written[: written.index(version) + 1]
+            if not written:
+                self._ahead.pop(key, None)
+                self._fresh.add(key)
+        elif written:
+            # Somebody else's, before or after what was written: only reading tells.
+            written.clear()
+            self._ahead.pop(key, None)
             self._fresh.discard(key)
 
     def doubt_all(self) -> None:
         """Another replica may have written."""
         self._fresh.clear()
+        self._ahead.clear()
         self._written.clear()
 
     def made(self, document: Tree) -> bool:
@@ -131,8 +155,9 @@ class Mirror:
         return self._jobs.get((namespace, name))
 
     def present_job(self, namespace: str, name: str) -> Tree | None:
-        """The job's object, if it holds all that this operator has written into it; else it must be read."""
-        return self._jobs.get((namespace, name)) if (namespace, name) in self._fresh else None
+        """The job's object, if what is known holds all that this replica has written into it; else None, and it must be read."""
+        key = (namespace, name)
+        return self._jobs.get(key) if key in self._fresh else self._ahead.get(key)
 
     def driver_pod(self, namespace: str, name: str) -> Tree | None:
         """The pod of the driver of job ``name``."""
