@@ -28,3 +28,4 @@ def test_deploys_and_counts(make_job: MakeJob) -> None:
     assert conditions == {"Valid": "True", "Ready": "True", "Running": "True", "Degraded": "False", "Stalled": "False"}
     assert len(job.pods("executor")) == 2
     assert len(job.pods("driver")) == 1
+    assert " ERROR " not in job.kubectl.ok("logs", job.driver), "a start without trouble logs none"

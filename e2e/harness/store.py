@@ -50,9 +50,10 @@ class Store:
             self._read[key] = json.loads(self._client.get_object(Bucket=BUCKET, Key=key)["Body"].read())
         return self._read[key]
 
-    def size_bytes(self, key: str) -> int:
-        """Size of an object."""
-        return int(self._client.head_object(Bucket=BUCKET, Key=key)["ContentLength"])
+    def size_bytes(self, prefix: str) -> int:
+        """Size of all objects that begin so, by one listing: each may be deleted at any time."""
+        pages = self._client.get_paginator("list_objects_v2").paginate(Bucket=BUCKET, Prefix=prefix)
+        return sum(each["Size"] for page in pages for each in page.get("Contents", ()))
 
 
 @contextmanager

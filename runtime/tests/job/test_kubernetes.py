@@ -93,3 +93,6 @@ def test_the_master_kubernetes_becomes_the_address_of_this_cluster(monkeypatch: 
     settings = session_settings(manifest(), MASTER, 3, tmp_path / "pools.xml")
     assert settings["spark.master"] == "k8s://https://10.96.0.1:443"
     assert settings["spark.kubernetes.namespace"] == "shop"
+    assert settings["spark.log.level"] == "FATAL", "the wait for its own pod is no error"
+    assert session_settings(manifest(sparkConf={"spark.log.level": "INFO"}), MASTER, 3, tmp_path / "pools.xml")["spark.log.level"] == "INFO"
+    assert "spark.log.level" not in session_settings(manifest(), "local[2]", 3, tmp_path / "pools.xml")

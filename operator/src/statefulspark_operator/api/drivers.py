@@ -60,6 +60,8 @@ class Driver:
     last_savepoint: SnapshotInfo | None = None
     restored_from: str | None = None
     failed_checkpoints: int = 0
+    restarts: int = 0
+    """Times its query was started again after a failure."""
     error: Failure | None = None
     operations: Mapping[str, Operation] = field(default_factory=dict)
     """What it was asked for and remembers, by idempotency key."""

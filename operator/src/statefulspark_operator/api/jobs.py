@@ -249,6 +249,9 @@ class ReconciliationStatus(StatusModel):
     stable_by: Timestamp | None = None
     """When the last reconciled spec must have a complete checkpoint, or the last stable one comes back; not there before it runs."""
 
+    began_batch: int | None = None
+    """Last committed batch when the last reconciled spec began to run."""
+
     last_stable_generation: Count | None = None
     """Generation of the last stable spec."""
 

@@ -94,6 +94,7 @@ def _driver(status: dict[str, Any], operations: list[dict[str, Any]], kept: list
         last_savepoint=_snapshot(status.get("last_savepoint")),
         restored_from=status.get("restored_from"),
         failed_checkpoints=status.get("failed_checkpoints", 0),
+        restarts=status.get("restarts", 0),
         error=_failure(status.get("error")),
         operations={entry["key"]: _operation(entry) for entry in operations if entry.get("key")},
         retained=tuple(_described(info) for info in kept if info["kind"] == "checkpoint") if kept is not None else None,

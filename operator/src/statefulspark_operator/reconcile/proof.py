@@ -1,8 +1,9 @@
 """An upgrade is over when a checkpoint of the new spec is complete; one that runs and never gets there is rolled back. Pure.
 
 Under a restart strategy of its own a job's code may fail for ever while its driver says RUNNING. What proves the opposite is a complete
-checkpoint, which holds the rows of at least one batch. It must come within ``spec.upgradeTimeout`` of the first batches; when half of that has
-passed the driver is asked for one, since ``checkpointing.interval`` may be longer.
+checkpoint, of a later batch than the spec began with or of a job that nothing has disturbed: between two attempts at the same batch a driver that
+is asked can take one as well. It must come within ``spec.upgradeTimeout`` of the first batches; when half of that has passed the driver is
+asked for one, since ``checkpointing.interval`` may be longer, and a job without new rows takes none by itself.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from typing import Final
 
 from statefulspark.config.job import StatefulSparkJobSpec
 from statefulspark_operator.api.drivers import Failure
-from statefulspark_operator.api.jobs import LifecycleState
+from statefulspark_operator.api.jobs import LifecycleState, SnapshotInfo
 from statefulspark_operator.reconcile import transitions
 from statefulspark_operator.reconcile.actions import AskDriver
 from statefulspark_operator.reconcile.changes import Cost, changes_between
@@ -46,6 +47,14 @@ def demand(draft: Draft, spec: StatefulSparkJobSpec) -> None:
         generation = draft.status.reconciliation.last_reconciled_generation if draft.status.reconciliation is not None else None
         draft.do(AskDriver(kind="checkpoint", key=f"prove-{generation}-{int(left.total_seconds()) // _ASK_AGAIN_S}"))
     draft.look_again(max(1.0, left.total_seconds()))
+
+
+def proves(draft: Draft, checkpoint: SnapshotInfo) -> bool:
+    """Whether a checkpoint that was completed since the job runs shows that it works."""
+    driver, pod, reconciliation = draft.seen.driver, draft.seen.pod, draft.status.reconciliation
+    starts_again = draft.status.restarts + (driver.restarts if driver is not None else 0) + (pod.restarts if pod is not None else 0)
+    began = reconciliation.began_batch if reconciliation is not None else None
+    return not starts_again or began is None or checkpoint.batch is None or checkpoint.batch > began
 
 
 def _goes_back(draft: Draft, spec: StatefulSparkJobSpec) -> bool:

@@ -203,7 +203,8 @@ def _runs(draft: Draft, spec: StatefulSparkJobSpec) -> None:
     if draft.status.lifecycle_state is LifecycleState.ROLLED_BACK:
         return
     checkpoint = driver.last_checkpoint
-    if checkpoint is not None and checkpoint.completed_at > since and draft.status.lifecycle_state is LifecycleState.RUNNING:
+    running = draft.status.lifecycle_state is LifecycleState.RUNNING
+    if running and checkpoint is not None and checkpoint.completed_at > since and proof.proves(draft, checkpoint):
         reconciliation = draft.status.reconciliation
         draft.enter(LifecycleState.STABLE, "CheckpointCompleted", f"Checkpoint {checkpoint.id} is complete")
         draft.set(restarts=0, error=None)

@@ -317,6 +317,8 @@ def _runs(draft: Draft, transition: Transition) -> None:
         draft.tell("RolledBack", f"The last stable spec runs again{restored}")
         return
     draft.reconciled(state=ReconciliationState.DEPLOYED)
+    if transition.kind is not TransitionKind.RECOVER and driver is not None:
+        draft.reconciled(began_batch=driver.batch)
     draft.set(error=None)
     draft.enter(LifecycleState.RUNNING, _DONE[transition.kind], "Batches run; stable once a checkpoint is complete")
     draft.tell(_DONE[transition.kind], f"The job runs with generation {transition.generation} of its spec{restored}")

@@ -138,6 +138,7 @@ class StatusModel(_Answer):
     last_savepoint: CheckpointModel | None
     restored_from: str | None = Field(description="What this attempt started from; null when it started empty.")
     failed_checkpoints: int = Field(description="Checkpoints of this driver that did not complete.", examples=[0])
+    restarts: int = Field(default=0, description="Times the query was started again after a failure in this driver.", examples=[0])
     error: ErrorModel | None = Field(description="Set when the state is FAILED.")
 
     @classmethod

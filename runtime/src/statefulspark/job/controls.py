@@ -218,6 +218,8 @@ class JobStatus:
     restored_from: str | None = None
     """Checkpoint or savepoint this attempt started from; None when it started empty."""
     failed_checkpoints: int = 0
+    restarts: int = 0
+    """Times the query was started again after a failure in this driver."""
     error: JobError | None = None
     """Set when ``state`` is FAILED."""
 

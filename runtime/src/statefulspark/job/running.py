@@ -220,6 +220,7 @@ class RunningJob:
             since_ms=self._since_ms,
             error=self._error,
             ended=self._ended.is_set(),
+            restarts=self._restarts,
         )
 
     def checkpoints(self) -> list[CheckpointInfo]:

@@ -76,6 +76,10 @@ def session_settings(manifest: StatefulSparkJob, master: str | None, parallelism
     # Python workers take their environment from here too, also those of an embedded Spark.
     defaults |= {f"spark.executorEnv.{name}": value for name, value in allocator_environment().items()}
     defaults |= memory_settings(spec.memory_plan(parallelism), embedded=is_embedded(chosen))
+    if chosen.startswith("k8s://"):
+        # Spark waits for its own pod to be ready before it asks for executors, and logs it as an error with a stack that it is not: it is ready
+        # when batches run, for which executors must be there. What really fails until Spark is up is raised; from then on `_log_level` holds.
+        defaults["spark.log.level"] = "FATAL"
     if is_local(chosen):
         # Spark keeps one state store per partition and step, for the life of the job; its default of 200 is made for a cluster.
         partitions = str(max(2, os.cpu_count() or 1))

@@ -28,6 +28,7 @@ def status_of(
     since_ms: int,
     error: JobError | None,
     ended: bool,
+    restarts: int,
 ) -> JobStatus:
     """Describe the job; never blocks on storage or slots."""
     log = coordinator.batches
@@ -50,6 +51,7 @@ def status_of(
         last_savepoint=coordinator.checkpoints.last_savepoint,
         restored_from=coordinator.durable.restored_from,
         failed_checkpoints=coordinator.checkpoints.failed,
+        restarts=restarts,
         error=error,
     )
 
