@@ -434,17 +434,27 @@ class TestBounds:
         assert len(slot.entries()) == 48
 
     def test_a_batch_larger_than_the_cache_does_not_stay_in_it(self, make_slot: MakeSlot) -> None:
-        """What a committed batch changed is cached only within the cache's budget."""
-        slot = make_slot(cache_bytes=32 << 10, dirty_bytes=1 << 20)
+        """What a committed batch changed is cached only within the cache's budget, and is gone before writing it takes native memory."""
+        decoded: list[int] = []
+
+        class WatchedStore(MemoryStore):
+            """Notes how many decoded entries there are while it is written."""
+
+            def write(self, changes: Iterable[Change]) -> None:
+                decoded.append(slot.backend.entry_counts()["text"])
+                super().write(changes)
+
+        slot = make_slot(WatchedStore(), cache_bytes=32 << 10, dirty_bytes=1 << 20)
         state = slot.backend.value_state(ValueStateDescriptor("text", Types.STRING()))
-        for count, kept in ((20, 20), (1000, 0)):
+        for count in (20, 1000):
             with slot.batch():
                 for number in range(count):
                     slot.key(f"a{number}")
                     state.update("x" * 100)
-            slot.begin()
-            assert slot.backend.entry_counts()["text"] == kept
-            slot.finish()
+        slot.begin()
+        assert decoded == [20, 0]
+        assert slot.backend.entry_counts()["text"] == 0
+        assert len(slot.entries()) == 1000
 
     def test_cache_is_bounded(self, make_slot: MakeSlot) -> None:
         """Reading many keys keeps a bounded number of them, and evicted ones are read again."""

@@ -275,16 +275,17 @@ class KeyedStateBackend:
             return
         # From here on the batch cannot be dropped any more, also when writing fails half-way: it can only be written again.
         self._applying = True
-        take(self._pending)
+        # Before they are written, which takes native memory: what the cache has no room for goes first. Nothing is read until it is written.
         for table in self._tables.values():
             table.commit()
-        self._pending = None
-        self._applying = False
         if self._cached_bytes() > self._budget.cache_bytes:
             # A batch may change more than the cache may hold, and ageing alone would keep all of it as the older half.
             self._age()
             self._age()
         self._relieve_cache()
+        take(self._pending)
+        self._pending = None
+        self._applying = False
 
     def entry_counts(self) -> dict[str, int]:
         """Return per state how many entries are held in memory, changed or cached."""
