@@ -13,6 +13,7 @@ import zlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from tempfile import mkdtemp
 from types import SimpleNamespace
 from typing import Any
 
@@ -215,7 +216,7 @@ class Driver:
         if old is not None:
             old.close()
         config = self._slot_config
-        work = slot_module._working_folder(config, index)
+        work = Path(mkdtemp(prefix=f"slot-{index}-", dir=self.world.folder))
         peer = FlightPeer(config.coordinator.location, _SECRET)
         answer = peer.call("register", {"slot": index, "executor": "e", "host": "h", "pid": 1})
         service = slot_module._restored_service(config, index, answer, work, peer)

@@ -9,7 +9,6 @@ from __future__ import annotations
 import base64
 import gc
 import os
-import shutil
 import socket
 import sys
 import tempfile
@@ -33,12 +32,14 @@ from statefulspark.exchange.rocksdb_slot import rocksdb_options
 from statefulspark.exchange.service import SlotService
 from statefulspark.exchange.tuning import MemoryTuning, TunedMemory
 from statefulspark.exchange.vitals import SlotVitals
+from statefulspark.exchange.working import WorkingFolder, open_working_folder
 from statefulspark.keygroups import key_group_range
 from statefulspark.process.operator import StepSpec
 from statefulspark.state.rocksdb import RocksDBStore
 from statefulspark.state.stores import open_store as open_kind
 from statefulspark.state.stores import sizes_of
 from statefulspark.storage.open import open_store
+from statefulspark.storage.os_errors import WORKING_FIELD
 
 STOPPED = "stopped"
 DECLINED = "declined"
@@ -57,7 +58,8 @@ def run_slot(config: SlotConfig, slot: int, executor: str) -> str:
         StatefulSparkError: the slot cannot restore its state; the keeper decides what next.
     """
     allocator = AllocatorWatch(config.managed_bytes // _ALLOCATOR_STEPS)
-    work = _working_folder(config, slot)
+    folder = _working_folder(config, slot)
+    work = folder.path
     baseline_bytes = psutil.Process().memory_info().rss
     coordinator = FlightPeer(config.coordinator.location, config.coordinator.secret)
     service: SlotService | None = None
@@ -90,18 +92,12 @@ def run_slot(config: SlotConfig, slot: int, executor: str) -> str:
             service.close()
         coordinator.close()
         allocator.close()
-        shutil.rmtree(work, ignore_errors=True)
+        folder.close()
 
 
-def _working_folder(config: SlotConfig, slot: int) -> Path:
-    """A fresh folder named after this process; those of dead processes of the same job are removed first."""
-    root = Path(config.local_dir or tempfile.gettempdir()) / "statefulspark" / config.job_name
-    root.mkdir(parents=True, exist_ok=True)
-    for old in root.glob("slot-*-pid-*"):
-        pid = int(old.name.rsplit("-", 1)[1])
-        if not Path(f"/proc/{pid}").exists():
-            shutil.rmtree(old, ignore_errors=True)
-    return Path(tempfile.mkdtemp(prefix=f"slot-{slot}-", suffix=f"-pid-{os.getpid()}", dir=root))
+def _working_folder(config: SlotConfig, slot: int) -> WorkingFolder:
+    field = WORKING_FIELD if config.local_dir is None else "spec.stateBackend.rocksdb.localDir"
+    return open_working_folder(Path(config.local_dir or tempfile.gettempdir()) / "statefulspark" / config.job_name, slot, field=field)
 
 
 def _restored_service(config: SlotConfig, slot: int, answer: dict[str, Any], work: Path, coordinator: FlightPeer) -> SlotService:
