@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from statefulspark.errors import InternalError, InvalidInputError, UserFunctionError
-from statefulspark.job.failures import query_error
+from statefulspark.job.failures import query_error, slot_error
 
 _SPARK = """[STREAM_FAILED] Query [id = 1, runId = 2] terminated with exception: Job aborted: Task 1 failed 4 times: [PYTHON_EXCEPTION] Traceback
   File "/x/pyspark/worker.py", line 4207, in main
@@ -39,3 +39,50 @@ def test_what_is_not_ours_stays_readable() -> None:
     error = query_error(RuntimeError("boom\nsecond line"))
     assert isinstance(error, InternalError)
     assert "boom" in str(error)
+
+
+_SLOT = """An error occurred while calling z:org.apache.spark.api.python.PythonRDD.collectAndServe.
+: org.apache.spark.SparkException: Job aborted due to stage failure: Task 0 in stage 3.0 failed 4 times: PythonException: Traceback
+  File "/x/statefulspark/process/operator.py", line 257, in _call
+ValueError: no such file
+
+The above exception was the direct cause of the following exception:
+
+  File "/x/statefulspark/exchange/slot.py", line 130, in _restored_service
+statefulspark.errors.UserFunctionError: the function raised ValueError in uid 'counts'
+Traceback (most recent call last):
+  File "/home/me/job.py", line 7, in open
+    raise ValueError("no such file")
+ValueError: no such file
+
+\tat org.apache.spark.api.python.BasePythonRunner
+Caused by: org.apache.spark.api.python.PythonException: again
+"""
+
+
+def test_an_error_of_the_users_open_is_his_and_not_a_defect_of_ours() -> None:
+    """It comes with the slot, not with the query, and reads the same."""
+    error = slot_error(0, RuntimeError(_SLOT))
+    assert isinstance(error, UserFunctionError)
+    assert (error.uid, error.key_group) == ("counts", None)
+    assert error.user_traceback.splitlines()[1:] == [
+        '  File "/home/me/job.py", line 7, in open',
+        '    raise ValueError("no such file")',
+        "ValueError: no such file",
+    ]
+
+
+def test_a_slots_folder_that_cannot_be_made_is_a_wrong_setting() -> None:
+    """The field is named, and nothing of Spark's account is left."""
+    text = "x\nstatefulspark.errors.InvalidInputError: spec.stateBackend.rocksdb.localDir: /etc/hosts: Not a directory\n\tat org.apache.spark.api"
+    error = slot_error(1, RuntimeError(text))
+    assert isinstance(error, InvalidInputError)
+    assert str(error) == "spec.stateBackend.rocksdb.localDir: /etc/hosts: Not a directory"
+
+
+def test_what_kills_a_slot_otherwise_names_the_slot() -> None:
+    """The last line that tells something; also of a slot that a newer one has fenced, which is not the driver's end."""
+    for line in ("org.apache.spark.SparkException: worker crashed", "statefulspark.errors.FencedError: epoch 2 took over"):
+        error = slot_error(1, RuntimeError(f"Job aborted\n{line}\n\tat x"))
+        assert isinstance(error, InternalError)
+        assert str(error) == f"slot 1: {line}"

@@ -41,5 +41,19 @@ def query_error(failure: BaseException) -> StatefulSparkError:
     return UserFunctionError(message, uid=where.group(1) if where else "?", key_group=group, user_traceback=trace)
 
 
+def slot_error(slot: int, failure: BaseException) -> StatefulSparkError:
+    """The cause of a failed slot, in our tree: an error of the user's ``open`` or of his settings is not one of ours."""
+    found = query_error(failure)
+    if isinstance(found, InternalError | FencedError):
+        # A newer incarnation of the slot fences the slot, not the driver.
+        return InternalError(f"slot {slot}: {_last_telling_line(str(failure))}")
+    return found
+
+
+def _last_telling_line(text: str) -> str:
+    lines = [line.strip() for line in text.splitlines() if "Error" in line or "Exception" in line]
+    return (lines[-1] if lines else text)[:500]
+
+
 def _first_lines(text: str, lines: int = 12) -> str:
     return "\n".join(text.splitlines()[:lines])[:3000]

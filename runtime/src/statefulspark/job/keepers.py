@@ -14,9 +14,10 @@ from collections.abc import Callable, Iterable
 
 from pyspark import InheritableThread, SparkContext
 
-from statefulspark.errors import InternalError, StatefulSparkError
+from statefulspark.errors import StatefulSparkError
 from statefulspark.exchange.config import SlotConfig
 from statefulspark.exchange.slot import run_slot
+from statefulspark.job.failures import slot_error
 
 POOL = "statefulspark-slots"
 
@@ -72,7 +73,7 @@ class SlotKeepers:
             except Exception as error:  # noqa: BLE001  Py4J and Spark raise many kinds; all mean that the slot's task is over
                 if self._stopping.is_set():
                     return
-                cause = error if isinstance(error, StatefulSparkError) else InternalError(f"slot {slot}: {_cause(error)}")
+                cause = error if isinstance(error, StatefulSparkError) else slot_error(slot, error)
                 pause_s = self._next_pause_s(slot, cause)
                 if pause_s is None:
                     return
@@ -88,9 +89,3 @@ class SlotKeepers:
             self._context.cancelJobGroup(self._group)
             for thread in self._threads:
                 thread.join(timeout_s / 2)
-
-
-def _cause(error: BaseException) -> str:
-    """The last telling line of a Spark error."""
-    lines = [line.strip() for line in str(error).splitlines() if "Error" in line or "Exception" in line]
-    return (lines[-1] if lines else str(error))[:500]
