@@ -1,4 +1,4 @@
-"""How the managed memory of one slot is divided between block cache and write buffers. Pure integer arithmetic.
+"""How the managed memory of one slot is divided between block cache and write buffers. Pure.
 
 Called by the state layer (which builds RocksDB's cache and write buffer manager from it), the command line, the process model and the
 operator.
@@ -66,7 +66,7 @@ class MemorySplit:
 
         Args:
             managed_bytes: Budget of one slot, at least `MANAGED_BYTES_MIN`.
-            write_buffer_ratio: Between 0 and 1. Taken as the decimal number it is written as: 0.3 means 3/10.
+            write_buffer_ratio: Between 0 and 1.
             high_prio_pool_ratio: From 0 to below 1; with the write buffers it must leave some of the cache for data blocks.
 
         Raises:
@@ -80,15 +80,16 @@ class MemorySplit:
                 field="managed memory",
                 remedy=f"Give at least {short_size(MANAGED_BYTES_MIN)} per slot",
             )
-        cache_bytes = int((3 - ratio) * managed_bytes / 3)
-        write_buffer_bytes = int(2 * managed_bytes * ratio / 3)
+        # In doubles and in Flink's order of operations, so that every byte is Flink's where rounding decides it.
+        cache_bytes = int((3 - write_buffer_ratio) * managed_bytes / 3)
+        write_buffer_bytes = int(2 * managed_bytes * write_buffer_ratio / 3)
         return cls(
             managed_bytes=managed_bytes,
             write_buffer_ratio=write_buffer_ratio,
             high_prio_pool_ratio=high_prio_pool_ratio,
             cache_bytes=cache_bytes,
             write_buffer_bytes=write_buffer_bytes,
-            high_prio_bytes=int(cache_bytes * pool),
+            high_prio_bytes=int(cache_bytes * high_prio_pool_ratio),
             mutable_bytes=write_buffer_bytes * 7 // 8,
         )
 

@@ -7,7 +7,7 @@ from typing import Final
 from rocksdict import Cache, WriteBufferManager
 
 from statefulspark.errors import InvalidInputError
-from statefulspark.memory.split import HIGH_PRIO_POOL_RATIO, WRITE_BUFFER_RATIO, MemorySplit, exact
+from statefulspark.memory.split import HIGH_PRIO_POOL_RATIO, WRITE_BUFFER_RATIO, MemorySplit
 from statefulspark.state.rocksdb_room import WriteRoom
 
 _ENTRY_BYTES_UNKNOWN: Final = 0
@@ -55,7 +55,7 @@ class RocksDBMemory:
     @classmethod
     def of_instance(cls, cache_bytes: int, high_prio_pool_ratio: float = HIGH_PRIO_POOL_RATIO) -> RocksDBMemory:
         """Build the cache of one instance that shares nothing; its write buffers are bounded by its own options."""
-        return cls(None, cache_bytes=cache_bytes, high_prio_bytes=int(cache_bytes * exact(high_prio_pool_ratio)))
+        return cls(None, cache_bytes=cache_bytes, high_prio_bytes=int(cache_bytes * high_prio_pool_ratio))
 
     def resize(self, split: MemorySplit) -> None:
         """Divide anew while stores are open; what is above a new limit goes with the next reads and writes.
