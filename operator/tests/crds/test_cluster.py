@@ -122,7 +122,7 @@ def test_examples_are_taken_as_they_are(kubectl: Any, path: Path) -> None:
 
 def test_defaults_are_filled_in_as_the_tests_without_a_cluster_do(kubectl: Any, jobs: Any, snapshots: Any) -> None:
     """The real server and the small one of these tests agree, so what the other tests say about defaults is true."""
-    assert kubectl.apply(JOB)["spec"] == jobs.admit(JOB)[0]["spec"]
+    assert kubectl.apply(named(JOB, "defaulted"))["spec"] == jobs.admit(JOB)[0]["spec"]
     assert kubectl.apply(SNAPSHOT)["spec"] == snapshots.admit(SNAPSHOT)[0]["spec"]
 
 
@@ -206,7 +206,7 @@ def named(document: dict[str, Any], name: str) -> dict[str, Any]:
 
 def test_definitions_are_taken_strictly_and_without_a_warning(rules: Any) -> None:
     """Every rule compiles, none costs too much, defaults hold the rules, no field is unknown; kubectl would show warnings to everybody."""
-    done = rules.run("apply", "--server-side", "--force-conflicts", "--dry-run=server", "--validate=strict", "-f", str(ROOT / "crds"))
+    done = rules.run("replace", "--dry-run=server", "--validate=strict", "-f", str(ROOT / "crds"))
     assert (done.returncode, done.stderr) == (0, "")
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from decimal import ROUND_FLOOR, Decimal
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from statefulspark.errors import InvalidInputError
@@ -99,6 +99,7 @@ def test_the_overshoot_is_within_the_budget(managed: int, ratio: float) -> None:
 
 
 @given(arena=st.integers(1, 1 << 32), ratio=st.floats(0.001, 0.999))
+@example(arena=3_818_344, ratio=1 / 3)
 def test_the_smallest_budget_is_the_smallest(arena: int, ratio: float) -> None:
     """The budget that an error or warning names passes the check, and a byte less does not."""
     enough = smallest_managed_bytes(arena, ratio)

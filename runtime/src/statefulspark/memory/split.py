@@ -82,7 +82,7 @@ class MemorySplit:
             )
         # In doubles and in Flink's order of operations, so that every byte is Flink's where rounding decides it.
         cache_bytes = int((3 - write_buffer_ratio) * managed_bytes / 3)
-        write_buffer_bytes = int(2 * managed_bytes * write_buffer_ratio / 3)
+        write_buffer_bytes = _write_buffer_bytes(managed_bytes, write_buffer_ratio)
         return cls(
             managed_bytes=managed_bytes,
             write_buffer_ratio=write_buffer_ratio,
@@ -90,7 +90,7 @@ class MemorySplit:
             cache_bytes=cache_bytes,
             write_buffer_bytes=write_buffer_bytes,
             high_prio_bytes=int(cache_bytes * high_prio_pool_ratio),
-            mutable_bytes=write_buffer_bytes * 7 // 8,
+            mutable_bytes=_mutable_bytes(write_buffer_bytes),
         )
 
     def warnings(self, arena_bytes: int) -> tuple[str, ...]:
@@ -148,8 +148,13 @@ def smallest_managed_bytes(arena_bytes: int, write_buffer_ratio: float = WRITE_B
     """Return the smallest budget of a slot at which an arena block of ``arena_bytes`` is not above the mutable limit."""
     ratio = exact(write_buffer_ratio)
     _check_ratios(ratio, Fraction(0))
-    write_buffer_bytes = -(-arena_bytes * 8 // 7)
-    return max(MANAGED_BYTES_MIN, _ceil(write_buffer_bytes * 3 / (2 * ratio)))
+    enough = _ceil(-(-arena_bytes * 8 // 7) * 3 / (2 * ratio))
+    # The formula turned round is exact, and doubles may be a byte off.
+    while _mutable_bytes(_write_buffer_bytes(enough, write_buffer_ratio)) < arena_bytes:
+        enough += 1
+    while _mutable_bytes(_write_buffer_bytes(enough - 1, write_buffer_ratio)) >= arena_bytes:
+        enough -= 1
+    return max(MANAGED_BYTES_MIN, enough)
 
 
 def pool_problem(write_buffer_ratio: Fraction, high_prio_pool_ratio: Fraction) -> str | None:
@@ -175,6 +180,14 @@ def exact(ratio: float) -> Fraction:
     if not math.isfinite(ratio):
         raise InvalidInputError("a ratio is a number", field="ratio", remedy="Write it as 0.5")
     return Fraction(str(ratio))
+
+
+def _write_buffer_bytes(managed_bytes: int, ratio: float) -> int:
+    return int(2 * managed_bytes * ratio / 3)
+
+
+def _mutable_bytes(write_buffer_bytes: int) -> int:
+    return write_buffer_bytes * 7 // 8
 
 
 def _check_ratios(ratio: Fraction, pool: Fraction) -> None:
