@@ -57,10 +57,10 @@ class OperatorSettings(BaseModel):
     lease_name: Name = "statefulspark-operator"
     """Name of the Lease (coordination.k8s.io)."""
 
-    lease_duration: Annotated[Duration, at_least("2s")] = 15_000
+    lease_duration: Annotated[Duration, at_least("2s")] = 12_000
     """Another replica takes over when the Lease was not renewed for so long."""
 
-    lease_renew_deadline: Annotated[Duration, at_least("1s")] = 10_000
+    lease_renew_deadline: Annotated[Duration, at_least("1s")] = 8_000
     """The leader stops acting when it could not renew for so long; shorter than lease_duration, or two would act at once."""
 
     lease_retry_period: Annotated[Duration, at_least("100ms")] = 2_000
@@ -132,7 +132,7 @@ class OperatorSettings(BaseModel):
     def _conflicts(self) -> Iterator[Problem]:
         if not self.lease_retry_period < self.lease_renew_deadline < self.lease_duration:
             yield Problem(
-                "lease_renew_deadline", "does not lie between lease_retry_period and lease_duration", "Use for example 2s, 10s and 15s"
+                "lease_renew_deadline", "does not lie between lease_retry_period and lease_duration", "Use for example 2s, 8s and 12s"
             )
         ports = [self.health_port, self.metrics_port, self.webhook_port]
         if len(set(ports)) < len(ports):
