@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import pytest
+
 from e2e.conftest import MakeJob
 from e2e.harness.timeouts import TRANSITION_S
 
 
+@pytest.mark.slow
 def test_unproved_upgrade_rolls_back(make_job: MakeJob) -> None:
     """Its driver says RUNNING all the time, since the restart strategy of the manifest never gives up."""
     job = make_job()
