@@ -2,23 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any, Final, Protocol
+from typing import Any, Final, Protocol, TypeVar
 
 import structlog
 
+from statefulspark.config.checkpointing import StorageSpec
 from statefulspark.config.job import DesiredState, StatefulSparkJobSpec
 from statefulspark.errors import CorruptDataError, InvalidInputError, StatefulSparkError
 from statefulspark_operator.api.drivers import Driver
-from statefulspark_operator.api.jobs import LifecycleState, SnapshotInfo, StatefulSparkJobStatus
+from statefulspark_operator.api.jobs import LifecycleState, StatefulSparkJobStatus
 from statefulspark_operator.api.names import FINALIZER, LABEL_TRIGGER_TYPE
 from statefulspark_operator.api.snapshots import SnapshotState, SnapshotTrigger, SnapshotType, StateSnapshotStatus
 from statefulspark_operator.clients.drivers import Drivers
 from statefulspark_operator.clients.kubernetes import Cluster, Tree
 from statefulspark_operator.clients.secrets import SecretValues
-from statefulspark_operator.clients.snapshots import SnapshotStorage
+from statefulspark_operator.clients.snapshots import Keys, SnapshotStorage
 from statefulspark_operator.reconcile import pods, retained
 from statefulspark_operator.reconcile.observation import DriverPod, Observation, SnapshotSeen
 from statefulspark_operator.reconcile.reach import forget_way, way_to_driver
@@ -26,6 +27,7 @@ from statefulspark_operator.reconcile.specs import CheckedSpecs
 
 _log = structlog.get_logger("statefulspark.operator.observe")
 _REST: Final = frozenset({LifecycleState.SUSPENDED, LifecycleState.FINISHED})
+_T = TypeVar("_T")
 
 
 class Mirror(Protocol):
@@ -78,7 +80,7 @@ async def observe(eyes: Eyes, job: Tree, now: datetime) -> Observation:
     listing = retained.matter(spec, status, snapshots, now)
     driver = await look_at_driver(eyes, job, pod, operations=asked, checkpoints=listing)
     running, lost = pods.executors(eyes.mirror.executor_pods(namespace, name))
-    stored = await _stored(eyes, namespace, spec, status) if _storage_matters(status, pod, driver) else None
+    stored = await _from_storage(eyes, namespace, spec, status, eyes.storage.newest) if _storage_matters(status, pod, driver) else None
     return Observation(
         now=now,
         name=name,
@@ -138,13 +140,20 @@ def _storage_matters(status: StatefulSparkJobStatus, pod: DriverPod | None, driv
     return pod is None or pod.over
 
 
-async def _stored(eyes: Eyes, namespace: str, spec: StatefulSparkJobSpec | None, status: StatefulSparkJobStatus) -> SnapshotInfo | None:
+async def _from_storage(
+    eyes: Eyes,
+    namespace: str,
+    spec: StatefulSparkJobSpec | None,
+    status: StatefulSparkJobStatus,
+    look: Callable[[str, StorageSpec, Keys | None], Awaitable[_T]],
+) -> _T | None:
+    """What ``look`` finds in the job's folder; None when there is none, or storage does not answer."""
     if spec is None or status.job_id is None:
         return None
     checkpointing = spec.checkpointing
     try:
         keys = await eyes.secrets.keys(namespace, checkpointing.storage.credentials_secret)
-        return await eyes.storage.newest(f"{checkpointing.dir}/{status.job_id}", checkpointing.storage, keys)
+        return await look(f"{checkpointing.dir}/{status.job_id}", checkpointing.storage, keys)
     except (StatefulSparkError, CorruptDataError) as error:
         _log.warning("storage does not answer", job_id=status.job_id, error=str(error)[:300])
         return None
@@ -156,15 +165,9 @@ async def _kept_paths(
     """Which checkpoints there are: the driver knows, and when none runs, storage does."""
     if driver is not None:
         return frozenset(info.path for info in driver.retained) if driver.retained is not None else None
-    if spec is None or status.job_id is None or status.lifecycle_state not in retained.REST:
+    if status.lifecycle_state not in retained.REST:
         return None
-    checkpointing = spec.checkpointing
-    try:
-        keys = await eyes.secrets.keys(namespace, checkpointing.storage.credentials_secret)
-        return await eyes.storage.kept(f"{checkpointing.dir}/{status.job_id}", checkpointing.storage, keys)
-    except (StatefulSparkError, CorruptDataError) as error:
-        _log.warning("storage does not answer", job_id=status.job_id, error=str(error)[:300])
-        return None
+    return await _from_storage(eyes, namespace, spec, status, eyes.storage.kept)
 
 
 def _initial(eyes: Eyes, namespace: str, spec: StatefulSparkJobSpec | None) -> SnapshotSeen | None:
