@@ -261,7 +261,7 @@ def _summarize(store: ObjectStore, folder: str, sizes: Mapping[str, int]) -> Che
         check_presence(metadata, key, sizes)
     except (CorruptDataError, InvalidInputError) as problem:
         problem_text = str(problem)
-    files = {paths.resolve_reference(key, file.path): file.size_bytes for file in metadata.files()}
+    files = file_sizes(key, metadata)
     return CheckpointSummary(
         url=url,
         status="damaged" if problem_text else "complete",
@@ -277,14 +277,17 @@ def _summarize(store: ObjectStore, folder: str, sizes: Mapping[str, int]) -> Che
         created_ms=metadata.created_ms,
         duration_ms=metadata.duration_ms,
         size_bytes=sum(files.values()),
-        incremental_bytes=incremental_bytes(metadata),
+        incremental_bytes=incremental_bytes(files, metadata),
     )
 
 
-def incremental_bytes(metadata: CheckpointMetadata) -> int:
-    """Bytes of the files that were uploaded for a checkpoint, and not for one before it."""
-    key = paths.metadata_key(paths.checkpoint_folder(metadata.checkpoint_id))
-    files = {paths.resolve_reference(key, file.path): file.size_bytes for file in metadata.files()}
+def file_sizes(key: str, metadata: CheckpointMetadata) -> dict[str, int]:
+    """Size of each file that the metadata at ``key`` refers to, by key."""
+    return {paths.resolve_reference(key, file.path): file.size_bytes for file in metadata.files()}
+
+
+def incremental_bytes(files: Mapping[str, int], metadata: CheckpointMetadata) -> int:
+    """Bytes of those ``files`` of a checkpoint that were uploaded for it, and not for one before it."""
     return sum(size for file, size in files.items() if _is_increment(file, metadata))
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from statefulspark.checkpoint import paths
-from statefulspark.checkpoint.catalog import incremental_bytes
+from statefulspark.checkpoint.catalog import file_sizes, incremental_bytes
 from statefulspark.checkpoint.metadata import CheckpointMetadata
 from statefulspark.job.checkpoints import info_of
 from statefulspark.job.controls import CheckpointInfo
@@ -45,5 +45,6 @@ class Completed:
 
     def _described(self, metadata: CheckpointMetadata) -> CheckpointInfo:
         """One of an earlier driver. How long slots waited for it is not stored with it, so that is 0."""
-        path = paths.url_of(self._url, paths.checkpoint_folder(metadata.checkpoint_id))
-        return info_of(metadata, path, sync_ms=0, uploaded_bytes=incremental_bytes(metadata))
+        folder = paths.checkpoint_folder(metadata.checkpoint_id)
+        uploaded_bytes = incremental_bytes(file_sizes(paths.metadata_key(folder), metadata), metadata)
+        return info_of(metadata, paths.url_of(self._url, folder), sync_ms=0, uploaded_bytes=uploaded_bytes)

@@ -10,6 +10,7 @@ import structlog
 from pyspark.sql import SparkSession
 
 from statefulspark.errors import UnavailableError
+from statefulspark.job.kubernetes import is_on_kubernetes
 
 EXECUTORS_TIMEOUT_S: Final = 180.0
 """How long a rescale waits for new executors: nodes may have to pull the image first."""
@@ -77,7 +78,7 @@ def request_executors(session: SparkSession, wanted: int, *, keep: Collection[st
 
 
 def _makes_executors(session: SparkSession) -> bool:
-    return str(session.sparkContext.master).startswith("k8s://")
+    return is_on_kubernetes(str(session.sparkContext.master))
 
 
 def _executor_ids(session: SparkSession) -> list[str]:

@@ -30,6 +30,7 @@ from statefulspark.errors import InvalidInputError
 
 MASTER: Final = "kubernetes"
 """What ``statefulspark run --master`` takes for "the cluster that this pod runs in"."""
+_SCHEME: Final = "k8s://"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,13 +86,18 @@ def _existing(path: str | None) -> str | None:
     return path if path and Path(path).is_file() else None
 
 
+def is_on_kubernetes(master: str) -> bool:
+    """Whether Spark makes its executors as pods."""
+    return master.startswith(_SCHEME)
+
+
 def kubernetes_settings(manifest: StatefulSparkJob, pod: DriverPod, parallelism: int) -> dict[str, str]:
     """Spark's settings for a driver in ``pod`` with executors for ``parallelism`` slots."""
     spec = manifest.spec
     if spec.image is None:
         raise InvalidInputError("executors need an image", field="spec.image", remedy="Name the image that the driver runs in")
     settings = {
-        "spark.master": f"k8s://{pod.api_server}",
+        "spark.master": f"{_SCHEME}{pod.api_server}",
         "spark.submit.deployMode": "client",
         "spark.driver.host": pod.ip,
         # Spark tells executors the address that the driver binds to (spark.kubernetes.executor.useDriverPodIP).

@@ -17,7 +17,7 @@ from statefulspark.errors import InvalidInputError
 from statefulspark.exchange.allocator import allocator_environment
 from statefulspark.job.java import find_java_home
 from statefulspark.job.keepers import POOL
-from statefulspark.job.kubernetes import MASTER, DriverPod, kubernetes_settings
+from statefulspark.job.kubernetes import MASTER, DriverPod, is_on_kubernetes, kubernetes_settings
 from statefulspark.memory.baselines import MEBIBYTE
 
 _FILE_MANAGER = "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
@@ -76,7 +76,7 @@ def session_settings(manifest: StatefulSparkJob, master: str | None, parallelism
     # Python workers take their environment from here too, also those of an embedded Spark.
     defaults |= {f"spark.executorEnv.{name}": value for name, value in allocator_environment().items()}
     defaults |= memory_settings(spec.memory_plan(parallelism), embedded=is_embedded(chosen))
-    if chosen.startswith("k8s://"):
+    if is_on_kubernetes(chosen):
         # Spark waits for its own pod to be ready before it asks for executors, and logs it as an error with a stack that it is not: it is ready
         # when batches run, for which executors must be there. What really fails until Spark is up is raised; from then on `_log_level` holds.
         defaults["spark.log.level"] = "FATAL"
