@@ -12,7 +12,7 @@ SOURCES := runtime operator examples bench e2e
 PATHS = $(wildcard $(SOURCES))
 
 .DEFAULT_GOAL := help
-.PHONY: help demo bench soak env test e2e e2e-all e2e-report lint unit format crds lock clean
+.PHONY: help demo bench soak env test test-all e2e e2e-all e2e-report lint unit format crds lock sbom clean
 
 ##@ For everyone
 help: ## print this list
@@ -31,8 +31,13 @@ soak: ## prove that slots keep to their managed memory: 20 GiB written with 64 M
 env: ## make or update .venv from the lock files
 	@$(RUN)
 
-test: lint ## lint, types, import layers, and all tests (what .ci/run does)
-	@HYPOTHESIS_PROFILE=$${HYPOTHESIS_PROFILE:-ci} $(RUN) pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder --durations=25
+PYTEST = HYPOTHESIS_PROFILE=$${HYPOTHESIS_PROFILE:-ci} $(RUN) pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder
+
+test: lint ## lint, types, import layers, and the tests (what .ci/run does)
+	@$(PYTEST) -m "not exhaustive" --durations=40
+
+test-all: lint ## the same with the slow cases that a quicker test covers already
+	@$(PYTEST) --durations=40
 
 e2e: ## every promise on a real cluster: kind, KUBECONFIG, or the script of STATEFULSPARK_TEST_CLUSTER (e2e/README.md)
 	@$(RUN) python -m e2e $(ARGS)
@@ -43,11 +48,13 @@ e2e-all: ## the same with those tests that CI has no time for
 e2e-report: ## write what `make e2e` measured to docs/benchmarks.md
 	@$(RUN) python -m e2e.report
 
-lint: ## ruff, mypy --strict, import-linter
+lint: ## ruff, mypy --strict, import-linter, vulture, and the vocabulary of the documentation
 	@$(RUN) ruff check $(PATHS)
 	@$(RUN) ruff format --check $(PATHS)
 	@$(RUN) mypy
 	@$(RUN) lint-imports
+	@$(RUN) vulture
+	@$(RUN) pytest -q runtime/tests/docs
 
 unit: ## only the quick tests
 	@$(RUN) pytest -m "not slow and not cluster and not kill"
@@ -63,9 +70,21 @@ lock: ## write the lock files anew (needs uv)
 	uv lock
 	uv export --quiet --frozen --no-header --format requirements-txt --extra demo --extra operator --group dev --no-emit-project -o requirements.lock
 	uv export --quiet --frozen --no-header --format requirements-txt --only-group java -o runtime/bootstrap/java.lock
-	uv export --quiet --frozen --no-header --format requirements-txt --no-dev --group build --no-emit-project -o images/job.lock
-	uv export --quiet --frozen --no-header --format requirements-txt --only-group operator-image --only-group build -o images/operator.lock
+	uv export --quiet --frozen --no-header --format requirements-txt --no-dev --no-emit-project -o images/job.lock
+	uv export --quiet --frozen --no-header --format requirements-txt --only-group operator-image -o images/operator.lock
+	uv export --quiet --frozen --no-header --format requirements-txt --only-group build -o images/build.lock
 	uv export --quiet --frozen --no-header --format requirements-txt --only-group store-image -o e2e/images/store/store.lock
+
+# One document for each image, from its lock: what is in them is what the locks name, by hash, beside the packages of the base and of Debian.
+SBOM_TOOL := cyclonedx-bom==7.5.0
+sbom: ## write the bill of materials of each image's Python packages to out/sbom (CycloneDX; installs its tool into out/)
+	@$(RUN) python -m venv out/sbom-tool
+	@out/sbom-tool/bin/pip --quiet --disable-pip-version-check install $(SBOM_TOOL)
+	@mkdir -p out/sbom
+	@for image in job operator; do \
+		PYTHONWARNINGS=ignore out/sbom-tool/bin/cyclonedx-py requirements images/$$image.lock --pyproject pyproject.toml --output-reproducible \
+			--output-format JSON --output-file out/sbom/$$image.cdx.json || exit 1; \
+		echo "out/sbom/$$image.cdx.json"; done
 
 clean: ## remove what was made, except .venv
 	rm -rf out build dist artifacts metastore_db spark-warehouse derby.log .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

@@ -90,7 +90,7 @@ def run(work: Path, source: Path) -> list[Any]:
 
 def check(work: Path, keys: int) -> None:
     """The last checkpoint holds every key."""
-    from statefulspark.checkpoint.inspect import state_sizes
+    from statefulspark.checkpoint.inspect.reader import state_sizes
 
     (size,) = [size for size in state_sizes(f"file://{work}/storage/keep") if size.info.name == "kept"]
     if size.entries != keys:

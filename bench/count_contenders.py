@@ -30,7 +30,7 @@ def expected_counts(source: Path) -> Counts:
 
 def run_ours(source: Path, work: Path) -> tuple[Batches, Counts]:
     """This runtime, row at a time, with changelogs and checkpoints."""
-    from statefulspark.checkpoint.inspect import read_state
+    from statefulspark.checkpoint.inspect.reader import read_state
     from statefulspark.config.manifest import validate_job
     from statefulspark.job.start import RunOptions, start_job
 

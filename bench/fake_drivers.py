@@ -1,21 +1,26 @@
 """Drivers that are not there: pods that no node runs are called running, and one server answers for all of them.
 
-Pods get addresses of the loopback network (127.x.y.z), so a driver's API at its pod's address and port 8480 is one server of this machine.
+Pods get addresses of the loopback network (127.x.y.z), so each driver's API is served by this machine at its pod's address and port 8480, over TLS
+with the certificate that the operator made for the job.
 """
 
 from __future__ import annotations
 
 import asyncio
+import base64
 import json
+import ssl
+import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
-from lightkube import AsyncClient
-from lightkube.resources.core_v1 import Pod
-from lightkube.types import PatchType, on_error_retry
+from kubernetes.aio.client import ApiClient, CoreV1Api
+from kubernetes.aio.watch import Watch
 
 PORT = 8480
+MERGE = "application/merge-patch+json"
+"""A patch that replaces fields."""
 _CHECKPOINT_S = 10
 _KEY_GROUPS = 128
 
@@ -60,13 +65,17 @@ class FakeDrivers:
 
     def __init__(self, asked: Callable[[str, str], None]) -> None:
         self.by_address: dict[str, FakeDriver] = {}
+        self._servers: list[asyncio.Server] = []
         self._asked = asked
 
-    async def serve(self) -> None:
-        """Answer until cancelled."""
-        server = await asyncio.start_server(self._connection, "0.0.0.0", PORT, backlog=1024)  # noqa: S104  all addresses of 127/8
-        async with server:
-            await server.serve_forever()
+    async def serve(self, address: str, secret: Mapping[str, bytes | str]) -> None:
+        """Answer at one address, with the certificate of a Secret's data, for as long as the loop runs."""
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        with tempfile.NamedTemporaryFile() as chain:
+            chain.write(b"".join(base64.b64decode(secret[name]) for name in ("tls.crt", "tls.key")))
+            chain.flush()
+            context.load_cert_chain(chain.name)
+        self._servers.append(await asyncio.start_server(self._connection, address, PORT, ssl=context))
 
     async def _connection(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
@@ -99,7 +108,7 @@ class FakeDrivers:
 class FakeNode:
     """Calls each driver's pod of a namespace running as soon as it is there, at an address of its own."""
 
-    def __init__(self, client: AsyncClient, namespace: str, drivers: FakeDrivers) -> None:
+    def __init__(self, client: ApiClient, namespace: str, drivers: FakeDrivers) -> None:
         self._client = client
         self._namespace = namespace
         self._drivers = drivers
@@ -108,17 +117,21 @@ class FakeNode:
 
     async def run(self) -> None:
         """Watch until cancelled."""
-        watched = self._client.watch(
-            Pod, namespace=self._namespace, labels={"statefulspark.io/component": "driver"}, on_error=on_error_retry
-        )
-        async for change, pod in watched:
-            if pod.metadata is not None and pod.metadata.name is not None and change == "ADDED":
-                await self._start(pod.metadata.name)
+        list_pods = CoreV1Api(self._client).list_namespaced_pod
+        # Any: the package's watch has no types. Without a time limit it opens the stream anew by itself.
+        watch: Any = Watch()  # type: ignore[no-untyped-call]  # the package's
+        async for event in watch.stream(list_pods, namespace=self._namespace, label_selector="statefulspark.io/component=driver"):
+            if event["type"] == "ADDED":
+                await self._start(event["raw_object"]["metadata"]["name"])
 
     async def _start(self, name: str) -> None:
         number = len(self.address_of) + 1
         address = self.address_of.setdefault(name, f"127.1.{number >> 8}.{number & 255}")
-        self._drivers.by_address.setdefault(address, FakeDriver(parallelism=1))
+        if address not in self._drivers.by_address:
+            self._drivers.by_address[address] = FakeDriver(parallelism=1)
+            # The operator makes it before the pod.
+            secret = await CoreV1Api(self._client).read_namespaced_secret(f"{name.removesuffix('-driver')}-tls", self._namespace)
+            await self._drivers.serve(address, secret.data or {})
         status = {
             "phase": "Running",
             "podIP": address,
@@ -130,4 +143,4 @@ class FakeNode:
                 }
             ],
         }  # fmt: skip
-        await self._client.patch(Pod.Status, name, {"status": status}, namespace=self._namespace, patch_type=PatchType.MERGE)
+        await CoreV1Api(self._client).patch_namespaced_pod_status(name, self._namespace, {"status": status}, _content_type=MERGE)

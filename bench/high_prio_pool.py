@@ -22,8 +22,8 @@ from rich.table import Table
 from rocksdict import Cache, WriteBufferManager
 
 from statefulspark.rocksdb.settings import RocksDBSettings
-from statefulspark.state.rocksdb import RocksDBOptions, RocksDBStore
-from statefulspark.state.rocksdb_memory import RocksDBMemory
+from statefulspark.state.store.rocksdb_memory import RocksDBMemory
+from statefulspark.state.store.rocksdb_store import RocksDBOptions, RocksDBStore
 
 MIB = 1 << 20
 MANAGED_BYTES = 32 * MIB

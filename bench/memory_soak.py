@@ -23,8 +23,8 @@ from results import Load, Result, Table, Target, arguments_of, keep
 from soak.job import SoakSettings
 from soak.measure import TOLERANCE, Soak, soak
 
-from statefulspark.exchange.allocator import allocator_environment
 from statefulspark.sizes import format_size, parse_size
+from statefulspark.slot.allocator import allocator_environment
 
 MIB = 1 << 20
 GIB = 1 << 30

@@ -21,11 +21,11 @@ from state_access import Key, run_batch
 
 from statefulspark.keygroups import KeyGroupRange
 from statefulspark.state.backend import BatchBudget, KeyedStateBackend
-from statefulspark.state.keys import KeyCodec
-from statefulspark.state.native_metrics import NATIVE_METRICS, needs_statistics, read_native_metrics
+from statefulspark.state.encoding.keys import KeyCodec
 from statefulspark.state.registry import StateRegistry
-from statefulspark.state.rocksdb import RocksDBOptions, RocksDBStore
-from statefulspark.state.typeinfo import Types
+from statefulspark.state.store.native_metrics import NATIVE_METRICS, needs_statistics, read_native_metrics
+from statefulspark.state.store.rocksdb_store import RocksDBOptions, RocksDBStore
+from statefulspark.state.types.types import Types
 
 KINDS = {
     "none": (),

@@ -25,19 +25,15 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import httpx2
 import psutil
-from fake_drivers import FakeDrivers, FakeNode
-from lightkube import AsyncClient
-from lightkube.core.exceptions import ApiError
-from lightkube.generic_resource import create_namespaced_resource
-from lightkube.models.meta_v1 import ObjectMeta
-from lightkube.resources.core_v1 import Namespace
-from lightkube.types import PatchType
+from fake_drivers import MERGE, FakeDrivers, FakeNode
+from kubernetes.aio.client import ApiClient, ApiException, CoreV1Api, CustomObjectsApi, V1Namespace, V1ObjectMeta
+from kubernetes.aio.config import load_kube_config
 from machine import ROOT, Clock, load
 from results import Result, Table, Target, arguments_of, keep
 
-_Job = create_namespaced_resource("statefulspark.io", "v1alpha1", "StatefulSparkJob", "statefulsparkjobs")
+# Any: spread over arguments of many types.
+_JOBS: Any = {"group": "statefulspark.io", "version": "v1alpha1", "plural": "statefulsparkjobs"}
 _METRICS_PORT = 19090
 _HEALTH_PORT = 18080
 _AT_ONCE = 16
@@ -49,7 +45,7 @@ _MIB = 1 << 20
 class Bench:
     """One run."""
 
-    client: Any  # lightkube tells kinds apart by type, and jobs have none
+    client: ApiClient
     namespace: str
     jobs: int
     rescaled: dict[str, float] = field(default_factory=dict)
@@ -67,19 +63,17 @@ class Bench:
     async def create(self) -> None:
         """Make all jobs."""
         places = asyncio.Semaphore(_AT_ONCE)
+        objects = CustomObjectsApi(self.client)
 
         async def one(name: str) -> None:
             async with places:
-                await self.client.create(_Job.from_dict(_manifest(name, self.namespace)), namespace=self.namespace)
+                await objects.create_namespaced_custom_object(**_JOBS, namespace=self.namespace, body=_manifest(name, self.namespace))
 
         await asyncio.gather(*(one(name) for name in self.names()))
 
     async def states(self) -> Counter[str]:
         """How many jobs are in which state of their life."""
-        found: Counter[str] = Counter()
-        async for job in self.client.list(_Job, namespace=self.namespace, chunk_size=500):
-            found[(job.to_dict().get("status") or {}).get("lifecycleState", "none")] += 1
-        return found
+        return Counter((job.get("status") or {}).get("lifecycleState", "none") for job in await jobs(self.client, self.namespace))
 
     async def until_stable(self) -> float:
         """Wait for all jobs; returns the seconds."""
@@ -97,7 +91,9 @@ class Bench:
         for name in self.names()[:changes]:
             asked_at[node.address_of[f"{name}-driver"]] = time.perf_counter()
             patch = {"spec": {"parallelism": 2}}
-            await self.client.patch(_Job, name, patch, namespace=self.namespace, patch_type=PatchType.MERGE)
+            await CustomObjectsApi(self.client).patch_namespaced_custom_object(
+                **_JOBS, namespace=self.namespace, name=name, body=patch, _content_type=MERGE
+            )
             await asyncio.sleep(pause_s)
         for _ in range(600):
             if not asked_at.keys() - self.rescaled.keys():
@@ -106,6 +102,13 @@ class Bench:
         if missing := asked_at.keys() - self.rescaled.keys():
             raise SystemExit(f"{len(missing)} changes were not acted on within a minute")
         return [self.rescaled[address] - at for address, at in asked_at.items()]
+
+
+async def jobs(client: ApiClient, namespace: str) -> list[dict[str, Any]]:
+    """All jobs of a namespace, as the API server has them."""
+    listed: Any = await CustomObjectsApi(client).list_namespaced_custom_object(**_JOBS, namespace=namespace)
+    items: list[dict[str, Any]] = listed["items"]
+    return items
 
 
 def _manifest(name: str, namespace: str) -> dict[str, Any]:
@@ -130,7 +133,7 @@ def operator(namespace: str, log: Path) -> Any:
     """The operator as a process of its own; gives it as psutil sees it."""
     prefix = "STATEFULSPARK_OPERATOR_"
     settings = {
-        "NAMESPACE": namespace, "POD_NAME": "bench-0", "WATCH_NAMESPACES": namespace, "WEBHOOK_ENABLED": "false",
+        "NAMESPACE": _own(namespace), "POD_NAME": "bench-0", "WATCH_NAMESPACES": namespace, "WEBHOOK_ENABLED": "false",
         "METRICS_PORT": str(_METRICS_PORT), "HEALTH_PORT": str(_HEALTH_PORT), "WEBHOOK_PORT": "19443",
     }  # fmt: skip
     environ = os.environ | {prefix + name: value for name, value in settings.items()}
@@ -147,6 +150,11 @@ def operator(namespace: str, log: Path) -> Any:
             except subprocess.TimeoutExpired:
                 process.kill()
                 process.wait()
+
+
+def _own(namespace: str) -> str:
+    """The operator's namespace, in which it takes no jobs."""
+    return f"{namespace}-operator"
 
 
 def requests_made() -> Counter[str]:
@@ -172,14 +180,15 @@ def cpu_s(process: psutil.Process) -> float:
 
 async def measure(options: Any, log: Path) -> tuple[dict[str, Any], list[float]]:
     """Run it all; returns the figures and each reaction in seconds."""
-    # The server shares the cores with everything else: slow answers are no reason to give up.
-    client = AsyncClient(timeout=httpx2.Timeout(120.0))
+    await load_kube_config()  # type: ignore[no-untyped-call]  # the package's
+    client = ApiClient()
     namespace = f"bench-{uuid.uuid4().hex[:8]}"
-    await client.create(Namespace(metadata=ObjectMeta(name=namespace)))
+    for each in (namespace, _own(namespace)):
+        await CoreV1Api(client).create_namespace(V1Namespace(metadata=V1ObjectMeta(name=each)))
     bench = Bench(client, namespace, options.jobs)
     drivers = FakeDrivers(bench.asked)
     node = FakeNode(client, namespace, drivers)
-    helpers = [asyncio.create_task(drivers.serve()), asyncio.create_task(node.run())]
+    helpers = [asyncio.create_task(node.run())]
     figures: dict[str, Any] = {}
     try:
         with operator(namespace, log) as process:
@@ -206,19 +215,21 @@ async def measure(options: Any, log: Path) -> tuple[dict[str, Any], list[float]]
     return figures, reactions
 
 
-async def tidy(client: AsyncClient, namespace: str) -> None:
+async def tidy(client: ApiClient, namespace: str) -> None:
     """Remove what was made; jobs have finalizers, which the operator is not there any more to take off."""
     places = asyncio.Semaphore(_AT_ONCE)
 
     async def let_go(name: str) -> None:
         async with places:
-            with contextlib.suppress(ApiError):  # gone already, when this was interrupted before
-                await client.patch(_Job, name, {"metadata": {"finalizers": None}}, namespace=namespace, patch_type=PatchType.MERGE)
+            with contextlib.suppress(ApiException):  # gone already, when this was interrupted before
+                await CustomObjectsApi(client).patch_namespaced_custom_object(
+                    **_JOBS, namespace=namespace, name=name, body={"metadata": {"finalizers": None}}, _content_type=MERGE
+                )
 
-    listed = [job.metadata async for job in client.list(_Job, namespace=namespace, chunk_size=500)]
-    await asyncio.gather(*(let_go(metadata.name) for metadata in listed if metadata is not None and metadata.name is not None))
-    await client.delete(Namespace, namespace)
-    await client.close()
+    await asyncio.gather(*(let_go(job["metadata"]["name"]) for job in await jobs(client, namespace)))
+    for each in (namespace, _own(namespace)):
+        await CoreV1Api(client).delete_namespace(each)
+    await client.close()  # type: ignore[no-untyped-call]  # the package's
 
 
 def install_definitions() -> None:

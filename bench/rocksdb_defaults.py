@@ -19,8 +19,8 @@ from rich.console import Console
 from rich.table import Table
 
 from statefulspark.config.rocksdb_options import PredefinedOptions, choose
-from statefulspark.state.rocksdb import RocksDBOptions, RocksDBStore
-from statefulspark.state.rocksdb_memory import RocksDBMemory
+from statefulspark.state.store.rocksdb_memory import RocksDBMemory
+from statefulspark.state.store.rocksdb_store import RocksDBOptions, RocksDBStore
 
 MIB = 1 << 20
 AT_ONCE = 1024

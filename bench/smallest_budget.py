@@ -29,8 +29,8 @@ def measure(managed_bytes: int, seed: int, written_bytes: int) -> tuple[float, i
     from statefulspark.memory import split
 
     split.MANAGED_BYTES_MIN = 1  # type: ignore[misc]  # the bound is what is looked for
-    from statefulspark.state.rocksdb import RocksDBOptions, RocksDBStore
-    from statefulspark.state.rocksdb_memory import RocksDBMemory
+    from statefulspark.state.store.rocksdb_memory import RocksDBMemory
+    from statefulspark.state.store.rocksdb_store import RocksDBOptions, RocksDBStore
 
     folder = Path(tempfile.mkdtemp(prefix="smallest-budget-"))
     memory = RocksDBMemory.managed(managed_bytes)

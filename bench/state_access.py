@@ -21,12 +21,12 @@ from machine import Clock, load
 from results import Result, Table, arguments_of, keep
 
 from statefulspark.keygroups import KeyGroupRange
+from statefulspark.state.api.descriptors import ValueStateDescriptor
 from statefulspark.state.backend import BatchBudget, KeyedStateBackend
-from statefulspark.state.descriptors import ValueStateDescriptor
-from statefulspark.state.keys import KeyCodec
+from statefulspark.state.encoding.keys import KeyCodec
 from statefulspark.state.registry import StateRegistry
-from statefulspark.state.rocksdb import RocksDBStore
-from statefulspark.state.typeinfo import Types
+from statefulspark.state.store.rocksdb_store import RocksDBStore
+from statefulspark.state.types.types import Types
 
 PREFETCH_KEYS = 4096
 PARTS = ("prefetch", "rows", "finish", "apply")

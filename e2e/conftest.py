@@ -111,7 +111,7 @@ def kubectl(operator: Operator, request: pytest.FixtureRequest) -> Iterator[Kube
     yield namespace
     if request.node.stash.get(FAILED, False):
         keep(OUT / request.node.name, namespace, operator.kubectl)
-    # What is left goes fast: drivers would take up to two minutes for a last checkpoint that nobody asks for.
+    # What is left goes fast: drivers would take up to 60 s for a last checkpoint that nobody asks for.
     namespace.run("delete", "pods", "--all", "--grace-period=1", "--wait=false")
     namespace.run("delete", KIND, "--all", f"--timeout={COMMAND_S // 2}s")
     namespace.run("delete", "pods", "--all", "--grace-period=0", "--force", "--wait=false")

@@ -18,8 +18,9 @@ def test_failed_upgrade_rolls_back(make_job: MakeJob) -> None:
     output = job.check()
     assert output.codes == (1,)
     assert "fail" in status["error"]["message"]
-    for pod in job.pods():
-        assert pod["spec"]["containers"][0]["image"] == job.images.job
+    for component in ("driver", "executor"):
+        for pod in job.pods(component):
+            assert pod["spec"]["containers"][0]["image"] == job.images.job
     assert job.condition("Degraded")["status"] == "True"
     states = [each["state"] for each in status["lifecycleHistory"]]
     assert "UPGRADING" in states

@@ -1,12 +1,33 @@
-"""A StateSnapshot is taken by creating it, and another job begins from it."""
+"""A StateSnapshot is taken by creating it, and another job begins from it; one that exists is made known, and disposed of with its object."""
 
 from __future__ import annotations
 
+from typing import Any
+
 from e2e.conftest import MakeJob
-from e2e.harness.jobs import SNAPSHOTS
+from e2e.harness.jobs import SNAPSHOTS, CountingJob
 from e2e.harness.kubectl import wait_for
 from e2e.harness.oracle import check
 from e2e.harness.timeouts import CHECKPOINT_S
+
+
+def create(job: CountingJob, name: str, **savepoint: Any) -> dict[str, Any]:
+    """Create a StateSnapshot of a savepoint, and return its status once it is complete."""
+    job.kubectl.apply(
+        {
+            "apiVersion": "statefulspark.io/v1alpha1",
+            "kind": "StateSnapshot",
+            "metadata": {"name": name, "namespace": job.kubectl.namespace},
+            "spec": {"jobReference": {"name": job.name}, "savepoint": savepoint},
+        }
+    )
+
+    def completed() -> dict[str, Any] | None:
+        status: dict[str, Any] = (job.kubectl.find(SNAPSHOTS, name) or {}).get("status", {})
+        return status if status.get("state") == "COMPLETED" else None
+
+    found: dict[str, Any] = wait_for(f"snapshot {name} is complete", CHECKPOINT_S, completed, lambda: job.kubectl.find(SNAPSHOTS, name))
+    return found
 
 
 def test_fork_from_snapshot(make_job: MakeJob) -> None:
@@ -15,20 +36,7 @@ def test_fork_from_snapshot(make_job: MakeJob) -> None:
     job.create()
     job.wait_stable()
     job.wait_more(3)
-    job.kubectl.apply(
-        {
-            "apiVersion": "statefulspark.io/v1alpha1",
-            "kind": "StateSnapshot",
-            "metadata": {"name": "branch", "namespace": job.kubectl.namespace},
-            "spec": {"jobReference": {"name": job.name}, "savepoint": {}},
-        }
-    )
-
-    def taken() -> dict[str, object] | None:
-        status = (job.kubectl.find(SNAPSHOTS, "branch") or {}).get("status", {})
-        return status if status.get("state") == "COMPLETED" else None
-
-    snapshot = wait_for("the snapshot is taken", CHECKPOINT_S, taken, lambda: job.kubectl.find(SNAPSHOTS, "branch"))
+    snapshot = create(job, "branch")
     fork = make_job("fork")
     fork.create(initialSnapshot={"name": "branch"})
     fork.wait_stable()
@@ -41,3 +49,10 @@ def test_fork_from_snapshot(make_job: MakeJob) -> None:
     assert output.batches > last + 3
     job.wait_more(3)
     job.check()
+    # A pod of the job opens the store, for the operator never does: it describes what is there, and removes it with the object.
+    again = create(job, "known", path=str(snapshot["path"]), alreadyExists=True, disposeOnDelete=True)
+    assert (again["path"], again["batch"], again["maxParallelism"]) == (snapshot["path"], snapshot["batch"], 12)
+    folder = str(snapshot["path"]).removeprefix("s3://state/") + "/"
+    assert job.store.keys(folder)
+    job.kubectl.ok("delete", SNAPSHOTS, "known", "--wait=false")
+    wait_for("the savepoint is gone", CHECKPOINT_S, lambda: job.kubectl.find(SNAPSHOTS, "known") is None and not job.store.keys(folder))

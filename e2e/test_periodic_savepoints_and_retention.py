@@ -16,9 +16,10 @@ KEPT = 2
 
 
 def completed(job: CountingJob) -> dict[str, dict[str, Any]]:
-    """Snapshots of the schedule that are complete, by name."""
+    """Snapshots of the schedule that are complete and not being deleted, by name."""
     found = job.kubectl.items(SNAPSHOTS, f"statefulspark.io/job={job.name},statefulspark.io/trigger-type=scheduled")
-    return {each["metadata"]["name"]: each["status"] for each in found if each.get("status", {}).get("state") == "COMPLETED"}
+    kept = [each for each in found if "deletionTimestamp" not in each["metadata"]]
+    return {each["metadata"]["name"]: each["status"] for each in kept if each.get("status", {}).get("state") == "COMPLETED"}
 
 
 def files(job: CountingJob, status: dict[str, Any]) -> list[str]:

@@ -29,4 +29,6 @@ def test_two_replicas_failover(make_job: MakeJob, operator: Operator) -> None:
     job.wait_more(3)
     job.check()
     assert job.pods("driver")[0]["metadata"]["uid"] == driver["metadata"]["uid"]
+    repaired = [event["message"] for event in job.kubectl.items("events") if event["reason"] == "ChildrenRepaired"]
+    assert not repaired, "a replica that begins to lead finds the children as they are"
     operator.wait_ready()

@@ -23,24 +23,25 @@ import numpy as np
 import pyarrow as pa
 from soak.load import UID, key_hashes, rows, step
 
-from statefulspark.checkpoint.lineage import begin_attempt, ensure_job
-from statefulspark.checkpoint.location import LocationFiles
-from statefulspark.checkpoint.state_mirror import StateMirror
+from statefulspark.checkpoint.lineage.lineage import begin_attempt, ensure_job
+from statefulspark.checkpoint.spark.location import LocationFiles
+from statefulspark.checkpoint.spark.state_uploader import SparkStateUploader
 from statefulspark.config.job import StatefulSparkJob
 from statefulspark.config.manifest import validate_job
+from statefulspark.coordinator.coordinator import Coordinator, Listen
+from statefulspark.coordinator.dry_runs import DryRuns
+from statefulspark.coordinator.durable_job import DurableJob
+from statefulspark.coordinator.pending_checkpoint import CheckpointTimes
+from statefulspark.coordinator.recovery import batch_log, state_registry
+from statefulspark.coordinator.slot_table import SlotTable
 from statefulspark.exchange.config import Endpoint, ExchangeConfig, SlotConfig
 from statefulspark.exchange.rocksdb_choice import RocksDBChoice
 from statefulspark.exchange.task import exchange_partition
-from statefulspark.job.checkpoints import CheckpointTimes
-from statefulspark.job.coordinator import Coordinator, Listen
-from statefulspark.job.dry_runs import DryRuns
-from statefulspark.job.durable import DurableJob
-from statefulspark.job.recovery import batch_log, state_registry
-from statefulspark.job.settings import memory_tuner
-from statefulspark.job.slots import SlotTable
+from statefulspark.job.manifest_settings import memory_tuner
 from statefulspark.keygroups import slot_of
+from statefulspark.rpc.messages.batches import PartitionRun
 from statefulspark.storage.open import open_store
-from statefulspark.storage.settings import StorageSettings
+from statefulspark.storage.storage_settings import StorageSettings
 
 MAX_PARALLELISM: Final = 128
 _LARGE_EVERY: Final = 12
@@ -133,10 +134,10 @@ class SoakJob:
         return Coordinator(
             durable=durable,
             batches=batch_log(lineage, {UID: 0}),
-            states=state_registry(lineage, store),
+            states=state_registry(lineage, store, changelogs=durable.changelogs, uids=(UID,)),
             slots=SlotTable(self.settings.slots, slots_per_executor=None),
-            dry_runs=DryRuns(LocationFiles(self._location), StateMirror(self._location), has_state=False),
-            listen=Listen(host="127.0.0.1", secret=secrets.token_urlsafe(16)),
+            dry_runs=DryRuns(LocationFiles(self._location), SparkStateUploader(self._location), has_state=False),
+            listen=Listen(host=None, secret=secrets.token_urlsafe(16)),
             recovered=None,
             memory=memory_tuner(_manifest(self.settings.managed_bytes), RocksDBChoice()),
             times=CheckpointTimes(interval_s=self.settings.checkpoint_s, timeout_s=300.0),
@@ -207,10 +208,10 @@ class SoakJob:
             time.sleep(0.05)
 
     def run(self) -> None:
-        """Run batches until enough is written, or time is up."""
+        """Run batches until enough is written and a checkpoint is complete if there shall be any, or time is up."""
         until = time.monotonic() + self.settings.seconds_max
         with ThreadPoolExecutor(self.settings.slots) as pool:
-            while self.written_bytes < self.settings.written_bytes and time.monotonic() < until:
+            while not self._done() and time.monotonic() < until:
                 self._check_alive()
                 large = self.batches % _LARGE_EVERY == _LARGE_EVERY - 1
                 count = self.settings.large_batch_rows if large else self.settings.batch_rows
@@ -221,11 +222,15 @@ class SoakJob:
                 (self._location / "commits" / str(self.batches - 2)).unlink(missing_ok=True)
                 self.batches += 1
 
+    def _done(self) -> bool:
+        return self.written_bytes >= self.settings.written_bytes and (self.settings.checkpoint_s is None or self.checkpoints > 0)
+
     def _rows(self, slot: int, count: int) -> pa.RecordBatch:
         return rows(self._chance, self._keys[slot], self._hashes[self._keys[slot]], count)
 
     def _run_slot(self, batch: pa.RecordBatch) -> tuple[int, int]:
-        results = list(exchange_partition(self._exchange, self.batches, _pieces(batch)))
+        task = PartitionRun("0", 0, 0)  # counts only for partitions without rows, of which there are none
+        results = list(exchange_partition(self._exchange, self.batches, task, _pieces(batch)))
         return tuple(sum(sum(result.column(name).to_pylist()) for result in results) for name in ("written", "read"))  # type: ignore[return-value]  # two of them
 
     def _check_alive(self) -> None:

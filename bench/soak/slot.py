@@ -21,13 +21,13 @@ from typing import Any
 import pyarrow as pa
 import pyspark.worker  # noqa: F401  an executor's Python worker has it loaded
 
-from statefulspark.exchange.allocator import resident_bytes
 from statefulspark.exchange.config import SlotConfig
-from statefulspark.exchange.slot import run_slot
-from statefulspark.state import stores
-from statefulspark.state.rocksdb import RocksDBOptions, RocksDBStore
-from statefulspark.state.rocksdb_memory import RocksDBMemory
-from statefulspark.state.store import Change
+from statefulspark.slot.allocator import resident_bytes
+from statefulspark.slot.process import run_slot
+from statefulspark.state.store import open_store as stores
+from statefulspark.state.store.base import Change
+from statefulspark.state.store.rocksdb_memory import RocksDBMemory
+from statefulspark.state.store.rocksdb_store import RocksDBOptions, RocksDBStore
 
 _LOG_S = 2.0
 _LOOK_S = 0.05

@@ -35,6 +35,10 @@ class Operator:
         self._config.upgrade(CHART, RELEASE, self._values)
         self.wait_ready()
 
+    def value(self, name: str) -> Any:
+        """A value of the release as it was installed or upgraded last."""
+        return self._values[name]
+
     def wait_ready(self) -> None:
         """Wait until all replicas are ready and nothing of an older release is left."""
         self.kubectl.ok("rollout", "status", f"deployment/{DEPLOYMENT}", f"--timeout={POD_READY_S}s")

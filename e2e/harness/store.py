@@ -44,6 +44,14 @@ class Store:
         pages = self._client.get_paginator("list_objects_v2").paginate(Bucket=BUCKET, Prefix=prefix)
         return [each["Key"] for page in pages for each in page.get("Contents", ())]
 
+    def put(self, key: str) -> None:
+        """Make an empty object."""
+        self._client.put_object(Bucket=BUCKET, Key=key, Body=b"")
+
+    def delete(self, key: str) -> None:
+        """Delete an object."""
+        self._client.delete_object(Bucket=BUCKET, Key=key)
+
     def json(self, key: str) -> Any:
         """Contents of an object that never changes."""
         if key not in self._read:

@@ -26,6 +26,8 @@ GONE_S: Final = 240
 STATUS_S: Final = 60
 """Until the operator has said something in a status."""
 FAILOVER_S: Final = 60
+RENEWED_S: Final = 240
+"""Until a driver shows a new certificate: the kubelet looks for new files once a minute or so, the driver every 20 s."""
 LISTED_S: Final = 120
 """Until the object of a kept checkpoint is there, or gone with its files."""
 TEST_S: Final = 1500
@@ -38,6 +40,7 @@ TARGETS: Final = {
     "rescale in place": 15.0,
     "stateful upgrade": 60.0,
     "operator failover": 20.0,
+    "namespace deleted": 60.0,
 }
-"""Longest pause that is promised, seconds: in output, for failover in acting on changes. `e2e.report` says which were met: tests judge what is
+"""Longest pause that is promised, seconds: in output, for failover in acting on changes, for a namespace until it is gone. `e2e.report` says which were met: tests judge what is
 right, since how fast it is depends on what else the machine does."""

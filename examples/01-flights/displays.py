@@ -13,8 +13,8 @@ from rich.panel import Panel
 from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-from statefulspark.driver.models import StatusModel
-from statefulspark.job.controls import JobState
+from statefulspark.api_server.models import StatusModel
+from statefulspark.coordinator.controls import JobState
 
 PLAIN_LINE_EVERY_S = 10.0
 

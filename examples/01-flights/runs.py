@@ -16,9 +16,9 @@ from typing import Self
 import httpx
 import psutil
 
-from statefulspark.driver.client import JobClient
-from statefulspark.driver.connection import read_connection
-from statefulspark.driver.models import CheckpointModel, SlotModel, StatusModel
+from statefulspark.api_server.client import JobClient
+from statefulspark.api_server.connection_files import read_connection
+from statefulspark.api_server.models import CheckpointModel, SlotModel, StatusModel
 from statefulspark.errors import StatefulSparkError
 
 EXECUTOR = "CoarseGrainedExecutorBackend"

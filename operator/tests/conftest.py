@@ -27,6 +27,11 @@ settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "dev"))
 ROOT = Path(__file__).resolve().parents[2]
 
 
+DEFINITIONS = ("statefulsparkjobs.statefulspark.io", "statesnapshots.statefulspark.io")
+_OWNER = ("meta.helm.sh/release-name", "meta.helm.sh/release-namespace")
+_MANAGED_BY = "app.kubernetes.io/managed-by"
+
+
 class Kubectl:
     """kubectl in one namespace."""
 
@@ -56,6 +61,33 @@ class Kubectl:
         assert done.returncode == 0, done.stderr
         return done.stdout
 
+    def owner(self, definition: str) -> dict[str, str] | None:
+        """Whose a definition is: the marks by which Helm knows its own. None if it is not there."""
+        found = self.run("get", "crd", definition, "-o", "json")
+        if found.returncode != 0:
+            return None
+        metadata = json.loads(found.stdout)["metadata"]
+        marks = {**metadata.get("annotations", {}), **metadata.get("labels", {})}
+        return {name: marks[name] for name in (*_OWNER, _MANAGED_BY) if name in marks}
+
+    def give_back(self, definition: str, owner: dict[str, str] | None) -> None:
+        """Remove a definition that was not there before the tests, and give one that was its marks back: `helm install` refuses others'."""
+        if owner is None:
+            self.ok("delete", "crd", definition, "--ignore-not-found", "--wait=false")
+            return
+        marks = [f"{name}={owner[name]}" if name in owner else f"{name}-" for name in _OWNER]
+        self.ok("annotate", "--overwrite", "crd", definition, *marks)
+        self.ok(
+            "label", "--overwrite", "crd", definition, f"{_MANAGED_BY}={owner[_MANAGED_BY]}" if _MANAGED_BY in owner else f"{_MANAGED_BY}-"
+        )
+
+    def release_all(self) -> None:
+        """Remove all objects of ours with their finalizers, which no operator may be there to take off."""
+        for kind in DEFINITIONS:
+            for name in self.run("get", kind, "-o", "name").stdout.split():
+                self.run("patch", name, "--type=merge", "-p", '{"metadata":{"finalizers":null}}')
+                self.run("delete", name, "--wait=false")
+
     def apply(self, document: object) -> Any:
         """Apply an object and return it as stored."""
         return json.loads(self.ok("apply", "-f", "-", "-o", "json", given=document))
@@ -68,18 +100,32 @@ class Kubectl:
 
 
 @pytest.fixture(scope="session")
-def kubectl() -> Iterator[Kubectl]:
-    """A namespace of its own in the test cluster, with the custom resources of this tree."""
+def definitions() -> Iterator[None]:
+    """The custom resource definitions of this tree, in the test cluster."""
     if not os.environ.get("STATEFULSPARK_TEST_CLUSTER") or shutil.which("kubectl") is None:
         pytest.skip("needs a test cluster: set STATEFULSPARK_TEST_CLUSTER and KUBECONFIG")
-    namespace = Kubectl(f"crds-{uuid.uuid4().hex[:8]}")
+    cluster = Kubectl("default")
+    before = {name: cluster.owner(name) for name in DEFINITIONS}
     # An old API server does not know CEL rules, which kubectl would take for a mistake.
-    namespace.ok("apply", f"--validate={'true' if namespace.evaluates_rules else 'false'}", "-f", str(ROOT / "crds"))
-    namespace.ok("wait", "--for=condition=Established", "--timeout=30s", "-f", str(ROOT / "crds"))
+    cluster.ok("apply", f"--validate={'true' if cluster.evaluates_rules else 'false'}", "-f", str(ROOT / "crds"))
+    cluster.ok("wait", "--for=condition=Established", "--timeout=30s", "-f", str(ROOT / "crds"))
+    yield
+    for name, owner in before.items():
+        cluster.give_back(name, owner)
+
+
+@pytest.fixture(scope="module")
+def kubectl(definitions: None) -> Iterator[Kubectl]:
+    """A namespace of its own in the test cluster.
+
+    It goes with the module: an operator that another test runs for the whole cluster would start its jobs, whose pods take the node.
+    """
+    namespace = Kubectl(f"crds-{uuid.uuid4().hex[:8]}")
     # A server for custom resources alone has no namespaces, and asks for none.
     has_namespaces = namespace.run("get", "--raw", "/api/v1/namespaces").returncode == 0
     if has_namespaces:
         namespace.ok("create", "namespace", namespace.namespace)
     yield namespace
+    namespace.release_all()
     if has_namespaces:
         namespace.ok("delete", "namespace", namespace.namespace, "--wait=false")

@@ -40,11 +40,11 @@ def test_everything_can_be_set() -> None:
 @pytest.mark.parametrize(
     ("changes", "sentence"),
     [
-        ({f"{PREFIX}NAMESPACE": ""}, "namespace: is missing. Add it: Namespace of the operator itself"),
+        ({f"{PREFIX}NAMESPACE": ""}, "namespace: is missing. Add it: Namespace of the operator, with its Lease and canary"),
         ({f"{PREFIX}LEAES_NAME": "x"}, "leaes_name: is not a field. Did you mean lease_name?"),
-        ({f"{PREFIX}LEASE_DURATION": "5s"}, "lease_renew_deadline: does not lie between"),
+        ({f"{PREFIX}LEASE_DURATION": "5s"}, "lease_renew_deadline: must be longer than lease_retry_period and shorter than lease_duration"),
         ({f"{PREFIX}LEASE_DURATION": "15"}, "lease_duration: not a duration"),
-        ({f"{PREFIX}HEALTH_PORT": "9090"}, "webhook_port: health, metrics and webhook share a port"),
+        ({f"{PREFIX}HEALTH_PORT": "9090"}, "webhook_port: health_port, metrics_port and webhook_port must differ"),
         ({f"{PREFIX}HEALTH_PORT": "0"}, "health_port: 0 is out of bounds"),
         ({f"{PREFIX}LOG_LEVEL": "loud"}, "log_level: 'loud' is not known"),
         ({f"{PREFIX}WATCH_NAMESPACES": "Team A"}, "watch_namespaces"),

@@ -7,7 +7,7 @@ import os
 import pytest
 from hypothesis import HealthCheck, settings
 
-from statefulspark.job.java import find_java_home
+from statefulspark.job.spark.java import find_java_home
 
 # No deadline: the machine is shared, and a slow example is no defect.
 settings.register_profile("dev", deadline=None, max_examples=50, suppress_health_check=[HealthCheck.too_slow])

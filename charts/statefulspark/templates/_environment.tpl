@@ -10,6 +10,8 @@
       fieldPath: metadata.name
 - name: STATEFULSPARK_OPERATOR_WATCH_NAMESPACES
   value: {{ include "statefulspark.watchNamespaces" . | quote }}
+- name: STATEFULSPARK_OPERATOR_DEPLOYMENT
+  value: {{ include "statefulspark.fullname" . | quote }}
 - name: STATEFULSPARK_OPERATOR_LEADER_ELECTION
   value: {{ .Values.leaderElection.enabled | quote }}
 - name: STATEFULSPARK_OPERATOR_LEASE_NAME
@@ -20,6 +22,8 @@
   value: {{ .Values.leaderElection.renewDeadline | quote }}
 - name: STATEFULSPARK_OPERATOR_LEASE_RETRY_PERIOD
   value: {{ .Values.leaderElection.retryPeriod | quote }}
+- name: STATEFULSPARK_OPERATOR_KEY_SECRET
+  value: {{ printf "%s-key" (include "statefulspark.fullname" .) | quote }}
 - name: STATEFULSPARK_OPERATOR_HEALTH_PORT
   value: {{ .Values.health.port | quote }}
 - name: STATEFULSPARK_OPERATOR_METRICS_PORT
@@ -42,6 +46,14 @@
   value: {{ .Values.jobImage | quote }}
 - name: STATEFULSPARK_OPERATOR_MANAGE_JOB_RBAC
   value: {{ .Values.rbac.manageJobRbac | quote }}
+- name: STATEFULSPARK_OPERATOR_STORAGE_LOCATIONS
+  value: {{ join "," .Values.tenants.storageLocations | quote }}
+- name: STATEFULSPARK_OPERATOR_SNAPSHOT_LOCATIONS
+  value: {{ join "," .Values.tenants.snapshotLocations | quote }}
+- name: STATEFULSPARK_OPERATOR_STORAGE_ENDPOINTS
+  value: {{ join "," .Values.tenants.storageEndpoints | quote }}
+- name: STATEFULSPARK_OPERATOR_JOB_API_FROM
+  value: {{ include "statefulspark.jobApiFrom" . | quote }}
 - name: STATEFULSPARK_OPERATOR_LOG_LEVEL
   value: {{ .Values.log.level | quote }}
 - name: STATEFULSPARK_OPERATOR_LOG_FORMAT

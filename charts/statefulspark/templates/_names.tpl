@@ -60,3 +60,14 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- define "statefulspark.watchNamespaces" -}}
 {{- .Values.watchNamespaces | uniq | sortAlpha | join "," -}}
 {{- end -}}
+
+
+{{/* Peers that may reach the API of drivers, as JSON: the operator itself and what the values name; empty when jobs get no policy. */}}
+{{- define "statefulspark.jobApiFrom" -}}
+{{- if .Values.jobNetworkPolicy.enabled -}}
+{{- $labels := include "statefulspark.selectorLabels" . | fromYaml -}}
+{{- $namespace := dict "matchLabels" (dict "kubernetes.io/metadata.name" .Release.Namespace) -}}
+{{- $operator := dict "namespaceSelector" $namespace "podSelector" (dict "matchLabels" $labels) -}}
+{{- concat (list $operator) .Values.jobNetworkPolicy.apiFrom | toJson -}}
+{{- end -}}
+{{- end -}}

@@ -17,6 +17,26 @@ RBAC lets nobody grant what he does not have himself, so the operator has these 
   verbs: [list, deletecollection]
 {{- end -}}
 
+{{/*
+What the operator needs in the whole cluster to let a namespace go: with the namespace its Roles go too, often before the jobs that wait there
+for the finalizer to be taken off. With watchNamespaces this is all that it may do outside of them.
+*/}}
+{{- define "statefulspark.namespaceRules" -}}
+# A namespace that is being deleted takes nothing new.
+- apiGroups: [""]
+  resources: [namespaces]
+  {{- with .Values.watchNamespaces }}
+  resourceNames: {{ . | uniq | sortAlpha | toJson }}
+  {{- end }}
+  verbs: [get]
+{{- if .Values.watchNamespaces }}
+# Sees that its own resources are being deleted, and takes its finalizer off.
+- apiGroups: [statefulspark.io]
+  resources: [statefulsparkjobs, statesnapshots]
+  verbs: [get, list, watch, patch]
+{{- end }}
+{{- end -}}
+
 {{/* What the operator does in a namespace with jobs. */}}
 {{- define "statefulspark.operatorRules" -}}
 {{ include "statefulspark.driverRules" . }}
@@ -37,10 +57,14 @@ RBAC lets nobody grant what he does not have himself, so the operator has these 
 - apiGroups: [""]
   resources: [services]
   verbs: [get, watch, create, patch]
-# The driver's tokens are made once; credentials of a store are read when the driver is gone. Never listed.
+# Tokens and certificates of jobs. Nothing else: get, list, watch and update show a Secret, patch answers with it, and so does delete as a dry run.
 - apiGroups: [""]
   resources: [secrets]
-  verbs: [get, create]
+  verbs: [create]
+# Who may connect to a job's pods.
+- apiGroups: [networking.k8s.io]
+  resources: [networkpolicies]
+  verbs: [get, list, watch{{ if .Values.jobNetworkPolicy.enabled }}, create, patch{{ end }}]
 - apiGroups: [policy]
   resources: [poddisruptionbudgets]
   verbs: [get, list, create, patch] # list tells which version of them the API server has

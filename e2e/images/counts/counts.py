@@ -77,6 +77,8 @@ def pipeline(job: Any) -> Any:
     )
 
     def write(rows: DataFrame, batch: int) -> None:
+        if options.closed_while and store.list_objects_v2(Bucket=options.bucket, Prefix=options.closed_while)["KeyCount"]:
+            raise ConnectionError("the sink is closed")
         body = json.dumps({"batch": batch, "rows": [tuple(row) for row in rows.collect()]})
         key = f"{options.prefix}/{batch:09d}-{time.time_ns() // 1_000_000}-{uuid.uuid4().hex}.json"
         store.put_object(Bucket=options.bucket, Key=key, Body=body.encode())
@@ -95,5 +97,6 @@ def arguments() -> argparse.ArgumentParser:
     parser.add_argument("--every", default="1 second", help="time between two batches")
     parser.add_argument("--pad-bytes", type=int, default=0, help="state of each key")
     parser.add_argument("--fail-from", type=int, help="number at which the program fails")
+    parser.add_argument("--closed-while", help="object in the store, while which is there the sink raises")
     parser.add_argument("--hoard-at", type=int, help="number at which a slot takes more memory than its pod has")
     return parser

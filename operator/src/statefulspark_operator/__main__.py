@@ -6,12 +6,18 @@ import asyncio
 import logging
 import os
 import sys
+from typing import Final
 
 import structlog
 
 from statefulspark.errors import StatefulSparkError
+from statefulspark_operator.allocator import limit_free_memory
 from statefulspark_operator.process import run_operator
 from statefulspark_operator.settings import LogFormat, OperatorSettings
+
+LEVELS: Final = 40_000
+"""An API server takes objects of 10000 levels, which copying doubles. At Python's own 1000, one such object ends the watch of all others; the
+stack of 8 MiB that Linux gives a thread holds more than this."""
 
 
 def main() -> None:
@@ -21,7 +27,9 @@ def main() -> None:
     except StatefulSparkError as error:
         sys.stderr.write(f"error: {error}\n")
         raise SystemExit(2) from error
+    limit_free_memory()
     _configure_logging(settings)
+    sys.setrecursionlimit(LEVELS)
     try:
         asyncio.run(run_operator(settings))
     except StatefulSparkError as error:
@@ -50,6 +58,9 @@ def _configure_logging(settings: OperatorSettings) -> None:
     # Lines per request and per watch event are for those who ask for them.
     for name in ("httpx", "httpx2", "httpcore", "httpcore2", "kopf", "aiohttp", "botocore", "boto3", "urllib3", "uvicorn"):
         logging.getLogger(name).setLevel(max(level, logging.WARNING))
+    # A line for each attempt of each watch, and that it does not take over signals: handlers/streams tells what matters.
+    for name in ("kopf._cogs.clients.watching", "kopf._core.reactor.running"):
+        logging.getLogger(name).setLevel(logging.CRITICAL)
     structlog.configure(
         processors=[structlog.stdlib.filter_by_level, *shared, structlog.stdlib.ProcessorFormatter.wrap_for_formatter],
         logger_factory=structlog.stdlib.LoggerFactory(),

@@ -10,7 +10,7 @@ from pydantic import ValidationError
 from statefulspark.config.job import API_VERSION, KIND
 from statefulspark.config.pods import JOB_LABEL
 from statefulspark.config.snapshot import SNAPSHOT_KIND
-from statefulspark.job.controls import JobState
+from statefulspark.coordinator.controls import JobState
 from statefulspark_operator.api import names
 from statefulspark_operator.api.conditions import Condition, ConditionStatus, ConditionType
 from statefulspark_operator.api.jobs import ErrorInfo, JobStateName, StatefulSparkJobStatus

@@ -31,7 +31,7 @@ def test_request_and_limit_are_the_whole_pod(driver: dict[str, Any], mebibytes: 
             "spec": {"job": {"module": "shop"}, "image": "x:1", "driver": driver, "checkpointing": {"dir": "s3://bucket/c"}},
         }
     )
-    pod = driver_pod(_IDENTITY, job.spec, image="x:1", account="counts-driver")
+    pod = driver_pod(_IDENTITY, job.spec, image="x:1", account="counts-driver", key_id="k-1")
     (container,) = pod["spec"]["containers"]
     assert container["resources"]["requests"]["memory"] == container["resources"]["limits"]["memory"] == str(mebibytes << 20)
     conf = job.spec.memory_plan().spark_conf()

@@ -15,8 +15,8 @@ from statefulspark.config.manifest import parse_manifest
 from statefulspark.config.pods import MANIFEST_FILE
 from statefulspark_operator.builders import children
 from statefulspark_operator.builders.identities import JobIdentity
-from statefulspark_operator.builders.pods import driver_pod, executor_template
-from tests.reconcile.world import manifest
+from statefulspark_operator.builders.pods import driver_pod, executor_template, storage_pod
+from tests.reconcile.job.plan.world import manifest
 
 JOB = JobIdentity(name="counts", namespace="shop", uid="u-1", generation=3)
 
@@ -26,7 +26,18 @@ def spec(**changes: Any) -> StatefulSparkJobSpec:
 
 
 def pods(given: StatefulSparkJobSpec) -> list[dict[str, Any]]:
-    return [driver_pod(JOB, given, image="shop/counts:1", account="counts-driver"), executor_template(JOB, given)]
+    return [
+        driver_pod(JOB, given, image="shop/counts:1", account="counts-driver", key_id="k-1"),
+        executor_template(JOB, given),
+        asking(given),
+    ]
+
+
+def asking(given: StatefulSparkJobSpec) -> dict[str, Any]:
+    """A storage pod."""
+    owner = {"kind": "StateSnapshot", "name": "friday", "uid": "u-9"}
+    question = ("describe", "s3://bucket/s/x")
+    return storage_pod(JOB, given, name="friday-describe", owner=owner, question=question, image="shop/counts:1", account="counts-driver")
 
 
 def container(pod: dict[str, Any], name: str) -> dict[str, Any]:
@@ -34,7 +45,7 @@ def container(pod: dict[str, Any], name: str) -> dict[str, Any]:
     return found
 
 
-@pytest.mark.parametrize("index", [0, 1])
+@pytest.mark.parametrize("index", [0, 1, 2])
 def test_pods_fit_the_restricted_standard(index: int) -> None:
     """Kubernetes, "Pod Security Standards", restricted."""
     pod = pods(spec())[index]
@@ -58,7 +69,7 @@ def test_executors_have_no_way_to_the_api_server() -> None:
 
 def test_secrets_are_references() -> None:
     given = spec(checkpointing={"dir": "s3://bucket/c", "storage": {"credentialsSecret": "keys"}})
-    for pod, name in zip(pods(given), ("driver", "spark-kubernetes-executor"), strict=True):
+    for pod, name in zip(pods(given), ("driver", "spark-kubernetes-executor", "driver"), strict=True):
         env = {each["name"]: each for each in container(pod, name)["env"]}
         assert env["AWS_SECRET_ACCESS_KEY"]["valueFrom"]["secretKeyRef"] == {"name": "keys", "key": "AWS_SECRET_ACCESS_KEY"}
         assert env["AWS_SESSION_TOKEN"]["valueFrom"]["secretKeyRef"]["optional"] is True
@@ -80,7 +91,7 @@ def test_a_template_adds_and_cannot_take_away() -> None:
         },
     }
     before = copy.deepcopy(template)
-    pod = driver_pod(JOB, spec(driver={"podTemplate": template}), image="shop/counts:1", account="counts-driver")
+    pod = driver_pod(JOB, spec(driver={"podTemplate": template}), image="shop/counts:1", account="counts-driver", key_id="k-1")
     assert template == before, "the user's tree is not changed"
     assert pod["metadata"]["name"] == "counts-driver"
     assert pod["metadata"]["labels"]["team"] == "blue"
@@ -96,6 +107,48 @@ def test_a_template_adds_and_cannot_take_away() -> None:
     assert sum(volume["name"] == "tmp" for volume in pod["spec"]["volumes"]) == 1
 
 
+def test_a_storage_pod_takes_volumes_and_variables_of_the_template_and_no_other_container() -> None:
+    """A container beside it would never end; one before it would do the job's work."""
+    own = {
+        "name": "driver",
+        "env": [{"name": "EXTRA", "value": "1"}],
+        "volumeMounts": [{"name": "data", "mountPath": "/data"}],
+        "command": ["sh"],
+        "resources": {"limits": {"memory": "64Gi"}},
+        "ports": [{"containerPort": 1}],
+    }
+    template = {
+        "spec": {
+            "nodeSelector": {"disk": "nvme"},
+            "volumes": [{"name": "data", "persistentVolumeClaim": {"claimName": "state"}}],
+            "containers": [{"name": "sidecar", "image": "log:1"}, own],
+            "initContainers": [{"name": "prepare", "image": "x"}],
+        }
+    }
+    pod = asking(spec(driver={"podTemplate": template}))
+    assert [each["name"] for each in pod["spec"]["containers"]] == ["driver"]
+    assert "initContainers" not in pod["spec"]
+    assert pod["spec"]["nodeSelector"] == {"disk": "nvme"}
+    driver = container(pod, "driver")
+    assert {"/data", "/tmp"} <= {each["mountPath"] for each in driver["volumeMounts"]}
+    assert "EXTRA" in {each["name"] for each in driver["env"]}
+    assert not {"command", "ports"} & driver.keys()
+    assert driver["resources"]["limits"]["memory"] == "512Mi"
+
+
+def test_authorities_are_mounted_wherever_storage_is_opened() -> None:
+    storage = {"caBundleFrom": {"configMapKeyRef": {"name": "trust", "key": "root.pem"}}}
+    given = spec(checkpointing={"dir": "s3://bucket/c", "storage": storage})
+    for pod, name in zip(pods(given), ("driver", "spark-kubernetes-executor", "driver"), strict=True):
+        mount = next(each for each in container(pod, name)["volumeMounts"] if each["name"] == "storage-ca")
+        assert (mount["mountPath"], mount["readOnly"]) == ("/etc/statefulspark/storage-ca", True)
+        volume = next(each for each in pod["spec"]["volumes"] if each["name"] == "storage-ca")
+        assert volume["configMap"] == {"name": "trust", "items": [{"key": "root.pem", "path": "ca.crt"}]}
+    manifest_ = yaml.safe_load(children.config_map(JOB, given, image="i", job_id="u", parallelism=1)["data"][MANIFEST_FILE])
+    assert manifest_["spec"]["checkpointing"]["storage"] == {"caBundle": "/etc/statefulspark/storage-ca/ca.crt"}
+    parse_manifest(yaml.safe_dump(manifest_))
+
+
 TREES = st.recursive(
     st.one_of(st.none(), st.booleans(), st.integers(-3, 3), st.text(max_size=4)),
     lambda inner: st.one_of(
@@ -109,9 +162,12 @@ TREES = st.recursive(
 @given(template=st.fixed_dictionaries({}, optional={"metadata": TREES, "spec": TREES}))
 def test_no_template_breaks_the_builder(template: dict[str, Any]) -> None:
     """The API server judges templates; the builder must give it something to judge."""
-    pod = driver_pod(JOB, spec(driver={"podTemplate": template}), image="shop/counts:1", account="counts-driver")
+    pod = driver_pod(JOB, spec(driver={"podTemplate": template}), image="shop/counts:1", account="counts-driver", key_id="k-1")
     assert pod["metadata"]["name"] == "counts-driver"
     assert container(pod, "driver")["image"] == "shop/counts:1"
+    pod = asking(spec(driver={"podTemplate": template}))
+    assert pod["metadata"]["ownerReferences"][0]["uid"] == "u-9"
+    assert container(pod, "driver")["args"][:2] == ["snapshot", "describe"]
 
 
 def test_the_config_map_holds_a_manifest_that_the_driver_can_run() -> None:
@@ -134,7 +190,7 @@ def test_children_go_with_the_job() -> None:
         children.role_binding(JOB),
         children.disruption_budget(JOB),
         children.secret(JOB, token="t" * 20, spark_secret="s" * 20),
-        driver_pod(JOB, spec(), image="i", account="a"),
+        driver_pod(JOB, spec(), image="i", account="a", key_id="k-1"),
     ]
     for document in documents:
         assert document["metadata"]["ownerReferences"][0]["uid"] == "u-1", document["kind"]

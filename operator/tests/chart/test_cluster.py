@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -63,7 +64,12 @@ def test_install_upgrade_remove(kubectl: Any) -> None:
                 (("list", "statefulsparkjobs.statefulspark.io", "-A"), "yes"),
                 (("create", "pods"), "yes"),
                 (("create", "roles.rbac.authorization.k8s.io"), "yes"),
-                (("list", "secrets"), "no"),
+                (("create", "secrets"), "yes"),
+                *(((verb, "secrets"), "no") for verb in ("get", "list", "watch", "patch", "update", "delete", "deletecollection")),
+                *(((verb, "secrets", "-n", "default"), "no") for verb in ("get", "patch", "delete")),
+                (("get", f"secret/{name}-statefulspark-key"), "yes"),
+                (("get", f"secret/{name}-statefulspark-key", "-n", "default"), "no"),
+                (("patch", f"secret/{name}-statefulspark-key"), "no"),
                 (("delete", "customresourcedefinitions.apiextensions.k8s.io"), "no"),
                 (("delete", "statefulsparkjobs.statefulspark.io", "-n", "default"), "no"),
             ):
@@ -73,6 +79,51 @@ def test_install_upgrade_remove(kubectl: Any) -> None:
                 config.uninstall(name)
     assert kubectl.run("get", "deployment", f"{name}-statefulspark").returncode != 0
     kubectl.ok("get", "crd", *DEFINITIONS)
+
+
+def test_the_operator_may_do_what_the_chart_lists_and_nothing_else(kubectl: Any, render: Any) -> None:
+    """By the API server's own account of its rights, in the operator's namespace and in another one."""
+    name = "rights"
+    values: dict[str, Any] = {"crds": {"install": False}, "image": {"repository": "localhost/none"}, "webhook": {"enabled": False}}
+    with helm_python.Config(namespace=kubectl.namespace, kubeconfig_path=os.environ["KUBECONFIG"]) as config:
+        try:
+            config.install(CHART, name, values)
+            account = f"--as=system:serviceaccount:{kubectl.namespace}:{name}-statefulspark"
+            granted = {
+                place: _rights(kubectl.ok("auth", "can-i", "--list", account, "--namespace", place))
+                for place in (kubectl.namespace, "default")
+            }
+            nobody = _rights(kubectl.ok("auth", "can-i", "--list", "--as=system:serviceaccount:default:nobody", "--namespace", "default"))
+        finally:
+            with contextlib.suppress(helm_python.HelmError):
+                config.uninstall(name)
+    rendered = [each for each in render(values) if each["kind"] in {"ClusterRole", "Role"} and "aggregate" not in json.dumps(each)]
+    everywhere = _listed(each for each in rendered if each["kind"] == "ClusterRole")
+    assert granted["default"] - nobody == everywhere
+    assert granted[kubectl.namespace] - nobody == everywhere | _listed(each for each in rendered if each["kind"] == "Role")
+
+
+def _rights(text: str) -> set[tuple[str, str]]:
+    """Resource (with its group) and verb of each line of ``kubectl auth can-i --list``."""
+    found = set()
+    for line in text.splitlines()[1:]:
+        if line.startswith(" "):
+            continue  # URLs that are no resources
+        resource, _, rest = line.partition(" ")
+        found |= {(resource, verb) for verb in rest.rpartition("[")[2].rstrip("]").split()}
+    return found
+
+
+def _listed(roles: Iterable[dict[str, Any]]) -> set[tuple[str, str]]:
+    """The same of roles."""
+    return {
+        (".".join(filter(None, (resource.partition("/")[0], group))) + "".join(resource.partition("/")[1:]), verb)
+        for role in roles
+        for rule in role["rules"]
+        for group in rule["apiGroups"]
+        for resource in rule["resources"]
+        for verb in rule["verbs"]
+    }
 
 
 def test_a_driver_gets_its_role_from_the_operator(kubectl: Any) -> None:

@@ -14,14 +14,14 @@ import helm_python
 import pytest
 import yaml
 
-from statefulspark.driver.metrics import status_samples
+from statefulspark.api_server.prometheus import status_samples
+from statefulspark.coordinator.controls import CheckpointInfo, JobState, JobStatus, SlotStatus
 from statefulspark.errors import InvalidInputError
-from statefulspark.job.controls import CheckpointInfo, JobState, JobStatus, SlotStatus
 from statefulspark_operator.builders.children import role
 from statefulspark_operator.builders.identities import JobIdentity
 from statefulspark_operator.crds.definitions import definitions
 from statefulspark_operator.handlers.metrics import OperatorMetrics
-from statefulspark_operator.reconcile.mirror import Mirror
+from statefulspark_operator.reconcile.object_cache import ObjectCache
 from statefulspark_operator.settings import PREFIX, OperatorSettings
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -97,10 +97,36 @@ def test_the_environment_is_that_of_the_settings(render: Any, values: dict[str, 
 
 
 def test_the_charts_defaults_are_the_settings_defaults(render: Any) -> None:
-    """One truth; only the Lease has the release's name."""
+    """One truth; only Lease, key and Deployment have the release's name."""
     given = {each["name"]: each.get("value", "x") for each in container(render())["env"]}
     settings = OperatorSettings.of({name: value for name, value in given.items() if name.startswith(PREFIX)})
-    assert settings == OperatorSettings(namespace="x", pod_name="x", lease_name="demo-statefulspark")
+    labels = only(render(), "Deployment")["spec"]["selector"]["matchLabels"]
+    namespace = {"matchLabels": {"kubernetes.io/metadata.name": "system"}}
+    operator = {"namespaceSelector": namespace, "podSelector": {"matchLabels": labels}}
+    name = "demo-statefulspark"
+    assert settings == OperatorSettings(
+        namespace="x", pod_name="x", deployment=name, lease_name=name, key_secret=f"{name}-key", job_api_from=(operator,)
+    )
+
+
+def test_who_may_reach_drivers_is_said_by_the_values(render: Any) -> None:
+    """The operator in any case; and where jobs get no policy, it has no right to make one."""
+    prometheus = {"namespaceSelector": {"matchLabels": {"team": "monitoring"}}}
+
+    def peers(**values: Any) -> Any:
+        (text,) = (each["value"] for each in container(render(jobNetworkPolicy=values))["env"] if each["name"] == f"{PREFIX}JOB_API_FROM")
+        return OperatorSettings.of({f"{PREFIX}NAMESPACE": "x", f"{PREFIX}POD_NAME": "x", f"{PREFIX}JOB_API_FROM": text}).job_api_from
+
+    operator = only(render(), "Deployment")["spec"]["selector"]["matchLabels"]
+    own, other = peers(apiFrom=[prometheus])
+    assert own["podSelector"]["matchLabels"] == operator
+    assert other == prometheus
+    assert peers(enabled=False, apiFrom=[prometheus]) is None
+    for enabled in (True, False):
+        found = [
+            rule["verbs"] for _, rule in rules(render(jobNetworkPolicy={"enabled": enabled})) if "networkpolicies" in rule["resources"]
+        ]
+        assert ("create" in found[0]) is enabled
 
 
 def test_definitions_are_rendered_with_their_rules(render: Any) -> None:
@@ -156,15 +182,25 @@ def test_the_operator_has_all_that_it_grants(render: Any) -> None:
 
 
 def test_rights_are_where_the_jobs_are(render: Any) -> None:
-    """With a list of namespaces nothing is cluster-wide but the aggregation for users and the webhook; without, no role per namespace."""
+    """With a list of namespaces only what lets a namespace go is cluster-wide, beside aggregation and webhook; without, no role per namespace."""
     named = render(VALUES["namespaced"])
-    assert not [each for each in named if each["kind"].startswith(("Cluster", "Validating", "CustomResource"))]
+    assert not [each for each in named if each["kind"].startswith(("Validating", "CustomResource"))]
+    namespaces, own = only(named, "ClusterRole")["rules"]
+    assert namespaces == {"apiGroups": [""], "resources": ["namespaces"], "resourceNames": ["team-a", "team-b"], "verbs": ["get"]}
+    assert own["apiGroups"] == ["statefulspark.io"]
+    assert set(own["verbs"]) == {"get", "list", "watch", "patch"}
     assert {each["metadata"]["namespace"] for each in named if each["kind"] == "Role"} == {"team-a", "team-b", "system"}
     for _, rule in rules(named):
         if {"roles", "rolebindings", "serviceaccounts"} & set(rule["resources"]):
             assert set(rule["verbs"]) == {"get", "list", "watch"}
     assert {each["name"]: each.get("value") for each in container(named)["env"]}[f"{PREFIX}CANARY"] == "false"
     assert {each["name"]: each.get("value") for each in container(render(watchNamespaces=["system"]))["env"]}[f"{PREFIX}CANARY"] == "true"
+    own = [
+        (rule["resources"], rule.get("resourceNames"), rule["verbs"])
+        for each, rule in rules(named)
+        if each["metadata"]["name"].endswith("-self")
+    ]
+    assert (["statefulsparkjobs"], ["statefulspark-canary"], ["get", "delete"]) in own, "to remove the one of other settings"
     everywhere = render()
     assert {each["metadata"]["namespace"] for each in everywhere if each["kind"] == "Role"} == {"system"}
 
@@ -280,8 +316,8 @@ def test_the_dashboard_shows_metrics_that_exist(render: Any) -> None:
         slots=(SlotStatus(slot=0, first=0, last=0, state="RUNNING", epoch=1, executor=None, host=None, pid=None, restarts=0),),
     )  # fmt: skip
     known = {f"statefulspark_{each.name}{'_total' if each.kind == 'counter' else ''}" for each in status_samples(status, now_ms=0)}
-    operator = OperatorMetrics(Mirror(), queued=lambda: 0, leads=lambda: True)
-    operator.looked(0, 0, "done")
+    operator = OperatorMetrics(ObjectCache(), queued=lambda: 0, leads=lambda: True)
+    operator.reconciled(0, 0, "done")
     operator.asked("get", "2xx", 0)
     known |= {sample.name for family in operator.registry.collect() for sample in family.samples}
     known |= {family.name for family in operator.registry.collect()}

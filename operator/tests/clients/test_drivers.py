@@ -3,13 +3,21 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import gzip
 import json
+import ssl
 from collections.abc import Awaitable, Callable
+from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from statefulspark.errors import ConflictError, InvalidInputError, UnavailableError
+from statefulspark_operator.builders.certificates import Signed, new_authority, new_certificate
+from statefulspark_operator.clients import breaker as breaker_module
+from statefulspark_operator.clients import drivers as drivers_module
 from statefulspark_operator.clients.drivers import Drivers
 
 TOKEN = "t" * 16
@@ -23,7 +31,9 @@ STATUS = {
 }  # fmt: skip
 
 
-def with_server(answers: dict[str, tuple[int, bytes]], use: Callable[[Drivers, str, list[str]], Awaitable[None]]) -> None:
+def with_server(
+    answers: dict[str, tuple[int, bytes]], use: Callable[[Drivers, str, list[str]], Awaitable[None]], *, tls: ssl.SSLContext | None = None
+) -> None:
     """Serve answers by method and path; ``use`` gets the client, the URL and the heads of the requests as they come."""
 
     async def run() -> None:
@@ -37,10 +47,10 @@ def with_server(answers: dict[str, tuple[int, bytes]], use: Callable[[Drivers, s
             writer.write(b"HTTP/1.1 %d x\r\nconnection: close\r\ncontent-length: %d\r\n\r\n" % (code, len(body)) + body)
             writer.close()
 
-        server = await asyncio.start_server(serve, "127.0.0.1", 0)
+        server = await asyncio.start_server(serve, "127.0.0.1", 0, ssl=tls)
         drivers = Drivers()
         try:
-            await use(drivers, f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}", heads)
+            await use(drivers, f"http{'s' if tls else ''}://127.0.0.1:{server.sockets[0].getsockname()[1]}", heads)
         finally:
             await drivers.close()
             server.close()
@@ -61,11 +71,11 @@ def test_a_look_asks_for_what_is_wanted_and_no_more() -> None:
     }
 
     async def use(drivers: Drivers, url: str, heads: list[str]) -> None:
-        driver = await drivers.look(url, TOKEN, operations=False)
+        driver = await drivers.fetch(url, TOKEN, operations=False)
         assert (driver.batch, driver.slots[0].host, driver.retained, driver.operations) == (9, "exec-1", None, {})
         assert len(heads) == 1
         assert f"authorization: bearer {TOKEN}" in heads[0].lower()
-        driver = await drivers.look(url, TOKEN, operations=True, checkpoints=True)
+        driver = await drivers.fetch(url, TOKEN, operations=True, checkpoints=True)
         assert driver.retained is not None
         assert [(info.id, info.path) for info in driver.retained] == [(3, "s3://b/chk-3")]
         assert driver.operations["k"].state == "SUCCEEDED"
@@ -92,12 +102,23 @@ def test_what_is_asked_for_carries_its_key() -> None:
         (200, b"<html>a proxy", UnavailableError),
         (302, b"", UnavailableError),
         (500, said(["no", "error"]), UnavailableError),
+        (200, said([1, 2, 3]), UnavailableError),
+        (200, said(STATUS | {"batch": "many"}), UnavailableError),
+        (200, said(STATUS | {"state": ["RUNNING"]}), UnavailableError),
+        (200, said(STATUS | {"state": "CONQUERED"}), UnavailableError),
+        (200, said(STATUS | {"slots": {"a": 1}}), UnavailableError),
+        (200, said(STATUS | {"last_checkpoint": CHECKPOINT | {"completed_ms": 1 << 80}}), UnavailableError),
+        (200, said(STATUS | {"restored_from": "s" * 100_000}), UnavailableError),
+        (200, b"[" * 1000 + b"]" * 1000, UnavailableError),
+        (200, b'{"state":' * 1000 + b"1" + b"}" * 1000, UnavailableError),
+        (200, b'{"x": ' + b"[" * 100_000 + b"]" * 100_000 + b"}", UnavailableError),
+        (400, b"[" * 1000 + b"]" * 1000, InvalidInputError),
     ],
 )
 def test_each_refusal_is_an_error_of_ours(code: int, body: bytes, error: type[Exception]) -> None:
     async def use(drivers: Drivers, url: str, heads: list[str]) -> None:
         with pytest.raises(error):
-            await drivers.look(url, TOKEN, operations=False)
+            await drivers.fetch(url, TOKEN, operations=False)
 
     with_server({"GET /v1/status": (code, body)}, use)
 
@@ -106,7 +127,172 @@ def test_a_driver_that_is_not_there_does_not_answer() -> None:
     async def run() -> None:
         drivers = Drivers()
         with pytest.raises(UnavailableError):
-            await drivers.look("http://127.0.0.1:9", TOKEN, operations=False)
+            await drivers.fetch("http://127.0.0.1:9", TOKEN, operations=False)
         await drivers.close()
 
     asyncio.run(run())
+
+
+def test_a_connection_is_closed_soon_after_a_look(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its read buffer is large: the connections of many jobs must not be open at the same time."""
+    monkeypatch.setattr(drivers_module, "_IDLE_S", 0.05)
+
+    async def run() -> None:
+        closed = asyncio.Event()
+
+        async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            await reader.readuntil(b"\r\n\r\n")
+            writer.write(b"HTTP/1.1 200 x\r\ncontent-length: %d\r\n\r\n" % len(said(STATUS)) + said(STATUS))
+            assert await reader.read() == b""
+            writer.close()
+            closed.set()
+
+        server = await asyncio.start_server(serve, "127.0.0.1", 0)
+        drivers = Drivers()
+        await drivers.fetch(f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}", TOKEN, operations=False)
+        async with asyncio.timeout(3):
+            await closed.wait()
+        await drivers.close()
+        server.close()
+
+    asyncio.run(run())
+
+
+# -- attacks: a driver runs a tenant's code ------------------------------------------------------------------------------
+
+
+def attacked(
+    serve: Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]], use: Callable[[Drivers, str], Awaitable[None]]
+) -> None:
+    """Let ``use`` call an endpoint that behaves as ``serve`` does; what is still served when the client has gone is ended."""
+
+    async def run() -> None:
+        serving: set[asyncio.Task[None]] = set()
+
+        def connected(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            async def answer() -> None:
+                try:
+                    with contextlib.suppress(ConnectionError):
+                        await reader.readuntil(b"\r\n\r\n")
+                        await serve(reader, writer)
+                finally:
+                    writer.transport.abort()
+
+            serving.add(asyncio.create_task(answer()))
+
+        server = await asyncio.start_server(connected, "127.0.0.1", 0)
+        drivers = Drivers()
+        try:
+            await use(drivers, f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}")
+        finally:
+            await drivers.close()
+            for task in serving:
+                task.cancel()
+            await asyncio.gather(*serving, return_exceptions=True)
+            server.close()
+
+    asyncio.run(run())
+
+
+def endless(head: bytes, part: bytes, sent: list[int]) -> Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]:
+    """An answer that goes on for 300 MiB, or until the client closes."""
+
+    async def serve(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(head)
+        for _number in range((300 << 20) // len(part)):
+            writer.write(part)
+            await writer.drain()
+            sent[0] += len(part)
+
+    return serve
+
+
+CHUNK = b"10000\r\n" + b" " * 0x10000 + b"\r\n"
+
+
+@pytest.mark.parametrize(
+    ("head", "part"),
+    [
+        (b"HTTP/1.1 200 x\r\ncontent-length: 314572800\r\n\r\n", b" " * 0x10000),
+        (b"HTTP/1.1 200 x\r\ntransfer-encoding: chunked\r\n\r\n", CHUNK),
+        (b"HTTP/1.1 500 x\r\ntransfer-encoding: chunked\r\n\r\n", CHUNK),
+        (b"HTTP/1.1 200 x\r\n", b"x-filler: " + b"y" * 4000 + b"\r\n"),
+    ],
+    ids=["length", "chunks", "error", "headers"],
+)
+def test_an_answer_of_300_mib_is_not_read(head: bytes, part: bytes) -> None:
+    """The client hangs up after its bound; what the kernel buffers on the way is all that is sent beyond it."""
+    sent = [0]
+
+    async def use(drivers: Drivers, url: str) -> None:
+        with pytest.raises(UnavailableError):
+            await drivers.fetch(url, TOKEN, operations=False)
+
+    attacked(endless(head, part, sent), use)
+    assert sent[0] < 32 << 20
+
+
+def test_a_compressed_answer_is_not_unpacked() -> None:
+    """4 KiB of gzip are 4 MiB of zeros, and so on."""
+    body = gzip.compress(said(STATUS))
+
+    async def serve(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(b"HTTP/1.1 200 x\r\ncontent-encoding: gzip\r\ncontent-length: %d\r\n\r\n" % len(body) + body)
+
+    async def use(drivers: Drivers, url: str) -> None:
+        with pytest.raises(UnavailableError):
+            await drivers.fetch(url, TOKEN, operations=False)
+
+    attacked(serve, use)
+
+
+def test_an_endpoint_that_drips_bytes_is_given_up_and_then_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each byte comes in time and the whole never does: the deadline is for the whole, and the third look costs no time."""
+    monkeypatch.setattr(drivers_module, "_REQUEST_S", 0.2)
+    monkeypatch.setattr(breaker_module, "_SLOW_S", 0.1)
+    asked = [0]
+
+    async def drip(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        asked[0] += 1
+        writer.write(b"HTTP/1.1 200 x\r\ncontent-length: 1000000\r\n\r\n")
+        while True:
+            writer.write(b" ")
+            await writer.drain()
+            await asyncio.sleep(0.01)
+
+    async def use(drivers: Drivers, url: str) -> None:
+        for _attempt in range(5):
+            with pytest.raises(UnavailableError):
+                await drivers.fetch(url, TOKEN, operations=False)
+
+    attacked(drip, use)
+    assert asked[0] == 2
+
+
+def certified(folder: Path, authority: Signed) -> ssl.SSLContext:
+    """A driver with a certificate of that authority."""
+    signed = new_certificate(authority, service="counts-driver", namespace="shop", now=datetime.now(UTC))
+    (folder / "chain.pem").write_bytes(signed.certificate + signed.key)
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(folder / "chain.pem")
+    return context
+
+
+def test_the_token_goes_to_the_jobs_own_driver_only(tmp_path: Path) -> None:
+    """Its certificate is signed by the job's authority and has the job's fixed name, whatever the pod's address is."""
+    ours, other = new_authority("counts", b"a" * 64, datetime.now(UTC)), new_authority("other", b"b" * 64, datetime.now(UTC))
+
+    async def use(drivers: Drivers, url: str, heads: list[str]) -> None:
+        for authority in (other.certificate.decode(), "no certificate"):
+            with pytest.raises(InvalidInputError):
+                await drivers.fetch(url, TOKEN, operations=False, authority=authority)
+        with pytest.raises(UnavailableError):
+            await drivers.fetch(url.replace("https", "http"), TOKEN, operations=False)
+        assert not heads, "the token was sent"
+        for _ in range(2):
+            assert (await drivers.fetch(url, TOKEN, operations=False, authority=ours.certificate.decode())).state == "RUNNING"
+        await drivers.ask(url, TOKEN, "cancel", "key", None, timeout_s=5, authority=ours.certificate.decode())
+        assert len(heads) == 3
+
+    answers = {"GET /v1/status": (200, said(STATUS)), "POST /v1/cancel": (202, b"{}")}
+    with_server(answers, use, tls=certified(tmp_path, ours))

@@ -9,12 +9,11 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
-from lightkube import AsyncClient
-from lightkube.config.kubeconfig import KubeConfig
-from lightkube.config.models import Cluster as Server
-from lightkube.config.models import User
+from kubernetes.aio.client import Configuration
 
 from statefulspark.errors import ConflictError, InvalidInputError, StatefulSparkError, UnavailableError
+from statefulspark_operator.clients import connection as connection_module
+from statefulspark_operator.clients.connection import Connection
 from statefulspark_operator.clients.kubernetes import Cluster
 
 POD: dict[str, Any] = {
@@ -57,7 +56,7 @@ async def answering(answer: bytes) -> AsyncIterator[tuple[Cluster, list[tuple[st
 
     server = await asyncio.start_server(serve, "127.0.0.1", 0)
     url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
-    cluster = Cluster(AsyncClient(KubeConfig.from_one(cluster=Server(server=url), user=User())))
+    cluster = Cluster(Connection(Configuration(host=url)))
     seen: list[tuple[str, str]] = []
 
     def observe(verb: str, code: str, took_s: float) -> None:
@@ -113,8 +112,7 @@ def test_refusals_become_errors_that_say_what_to_do_next(verb: str, code: int, r
 def test_what_stands_between_is_no_answer(verb: str, answer: bytes) -> None:
     """Proxies and dying servers answer in their own words or not at all: an error that is tried again, never another exception."""
     result, _ = asyncio.run(outcome(verb, answer))
-    # A deletion's and a creation's answer is not read further than its status.
-    assert isinstance(result, UnavailableError) or (answer.startswith(b"HTTP/1.1 200") and verb == "delete")
+    assert isinstance(result, UnavailableError)
 
 
 @pytest.mark.parametrize(("verb", "expected"), [("get", None), ("patch", None), ("delete", None)])
@@ -129,6 +127,18 @@ def test_an_object_that_exists_is_a_result_of_its_creation() -> None:
     assert asyncio.run(outcome("create", reply(201, json.dumps(POD)))) == (True, ("create", "2xx"))
 
 
+def test_a_deletion_spares_an_object_that_has_taken_the_name() -> None:
+    """With a uid the API server compares, and refuses for another object: what was to be deleted is gone."""
+
+    async def delete(uid: str | None) -> None:
+        async with answering(refusal(409, "Conflict")) as (cluster, _):
+            await cluster.delete("v1", "Pod", "shop", "p", uid=uid)
+
+    asyncio.run(delete("u"))
+    with pytest.raises(ConflictError):
+        asyncio.run(delete(None))
+
+
 def test_the_served_version_of_disruption_budgets_is_found() -> None:
     """None when neither is there; a version that may not be listed is served all the same."""
 
@@ -139,3 +149,34 @@ def test_the_served_version_of_disruption_budgets_is_found() -> None:
     assert asyncio.run(version(refusal(404, "NotFound"))) is None
     assert asyncio.run(version(refusal(403, "Forbidden"))) == "policy/v1"
     assert asyncio.run(version(reply(404, "404 page not found", "text/plain"))) is None
+
+
+def test_connections_that_a_burst_has_opened_are_closed_soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each holds a large read buffer, and requests that come one after another would keep all of them in use."""
+    monkeypatch.setattr(connection_module, "_IDLE_S", 0.05)
+    answer = f"HTTP/1.1 200 x\r\ncontent-type: application/json\r\ncontent-length: {len(json.dumps(POD))}\r\n\r\n{json.dumps(POD)}"
+
+    async def run() -> None:
+        together, opened, closed = asyncio.Barrier(5), 0, asyncio.Semaphore(0)
+
+        async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            nonlocal opened
+            opened += 1
+            await reader.readuntil(b"\r\n\r\n")
+            await together.wait()
+            writer.write(answer.encode())
+            assert await reader.read() == b""
+            writer.close()
+            closed.release()
+
+        server = await asyncio.start_server(serve, "127.0.0.1", 0)
+        cluster = Cluster(Connection(Configuration(host=f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}")))
+        await asyncio.gather(*(cluster.get("v1", "Pod", "shop", "p") for _ in range(5)))
+        assert opened == 5
+        async with asyncio.timeout(5):
+            for _ in range(5):
+                await closed.acquire()
+        await cluster.close()
+        server.close()
+
+    asyncio.run(run())

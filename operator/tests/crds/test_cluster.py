@@ -247,10 +247,12 @@ def test_key_groups_are_fixed_for_patches_too(rules: Any) -> None:
     """Server-side apply, merge patches and status writes go through the same rules; a status write never trips over them."""
     rules.apply(named(merged(GOOD, maxParallelism=64), "patched"))
     patch = json.dumps({"spec": {"maxParallelism": 65}})
-    assert "spec.maxParallelism: fixed for the life" in rules.run("patch", "ssj", "patched", "--type=merge", "-p", patch).stderr
+    assert (
+        "spec.maxParallelism: cannot change during the lifetime" in rules.run("patch", "ssj", "patched", "--type=merge", "-p", patch).stderr
+    )
     larger = named(merged(GOOD, maxParallelism=65), "patched")
     done = rules.run("apply", "--server-side", "--force-conflicts", "-f", "-", given=larger)
-    assert "spec.maxParallelism: fixed for the life" in done.stderr
+    assert "spec.maxParallelism: cannot change during the lifetime" in done.stderr
     write_status(rules, "statefulsparkjobs", "patched", {"maxParallelism": 64, "lifecycleState": "STABLE"})
 
 
@@ -260,7 +262,7 @@ def test_the_operators_client_owns_status_and_finalizer(kubectl: Any) -> None:
     status = StatefulSparkJobStatus.model_validate(STATUS).to_status()
 
     async def work() -> tuple[Tree, Tree]:
-        cluster = Cluster()
+        cluster = await Cluster.connect()
         try:
             where = ("statefulspark.io/v1alpha1", "StatefulSparkJob", kubectl.namespace, "owned")
             full = await cluster.apply_status(*where, status)

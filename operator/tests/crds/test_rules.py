@@ -86,7 +86,7 @@ def test_key_groups_cannot_be_given_before_the_operator_has_looked(jobs: Any) ->
     """It may have taken the default already; the status is how it says which."""
     before, _ = jobs.admit(GOOD)
     _, problems = jobs.admit(with_spec(GOOD, maxParallelism=128), before)
-    assert ["only the number in status.maxParallelism" in each for each in problems] == [True]
+    assert ["only the value of status.maxParallelism" in each for each in problems] == [True]
 
 
 @pytest.mark.parametrize(("spec", "field"), BAD_VALUES)

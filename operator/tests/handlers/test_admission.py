@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from statefulspark_operator.handlers.admission import review
-from tests.reconcile.world import manifest
+from tests.reconcile.job.plan.world import manifest
 
 
 def ask(new: dict[str, Any] | None, old: dict[str, Any] | None = None, operation: str = "CREATE", **request: Any) -> dict[str, Any]:
@@ -31,6 +31,20 @@ def test_a_good_job_is_let_through() -> None:
     assert ask(job())["allowed"]
 
 
+@pytest.mark.parametrize(("volume", "warned"), [({"hostPath": {"path": "/nfs"}}, False), ({"emptyDir": {}}, True), (None, True)])
+def test_state_in_a_folder_of_single_pods_is_warned_of(volume: dict[str, Any] | None, warned: bool) -> None:
+    """With a volume that all pods share, it may well be meant."""
+    containers = [{"name": "c", "volumeMounts": [{"name": "state", "mountPath": "/state"}]}]
+    template = {"spec": {"containers": containers, "volumes": [{"name": "state", **volume}] if volume is not None else []}}
+    given = {"checkpointing": {"dir": "file:///state/jobs"}, "executor": {"podTemplate": template}}
+    response = ask(job(**given, driver={"podTemplate": template}))
+    assert response["allowed"]
+    assert bool(response.get("warnings")) is warned
+    response = ask(job(**given))
+    assert "driver.podTemplate" in response["warnings"][0]
+    assert "warnings" not in ask(job())
+
+
 def test_a_bad_job_is_refused_with_field_and_remedy() -> None:
     response = ask(job(parallelism=500))
     assert not response["allowed"]
@@ -42,6 +56,16 @@ def test_what_is_fixed_cannot_change() -> None:
     response = ask(job(maxParallelism=256), job(), "UPDATE")
     assert not response["allowed"]
     assert "spec.maxParallelism" in response["status"]["message"]
+
+
+def test_more_slots_than_the_state_has_key_groups_are_refused() -> None:
+    """The status says how many it has; a job that never ran may have any number."""
+    few, many = job(parallelism=80), job(parallelism=200)
+    for each in (few, many):
+        del each["spec"]["maxParallelism"]
+    assert ask(many, few, "UPDATE")["allowed"]
+    response = ask(many, few | {"status": {"maxParallelism": 128}}, "UPDATE")
+    assert "128 key groups" in response["status"]["message"]
 
 
 def test_a_bad_job_can_be_corrected() -> None:

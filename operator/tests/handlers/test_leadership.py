@@ -142,3 +142,26 @@ def test_a_leader_that_renews_late_is_told_that_it_leads_again(clock: Clock) -> 
     leader._tell()
     assert leader.holds()
     assert told == [True, True]
+
+
+def test_a_lease_that_someone_deletes_is_taken_by_its_holder_or_after_its_time(clock: Clock) -> None:
+    """The holder goes on acting until it looks: another one that finds no lease must not begin at once."""
+    leases = Leases()
+    replicas = {name: replica(leases, name) for name in ("a", "b")}
+    turn(leases, clock, replicas)
+    leases.lease = None
+    assert turn(leases, clock, {"b": replicas["b"], "a": replicas["a"]}) == ["a"], "b is asked first"
+    leases.lease, leases.down_for = None, {"a"}
+    seen = [turn(leases, clock, replicas, seconds=0.5) for _ in range(60)]
+    assert seen[-1] == ["b"]
+
+
+def test_the_lease_belongs_to_its_owner_from_the_first_renewal_on(clock: Clock) -> None:
+    """Also one that an older operator has made without."""
+    leases, owner = Leases(), {"apiVersion": "apps/v1", "kind": "Deployment", "name": "operator", "uid": "u"}
+    turn(leases, clock, {"a": replica(leases, "a")})
+    assert leases.lease is not None
+    assert leases.lease["metadata"]["ownerReferences"] == []
+    owned = Leadership(leases, namespace="system", name="lease", identity="a", times=TIMES, changed=lambda _: None, owners=[owner])  # type: ignore[arg-type]  # the parts of Cluster that it uses
+    turn(leases, clock, {"a": owned})
+    assert leases.lease["metadata"]["ownerReferences"] == [owner]

@@ -10,15 +10,18 @@ from typing import Any
 
 import yaml
 
-from statefulspark.errors import InvalidInputError
+from statefulspark.errors import ConflictError, InvalidInputError
 from statefulspark_operator.api.drivers import Driver, Operation, Slot
 from statefulspark_operator.api.jobs import SnapshotInfo
-from statefulspark_operator.clients.events import Events
-from statefulspark_operator.clients.secrets import SecretValues
-from statefulspark_operator.reconcile.apply import Hands
-from statefulspark_operator.reconcile.looks import Looks, Pace
-from statefulspark_operator.reconcile.mirror import Mirror
-from statefulspark_operator.reconcile.observe import Eyes
+from statefulspark_operator.builders.keys import OperatorKey
+from statefulspark_operator.clients.connection import NamespaceEndsError
+from statefulspark_operator.clients.events import EventRecorder
+from statefulspark_operator.reconcile.context import ReconcileContext
+from statefulspark_operator.reconcile.credentials import JobSecrets
+from statefulspark_operator.reconcile.job.job_reconciler import ResyncIntervals
+from statefulspark_operator.reconcile.object_cache import ObjectCache
+from statefulspark_operator.reconcile.reconciler import Reconciler
+from statefulspark_operator.reconcile.tenancy import Tenancy
 
 Tree = dict[str, Any]
 NAMESPACE = "shop"
@@ -29,14 +32,29 @@ class MemoryCluster:
 
     def __init__(self) -> None:
         self.objects: dict[tuple[str, str], Tree] = {}
-        self.mirror = Mirror()
+        self.cache = ObjectCache()
         self.trouble: Callable[[str], None] = lambda moment: None
         self.deaf = False
         """Watches bring nothing."""
+        self.ending = False
+        """The namespace is being deleted."""
         self.two_drivers = False
+        self.refused = 0
+        """Objects that were not created, because the namespace is being deleted."""
+        self.clock: Callable[[], str] = lambda: "2026-01-01T00:00:00Z"
+        """When objects are made."""
         self._version = 0
 
     # -- the API ---------------------------------------------------------------------------------------------------------
+
+    async def namespace_terminating(self, namespace: str) -> bool:
+        self.trouble("ends")
+        return self.ending
+
+    def _check_creation(self, kind: str, name: str) -> None:
+        if self.ending and (kind, name) not in self.objects:
+            self.refused += 1
+            raise NamespaceEndsError(f"{kind} {name}: unable to create new content in namespace {NAMESPACE} because it is being terminated")
 
     async def get(self, api_version: str, kind: str, namespace: str, name: str) -> Tree | None:
         self.trouble("get")
@@ -44,7 +62,11 @@ class MemoryCluster:
 
     async def apply(self, document: Tree) -> Tree:
         self.trouble("apply")
+        self._check_creation(document["kind"], document["metadata"]["name"])
         before = self.objects.get((document["kind"], document["metadata"]["name"]))
+        wanted = document["metadata"].get("uid")
+        if wanted is not None and (before is None or before["metadata"]["uid"] != wanted):
+            raise ConflictError(f"uid mismatch: the provided object specified uid {wanted}")
         stored = self.store(document if before is None else _over(before, document))
         self.trouble("applied")
         return copy.deepcopy(stored)
@@ -65,6 +87,7 @@ class MemoryCluster:
         metadata.setdefault("name", f"{metadata.get('generateName')}{self._version}")
         if (document["kind"], metadata["name"]) in self.objects:
             return False
+        self._check_creation(document["kind"], metadata["name"])
         self.store(document)
         self.trouble("created")
         return True
@@ -74,12 +97,20 @@ class MemoryCluster:
         found = self.objects.get((kind, name))
         if found is None:
             return None
-        patch = {"metadata": {key: value for key, value in patch["metadata"].items() if key != "resourceVersion"}}
+        patch = {**patch, "metadata": {key: value for key, value in patch["metadata"].items() if key != "resourceVersion"}}
         stored = self.store(_over(found, patch))
         if stored["metadata"].get("deletionTimestamp") and not stored["metadata"].get("finalizers"):
             self.remove(kind, name)
         self.trouble("merged")
         return stored
+
+    def collect(self) -> None:
+        """Kubernetes' garbage collector: Secrets of which no owner is there."""
+        uids = {each["metadata"]["uid"] for each in self.objects.values()}
+        for kind, name in list(self.objects):
+            owners = self.objects[kind, name]["metadata"].get("ownerReferences")
+            if kind == "Secret" and owners and not any(each["uid"] in uids for each in owners):
+                self.remove(kind, name)
 
     async def delete(
         self, api_version: str, kind: str, namespace: str, name: str, *, uid: str | None = None, grace_s: int | None = None
@@ -88,7 +119,7 @@ class MemoryCluster:
         found = self.objects.get((kind, name))
         if found is None or (uid is not None and found["metadata"]["uid"] != uid):
             return
-        if kind == "Pod" and grace_s == 0:
+        if kind == "ConfigMap" or (kind == "Pod" and grace_s == 0):
             self.remove(kind, name)
         else:
             self.store(_over(found, {"metadata": {"deletionTimestamp": "2026-01-01T00:00:00Z"}}))
@@ -104,7 +135,7 @@ class MemoryCluster:
         before = self.objects.get((stored["kind"], metadata["name"]))
         metadata.setdefault("namespace", NAMESPACE)
         metadata.setdefault("uid", f"uid-{self._version}")
-        metadata.setdefault("creationTimestamp", "2026-01-01T00:00:00Z")
+        metadata.setdefault("creationTimestamp", self.clock())
         metadata["resourceVersion"] = str(self._version)
         changed = before is None or before.get("spec") != stored.get("spec")
         metadata["generation"] = (before or stored)["metadata"].get("generation", 0) + changed
@@ -121,7 +152,7 @@ class MemoryCluster:
     def relist(self) -> None:
         """Watches are opened anew: everything that is there is seen again, and what is not there has been seen to go."""
         self.deaf = False
-        vars(self.mirror).update(vars(Mirror()))  # as a new process has it, at the place that others hold
+        vars(self.cache).update(vars(ObjectCache()))  # as a new process has it, at the place that others hold
         for stored in list(self.objects.values()):
             self._tell(stored, gone=False)
 
@@ -130,13 +161,13 @@ class MemoryCluster:
             return
         tree = copy.deepcopy(stored)
         if stored["kind"] == "StatefulSparkJob":
-            self.mirror.saw_job(tree, gone=gone)
+            self.cache.on_job_event(tree, gone=gone)
         elif stored["kind"] == "StateSnapshot":
-            self.mirror.saw_snapshot(tree, gone=gone)
+            self.cache.on_snapshot_event(tree, gone=gone)
         elif stored["kind"] == "Pod":
-            self.mirror.saw_pod(tree, gone=gone)
+            self.cache.on_pod_event(tree, gone=gone)
         elif stored["kind"] not in {"Event", "Secret"}:
-            self.mirror.saw_child(tree, gone=gone)
+            self.cache.on_child_event(tree, gone=gone)
 
 
 class MemoryDrivers:
@@ -145,10 +176,13 @@ class MemoryDrivers:
     def __init__(self, world: JobWorld) -> None:
         self._world = world
         self.operations: dict[str, Operation] = {}
+        self.asked: list[tuple[str, str | None]] = []
+        """URL and authority of each look."""
         self.parallelism = 1
 
-    async def look(self, url: str, token: str, *, operations: bool, checkpoints: bool = False) -> Driver:
-        self._world.cluster.trouble("look")
+    async def fetch(self, url: str, token: str, *, operations: bool, checkpoints: bool = False, authority: str | None = None) -> Driver:
+        self._world.cluster.trouble("fetch")
+        self.asked.append((url, authority))
         now = self._world.now
         last = SnapshotInfo(id=1, path="s3://bucket/chk-1", completed_at=now + timedelta(seconds=2))
         return Driver(
@@ -163,7 +197,7 @@ class MemoryDrivers:
             retained=(last,) if checkpoints else None,
         )
 
-    async def ask(self, url: str, token: str, kind: str, key: str, body: Any, timeout_s: int) -> None:
+    async def ask(self, url: str, token: str, kind: str, key: str, body: Any, timeout_s: int, *, authority: str | None = None) -> None:
         self._world.cluster.trouble("ask")
         taken = SnapshotInfo(id=2, path="s3://bucket/chk-2", completed_at=self._world.now) if kind == "checkpoint" else None
         self.operations[key] = Operation(id=key[:200], state="SUCCEEDED", snapshot=taken)
@@ -172,26 +206,18 @@ class MemoryDrivers:
         self._world.cluster.trouble("asked")
 
 
-class NoStorage:
-    """Nothing is in storage."""
-
-    async def newest(self, *_: object) -> None:
-        return None
-
-    async def kept(self, *_: object) -> frozenset[str]:
-        return frozenset()
-
-    async def find(self, *_: object) -> None:
-        raise InvalidInputError("there is no such snapshot")
-
-    async def dispose(self, *_: object) -> None:
-        return None
-
-
 class JobWorld:
     """One job under whole looks."""
 
-    def __init__(self, spec: Any, *, status: Any = None) -> None:
+    def __init__(
+        self,
+        spec: Any,
+        *,
+        status: Any = None,
+        tenancy: Tenancy | None = None,
+        job_api_from: tuple[Tree, ...] | None = None,
+        key: bytes = b"k" * 32,
+    ) -> None:
         self.now = datetime(2026, 11, 21, 12, 0, 0, tzinfo=UTC)
         self.cluster = MemoryCluster()
         self.drivers = MemoryDrivers(self)
@@ -199,24 +225,18 @@ class JobWorld:
         # In the place of those that talk to somebody.
         fake: Any = self.cluster
         drivers: Any = self.drivers
-        storage: Any = NoStorage()
-        eyes = Eyes(
+        self.context = ReconcileContext(
             cluster=fake,
             drivers=drivers,
-            storage=storage,
-            secrets=SecretValues(fake),
-            mirror=self.cluster.mirror,
-        )
-        mirror = self.cluster.mirror
-        hands = Hands(
-            eyes=eyes,
-            events=Events(fake),
+            secrets=self._secrets(key),
+            cache=self.cluster.cache,
+            events=EventRecorder(fake),
+            namespace_terminating=self.cluster.namespace_terminating,
             disruption_budgets="policy/v1",
-            made=mirror.made,
-            applied=mirror.applied,
-            wrote=mirror.wrote,
+            job_api_from=job_api_from,
+            tenancy=tenancy or Tenancy(),
         )
-        self.looks = Looks(hands, self.cluster.mirror, may_act=lambda: True, pace=Pace(), now=lambda: self.now)
+        self.reconciler = Reconciler(self.context, may_act=lambda: True, resync=ResyncIntervals(), now=lambda: self.now)
         job = {
             "apiVersion": "statefulspark.io/v1alpha1",
             "kind": "StatefulSparkJob",
@@ -228,17 +248,31 @@ class JobWorld:
     def job(self) -> Tree | None:
         return self.cluster.objects.get(("StatefulSparkJob", "counts"))
 
+    def _secrets(self, key: bytes) -> JobSecrets:
+        fake: Any = self.cluster
+        return JobSecrets(fake, OperatorKey(key), pause=self._pause)
+
+    def restart_operator(self, key: bytes = b"k" * 32) -> None:
+        """Another process continues, perhaps with another key."""
+        vars(self.context.secrets).update(vars(self._secrets(key)))
+        self.cluster.relist()
+
+    async def _pause(self, seconds: float) -> None:
+        """The garbage collector has its moment."""
+        self.now += timedelta(seconds=seconds)
+        self.cluster.collect()
+
     def change(self, spec: Any) -> None:
         """A person replaces the spec."""
         assert self.job is not None
         self.cluster.store({**self.job, "spec": spec})
 
-    async def look(self) -> float | None:
+    async def reconcile(self) -> float | None:
         """One look at the job and at each snapshot."""
         for kind, name in list(self.cluster.objects):
             if kind == "StateSnapshot":
-                await self.looks.look(("snapshot", NAMESPACE, name))
-        return await self.looks.look(("job", NAMESPACE, "counts"))
+                await self.reconciler.reconcile(("snapshot", NAMESPACE, name))
+        return await self.reconciler.reconcile(("job", NAMESPACE, "counts"))
 
     def tick(self, seconds: float = 5.0) -> None:
         """Time passes, pods start and go."""

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from statefulspark.errors import ConflictError, StatefulSparkError, UnavailableError
 from statefulspark_operator.handlers.admission import review
 from tests.reconcile.cluster import JobWorld
-from tests.reconcile.world import manifest
+from tests.reconcile.job.plan.world import manifest
 
 ROOT = Path(__file__).resolve().parents[3]
 _VERSION = yaml.safe_load((ROOT / "crds" / "statefulsparkjobs.yaml").read_text())["spec"]["versions"][0]
@@ -77,11 +77,11 @@ def mutated(draw: st.DrawFn, base: dict[str, Any], schema: dict[str, Any]) -> di
     return tree
 
 
-async def look_on(world: JobWorld, looks: int) -> None:
+async def look_on(world: JobWorld, rounds: int) -> None:
     """Looks that must not raise what is no error of ours."""
-    for _ in range(looks):
+    for _ in range(rounds):
         with contextlib.suppress(StatefulSparkError):  # the queue tries again
-            await world.look()
+            await world.reconcile()
         world.tick()
 
 
@@ -129,6 +129,13 @@ def test_no_status_stops_the_reconciler(status: dict[str, Any]) -> None:
     asyncio.run(run())
 
 
+def repairs(world: JobWorld) -> list[str]:
+    """What the events say was repaired."""
+    return [
+        tree["message"] for (kind, _), tree in world.cluster.objects.items() if kind == "Event" and tree["reason"] == "ChildrenRepaired"
+    ]
+
+
 @settings(deadline=None, max_examples=20)
 @given(seed=st.integers(0, 1 << 32), share=st.sampled_from([0.1, 0.3, 0.6]), drops=st.lists(st.integers(0, 60), max_size=4))
 def test_failing_calls_and_lost_watches_delay_a_job_but_do_not_stop_it(seed: int, share: float, drops: list[int]) -> None:
@@ -156,6 +163,10 @@ def test_failing_calls_and_lost_watches_delay_a_job_but_do_not_stop_it(seed: int
         world.cluster.trouble = lambda moment: None
         await look_on(world, 100)
         assert state(world) == "STABLE"
+        assert not repairs(world), "nobody but the operator has touched anything"
+        world.cluster.remove("Service", "counts-driver")
+        await look_on(world, 4)
+        assert ["Service counts-driver" in message for message in repairs(world)] == [True]
         pod = world.cluster.objects["Pod", "counts-driver"]
         assert pod["spec"]["containers"][0]["image"] == "shop/counts:2"
         config = world.cluster.objects["ConfigMap", "counts-config"]["data"]["job.yaml"]

@@ -10,10 +10,10 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from statefulspark.job.job import Job
+    from statefulspark.pipeline.job import Job
     from statefulspark.process.functions import KeyedProcessFunction, RuntimeContext, TimeDomain, TimerService
     from statefulspark.process.metrics import Counter, Distribution, Meter, MetricGroup
-    from statefulspark.state.descriptors import (
+    from statefulspark.state.api.descriptors import (
         AggregateFunction,
         AggregatingStateDescriptor,
         ListStateDescriptor,
@@ -23,11 +23,11 @@ if TYPE_CHECKING:
         StateDescriptor,
         ValueStateDescriptor,
     )
+    from statefulspark.state.api.states import AggregatingState, ListState, MapState, ReducingState, ValueState
+    from statefulspark.state.api.ttl import StateTtlConfig
     from statefulspark.state.row import Row
-    from statefulspark.state.states import AggregatingState, ListState, MapState, ReducingState, ValueState
     from statefulspark.state.times import Duration, Instant, Time
-    from statefulspark.state.ttl import StateTtlConfig
-    from statefulspark.state.typeinfo import TypeInformation, Types
+    from statefulspark.state.types.types import TypeInformation, Types
 
 __all__ = [
     "AggregateFunction",
@@ -62,10 +62,10 @@ __all__ = [
 ]
 
 _HOMES = {
-    "job.job": ("Job",),
+    "pipeline.job": ("Job",),
     "process.functions": ("KeyedProcessFunction", "RuntimeContext", "TimeDomain", "TimerService"),
     "process.metrics": ("Counter", "Distribution", "Meter", "MetricGroup"),
-    "state.descriptors": (
+    "state.api.descriptors": (
         "AggregateFunction",
         "AggregatingStateDescriptor",
         "ListStateDescriptor",
@@ -76,10 +76,10 @@ _HOMES = {
         "ValueStateDescriptor",
     ),
     "state.row": ("Row",),
-    "state.states": ("AggregatingState", "ListState", "MapState", "ReducingState", "ValueState"),
+    "state.api.states": ("AggregatingState", "ListState", "MapState", "ReducingState", "ValueState"),
     "state.times": ("Duration", "Instant", "Time"),
-    "state.ttl": ("StateTtlConfig",),
-    "state.typeinfo": ("TypeInformation", "Types"),
+    "state.api.ttl": ("StateTtlConfig",),
+    "state.types.types": ("TypeInformation", "Types"),
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 

@@ -4,7 +4,8 @@ StatefulSparkError
 ├── InvalidInputError (ValueError)   fix the manifest, the code or the call; nothing was touched
 │   └── NotRestorableError           the state and the job do not fit each other
 ├── UnavailableError                 a dependency did not answer; retry after ``retry_after_s``
-├── ConflictError                    somebody else holds or changed it; reload and decide again
+│   └── JvmLostError                 Spark's JVM ended; start the job again
+├── ConflictError                    another process holds or changed it; reload and decide again
 │   └── FencedError                  a newer attempt or incarnation took over; stop
 ├── CorruptDataError                 stored bytes are damaged; choose an older checkpoint
 │   └── IncompatibleFormatError      written by a version this one does not read
@@ -43,6 +44,10 @@ class UnavailableError(StatefulSparkError):
         super().__init__(message)
 
 
+class JvmLostError(UnavailableError):
+    """Spark's JVM ended under the job. Committed batches are in the changelogs: start the job again."""
+
+
 class ConflictError(StatefulSparkError):
     """A conditional write lost, or the thing changed underneath."""
 
@@ -55,6 +60,7 @@ class CorruptDataError(StatefulSparkError):
     """Stored bytes are not what was written. ``path`` names the object."""
 
     def __init__(self, message: str, *, path: str, expected: str = "", found: str = "") -> None:
+        self.message = message
         self.path = path
         self.expected = expected
         self.found = found
@@ -70,6 +76,7 @@ class UserFunctionError(StatefulSparkError):
     """The user's function raised. The text carries uid, key group and the user's own traceback."""
 
     def __init__(self, message: str, *, uid: str, key_group: int | None, user_traceback: str) -> None:
+        self.message = message
         self.uid = uid
         self.key_group = key_group
         self.user_traceback = user_traceback
@@ -83,3 +90,9 @@ class ClosedError(StatefulSparkError):
 
 class InternalError(StatefulSparkError):
     """A defect of this package."""
+
+
+def type_name(kind: type) -> str:
+    """Return the name of a Python type with its article, for messages: ``an int``, ``a str``."""
+    name = kind.__name__
+    return f"{'an' if name[:1] in 'aeioAEIO' else 'a'} {name}"

@@ -1,8 +1,9 @@
 """Key groups: which slot owns which keys.
 
 A key belongs to one of ``max_parallelism`` key groups for the whole life of a job, and a slot owns a contiguous range of
-them. Rescaling moves key groups between slots, never keys between key groups. Spark computes a key's group as a column
-expression; everything here is pure integer arithmetic shared by driver, slots, restore and the command line.
+them. Rescaling moves key groups between slots, never keys between key groups. Driver, exchange, slots, restore and the command
+line all take the mapping key hash → key group → slot from here. It is pure integer arithmetic; `slot_expression` is the same
+arithmetic for Spark, which routes rows with it.
 
 Source: Apache Flink, ``KeyGroupRangeAssignment`` and ``MathUtils`` (the formulas; ``murmur`` is kept so that state written by
 Flink-compatible tools lands in the same groups).
@@ -11,18 +12,17 @@ Flink-compatible tools lands in the same groups).
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import NewType
+from typing import Any, TypeVar, cast
 
 from statefulspark.errors import InvalidInputError
-
-KeyGroup = NewType("KeyGroup", int)
-"""Number of a key group, 0 .. max_parallelism - 1."""
 
 MAX_PARALLELISM_LIMIT = 32768
 """Largest number of key groups: a key group is stored in two bytes, and Flink draws the line at 2^15."""
 
 _DEFAULT_MAX_PARALLELISM_FLOOR = 128
 _UINT32 = 0xFFFFFFFF
+
+H = TypeVar("H")
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -96,6 +96,11 @@ def ranges(parallelism: int, max_parallelism: int) -> tuple[KeyGroupRange, ...]:
     return tuple(key_group_range(slot, parallelism, max_parallelism) for slot in range(parallelism))
 
 
+def key_group_of_hash(key_hash: H, max_parallelism: int) -> H:
+    """Return the key group of a key hash; for a numpy array of hashes, the array of their key groups."""
+    return cast("Any", key_hash) % max_parallelism  # type: ignore[no-any-return]  # numpy is not imported here, so its arrays have no type
+
+
 def slot_of(key_group: int, parallelism: int, max_parallelism: int) -> int:
     """Return the slot that owns ``key_group``; the inverse of `key_group_range`.
 
@@ -108,6 +113,18 @@ def slot_of(key_group: int, parallelism: int, max_parallelism: int) -> int:
             f"{key_group} is not one of {max_parallelism} key groups", field="key_group", remedy=f"Use 0 .. {max_parallelism - 1}."
         )
     return key_group * parallelism // max_parallelism
+
+
+def slot_expression(key_hash: str, parallelism: int, max_parallelism: int) -> str:
+    """Return the Spark SQL expression for the slot that owns the hash in column ``key_hash``.
+
+    Computes ``slot_of(key_group_of_hash(hash, max_parallelism), ...)``.
+
+    Raises:
+        InvalidInputError: An argument is out of bounds; the text names it.
+    """
+    _check_bounds(parallelism, max_parallelism)
+    return f"cast(pmod({key_hash}, {max_parallelism}) * {parallelism} div {max_parallelism} as int)"
 
 
 def moves(max_parallelism: int, old: int, new: int) -> int:

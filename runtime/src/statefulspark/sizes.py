@@ -9,8 +9,13 @@ from __future__ import annotations
 
 import re
 from decimal import Decimal
+from typing import Final
 
 from statefulspark.errors import InvalidInputError
+
+KIB: Final = 1 << 10
+MIB: Final = 1 << 20
+GIB: Final = 1 << 30
 
 _POWERS = {"": 0, "k": 1, "m": 2, "g": 3, "t": 4, "p": 5}
 _UNIT_NAMES = ("b", "Ki", "Mi", "Gi", "Ti", "Pi")

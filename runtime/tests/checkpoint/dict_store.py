@@ -13,7 +13,7 @@ from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
-from statefulspark.state.store import Change
+from statefulspark.state.store.base import Change
 
 
 class DictStore:

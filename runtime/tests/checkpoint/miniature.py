@@ -6,25 +6,28 @@ batch, which never goes through any of the code under test.
 
 from __future__ import annotations
 
+import json
 import shutil
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from statefulspark.checkpoint import paths
-from statefulspark.checkpoint.bundle import encode_bundle
 from statefulspark.checkpoint.catalog import checkpoint_ids
-from statefulspark.checkpoint.changelog import ChangelogHeader, ChangelogWriter
-from statefulspark.checkpoint.digests import digest_bytes
-from statefulspark.checkpoint.lineage import Lineage, begin_attempt, resolve, write_record
-from statefulspark.checkpoint.metadata import CheckpointMetadata, FileRef
-from statefulspark.checkpoint.publish import publish
-from statefulspark.checkpoint.records import BatchRecord, ChangelogRef
-from statefulspark.checkpoint.restore import RestoredSlot, RestorePlan, restore_slot
-from statefulspark.checkpoint.upload import SlotUploader
+from statefulspark.checkpoint.formats import paths
+from statefulspark.checkpoint.formats.bundle import encode_bundle
+from statefulspark.checkpoint.formats.changelog import ChangelogHeader, ChangelogWriter
+from statefulspark.checkpoint.formats.digests import digest_bytes
+from statefulspark.checkpoint.formats.metadata import CheckpointMetadata, FileRef
+from statefulspark.checkpoint.formats.records import BatchRecord, ChangelogRef
+from statefulspark.checkpoint.lineage.fencing import refuse_fenced
+from statefulspark.checkpoint.lineage.lineage import Lineage, begin_attempt, ensure_job, resolve, write_record
+from statefulspark.checkpoint.restore.plan import plan_from_json, plan_to_json
+from statefulspark.checkpoint.restore.slot import RestoredSlot, RestorePlan, restore_slot
+from statefulspark.checkpoint.write.publish import publish
+from statefulspark.checkpoint.write.upload import SlotUploader
 from statefulspark.keygroups import KeyGroupRange, key_group_range
-from statefulspark.state.store import Change, KeyValueStore
+from statefulspark.state.store.base import Change, KeyValueStore
 from statefulspark.storage.base import ObjectStore
 from statefulspark.storage.open import open_store
 
@@ -65,6 +68,7 @@ class Miniature:
         """Start a driver with its slots; returns the last committed batch, which the slots are restored to."""
         for slot in self.slots:
             slot.store.close()
+        ensure_job(self.job, "flights", self.max_parallelism)
         self.lineage = begin_attempt(self.job, now_ms=0, origin=origin, open_store=self.open_store, damaged=damaged)
         self.slots = [self._restore(slot, parallelism, self.lineage) for slot in range(parallelism)]
         base = self.lineage.base
@@ -85,6 +89,7 @@ class Miniature:
             backend=self.backend,
         )
         self.started += 1
+        plan = plan_from_json(json.loads(json.dumps(plan_to_json(plan))), store=self.job, open_store=self.open_store)
         restored = restore_slot(plan, self.folder / f"slot-{self.started}", self.open_state, threads=2)
         uploader = SlotUploader(self.job, slot=slot, key_groups=key_groups, backend=self.backend, threads=2)
         if restored.base_checkpoint_id is not None:
@@ -96,6 +101,12 @@ class Miniature:
         """Number of the running attempt."""
         assert self.lineage is not None
         return self.lineage.attempt
+
+    def check_fence(self) -> None:
+        """Raise when another driver was started since."""
+        assert self.lineage is not None
+        assert self.lineage.claim is not None
+        refuse_fenced(self.job, self.lineage.claim)
 
     def begin(self, batch: int) -> None:
         """Write the record of a batch unless the lineage has it: it proves that the batch before is committed."""
@@ -112,6 +123,7 @@ class Miniature:
                     acks=tuple(self.acks),
                     files=encode_bundle({f"offsets/{batch}": b"{}"}),
                 ),
+                self.check_fence,
             )
         self.acks = []
 

@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from statefulspark.checkpoint import changelog
-from statefulspark.checkpoint.changelog import ChangelogHeader, ChangelogWriter, read_changelog
-from statefulspark.checkpoint.digests import digest_file
+from statefulspark.checkpoint.formats import changelog
+from statefulspark.checkpoint.formats.changelog import ChangelogHeader, ChangelogWriter, read_changelog
+from statefulspark.checkpoint.formats.digests import digest_file
 from statefulspark.errors import ClosedError, CorruptDataError, IncompatibleFormatError
-from statefulspark.state.store import Change
+from statefulspark.state.store.base import Change
 
 HEADER = ChangelogHeader(
     uid="turnaround", slot=1, batch=7, epoch=3, first_key_group=64, last_key_group=127, states=({"state_id": 1, "uid": "turnaround"},)
@@ -99,7 +99,7 @@ def test_bytes_after_the_end_are_refused(tmp_path: Path) -> None:
     """Two files run together are not one changelog."""
     path = _write(tmp_path / "c", [(b"k", b"v")])
     path.write_bytes(path.read_bytes() * 2)
-    with pytest.raises(CorruptDataError, match="end does not fit"):
+    with pytest.raises(CorruptDataError, match="end frame does not match"):
         list(read_changelog(path)[1])
 
 

@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 from runtime.tests.checkpoint.dict_store import DictStore
 from runtime.tests.checkpoint.miniature import Miniature, apply
 
-from statefulspark.checkpoint.lineage import Lineage
-from statefulspark.checkpoint.retention import Retention
+from statefulspark.checkpoint.lineage.lineage import Lineage
+from statefulspark.checkpoint.write.retention import Retention
 from statefulspark.errors import FencedError, UnavailableError
-from statefulspark.state.store import Change
+from statefulspark.state.store.base import Change
 from statefulspark.storage.base import ObjectInfo, ObjectStore
 from statefulspark.storage.open import open_store
 
@@ -124,7 +124,7 @@ def _live_through(mini: Miniature, first: int) -> None:
         mini.run(batch, BATCHES[batch])
         if batch % 2:
             mini.checkpoint(batch)
-            Retention(mini.job, retained=1, orphan_age_s=0.0).run(lineage, now_s=2e9)
+            Retention(mini.job, retained=1, orphan_age_s=0.0).run(lineage, now_s=2e9, check_fence=mini.check_fence)
     mini.begin(len(BATCHES))
 
 

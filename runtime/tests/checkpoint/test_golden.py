@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 from runtime.tests.checkpoint.miniature import Miniature
 
-from statefulspark.checkpoint.inspect import read_state
-from statefulspark.checkpoint.verify import verify
-from statefulspark.state.memory import MemoryStore
-from statefulspark.state.rocksdb import RocksDBStore
-from statefulspark.state.store import KeyValueStore
+from statefulspark.checkpoint.inspect.reader import read_state
+from statefulspark.checkpoint.inspect.verify import verify
+from statefulspark.state.store.base import KeyValueStore
+from statefulspark.state.store.memory_store import MemoryStore
+from statefulspark.state.store.rocksdb_store import RocksDBStore
 from statefulspark.storage.open import open_store
 
 GOLDEN = Path(__file__).parent / "golden"

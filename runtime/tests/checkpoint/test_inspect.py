@@ -14,18 +14,18 @@ from runtime.tests.checkpoint.miniature import Miniature
 from typer.testing import CliRunner, Result
 
 from statefulspark.checkpoint.catalog import list_checkpoints, open_checkpoint
-from statefulspark.checkpoint.decoding import EntryDecoder, parse_key, type_text
-from statefulspark.checkpoint.inspect import read_state, read_state_table, state_sizes
-from statefulspark.checkpoint.verify import verify
+from statefulspark.checkpoint.inspect.decoding import EntryDecoder, parse_key, type_text
+from statefulspark.checkpoint.inspect.reader import read_state, read_state_table, state_sizes
+from statefulspark.checkpoint.inspect.verify import verify
 from statefulspark.cli import main
 from statefulspark.errors import CorruptDataError, InvalidInputError
+from statefulspark.state.api.descriptors import ListStateDescriptor, MapStateDescriptor, ValueStateDescriptor
 from statefulspark.state.backend import BatchBudget
-from statefulspark.state.composites import ListType
-from statefulspark.state.descriptors import ListStateDescriptor, MapStateDescriptor, ValueStateDescriptor
-from statefulspark.state.layout import StateInfo
-from statefulspark.state.memory import MemoryStore
+from statefulspark.state.encoding.layout import StateInfo
+from statefulspark.state.store.memory_store import MemoryStore
 from statefulspark.state.timers import EVENT_TIMERS
-from statefulspark.state.typeinfo import Types
+from statefulspark.state.types.composites import ListType
+from statefulspark.state.types.types import Types
 from statefulspark.storage.open import open_store
 from statefulspark.testing.keyed_state import KeyedSlot, key_group
 
@@ -181,7 +181,7 @@ def test_keys_as_a_person_types_them() -> None:
         ("one", (Types.BIG_DEC(),)),
         ("*", (of_bytes,)),
     ):
-        with pytest.raises(InvalidInputError, match="is no key of"):
+        with pytest.raises(InvalidInputError, match="is not a key of type"):
             parsed(text, *types)
 
 
@@ -250,7 +250,7 @@ def test_verify_finds_entries_of_other_key_groups_and_unknown_states(mini: Minia
     mini.slots[0].store.write([(b"\x00\x05\x00\x63" + b"\x00" * 4, b"\x01"), (b"\x7f\xff\x00\x01" + b"\x00" * 4, b"\x01")])
     mini.checkpoint(0)
     (problem,) = verify(mini.job.url).problems
-    assert "2 entries lie outside key groups 0-127 or belong to no known state" in problem
+    assert "2 entries are outside key groups 0-127 or belong to no known state" in problem
 
 
 def _command(*arguments: str) -> Result:

@@ -8,8 +8,9 @@ import pytest
 from runtime.tests.checkpoint.dict_store import DictStore
 from runtime.tests.checkpoint.miniature import Miniature
 
-from statefulspark.checkpoint import paths
-from statefulspark.checkpoint.lineage import claim_attempt, ensure_job, is_fenced
+from statefulspark.checkpoint.formats import paths
+from statefulspark.checkpoint.lineage.fencing import claim_attempt, is_fenced
+from statefulspark.checkpoint.lineage.lineage import ensure_job
 from statefulspark.errors import ConflictError, CorruptDataError, FencedError, NotRestorableError
 from statefulspark.storage.base import ObjectStore
 from statefulspark.storage.local import LocalStore
@@ -130,9 +131,11 @@ def test_an_old_driver_is_fenced_by_the_claim(mini: Miniature, job: ObjectStore)
     """Its record is refused; had it been written just before the claim, the new driver would see it."""
     mini.start(1)
     _run(mini, 0, 0)
-    assert not is_fenced(job, 1)
-    assert claim_attempt(job, now_ms=0) == 2
-    assert is_fenced(job, 1)
+    assert mini.lineage is not None
+    assert (first := mini.lineage.claim) is not None
+    assert not is_fenced(job, first)
+    assert claim_attempt(job, now_ms=0).attempt == 2
+    assert is_fenced(job, first)
     with pytest.raises(FencedError):
         mini.begin(1)
 
@@ -150,8 +153,8 @@ def test_an_attempt_that_died_before_its_start_is_skipped(mini: Miniature, job: 
 def test_a_lost_race_for_a_number_takes_the_next(job: ObjectStore, monkeypatch: pytest.MonkeyPatch) -> None:
     """Two drivers that see the same claims get different numbers."""
     claim_attempt(job, now_ms=0)
-    monkeypatch.setattr("statefulspark.checkpoint.lineage._attempts", lambda store: [])
-    assert claim_attempt(job, now_ms=0) == 2
+    monkeypatch.setattr(LocalStore, "list", lambda _store, _prefix: [])
+    assert claim_attempt(job, now_ms=0).attempt == 2
 
 
 def test_a_number_is_never_endlessly_sought(job: ObjectStore, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -161,7 +164,7 @@ def test_a_number_is_never_endlessly_sought(job: ObjectStore, monkeypatch: pytes
         raise ConflictError(key)
 
     monkeypatch.setattr(LocalStore, "put_if_absent", refuse)
-    with pytest.raises(ConflictError, match="taken by other drivers"):
+    with pytest.raises(ConflictError, match="other drivers claimed"):
         claim_attempt(job, now_ms=0)
 
 

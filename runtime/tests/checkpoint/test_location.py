@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from statefulspark.checkpoint.bundle import decode_bundle, encode_bundle
-from statefulspark.checkpoint.location import LocationFiles
+from statefulspark.checkpoint.formats.bundle import decode_bundle, encode_bundle
+from statefulspark.checkpoint.spark.location import LocationFiles
 from statefulspark.errors import CorruptDataError, IncompatibleFormatError, InvalidInputError
 
 
@@ -52,7 +52,7 @@ def test_restore_for_an_uncommitted_batch(tmp_path: Path) -> None:
     _spark_writes(source, 3, commit=False)
     layers.append(location.new_files())
     restored = LocationFiles(tmp_path / "restored")
-    restored.restore(layers, planned=2, committed=1)
+    restored.restore({path: content for layer in layers for path, content in layer.items()}, planned=2, committed=1)
     assert _files(tmp_path / "restored") == {
         "metadata": b"{}",
         "offsets/0": b"o0",
@@ -80,9 +80,9 @@ def test_a_used_folder_is_not_overwritten(tmp_path: Path) -> None:
     """Restoring needs an empty folder, and batches that fit each other."""
     _spark_writes(tmp_path, 0, commit=True)
     with pytest.raises(InvalidInputError, match="not empty"):
-        LocationFiles(tmp_path).restore([], planned=0, committed=0)
+        LocationFiles(tmp_path).restore({}, planned=0, committed=0)
     with pytest.raises(InvalidInputError, match="committed"):
-        LocationFiles(tmp_path / "new").restore([], planned=3, committed=1)
+        LocationFiles(tmp_path / "new").restore({}, planned=3, committed=1)
 
 
 NAMES = st.lists(st.text(alphabet="abc.0", min_size=1, max_size=5), min_size=1, max_size=3).map("/".join)

@@ -11,10 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from statefulspark.checkpoint.changelog import read_changelog
-from statefulspark.checkpoint.documents import decode_document, encode_document
-from statefulspark.checkpoint.metadata import CheckpointMetadata, FileRef, SlotState, decode_metadata, encode_metadata
-from statefulspark.checkpoint.records import AttemptStart, BatchRecord, JobIdentity
+from statefulspark.checkpoint.formats.changelog import read_changelog
+from statefulspark.checkpoint.formats.documents import decode_document, encode_document
+from statefulspark.checkpoint.formats.metadata import CheckpointMetadata, FileRef, SlotState, decode_metadata, encode_metadata
+from statefulspark.checkpoint.formats.records import AttemptStart, BatchRecord, JobIdentity
 from statefulspark.errors import CorruptDataError, IncompatibleFormatError
 
 GOLDEN = Path(__file__).parent / "golden"
@@ -57,6 +57,8 @@ def _metadata(**changes: Any) -> CheckpointMetadata:
     [
         ("checkpoint-v1.json", "checkpoint", CheckpointMetadata),
         ("checkpoint-v2.json", "checkpoint", CheckpointMetadata),
+        ("checkpoint-v3.json", "checkpoint", CheckpointMetadata),
+        ("batch-v3.json", "batch", BatchRecord),
         ("batch-v1.json", "batch", BatchRecord),
         ("attempt-start-v1.json", "attempt-start", AttemptStart),
         ("job-v1.json", "job", JobIdentity),
@@ -90,8 +92,8 @@ def test_the_version_stands_first() -> None:
 
 def test_an_unknown_version_is_refused_as_such() -> None:
     """Not as damage: the remedy is another release."""
-    later = encode_metadata(_metadata()).replace(b'"format_version":1', b'"format_version":3', 1)
-    with pytest.raises(IncompatibleFormatError, match="format_version 3"):
+    later = encode_metadata(_metadata()).replace(b'"format_version":1', b'"format_version":4', 1)
+    with pytest.raises(IncompatibleFormatError, match="format_version 4"):
         decode_metadata(later, path="p")
 
 
@@ -133,7 +135,7 @@ def test_a_field_this_release_does_not_know_is_refused() -> None:
 
 def test_another_kind_of_object_is_refused() -> None:
     """A batch record is not a checkpoint."""
-    with pytest.raises(CorruptDataError, match="another kind"):
+    with pytest.raises(CorruptDataError, match="expected kind"):
         decode_metadata(encode_document("job", JobIdentity(name="n", max_parallelism=1)), path="p")
 
 
@@ -161,7 +163,7 @@ def test_truncation_is_seen(length: int) -> None:
 def test_slots_must_hold_every_key_group_once() -> None:
     """A metadata with a gap is never written."""
     slots = _metadata().slots
-    with pytest.raises(ValidationError, match="does not follow"):
+    with pytest.raises(ValidationError, match="do not follow"):
         _metadata(slots=(slots[1], slots[0]))
     with pytest.raises(ValidationError, match="every key group"):
         _metadata(slots=slots[:1])

@@ -10,9 +10,9 @@ from runtime.tests.checkpoint.miniature import Miniature
 
 from statefulspark.config.rocksdb_options import PredefinedOptions, choose
 from statefulspark.rocksdb.settings import RocksDBSettings
-from statefulspark.state.rocksdb import RocksDBOptions, RocksDBStore
-from statefulspark.state.rocksdb_memory import RocksDBMemory
-from statefulspark.state.stores import open_spill
+from statefulspark.state.store.open_store import open_spill
+from statefulspark.state.store.rocksdb_memory import RocksDBMemory
+from statefulspark.state.store.rocksdb_store import RocksDBOptions, RocksDBStore
 from statefulspark.storage.open import open_store
 
 _MIB = 1 << 20
@@ -150,6 +150,6 @@ def test_reserved_part_is_that_of_all_stores(job: Job) -> None:
     pinned = memory.pinned_bytes()
     assert memory.high_prio_bytes / 2 < pinned < 1.5 * memory.high_prio_bytes
     first.close()
-    assert memory.room_for_pinned("another") > memory.high_prio_bytes - pinned
+    assert memory.pinnable_bytes("another") > memory.high_prio_bytes - pinned
     second.close()
     assert memory.pinned_bytes() == 0

@@ -12,10 +12,10 @@ from runtime.tests.checkpoint.miniature import Miniature, apply
 from runtime.tests.checkpoint.test_rescaling import BATCHES, KEY_GROUPS, SLOTS
 
 from statefulspark.rocksdb.settings import RocksDBSettings
-from statefulspark.state.memory import MemoryStore
-from statefulspark.state.rocksdb import RocksDBOptions, RocksDBStore
-from statefulspark.state.rocksdb_memory import RocksDBMemory
-from statefulspark.state.store import Change, KeyValueStore
+from statefulspark.state.store.base import Change, KeyValueStore
+from statefulspark.state.store.memory_store import MemoryStore
+from statefulspark.state.store.rocksdb_memory import RocksDBMemory
+from statefulspark.state.store.rocksdb_store import RocksDBOptions, RocksDBStore
 from statefulspark.storage.open import open_store
 
 MEMORY = RocksDBMemory.managed(32 << 20)

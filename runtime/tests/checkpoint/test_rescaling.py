@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import pytest
@@ -10,9 +11,9 @@ from hypothesis import strategies as st
 from runtime.tests.checkpoint.dict_store import DictStore
 from runtime.tests.checkpoint.miniature import STATES, UID, Miniature, apply
 
-from statefulspark.checkpoint.paths import common_root
+from statefulspark.checkpoint.formats.paths import common_root
 from statefulspark.errors import CorruptDataError, NotRestorableError
-from statefulspark.state.store import Change
+from statefulspark.state.store.base import Change
 from statefulspark.storage.open import open_store
 
 KEY_GROUPS = 8
@@ -116,9 +117,11 @@ def test_a_savepoint_is_self_contained_and_can_be_moved(tmp_path: Path, copied: 
     other = _job(tmp_path / "other")
     assert other.start(2, origin=moved.as_uri()) == 0
     assert other.contents() == apply({}, changes)
-    # The savepoint is its owner's: the first checkpoint names none of its files.
-    assert other.base_id is None
-    assert all(slot.restored.uploaded == () for slot in other.slots)
+    # The savepoint is its owner's, who may delete it: the job stands on a copy.
+    shutil.rmtree(moved)
+    other.begin(1)
+    assert other.start(3) == 0
+    assert other.contents() == apply({}, changes)
 
 
 def test_restored_slot_knows_batch_and_states(tmp_path: Path) -> None:

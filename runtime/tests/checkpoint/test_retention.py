@@ -11,12 +11,13 @@ from hypothesis import strategies as st
 from runtime.tests.checkpoint.dict_store import DictStore
 from runtime.tests.checkpoint.miniature import Miniature, apply
 
-from statefulspark.checkpoint import paths
 from statefulspark.checkpoint.catalog import check_presence, checkpoint_ids, load, stored_sizes
-from statefulspark.checkpoint.lineage import read_record
-from statefulspark.checkpoint.retention import Retention, Situation, carry_out, plan_removal, plan_retention
+from statefulspark.checkpoint.formats import paths
+from statefulspark.checkpoint.lineage.lineage import read_record
+from statefulspark.checkpoint.write.removal import remove_state
+from statefulspark.checkpoint.write.retention import Retention, Situation, plan_retention
 from statefulspark.errors import CorruptDataError, InvalidInputError, NotRestorableError
-from statefulspark.state.store import Change
+from statefulspark.state.store.base import Change
 from statefulspark.storage.base import ObjectInfo
 from statefulspark.storage.open import open_store
 
@@ -58,6 +59,8 @@ class History:
         self.states[self.batch] = apply(self.states[self.batch - 1], changes)
 
     def checkpoint(self, publish: int) -> None:
+        if self.batch < 0 and not publish:
+            return  # a checkpoint begins when a batch is committed, so a given-up one never stands alone
         metadata = self.mini.checkpoint(self.batch, publish_it=bool(publish))
         if publish:
             self.branches[metadata.checkpoint_id] = {batch: state for batch, state in self.states.items() if batch <= self.batch}
@@ -84,6 +87,8 @@ class History:
             self.states = dict(self.branches[number])
             back = self.mini.start(1, origin=origin)
             self.batch = self._committed()
+            assert self.mini.base_id is not None
+            self.branches[self.mini.base_id] = dict(self.states)  # the copy that the job stands on now
             self.states[self.batch] = self.states[back]  # whatever numbers were used meanwhile
             self.check_contents()
 
@@ -91,7 +96,7 @@ class History:
         now_s = max((info.modified_s for info in self.mini.job.list("")), default=0.0) + (AGE_S + 1 if late else 0)
         assert self.mini.lineage is not None
         lineage = replace(self.mini.lineage, record_keys=self.mini.lineage_now().record_keys)
-        self.retention.run(lineage, now_s=now_s)
+        self.retention.run(lineage, now_s=now_s, check_fence=self.mini.check_fence)
         self.check_complete()
 
     def check_contents(self) -> None:
@@ -158,7 +163,7 @@ def _assert_nothing_unneeded(mini: Miniature, retained: int) -> None:
     needed |= {key for key, record in records.items() if record.batch > oldest}
     needed |= {ack.key for record in records.values() for ack in record.acks if ack.batch > oldest}
     needed |= {ack.key for ack in mini.acks if ack.batch > oldest}
-    left = {info.key for info in job.list("") if not info.key.startswith("attempts/")}
+    left = {info.key for info in job.list("") if not info.key.startswith(("_job", "attempts/"))}
     assert left == needed
 
 
@@ -221,13 +226,13 @@ def _without_references(history: History) -> Situation:
 
 
 def test_the_checkpoint_that_the_job_went_back_to_stays(history: History) -> None:
-    """Newer checkpoints of the branch that was left do not push out the only one that the present state stands on."""
+    """Checkpoints of the branch that was left do not push out the only one that the present state stands on: the job's copy of the first."""
     history.rewind(0)
     history.run_batch(2)
     history.retain(1)
     history.run_batch(3)
     history.restart(1)
-    assert history.mini.lineage_now().checkpoints == ("chk-1/_metadata",)
+    assert history.mini.lineage_now().checkpoints == ("chk-4/_metadata",)
 
 
 def test_metadata_is_deleted_first(history: History) -> None:
@@ -243,18 +248,23 @@ def test_a_damaged_newest_checkpoint_is_no_reason_to_delete_the_one_before(histo
     """With one checkpoint retained, the newest readable one stays and is what a restart uses."""
     job = history.mini.job
     job.put("chk-3/_metadata", b"{}")
-    history.retention.run(history.mini.lineage_now(), now_s=max(info.modified_s for info in job.list("")))
+    now_s = max(info.modified_s for info in job.list(""))
+    history.retention.run(history.mini.lineage_now(), now_s=now_s, check_fence=history.mini.check_fence)
     assert job.head("chk-2/_metadata") is not None
     history.restart(1)
 
 
 def test_removal_after_cancellation_leaves_savepoints_and_foreign_objects(history: History) -> None:
-    """Everything of the job goes but what its owner keeps."""
+    """Everything of the job goes but what its owner keeps, and the number of its last attempt."""
     job = history.mini.job
     job.put("savepoint-x/_metadata", b"")
     job.put("notes.txt", b"")
-    carry_out(job, plan_removal(job.list("")))
-    assert [info.key for info in job.list("")] == ["notes.txt", "savepoint-x/_metadata"]
+    assert history.mini.lineage is not None
+    assert history.mini.lineage.claim is not None
+    remove_state(job, history.mini.lineage.claim, now_ms=0)
+    last = history.mini.attempt + 1
+    kept = ["_job", "notes.txt", "savepoint-x/_metadata", paths.attempt_key(last), paths.attempt_start_key(last)]
+    assert sorted(info.key for info in job.list("")) == sorted(kept)
     assert history.mini.start(1) == -1
 
 
@@ -265,11 +275,11 @@ def test_at_least_one_checkpoint_is_retained(history: History) -> None:
 
 
 def test_latest_claims_stay(history: History) -> None:
-    """A driver that was fenced long ago still finds the claim after its own."""
+    """Older ones go in ascending order, so that a driver which misses the claim after its own misses its own too."""
     lineage = replace(history.mini.lineage_now(), attempt=205)
     attempts = [_object(paths.attempt_key(number)) for number in (104, 105, 106, 205)]
     plan = plan_retention(_situation(history, objects=attempts, lineage=lineage), retained=1)
-    assert plan.rest == (paths.attempt_key(104), paths.attempt_key(105))
+    assert (plan.rest, plan.claims) == ((), (paths.attempt_key(104), paths.attempt_key(105)))
 
 
 def test_damage_seen_by_the_history(history: History) -> None:

@@ -14,13 +14,13 @@ from runtime.tests.s3_server import s3_server
 from typer.testing import CliRunner
 
 from statefulspark.checkpoint.catalog import list_checkpoints, newest, open_checkpoint
-from statefulspark.checkpoint.paths import common_root
-from statefulspark.checkpoint.retention import Retention
+from statefulspark.checkpoint.formats.paths import common_root
+from statefulspark.checkpoint.write.retention import Retention
 from statefulspark.cli import main
-from statefulspark.state.store import Change
+from statefulspark.state.store.base import Change
 from statefulspark.storage.base import ObjectStore
 from statefulspark.storage.open import open_store
-from statefulspark.storage.settings import StorageSettings
+from statefulspark.storage.storage_settings import StorageSettings
 
 CHANGES: list[Change] = [(bytes([0, key_group, 0, 1]), b"%d" % key_group) for key_group in range(8)]
 
@@ -51,7 +51,7 @@ def test_a_job_on_s3(endpoint: str, tmp_path: Path, monkeypatch: pytest.MonkeyPa
     mini.run(1, [(CHANGES[3][0], None)])
     mini.checkpoint(1)
     assert mini.lineage is not None
-    assert Retention(mini.job, retained=1).run(mini.lineage, now_s=0.0).checkpoints == (1,)
+    assert Retention(mini.job, retained=1).run(mini.lineage, now_s=0.0, check_fence=mini.check_fence).checkpoints == (1,)
     mini.begin(2)
     expected = apply(apply({}, CHANGES), [(CHANGES[3][0], None)])
     assert mini.start(3) == 1
@@ -73,6 +73,14 @@ def test_a_job_on_s3(endpoint: str, tmp_path: Path, monkeypatch: pytest.MonkeyPa
     options = ["--endpoint", endpoint, "--region", "us-east-1", "-o", "json"]
     listed = CliRunner().invoke(main.app, ["checkpoints", url, *options])
     assert [each["url"] for each in json.loads(listed.stdout)["checkpoints"]] == [url]
+
+    (tmp_path / "fork").mkdir()
+    fork = Miniature(opened((tmp_path / "elsewhere").as_uri()), tmp_path / "fork", DictStore, open_store=opened)
+    assert fork.start(2, origin=url) == 1
+    target.delete([info.key for info in target.list("")])  # it was copied from one storage to another
+    fork.begin(2)
+    assert fork.start(1) == 1
+    assert fork.contents() == expected
     nothing = CliRunner().invoke(main.app, ["checkpoints", f"{root}/nothing", *options])
     assert nothing.exit_code == 2
     assert "holds no checkpoints" in nothing.stderr

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from hypothesis import given
 from hypothesis import strategies as st
 
-from statefulspark.checkpoint.state_files import grouped, has_version, needed_files, versioned, wasteful
+from statefulspark.checkpoint.spark.state_files import grouped, has_version, needed_files, versioned, wasteful
 
 
 def _no_references(path: str) -> tuple[str, ...]:

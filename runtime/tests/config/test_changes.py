@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from statefulspark.config import StatefulSparkJobSpec, validate_job
-from statefulspark.config.changes import Change, Cost, field_costs, spec_changes
+from statefulspark.config.changes import Change, Cost, dearest, field_costs, named, refusal, spec_changes
 from statefulspark.config.snapshot import StateSnapshotSpec
 
 BASE: dict[str, Any] = {
@@ -84,10 +84,30 @@ def test_more_slots_do_not_look_like_more_key_groups() -> None:
     assert spec_changes(before, after, key_groups=256) == (Change("parallelism", Cost.SCALE),)
 
 
+def test_the_key_groups_of_the_state_limit_the_slots() -> None:
+    """Not Flink's default for the new number of slots, which no state has."""
+    assert spec_changes(spec(parallelism=80), spec(parallelism=90), key_groups=128) == (Change("parallelism", Cost.SCALE),)
+    assert spec_changes(spec(parallelism=80), spec(parallelism=129), key_groups=128) == (Change("parallelism", Cost.REJECT),)
+    assert spec_changes(spec(parallelism=80), spec(parallelism=129)) == (Change("parallelism", Cost.SCALE),)
+
+
+def test_a_refusal_names_field_and_remedy() -> None:
+    """One sentence for each field that cannot change."""
+    assert refusal(spec(), spec(image="x"), key_groups=128) is None
+    assert "spec.parallelism: 129 slots" in str(refusal(spec(), spec(parallelism=129), key_groups=128))
+    assert "Use 128 at most" in str(refusal(spec(), spec(parallelism=129), key_groups=128))
+    both = str(refusal(spec(maxParallelism=128), spec(maxParallelism=256, parallelism=129), key_groups=128))
+    assert "spec.maxParallelism" in both
+    assert "spec.parallelism" in both
+
+
 def test_the_dearest_change_decides() -> None:
     """Costs are ordered."""
     changes = spec_changes(spec(), spec(parallelism=2, image="x", state="suspended"))
-    assert max(each.cost for each in changes) is Cost.UPGRADE
+    assert dearest(changes) is Cost.UPGRADE
+    assert dearest(()) is None
+    assert named(changes) == "image, parallelism"
+    assert named(spec_changes(spec(), spec(state="suspended"))) == "state"
 
 
 def test_every_leaf_field_has_a_cost() -> None:

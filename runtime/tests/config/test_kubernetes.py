@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from statefulspark.config import validate_job
-from statefulspark.config.kubernetes import driver_manifest, kubernetes_problems, validate_on_kubernetes, validate_snapshot
+from statefulspark.config.job import StatefulSparkJob
+from statefulspark.config.kubernetes import driver_spec, kubernetes_problems, validate_on_kubernetes, validate_snapshot
 from statefulspark.errors import InvalidInputError
 
 GOOD: dict[str, Any] = {
@@ -21,7 +22,7 @@ GOOD: dict[str, Any] = {
         "checkpointing": {
             "dir": "s3://bucket/x",
             "savepointDir": "s3://bucket/s",
-            "storage": {"credentialsSecret": "s3", "caBundle": "ca.pem"},
+            "storage": {"credentialsSecret": "s3", "caBundleFrom": {"configMapKeyRef": {"name": "trust"}}},
         },
         "driver": {"podTemplate": {"spec": {"priorityClassName": "high"}}},
         "executor": {"memory": "8 GiB", "podTemplate": {"metadata": {"labels": {"x": "y"}}}},
@@ -35,6 +36,14 @@ def with_spec(**spec: Any) -> dict[str, Any]:
     document = copy.deepcopy(GOOD)
     document["spec"] |= spec
     return document
+
+
+def nested(levels: int) -> dict[str, Any]:
+    """A mapping in a mapping in a mapping."""
+    tree: dict[str, Any] = {}
+    for _ in range(levels):
+        tree = {"a": tree}
+    return tree
 
 
 @pytest.mark.parametrize(
@@ -53,12 +62,40 @@ def with_spec(**spec: Any) -> dict[str, Any]:
                 "spec.checkpointing.storage.sessionToken: is only for",
             ],
         ),
-        ({"api": {"host": "0.0.0.0"}}, ["spec.api.host: is only for statefulspark run"]),
+        ({"api": {"host": "0.0.0.0"}}, ["spec.api: is only for statefulspark run"]),
         (
             {"sparkConf": {"spark.kubernetes.namespace": "kube-system"}},
             ["spec.sparkConf[spark.kubernetes.namespace]: is set by the operator"],
         ),
         ({"sparkConf": {"spark.kubernetes.authenticate.oauthToken": "hunter2"}}, ["spark.kubernetes.authenticate.oauthToken]: is set by"]),
+        (
+            {
+                "sparkConf": {
+                    "spark.hadoop.fs.s3a.secret.key": "hunter2",
+                    "spark.ssl.keyPassword": "hunter2",
+                    "spark.hadoop.fs.s3a.accessKey": "hunter2",
+                    "spark.x.TOKEN": "hunter2",
+                    "spark.kubernetes.executor.secretKeyRef.DB": "db:password",
+                    "spark.kubernetes.executor.secrets.db": "/etc/db",
+                    "spark.speculation": "false",
+                }
+            },
+            [
+                "spec.sparkConf[spark.hadoop.fs.s3a.secret.key]: is a secret, by Spark's own rule",
+                "spec.sparkConf[spark.ssl.keyPassword]: is a secret",
+                "spec.sparkConf[spark.hadoop.fs.s3a.accessKey]: is a secret",
+                "spec.sparkConf[spark.x.TOKEN]: is a secret",
+            ],
+        ),
+        (
+            {"checkpointing": {"dir": "s3://bucket/x", "storage": {"caBundle": "/dev/ptmx"}}},
+            [
+                "spec.checkpointing.storage.caBundle: is only for statefulspark run, not for Kubernetes. Put the certificates into a ConfigMap"
+            ],
+        ),
+        ({"driver": {"podTemplate": {"spec": nested(1000)}}}, ["spec.driver.podTemplate: has more than 32 levels"]),
+        ({"executor": {"podTemplate": {"spec": {"a": "x" * 70_000}}}}, ["spec.executor.podTemplate: has more than 64 Ki characters"]),
+        ({"executor": {"podTemplate": {"spec": {"a": [{}] * 70_000}}}}, ["spec.executor.podTemplate: has more than 64 Ki characters"]),
         ({"driver": {"podTemplate": {"specs": {}}}}, ["spec.driver.podTemplate.specs: is not a field of a pod template"]),
         ({"driver": {"podTemplate": {"spec": []}}}, ["spec.driver.podTemplate.spec: is not a mapping"]),
         (
@@ -69,7 +106,7 @@ def with_spec(**spec: Any) -> dict[str, Any]:
 )
 def test_what_cannot_be_on_kubernetes_is_refused_there_and_only_there(spec: dict[str, Any], sentences: list[str]) -> None:
     """The command line on this machine takes the same manifest; texts do not repeat values."""
-    document = with_spec(**spec)
+    document = {**copy.deepcopy(GOOD), "spec": GOOD["spec"] | spec}
     assert len(list(kubernetes_problems(validate_job(document)))) == len(sentences)
     with pytest.raises(InvalidInputError) as caught:
         validate_on_kubernetes(document)
@@ -78,45 +115,47 @@ def test_what_cannot_be_on_kubernetes_is_refused_there_and_only_there(spec: dict
     assert "hunter2" not in str(caught.value)
 
 
+def test_a_ca_bundle_comes_from_one_key_of_one_object() -> None:
+    for source in ({}, {"secretKeyRef": {"name": "a"}, "configMapKeyRef": {"name": "b"}}):
+        with pytest.raises(InvalidInputError, match="give exactly one of secretKeyRef and configMapKeyRef"):
+            validate_on_kubernetes(with_spec(checkpointing={"dir": "s3://bucket/x", "storage": {"caBundleFrom": source}}))
+
+
 def test_relative_paths_are_the_images() -> None:
     """What is beside the manifest here is below /opt/job there."""
     spec = validate_on_kubernetes(GOOD).spec
     assert spec.job.script == "/opt/job/flights.py"
     assert spec.job.py_files == ("/opt/job/lib", "/abs/x.py")
-    assert spec.checkpointing.storage.ca_bundle == "/opt/job/ca.pem"
 
 
 def test_the_driver_gets_what_a_person_gave_and_no_more() -> None:
     """No defaults (a given number of key groups means more than a default), no pod templates, no reference that only the operator can follow."""
-    document = driver_manifest(validate_on_kubernetes(GOOD), initial_savepoint_path="s3://bucket/s/savepoint-1")
-    assert document == {
-        "apiVersion": "statefulspark.io/v1alpha1",
-        "kind": "StatefulSparkJob",
-        "metadata": {"name": "flights", "namespace": "team", "uid": "u-1"},
-        "spec": {
-            "job": {"script": "/opt/job/flights.py", "pyFiles": ["/opt/job/lib", "/abs/x.py"]},
-            "parallelism": 2,
-            "checkpointing": {
-                "dir": "s3://bucket/x",
-                "savepointDir": "s3://bucket/s",
-                "storage": {"credentialsSecret": "s3", "caBundle": "/opt/job/ca.pem"},
-            },
-            "driver": {},
-            "executor": {"memory": "8Gi"},
-            "initialSavepointPath": "s3://bucket/s/savepoint-1",
+    assert driver_spec(validate_on_kubernetes(GOOD).spec) == {
+        "job": {"script": "/opt/job/flights.py", "pyFiles": ["/opt/job/lib", "/abs/x.py"]},
+        "parallelism": 2,
+        "checkpointing": {
+            "dir": "s3://bucket/x",
+            "savepointDir": "s3://bucket/s",
+            "storage": {"credentialsSecret": "s3", "caBundle": "/etc/statefulspark/storage-ca/ca.crt"},
         },
+        "driver": {},
+        "executor": {"memory": "8Gi"},
     }
-    local = driver_manifest(validate_on_kubernetes(with_spec(sparkConf={"spark.master": "local[2]", "spark.x": "y"})))
-    assert local["spec"]["sparkConf"] == {"spark.x": "y"}
-    driver = validate_job(document)
+    assert driver_spec(validate_on_kubernetes(with_spec(sparkConf={"spark.master": "local[2]", "spark.x": "y"})).spec)["sparkConf"] == {
+        "spark.x": "y"
+    }
+    driver = as_the_driver_reads_it(GOOD)
     assert driver.spec.max_parallelism_given is False
     assert "restart_strategy" not in driver.spec.model_fields_set
 
 
 def test_a_given_number_of_key_groups_stays_given() -> None:
     """So the driver refuses state that has another number."""
-    driver = validate_job(driver_manifest(validate_on_kubernetes(with_spec(maxParallelism=64, initialSnapshot=None))))
-    assert driver.spec.max_parallelism_given is True
+    assert as_the_driver_reads_it(with_spec(maxParallelism=64)).spec.max_parallelism_given is True
+
+
+def as_the_driver_reads_it(document: dict[str, Any]) -> StatefulSparkJob:
+    return validate_job(document | {"spec": driver_spec(validate_on_kubernetes(document).spec)})
 
 
 @pytest.mark.parametrize(

@@ -71,11 +71,13 @@ def test_what_is_written_can_be_read_again() -> None:
             savepoints={"schedule": {"cron": "0 3 * * *"}},
             restartStrategy={"type": "fixed-delay", "fixedDelay": {"attempts": 3}},
             sparkConf={"spark.sql.shuffle.partitions": 4, "spark.ui.enabled": False},
+            job={"script": "flights.py", "parameters": {"limit": 4, "strict": True, "region": "eu"}},
         )
     )
     assert validate_job(job.to_manifest()) == job
     assert validate_job(yaml.safe_load(yaml.safe_dump(job.to_manifest()))) == job
     assert job.spec.spark_conf == {"spark.sql.shuffle.partitions": "4", "spark.ui.enabled": "false"}
+    assert job.spec.job.parameters == {"limit": "4", "strict": "true", "region": "eu"}
 
 
 def test_every_problem_gets_its_own_sentence() -> None:
@@ -178,7 +180,7 @@ def test_every_problem_gets_its_own_sentence() -> None:
         ),
         (
             {"checkpointing": {"storage": {"accessKeyId": "AK"}}},
-            "spec.checkpointing.storage.secretAccessKey: accessKeyId and secretAccessKey go",
+            "spec.checkpointing.storage.secretAccessKey: accessKeyId and secretAccessKey must be set together",
         ),
         ({"checkpointing": {"storage": {"sessionToken": "t"}}}, "spec.checkpointing.storage.sessionToken: needs accessKeyId"),
         ({"checkpointing": {"storage": {"endpoint": "minio:9000"}}}, "spec.checkpointing.storage.endpoint: is not an http(s) URL"),

@@ -111,7 +111,7 @@ def test_contradictions_spell_the_sum_out() -> None:
         ),
         (
             {"executor": {"memoryParts": {"heap": "1Gi"}}},
-            "spec.executor.managedMemory.size: is needed when memory is not given",
+            "spec.executor.managedMemory.size: is required if memory is not set",
         ),
         (
             {"executor": {"memory": "1000000000b"}},

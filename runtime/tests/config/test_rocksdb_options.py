@@ -100,7 +100,7 @@ def test_values() -> None:
 
 def test_options_must_go_together() -> None:
     """Flink lets RocksDB correct it silently."""
-    with pytest.raises(InvalidInputError, match="write_buffers_to_merge: 3 full write buffers are never there"):
+    with pytest.raises(InvalidInputError, match="write_buffers_to_merge: 3 full write buffers cannot exist"):
         choose(PredefinedOptions.DEFAULT, {"writebuffer.number-to-merge": "3"})
 
 

@@ -195,6 +195,7 @@ def test_storage_urls(url: str, kept: str) -> None:
         "s3://B_/x",
         "s3://k:s@bucket/x",
         "s3://bucket/../x",
+        "file:///data/%2e%2e/etc",
         "s3://bucket/x?y=1",
         "https://h/x",
     ],

@@ -10,9 +10,9 @@ from typing import Any, Self
 
 import pytest
 
+from statefulspark.api_server.models import StatusModel
 from statefulspark.config.manifest import load_manifest
-from statefulspark.driver.models import StatusModel
-from statefulspark.job.controls import CheckpointInfo, JobState, JobStatus, SlotStatus
+from statefulspark.coordinator.controls import CheckpointInfo, JobState, JobStatus, SlotStatus
 
 from .conftest import EXAMPLES, Load
 

@@ -6,6 +6,7 @@ import re
 from pathlib import Path
 
 import pytest
+import yaml
 
 LINES_MAX = 30
 
@@ -26,6 +27,13 @@ def test_every_manifest_that_is_mentioned_exists(readme: str, examples: Path) ->
     mentioned = re.findall(r"statefulspark run (\S+)", readme + (examples / "README.md").read_text())
     assert mentioned
     assert [path for path in mentioned if not (examples.parent / path).is_file()] == []
+
+
+def test_no_two_examples_are_jobs_of_one_name(examples: Path) -> None:
+    """They would share a folder in storage, or be one object on a cluster."""
+    manifests = [each for path in sorted(examples.glob("*/job.yaml")) for each in yaml.safe_load_all(path.read_text())]
+    names = [each["metadata"]["name"] for each in manifests if each["kind"] == "StatefulSparkJob"]
+    assert len(names) == len(set(names)) >= 4
 
 
 def test_every_link_leads_to_a_file(readme: str, examples: Path) -> None:

@@ -13,13 +13,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from statefulspark.errors import UnavailableError, UserFunctionError
+from statefulspark.exchange import task
 from statefulspark.exchange.config import Endpoint, ExchangeConfig
-from statefulspark.exchange.flight import ExchangeStream, FlightService
 from statefulspark.exchange.task import exchange_partition, slot_of_first_row, spare_collector
 from statefulspark.keygroups import key_group_range
+from statefulspark.rpc.flight import ExchangeStream
+from statefulspark.rpc.listener import FlightListener
+from statefulspark.rpc.messages.batches import BatchRun, Begin, BeginAnswer, EmptyPartition, ExchangeRequest, PartitionRun, Wait
+from statefulspark.rpc.messages.slot_control import Ping
+from statefulspark.rpc.messages.slots import SlotUnreachable
 
 INPUT = pa.schema([("__kh", pa.int64()), ("__src", pa.int32()), ("n", pa.int64())])
 OUTPUT = pa.schema([("n", pa.int64())])
+RUN = PartitionRun("4", 2, 7)
 
 
 class Slot:
@@ -30,20 +36,19 @@ class Slot:
     def __init__(self) -> None:
         self.waited_s: list[tuple[float, float]] = []
 
-    def output_schema(self, request: dict[str, Any]) -> pa.Schema:
+    def output_schema(self, request: ExchangeRequest) -> pa.Schema:
         if self.failing == "before":
             raise UserFunctionError("open raised ValueError", uid="u", key_group=3, user_traceback="ValueError: no")
         return OUTPUT
 
-    def exchange(self, request: dict[str, Any], stream: ExchangeStream) -> dict[str, Any]:
-        assert request["watermark"] == 5
+    def exchange(self, request: ExchangeRequest, stream: ExchangeStream) -> None:
+        assert request.run.watermark_ms == 5
         if self.failing:
             next(stream.batches())
             raise UserFunctionError("process_element raised ValueError", uid="u", key_group=3, user_traceback="ValueError: no")
         for batch in list(stream.batches()):
             stream.send(pa.RecordBatch.from_arrays([batch.column("n")], schema=OUTPUT))
-        self.waited_s.append((request["waited_s"], stream.sender_waited_s))
-        return {}
+        self.waited_s.append((request.waited_s, stream.sender_waited_s))
 
 
 class Coordinator:
@@ -51,25 +56,30 @@ class Coordinator:
 
     def __init__(self, waits: int) -> None:
         self.waits = waits
-        self.asked: list[dict[str, Any]] = []
+        self.asked: list[Begin] = []
         self.slot_handler = Slot()
-        self.slot = FlightService("grpc+tcp://127.0.0.1:0", "s", {"ping": lambda _: {}}, self.slot_handler)
-        self.planned: list[dict[str, Any]] = []
-        actions = {"begin": self.begin, "slot-unreachable": lambda _: {}, "planned": self.note_planned}
-        self.service = FlightService("grpc+tcp://127.0.0.1:0", "s", actions)
+        self.slot = FlightListener(None, "s", [Ping.served_by(lambda _: None)], self.slot_handler)
+        self.empty: list[EmptyPartition] = []
+        actions = [
+            Begin.served_by(self.begin),
+            SlotUnreachable.served_by(lambda _: None),
+            EmptyPartition.served_by(self.note_empty),
+        ]
+        self.service = FlightListener(None, "s", actions)
 
-    def note_planned(self, body: dict[str, Any]) -> dict[str, Any]:
-        self.planned.append(body)
-        return {}
+    def note_empty(self, request: EmptyPartition) -> Wait | None:
+        self.empty.append(request)
+        return Wait(reason="paused") if len(self.empty) <= self.waits else None
 
-    def begin(self, body: dict[str, Any]) -> dict[str, Any]:
-        self.asked.append(body)
+    def begin(self, request: Begin) -> BeginAnswer | Wait:
+        self.asked.append(request)
         if len(self.asked) <= self.waits:
-            return {"wait": "starting"}
-        return {"location": f"grpc+tcp://127.0.0.1:{self.slot.port}", "unix": "", "epoch": 1, "run": {"watermark": 5}}
+            return Wait(reason="starting")
+        run = BatchRun(attempt=1, watermark_ms=5, processing_time_ms=0, expected=-1)
+        return BeginAnswer(location=self.slot.location, unix="", epoch=1, run=run)
 
     def config(self, **changes: Any) -> ExchangeConfig:
-        endpoint = Endpoint(location=f"grpc+tcp://127.0.0.1:{self.service.port}", secret="s")
+        endpoint = Endpoint(location=self.service.location, secret="s")
         return ExchangeConfig(**{"coordinator": endpoint, "uid": "u", "max_parallelism": 128, "parallelism": 2, **changes})
 
 
@@ -87,32 +97,39 @@ def rows(key_hash: int | None, source: int, *values: int) -> pa.RecordBatch:
 
 
 def test_rows_go_to_the_slot_of_their_key_and_come_back(coordinator: Coordinator) -> None:
-    results = list(exchange_partition(coordinator.config(), 9, iter([rows(127, 0, 1, 2), rows(126, 0, 3)])))
+    results = list(exchange_partition(coordinator.config(), 9, RUN, iter([rows(127, 0, 1, 2), rows(126, 0, 3)])))
     assert [batch.column(0).to_pylist() for batch in results] == [[1, 2], [3]]
-    assert coordinator.asked == [{"uid": "u", "slot": 1, "batch": 9}] * 3
+    assert coordinator.asked == [Begin(uid="u", slot=1, batch=9)] * 3
     ((for_slot_s, for_room_s),) = coordinator.slot_handler.waited_s
     assert for_slot_s >= 0.1, "it was told to wait twice"
     assert 0 < for_room_s < 60
 
 
+def test_large_batches_are_sent_in_pieces(coordinator: Coordinator, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What Spark hands over at once may be larger than a message should be; every row arrives once, in order."""
+    monkeypatch.setattr(task, "_MESSAGE_BYTES", 100)
+    results = list(exchange_partition(coordinator.config(), 1, RUN, iter([rows(127, 0, *range(50)), rows(127, 0, 99)])))
+    assert [n for batch in results for n in batch.column("n").to_pylist()] == [*range(50), 99]
+    assert all(batch.num_rows <= 5 for batch in results)
+    assert len(results) >= 10
+
+
 def test_a_tick_goes_to_the_slot_it_names(coordinator: Coordinator) -> None:
-    list(exchange_partition(coordinator.config(), 1, iter([rows(None, 0, 0)])))
-    assert coordinator.asked[-1]["slot"] == 0
+    list(exchange_partition(coordinator.config(), 1, RUN, iter([rows(None, 0, 0)])))
+    assert coordinator.asked[-1].slot == 0
 
 
-def test_a_partition_without_rows_contacts_no_slot(coordinator: Coordinator) -> None:
-    """Nor anybody else, but in the first batch, of which the coordinator hears in no other way."""
-    assert list(exchange_partition(coordinator.config(), 1, iter([rows(1, 0)]))) == []
-    assert coordinator.planned == []
-    assert list(exchange_partition(coordinator.config(), 0, iter([rows(1, 0)]))) == []
-    assert coordinator.planned == [{}]
+def test_a_partition_without_rows_reports_and_contacts_no_slot(coordinator: Coordinator) -> None:
+    """The coordinator hears which task of which execution computed it, as soon as the batch has begun."""
+    assert list(exchange_partition(coordinator.config(), 1, RUN, iter([rows(1, 0)]))) == []
+    assert coordinator.empty == [EmptyPartition(uid="u", batch=1, run=RUN)] * 3
     assert coordinator.asked == []
 
 
 def test_waiting_for_a_slot_is_bounded(coordinator: Coordinator) -> None:
     coordinator.waits = 1_000_000
     with pytest.raises(UnavailableError, match="slot 1 is still starting"):
-        list(exchange_partition(coordinator.config(start_wait_s=0.2), 1, iter([rows(127, 0, 1)])))
+        list(exchange_partition(coordinator.config(start_wait_s=0.2), 1, RUN, iter([rows(127, 0, 1)])))
 
 
 def test_an_error_of_the_rows_before_the_exchange_is_what_the_task_fails_with(coordinator: Coordinator) -> None:
@@ -121,7 +138,7 @@ def test_an_error_of_the_rows_before_the_exchange_is_what_the_task_fails_with(co
         raise RuntimeError("null key")
 
     with pytest.raises(RuntimeError, match="null key"):
-        list(exchange_partition(coordinator.config(), 1, broken()))
+        list(exchange_partition(coordinator.config(), 1, RUN, broken()))
 
 
 @pytest.mark.parametrize("failing", ["at its rows", "before"])
@@ -138,9 +155,9 @@ def test_a_slot_that_fails_while_rows_are_still_sent_is_heard_and_the_rest_is_no
     coordinator.slot_handler.failing = failing
     for _ in range(20):
         with pytest.raises(UserFunctionError, match="in uid 'u', key group 3"):
-            list(exchange_partition(coordinator.config(), 9, endless()))
+            list(exchange_partition(coordinator.config(), 9, RUN, endless()))
     stopped_at = sent
-    assert list(exchange_partition(coordinator.config(), 9, iter([]))) == []
+    assert list(exchange_partition(coordinator.config(), 9, RUN, iter([]))) == []
     assert sent == stopped_at
 
 

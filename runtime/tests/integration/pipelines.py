@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
 from pathlib import Path
 from typing import Any
 
@@ -53,12 +55,30 @@ def counts(job: Any) -> Any:
     return written(job, job.key_by(rows_of(job), "account").process(Count(), COUNTED, uid="count", event_time="at"))
 
 
+def other_key(job: Any) -> Any:
+    """The step of ``counts`` with another key."""
+    return written(job, job.key_by(rows_of(job), "shop").process(Count(), COUNTED, uid="count", event_time="at"))
+
+
 def beside(job: Any) -> Any:
     """A step for rows with an amount; those without go past it to the sink. A batch takes all files there are."""
     source = job.spark.readStream.schema(INPUT).json(job.args[0])
     keyed = job.key_by(source.where("amount > 0"), "account").process(Count(), COUNTED, uid="count", event_time="at")
     past = source.where("amount = 0").selectExpr("account as key", "cast(0 as bigint) as number", "amount as total")
     return written(job, keyed.union(past))
+
+
+class Misspelt(Count):
+    """What a hasty edit of Count makes of it."""
+
+    def open(self, runtime_context: RuntimeContext) -> None:
+        self.number = runtime_context.get_state(ValueStateDescriptor("number", Types.LONG()))
+        self.total = runtime_context.get_state(ValueStateDescriptor("totl", Types.LONG()))
+
+
+def misspelt(job: Any) -> Any:
+    """The step of `counts`, whose state has a new name."""
+    return written(job, job.key_by(rows_of(job), "account").process(Misspelt(), COUNTED, uid="count", event_time="at"))
 
 
 class CountByShop(Count):
@@ -91,6 +111,32 @@ def chained(job: Any) -> Any:
     return written(job, second)
 
 
+class VolumeWithTimers(Volume):
+    """Volume, with a timer at each row's own time; a timer's row counts the timers that fire for its key and time."""
+
+    def process_element(self, value: Any, ctx: KeyedProcessFunction.Context) -> Any:
+        ctx.timer_service().register_event_time_timer(ctx.timestamp() or 0)
+        yield from super().process_element(value, ctx)
+
+    def on_timer(self, timestamp: int, ctx: KeyedProcessFunction.OnTimerContext) -> Any:
+        yield "timer", 1, timestamp
+
+
+def available_now(job: Any) -> Any:
+    """Two steps and timers, in a query that processes what there is and ends; foreachBatch notes the numbers of its batches."""
+    out = Path(job.args[1])
+
+    def sink(df: Any, batch: int) -> None:
+        out.mkdir(exist_ok=True)
+        (out / f"{batch:04d}.json").write_text(json.dumps([list(row) for row in df.collect()]))
+
+    first = job.key_by(rows_of(job), "account").process(
+        CountByShop(), "shop string, at timestamp, number bigint, total bigint", uid="by-account", event_time="at"
+    )
+    second = job.key_by(first, "shop").process(VolumeWithTimers(), COUNTED, uid="by-shop", event_time="at")
+    return second.writeStream.outputMode("append").foreachBatch(sink).trigger(availableNow=True)
+
+
 def branches(job: Any) -> Any:
     """Two steps side by side, whose tasks are one stage."""
     source = rows_of(job)
@@ -121,6 +167,11 @@ class Alarm(KeyedProcessFunction):
 def alarms(job: Any) -> Any:
     """Timers of both kinds."""
     return written(job, job.key_by(rows_of(job), "account").process(Alarm(), TIMED, uid="alarm", event_time="at", watermark="1 second"))
+
+
+def alarms_now(job: Any) -> Any:
+    """The same, in a query that processes what there is and ends."""
+    return alarms(job).trigger(availableNow=True)
 
 
 class Average(AggregateFunction[int, tuple[int, int], float]):
@@ -188,22 +239,29 @@ def counted_twice(job: Any) -> Any:
 
 
 class Fragile(Count):
-    """Count, until it meets an amount it cannot stand; notes each time that happens."""
+    """Count, until it meets the amount that a job parameter names; notes each time that happens, and what it remembers of that before."""
 
     def __init__(self, calls: Path) -> None:
         self.calls = calls
+        self.raised = 0
+
+    def open(self, runtime_context: RuntimeContext) -> None:
+        super().open(runtime_context)
+        self.unlucky = int(runtime_context.get_job_parameter("unlucky", "0"))
+        self.attempt = runtime_context.get_attempt_number()
 
     def process_element(self, value: Any, ctx: KeyedProcessFunction.Context) -> Any:
         for result in super().process_element(value, ctx):
-            check_amount(value.amount, self.calls)
+            if value.amount == self.unlucky:
+                self.raised += 1
+                refuse_amount(self.calls, f"attempt {self.attempt} raised {self.raised}\n")
             yield result
 
 
-def check_amount(amount: int, calls: Path) -> None:
-    if amount == 13:
-        with calls.open("a") as file:
-            file.write("raised\n")
-        raise ValueError("thirteen is not for me")
+def refuse_amount(calls: Path, note: str) -> None:
+    with calls.open("a") as file:
+        file.write(note)
+    raise ValueError("thirteen is not for me")
 
 
 def fragile(job: Any) -> Any:
@@ -255,3 +313,84 @@ def wide(job: Any) -> Any:
     """Count over parquet files of wide rows, one batch for all of them."""
     rows = job.spark.readStream.schema(INPUT).parquet(job.args[0])
     return written(job, job.key_by(rows, "account").process(Count(), COUNTED, uid="count", event_time="at"))
+
+
+def stubborn(job: Any) -> Any:
+    """A sink that raises as long as there is a file named broken beside the input."""
+    counted = job.key_by(rows_of(job), "account").process(Count(), COUNTED, uid="count", event_time="at")
+    broken = Path(job.args[0]).parent / "broken"
+
+    def write(df: Any, batch: int) -> None:
+        df.write.mode("overwrite").parquet(f"{job.args[1]}/{batch}")
+        if broken.exists():
+            raise ConnectionError("the warehouse is closed")
+
+    return counted.writeStream.foreachBatch(write)
+
+
+def misspelt_sink(job: Any) -> Any:
+    """A format that Spark does not have."""
+    return counts(job).format("parqet")
+
+
+def wrong_output_mode(job: Any) -> Any:
+    """A mode that is for aggregations."""
+    return counts(job).outputMode("complete")
+
+
+def sink_without_path(job: Any) -> Any:
+    """A file sink that does not say where."""
+    return job.key_by(rows_of(job), "account").process(Count(), COUNTED, uid="count", event_time="at").writeStream.format("parquet")
+
+
+def sink_that_cannot_start(job: Any) -> Any:
+    """Spark looks for the partition column when the query starts, not before."""
+    return counts(job).partitionBy("nosuch")
+
+
+def raises(job: Any) -> Any:
+    """A mistake in the pipeline function itself."""
+    return counts(job).option("path", 1 // len(job.args[2:]))
+
+
+class Deadly(Count):
+    """Like Count; a row of account deadly ends the slot's process, as a crash in native code would."""
+
+    def process_element(self, value: Any, ctx: KeyedProcessFunction.Context) -> Any:
+        if value.account == "deadly":
+            os.kill(os.getpid(), signal.SIGKILL)
+        yield from super().process_element(value, ctx)
+
+
+def deadly(job: Any) -> Any:
+    """One step that some rows crash."""
+    return written(job, job.key_by(rows_of(job), "account").process(Deadly(), COUNTED, uid="count", event_time="at"))
+
+
+CARELESS = (
+    lambda df: None,
+    lambda df: df.take(3),
+    lambda df: df.isEmpty(),
+    lambda df: (df.collect(), df.take(1)),
+    lambda df: df.coalesce(1).collect(),
+    lambda df: df.union(df).coalesce(3).take(1),
+    lambda df: df.where("false").collect(),
+    lambda df: df.collect(),
+)
+"""What sinks do with a batch: most read a part of it, or nothing."""
+
+
+def careless(job: Any) -> Any:
+    """A sink that does something else with each batch."""
+    keyed = job.key_by(rows_of(job), "account").process(Count(), COUNTED, uid="count", event_time="at")
+
+    def sink(df: Any, number: int) -> None:
+        CARELESS[number % len(CARELESS)](df)
+
+    return keyed.writeStream.outputMode("append").foreachBatch(sink)
+
+
+def takes_what_is_available(job: Any) -> Any:
+    """A query that ends by itself, whose sink takes a few rows of each batch."""
+    keyed = job.key_by(rows_of(job), "account").process(Count(), COUNTED, uid="count", event_time="at")
+    return keyed.writeStream.foreachBatch(lambda df, _: df.take(2) and None).trigger(availableNow=True)

@@ -12,10 +12,10 @@ import psutil
 import pyarrow.dataset as ds
 import pytest
 
+from statefulspark.coordinator.controls import JobState
 from statefulspark.job import start
-from statefulspark.job.controls import JobState
+from statefulspark.job.manifest_settings import slot_options
 from statefulspark.job.running import RunningJob
-from statefulspark.job.settings import slot_options
 
 from .work import Work
 

@@ -6,21 +6,24 @@ import json
 import re
 from contextlib import closing
 
-from statefulspark.checkpoint.inspect import read_state
+from statefulspark.checkpoint.inspect.reader import read_state
 
 from .oracles import by, counted, files, finals, row
 from .work import Command, Work
 
 
 def test_an_error_of_the_users_function_ends_the_job_and_its_batch_leaves_no_trace(work: Work, command: Command) -> None:
-    """After Spark's four tries the user reads his own traceback, uid and key group; mended, the job goes on after the last good batch."""
+    """After Spark's four tries the user reads his own traceback, uid and key group; mended, the job goes on after the last good batch.
+
+    Each try runs on a fresh copy of the function, which has the next attempt number and the job's parameters.
+    """
     inputs = files(seed=4)
     inputs[1].append(row("unlucky", 500_000, 13))
     for rows in inputs:
         for each in rows:
             each["amount"] += each["account"] != "unlucky" and each["amount"] == 13
         work.write(rows)
-    work.entrypoint = "fragile"
+    work.entrypoint, work.parameters = "fragile", {"unlucky": 13}
 
     result = command("run", work.write_manifest(), "--until-idle", "--no-progress", "-o", "json")
 
@@ -30,12 +33,12 @@ def test_an_error_of_the_users_function_ends_the_job_and_its_batch_leaves_no_tra
     for text in (error["message"], result.stderr):
         assert "ValueError: thirteen is not for me" in text
         assert re.search(r"in uid 'count', key group \d+", text)
-        assert "in check_amount" in text
+        assert "in refuse_amount" in text
         assert 'raise ValueError("thirteen is not for me")' in text
         assert "org.apache.spark" not in text
-    assert "it goes on after batch 0" in result.stderr
+    assert "it resumes after batch 0" in result.stderr
     # The slot of the row's key ran the batch once per try of its task.
-    assert (work.folder / "calls").read_text().count("raised") == 4
+    assert (work.folder / "calls").read_text().splitlines() == [f"attempt {attempt} raised 1" for attempt in range(4)]
     assert work.rows() == sorted(counted(by("account", inputs[:1])))
 
     work.entrypoint = "counts"
@@ -71,3 +74,21 @@ def test_rows_and_output_that_do_not_fit_are_named_and_the_corrected_job_goes_on
     expected = counted(by("account", inputs))
     assert work.rows() == sorted(expected)
     assert work.state("count", "total") == finals(expected, 2)
+
+
+def test_a_row_that_crashes_its_slot_each_time_ends_the_job_with_a_name(work: Work) -> None:
+    """Without a restart strategy of its own the job does not restart for ever; without the row it goes on and counts every other row once."""
+    inputs = files(seed=6, number=2)
+    inputs[1].insert(2, row("deadly", 500_000, 1))
+    for rows in inputs:
+        work.write(rows)
+    work.entrypoint = "deadly"
+
+    error = work.run_to_failure()
+    assert error.reason == "UserFunction"
+    assert re.search(r"the process of slot \d died 8 times in batch 1, without an error of Python, in uid 'count'", error.message)
+    assert "Filter the row" in error.message
+
+    work.entrypoint = "counts"
+    work.run()
+    assert work.rows() == sorted(counted(by("account", inputs)))

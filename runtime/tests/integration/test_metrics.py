@@ -11,14 +11,14 @@ import pytest
 from prometheus_client.metrics_core import Metric
 from prometheus_client.parser import text_string_to_metric_families
 
+from statefulspark.api_server.prometheus import exposition
 from statefulspark.config.rocksdb_names import METRICS
-from statefulspark.driver.metrics import exposition
+from statefulspark.coordinator.controls import MemoryChange
 from statefulspark.errors import ConflictError, InvalidInputError
-from statefulspark.job.controls import MemoryChange
-from statefulspark.job.metric_definitions import DEFINITIONS
+from statefulspark.job.metrics.definitions import DEFINITIONS
 from statefulspark.job.running import RunningJob
 from statefulspark.keygroups import key_group_range
-from statefulspark.state.native_metrics import NATIVE_METRICS
+from statefulspark.state.store.native_metrics import NATIVE_METRICS
 
 from .oracles import files
 from .work import Work, wait_until

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from statefulspark.coordinator.controls import JobState
 from statefulspark.errors import InvalidInputError, NotRestorableError, UnavailableError
-from statefulspark.job.controls import JobState
 
 from .oracles import by, counted, files, finals
 from .work import Command, Work, wait_until
@@ -28,7 +28,7 @@ def test_a_key_whose_equal_values_may_differ_in_bytes_is_refused(work: Work, kin
 
 
 def test_a_job_that_does_not_fit_its_state_is_refused_and_nothing_is_lost(work: Work) -> None:
-    """Another uid, number of key groups, too many slots, another job's folder: refused; undone, the job goes on; allowed, it starts anew."""
+    """Another uid, key, name of a state, number of key groups, too many slots, another job's folder: refused; undone, the job goes on; allowed, anew."""
     inputs = files(seed=6, number=3)
     work.write(inputs[0])
     work.spec = {"maxParallelism": 8}
@@ -36,11 +36,18 @@ def test_a_job_that_does_not_fit_its_state_is_refused_and_nothing_is_lost(work: 
     before = [info.key for info in work.store().list("")]
 
     work.entrypoint = "renamed"
-    with pytest.raises(NotRestorableError, match=r"^uid: .*holds state of uid 'count'.*it has 'count-2'.*allowNonRestoredState"):
+    with pytest.raises(
+        NotRestorableError, match=r"^uid: .*contains state of uid 'count', but the pipeline has only 'count-2'.*allowNonRestoredState"
+    ):
+        work.start()
+    work.entrypoint = "other_key"
+    with pytest.raises(
+        NotRestorableError, match=r"^key_by: .*was \(account string\) when its state was stored, and is \(shop string\) now"
+    ):
         work.start()
     work.entrypoint = "counts"
     work.spec = {"maxParallelism": 16}
-    with pytest.raises(NotRestorableError, match=r"^spec.maxParallelism: .* has 8 key groups.*asks for 16\. Set it to 8"):
+    with pytest.raises(NotRestorableError, match=r"^spec.maxParallelism: .* has 8 key groups.*the manifest sets 16\. Set it to 8"):
         work.start()
     work.spec = {"maxParallelism": 8}
     with pytest.raises(InvalidInputError, match=r"^parallelism: 9 slots cannot share 8 key groups\. Keep it at or below"):
@@ -56,6 +63,10 @@ def test_a_job_that_does_not_fit_its_state_is_refused_and_nothing_is_lost(work: 
     assert [info.key for info in other.store().list("")] == before
 
     work.write(inputs[1])
+    work.entrypoint = "misspelt"
+    error = work.run_to_failure()
+    assert "state 'totl' of uid 'count': it is new and would start empty, and the restored state 'total'" in error.message
+    work.entrypoint = "counts"
     work.run()  # maxParallelism is not given: the state's own counts
     expected = counted(by("account", inputs[:2]))
     assert work.rows() == sorted(expected)
@@ -77,7 +88,7 @@ def test_storage_that_cannot_be_reached_is_told_before_anything_starts(work: Wor
         port = free.getsockname()[1]
     keys = {"region": "us-east-1", "accessKeyId": "a", "secretAccessKey": "b"}
     work.checkpointing = {"dir": "s3://bucket/jobs", "storage": {"endpoint": f"http://127.0.0.1:{port}"} | keys}
-    with pytest.raises(UnavailableError, match=r"is checkpointing\.storage\.endpoint right and reachable\?; gave up"):
+    with pytest.raises(UnavailableError, match=r"Check that checkpointing\.storage\.endpoint is correct and reachable; gave up"):
         work.start()
     (work.folder / "file").write_text("no folder")
     work.checkpointing = {"dir": f"file://{work.folder}/file/jobs"}

@@ -11,9 +11,9 @@ import pytest
 from runtime.tests.s3_server import ACCESS_KEY, BUCKET, s3_server
 
 from statefulspark.checkpoint.catalog import list_checkpoints
-from statefulspark.checkpoint.verify import verify
-from statefulspark.job.controls import JobState
-from statefulspark.job.settings import storage_settings
+from statefulspark.checkpoint.inspect.verify import verify
+from statefulspark.coordinator.controls import JobState
+from statefulspark.job.manifest_settings import storage_settings
 from statefulspark.storage.base import ObjectStore
 from statefulspark.storage.open import open_store
 
@@ -35,7 +35,7 @@ class Place:
         return {"dir": f"{self.url}/jobs", "savepointDir": f"{self.url}/savepoints", "storage": self.storage} | more
 
 
-@pytest.fixture(params=["file", "s3"])
+@pytest.fixture(params=[pytest.param("file", marks=pytest.mark.exhaustive), "s3"])
 def place(request: pytest.FixtureRequest, work: Work) -> Iterator[Place]:
     """Local disk, or S3 as moto serves it on loopback."""
     if request.param == "file":
@@ -105,7 +105,7 @@ def test_snapshots_rescaling_restart_and_fork_give_what_an_uninterrupted_run_giv
     assert len(checkpoints_of(work)) == 2
     job.cancel()
     assert job.status().state is JobState.CANCELED
-    assert [info.key for info in work.store().list("")] == ["_job"]
+    assert [info.key for info in work.store().list("")] == ["_job", "attempts/00000003", "attempts/00000003-start"]
 
     moved = f"{place.url}/elsewhere/before-the-change"
     place.move(savepoint.path, moved)

@@ -12,10 +12,10 @@ import pyarrow.parquet as pq
 import pytest
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
-from statefulspark.checkpoint import paths
 from statefulspark.checkpoint.catalog import open_checkpoint
-from statefulspark.checkpoint.verify import verify
-from statefulspark.job.dry_runs import without_sink
+from statefulspark.checkpoint.formats import paths
+from statefulspark.checkpoint.inspect.verify import verify
+from statefulspark.job.spark.stream_writer import without_sink
 from statefulspark.storage.open import open_store
 
 from .oracles import START_MS, Input, by, counted, files, finals

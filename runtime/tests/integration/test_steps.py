@@ -6,7 +6,10 @@ import json
 
 import pytest
 
+from statefulspark.coordinator.controls import JobState
+
 from .oracles import by, counted, files, finals, row
+from .pipelines import CARELESS
 from .work import Work
 
 
@@ -50,6 +53,29 @@ def test_a_sink_that_evaluates_its_batch_twice_changes_state_once(work: Work) ->
     assert [part["count"] for part in parts] == [len(part["rows"]) for part in parts]
     assert sorted(tuple(row) for part in parts for row in part["rows"]) == sorted(expected)
     assert work.state("count", "number") == finals(expected, 1)
+
+
+def test_state_has_every_row_of_a_batch_whatever_the_sink_reads_of_it(work: Work) -> None:
+    """Spark commits a batch although its sink has read a part of it or nothing; the rest is processed nevertheless, once."""
+    work.entrypoint, work.parallelism = "careless", 4
+    inputs = [
+        [row(f"key-{each % (1 if number % 2 else 40)}", 1000 * number + each) for each in range(400)] for number in range(len(CARELESS))
+    ]
+    for rows in inputs:
+        work.write(rows)
+    work.run()
+    assert work.state("count", "number") == finals(counted(by("account", inputs)), 1)
+
+
+def test_a_query_that_ends_by_itself_ends_after_its_last_batch_is_complete(work: Work) -> None:
+    """Its sink took a part of the last batch too; the job processes the rest before its last checkpoint."""
+    work.entrypoint = "takes_what_is_available"
+    inputs = [[row(f"key-{each % 10}", 1000 * number + each) for each in range(50)] for number in range(2)]
+    for rows in inputs:
+        work.write(rows)
+    job = work.start()
+    assert job.wait(120) is JobState.FINISHED, job.status().error
+    assert work.state("count", "number") == finals(counted(by("account", inputs)), 1)
 
 
 @pytest.mark.parametrize("end", ["stop", "cancel"])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import time
 
-from statefulspark.job.controls import JobState
+from statefulspark.coordinator.controls import JobState
 
 from .oracles import START_MS, row
 from .work import Work

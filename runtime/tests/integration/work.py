@@ -18,12 +18,12 @@ import pytest
 import yaml
 from typer.testing import Result
 
-from statefulspark.checkpoint.inspect import read_state
+from statefulspark.checkpoint.inspect.reader import read_state
 from statefulspark.config.job import StatefulSparkJob
 from statefulspark.config.manifest import validate_job
-from statefulspark.job.controls import JobError, JobState, JobStatus
+from statefulspark.coordinator.controls import JobError, JobState, JobStatus
+from statefulspark.job.manifest_settings import storage_settings
 from statefulspark.job.running import RunningJob
-from statefulspark.job.settings import storage_settings
 from statefulspark.job.start import RunOptions, start_job
 from statefulspark.storage.base import ObjectStore
 from statefulspark.storage.open import open_store
@@ -44,6 +44,8 @@ class Work:
     parallelism: int = 2
     out: str = "out"
     """Name of the sink's folder."""
+    parameters: dict[str, Any] = field(default_factory=dict)
+    """Global job parameters."""
     spec: dict[str, Any] = field(default_factory=dict)
     """Fields of the manifest's spec that differ."""
     checkpointing: dict[str, Any] = field(default_factory=dict)
@@ -67,6 +69,7 @@ class Work:
                 "script": str(self.script),
                 "entrypoint": self.entrypoint,
                 "args": [str(self.folder / "in"), str(self.folder / self.out)],
+                "parameters": self.parameters,
             },
             "parallelism": self.parallelism,
             "driver": {"memory": "1Gi"},
@@ -97,10 +100,12 @@ class Work:
         hidden.rename(source / f"{self._files:04d}.json")
         self._files += 1
 
-    def start(self, *, until_idle: bool = False, parallelism: int | None = None, restore_from: str | None = None) -> RunningJob:
+    def start(
+        self, *, until_idle: bool = False, drain: bool = False, parallelism: int | None = None, restore_from: str | None = None
+    ) -> RunningJob:
         """Start the job."""
         (self.folder / "in").mkdir(exist_ok=True)
-        options = RunOptions(until_idle=until_idle, parallelism=parallelism, restore_from=restore_from)
+        options = RunOptions(until_idle=until_idle, drain=drain, parallelism=parallelism, restore_from=restore_from)
         job = start_job(self.manifest(), options)
         self.jobs.append(job)
         return job
@@ -125,7 +130,7 @@ class Work:
     def shift_clock(self, *, hours: int) -> None:
         """From now on the driver's clock, which gives batches their processing time, runs this far ahead."""
         ahead = SimpleNamespace(time=lambda: time.time() + hours * 3600, monotonic=time.monotonic, sleep=time.sleep)
-        self.monkeypatch.setattr("statefulspark.job.coordinator.time", ahead)
+        self.monkeypatch.setattr("statefulspark.coordinator.coordinator.time", ahead)
 
     def close(self) -> None:
         """End what still runs."""

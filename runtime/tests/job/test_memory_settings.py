@@ -11,10 +11,10 @@ import pytest
 from statefulspark.config.job import StatefulSparkJob
 from statefulspark.config.manifest import validate_job
 from statefulspark.exchange.config import Endpoint, SlotConfig
-from statefulspark.job.session import session_settings
-from statefulspark.job.settings import slot_options
+from statefulspark.job.manifest_settings import slot_options
+from statefulspark.job.spark.session import session_settings
 from statefulspark.storage.open import open_store
-from statefulspark.storage.settings import StorageSettings
+from statefulspark.storage.storage_settings import StorageSettings
 
 MIB = 1 << 20
 
@@ -28,7 +28,7 @@ def job(**spec: Any) -> StatefulSparkJob:
 def config(folder: Path, manifest: StatefulSparkJob) -> SlotConfig:
     """What a slot of the job is told."""
     return SlotConfig(
-        coordinator=Endpoint(location="grpc+tcp://127.0.0.1:1", secret="s"),
+        coordinator=Endpoint(location="grpc+unix:///nowhere", secret="s"),
         job_name="orders",
         parallelism=2,
         max_parallelism=128,

@@ -18,11 +18,11 @@ from statefulspark.config.state_backend import StateBackendSpec, StateBackendTyp
 from statefulspark.errors import InvalidInputError
 from statefulspark.exchange.config import Endpoint, SlotConfig
 from statefulspark.exchange.rocksdb_choice import RocksDBChoice
-from statefulspark.exchange.rocksdb_slot import rocksdb_options
 from statefulspark.job.options_factory import rocksdb_choice
 from statefulspark.rocksdb.settings import RocksDBSettings
+from statefulspark.slot.rocksdb_settings import rocksdb_options
 from statefulspark.storage.open import open_store
-from statefulspark.storage.settings import StorageSettings
+from statefulspark.storage.storage_settings import StorageSettings
 
 MIB = 1 << 20
 FACTORY = """
@@ -80,7 +80,7 @@ def _manifest(code: Path, memory: dict[str, Any] | None = None, **rocksdb: Any) 
 
 def _slot_config(code: Path, choice: RocksDBChoice, **fields: Any) -> SlotConfig:
     return SlotConfig(
-        coordinator=Endpoint(location="grpc+tcp://127.0.0.1:1", secret=""),
+        coordinator=Endpoint(location="grpc+unix:///nowhere", secret=""),
         job_name="flights",
         parallelism=1,
         max_parallelism=8,

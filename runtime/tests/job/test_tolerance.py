@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from statefulspark.coordinator.controls import CheckpointInfo
+from statefulspark.coordinator.pending_checkpoint import SlotLostError
 from statefulspark.errors import FencedError, UnavailableError
-from statefulspark.job.checkpoints import SlotLostError
-from statefulspark.job.controls import CheckpointInfo
 from statefulspark.job.restarts import FixedDelay, NoRestart
 from statefulspark.job.tolerance import FailureTolerance
 

@@ -20,9 +20,9 @@ from typing import Any
 import pandas as pd
 import psutil
 
-from statefulspark.checkpoint.inspect import read_state, state_sizes
+from statefulspark.checkpoint.inspect.reader import read_state, state_sizes
 from statefulspark.config.manifest import load_manifest
-from statefulspark.job.settings import storage_settings
+from statefulspark.job.manifest_settings import storage_settings
 from statefulspark.storage.base import ObjectStore
 from statefulspark.storage.open import open_store
 
@@ -70,6 +70,8 @@ class Ledger:
     failpoints: tuple[str, ...] = ()
     """Entries of ``STATEFULSPARK_FAILPOINTS``; none kills before ``arm``."""
     environment: dict[str, str] = field(default_factory=dict)
+    prefix: tuple[str, ...] = ()
+    """A program, with its arguments, that starts the driver."""
     input: pd.DataFrame = field(init=False)
     random: random.Random = field(init=False)
     process: subprocess.Popen[bytes] | None = field(init=False, default=None)
@@ -130,7 +132,7 @@ class Ledger:
         command = [sys.executable, "-m", "statefulspark.cli.main", "run", str(self.manifest), "--no-progress", "--api-port", "0"]
         with (self.folder / f"log-{self.starts}").open("wb") as log:
             self.process = subprocess.Popen(
-                [*command, *arguments], cwd=self.temporary, env=environment, stdout=log, stderr=log, start_new_session=True
+                [*self.prefix, *command, *arguments], cwd=self.temporary, env=environment, stdout=log, stderr=log, start_new_session=True
             )
 
     def connection(self) -> dict[str, Any] | None:
@@ -152,6 +154,16 @@ class Ledger:
                 return found
         except (OSError, ValueError):
             return None
+
+    def post(self, path: str, body: dict[str, Any] | None = None) -> None:
+        """Ask the present driver for an operation, without waiting for its end."""
+        connection = self.connection()
+        assert connection is not None, "the driver has no API"
+        headers = {"Authorization": "Bearer " + connection["token"], "Content-Type": "application/json"}
+        url = f"{connection['url']}/v1/{path}?wait=false"
+        request = urllib.request.Request(url, data=json.dumps(body or {}).encode(), headers=headers, method="POST")
+        with urllib.request.urlopen(request, timeout=10):
+            pass
 
     def batch(self) -> int:
         """Last batch that the present driver knows to be committed; -1 before it answers."""
@@ -177,11 +189,12 @@ class Ledger:
         self.process.wait(timeout=30)
 
     def processes(self) -> list[psutil.Process]:
-        """The driver and all it started: they share its session, also when their parent is dead."""
+        """The driver and all it started, also when their parent is dead: they inherit its environment, and so this job's home."""
         found = []
         for process in psutil.process_iter():
-            with suppress(psutil.Error, ProcessLookupError, PermissionError):
-                if self.process is not None and os.getsid(process.pid) == self.process.pid and process.status() != psutil.STATUS_ZOMBIE:
+            with suppress(psutil.Error, OSError):
+                ours = process.environ().get("STATEFULSPARK_HOME") == str(self.home)
+                if self.process is not None and ours and process.status() != psutil.STATUS_ZOMBIE:
                     found.append(process)
         return found
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from statefulspark.driver.client import JobClient
+from statefulspark.api_server.client import JobClient
 
 from .harness import Ledger, ending, wait_until
 from .kills import MOMENT, SLOT_POINTS, Harasser, drawn, whenever

@@ -8,7 +8,7 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from statefulspark.driver.client import JobClient
+from statefulspark.api_server.client import JobClient
 
 from . import oracle
 from .harness import Ledger, committed_files, ending

@@ -18,7 +18,7 @@ from statefulspark.memory.baselines import (
 )
 from statefulspark.memory.driver import plan_driver
 from statefulspark.memory.executor import ExecutorRequest, plan_executor, slot_work, smallest_executor_bytes
-from statefulspark.memory.process import JvmRequest, ProcessMemory
+from statefulspark.memory.process_memory import JvmRequest, ProcessMemory
 
 MIB = 1 << 20
 GIB = 1 << 30
@@ -161,7 +161,7 @@ def test_too_small_names_the_smallest() -> None:
     greedy = executor(total_bytes=GIB, managed_fraction=0.96)
     with pytest.raises(InvalidInputError, match=r"Lower managedMemory\.fraction"):
         plan_executor(greedy)
-    with pytest.raises(InvalidInputError, match=r"managedMemory\.size: is needed when memory is not given"):
+    with pytest.raises(InvalidInputError, match=r"managedMemory\.size: is required if memory is not set"):
         plan_executor(executor(heap_bytes=GIB))
 
 

@@ -10,15 +10,15 @@ import pyarrow as pa
 import pytest
 
 from statefulspark.keygroups import KeyGroupRange
+from statefulspark.process.function_runner import KeyedFunctionRunner
 from statefulspark.process.functions import KeyedProcessFunction
 from statefulspark.process.keytypes import key_type_infos
-from statefulspark.process.operator import KeyedProcessOperator
 from statefulspark.process.step import StepSpec
 from statefulspark.state.backend import BatchBudget, KeyedStateBackend
-from statefulspark.state.keys import KeyCodec
-from statefulspark.state.memory import MemoryStore
+from statefulspark.state.encoding.keys import KeyCodec
 from statefulspark.state.registry import StateRegistry
-from statefulspark.state.store import Change
+from statefulspark.state.store.base import Change
+from statefulspark.state.store.memory_store import MemoryStore
 
 INPUT = pa.schema([("user", pa.string()), ("at", pa.int64()), ("amount", pa.int64())])
 
@@ -60,7 +60,7 @@ class Slot:
             budget=BatchBudget(cache_bytes=1 << 20, dirty_bytes=1 << 20),
             spill_directory=directory / "changes",
         )
-        self.operator = KeyedProcessOperator(
+        self.operator = KeyedFunctionRunner(
             self.step, self.backend, slot=1, parallelism=2, job_name="job", output_rows=output_rows, job_parameters={"limit": "7"}
         )
         self.changes: list[Change] = []

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import doctest
+import threading
 from collections.abc import Iterator
 from typing import Any
 
 import pyarrow as pa
 import pytest
 
-from statefulspark import KeyedProcessFunction, Row, RuntimeContext, Types, ValueStateDescriptor
-from statefulspark.errors import ClosedError, InvalidInputError, UserFunctionError
+from statefulspark import KeyedProcessFunction, ReducingStateDescriptor, Row, RuntimeContext, Types, ValueStateDescriptor
+from statefulspark.errors import ClosedError, InvalidInputError, NotRestorableError, UserFunctionError
 from statefulspark.testing import KeyedProcessHarness, harness
 
 SCHEMA = {"k": pa.string(), "at": pa.int64(), "n": pa.int64()}
@@ -92,9 +93,111 @@ def test_misuse_is_answered_with_the_remedy() -> None:
             test.process_watermark(9)
         with pytest.raises(InvalidInputError, match="key"):
             test.process_element((None, 1), 0)
-        with pytest.raises(InvalidInputError, match="the test gave a str for column 'n'"):
+        with pytest.raises(InvalidInputError, match="the test produced a str for column 'n'"):
             test.process_element(("a", "x"), 0)
     with pytest.raises(ClosedError):
         test.snapshot()
     with KeyedProcessHarness(Count(), SCHEMA, OUTPUT, key="k") as test, pytest.raises(InvalidInputError, match="event_time=<column>"):
         test.process_element(("a", 0, 1), 0)
+
+
+class Remembers(KeyedProcessFunction):
+    """Counts in an attribute as well as in state."""
+
+    def __init__(self) -> None:
+        self.rows = 10
+
+    def open(self, runtime_context: RuntimeContext) -> None:
+        self.attempt = runtime_context.get_attempt_number()
+        self.counted = runtime_context.get_metrics_group().counter("rows")
+        self.total = runtime_context.get_reducing_state(ReducingStateDescriptor("total", self.combine, Types.LONG()))
+
+    def combine(self, one: int, other: int) -> int:
+        return one + other + 100 * self.rows
+
+    def process_element(self, value: Any, ctx: KeyedProcessFunction.Context) -> Iterator[Any]:
+        self.rows += 1
+        self.counted.inc()
+        self.total.add(1)
+        yield self.rows, self.attempt, self.counted.get_count(), self.total.get()
+        if value.n is not None and value.n < 0:
+            raise ValueError("negative")
+
+
+REMEMBERED = {"rows": pa.int64(), "attempt": pa.int64(), "counted": pa.int64(), "total": pa.int64()}
+
+
+def remembering() -> KeyedProcessHarness:
+    return KeyedProcessHarness(Remembers(), SCHEMA, REMEMBERED, key="k")
+
+
+def test_attributes_do_not_survive_a_batch_that_failed() -> None:
+    """The next batch runs on a fresh copy of the function: attributes, metrics and what reduces its state are new; state is as before."""
+    with remembering() as test:
+        test.process_element(("a", 0, 1))
+        with pytest.raises(UserFunctionError):
+            test.process_elements([("a", 0, 1), ("a", 0, -1)])
+        test.process_elements([("a", 0, 1), ("a", 0, 1)])
+        assert test.get_output() == [(11, 0, 1, 1), (11, 1, 1, 1102), (12, 1, 2, 2303)]
+
+
+def test_a_retried_batch_gives_out_what_a_fresh_function_gives_out() -> None:
+    """retry() is what a job does when another part of it failed after the batch was done here."""
+    with remembering() as test:
+        test.process_element(("a", 0, 1))
+        before = test.snapshot()
+        test.process_elements([("b", 0, 1), ("b", 0, 1)])
+        assert test.get_output()[1:] == [(12, 0, 2, 1), (13, 0, 3, 1302)]
+        test.retry()
+        assert test.get_output()[1:] == [(11, 1, 1, 1), (12, 1, 2, 1202)]
+        assert len(test.snapshot().entries) == len(before.entries) + 1
+        with pytest.raises(InvalidInputError, match="no batch to repeat"):
+            test.retry()
+
+
+class Renames(Count):
+    """Counts in a state of another name."""
+
+    def open(self, runtime_context: RuntimeContext) -> None:
+        self.count = runtime_context.get_state(ValueStateDescriptor("number", Types.LONG()))
+
+
+class Reads(Count):
+    """Gives out a job parameter in the place of its count."""
+
+    def open(self, runtime_context: RuntimeContext) -> None:
+        self.limit = int(runtime_context.get_job_parameter("limit", "3"))
+
+    def process_element(self, value: Any, ctx: KeyedProcessFunction.Context) -> Iterator[Any]:
+        yield value.k, self.limit
+
+
+def test_job_parameters_are_given() -> None:
+    """As the manifest of a job gives them."""
+    for parameters, limit in ((None, 3), ({"limit": "7"}, 7)):
+        with KeyedProcessHarness(Reads(), SCHEMA, OUTPUT, key="k", job_parameters=parameters) as test:
+            test.process_element(("a", 0, 1))
+            assert test.get_output() == [("a", limit)]
+
+
+def test_a_function_that_renamed_its_state_is_refused() -> None:
+    """The test of an upgrade finds what the job would refuse; allowed, the state starts empty."""
+    with counting() as test:
+        test.process_element(("a", 1), 0)
+        snapshot = test.snapshot()
+    renamed = KeyedProcessHarness(Renames(), SCHEMA, OUTPUT, key="k")
+    renamed.restore(snapshot)
+    with pytest.raises(NotRestorableError, match=r"^state 'number' of uid 'harness': it is new .* Declare it as 'count'"):
+        renamed.open()
+    renamed.restore(snapshot, allow_non_restored_state=True)
+    with renamed as test:
+        test.process_element(("a", 0, 1))
+        assert test.get_output() == [("a", 1)]
+
+
+def test_a_function_that_cannot_be_sent_to_slots_is_refused() -> None:
+    """The test finds what the job would refuse."""
+    function = Count()
+    function.lock = threading.Lock()  # type: ignore[attr-defined]  # the user's own attribute
+    with pytest.raises(InvalidInputError, match=r"cannot be sent to the slots of a job"):
+        KeyedProcessHarness(function, SCHEMA, OUTPUT, key="k")

@@ -15,7 +15,7 @@ from statefulspark.errors import InvalidInputError
 from statefulspark.process.columns import python_values
 from statefulspark.process.keytypes import key_type_infos
 from statefulspark.process.step import StepSpec
-from statefulspark.state.keys import KeyCodec
+from statefulspark.state.encoding.keys import KeyCodec
 
 
 class Nothing(KeyedProcessFunction):

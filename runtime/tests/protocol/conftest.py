@@ -16,9 +16,10 @@ Start = Callable[..., Driver]
 def world(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> World:
     world = World(folder=tmp_path, backend=request.param)
     monkeypatch.setattr("statefulspark.failpoints.reach", world.reach)
+    monkeypatch.setattr("statefulspark.coordinator.batch_records.write_record", world.write_record)
     clock = world.clock()
-    for module in ("coordinator", "schedule"):
-        monkeypatch.setattr(f"statefulspark.job.{module}.time", clock)
+    for module in ("checkpoint_schedule", "fence"):
+        monkeypatch.setattr(f"statefulspark.coordinator.{module}.time", clock)
     return world
 
 
@@ -27,7 +28,9 @@ def start(world: World) -> Iterator[Start]:
     """Start a driver; all of them are closed when the test ends."""
     drivers: list[Driver] = []
 
-    def start(parallelism: int = 2, origin: str | None = None) -> Driver:
+    own = world
+
+    def start(parallelism: int = 2, origin: str | None = None, *, world: World = own) -> Driver:
         drivers.append(Driver(world, parallelism, origin))
         return drivers[-1]
 

@@ -7,11 +7,12 @@ from contextlib import closing
 
 import pytest
 
+from statefulspark.coordinator.controls import CheckpointInfo
+from statefulspark.coordinator.slot_table import READY, RESTORING
 from statefulspark.errors import FencedError
-from statefulspark.exchange.flight import FlightPeer
-from statefulspark.exchange.service import SlotService
-from statefulspark.job.controls import CheckpointInfo
-from statefulspark.job.slots import READY, RESTORING
+from statefulspark.rpc.flight import FlightPeer
+from statefulspark.rpc.messages.batches import Begin, BeginAnswer, ExchangeRequest
+from statefulspark.slot.service import SlotService
 
 from .conftest import Start
 from .test_lives import expected
@@ -22,11 +23,12 @@ _ROWS = [("key-1", 10), ("key-1", 20)]
 
 def send(driver: Driver, service: SlotService, batch: int, epoch: int) -> None:
     """Send a planned batch to this incarnation, as an exchange task does that was told of it before another one registered."""
-    (rows,) = driver._partitions(batch)
-    slot = driver._slot_of(_ROWS[0])
-    ticket = driver.coordinator._begin({"uid": UID, "slot": slot, "batch": batch})
-    peer = FlightPeer(f"grpc+tcp://127.0.0.1:{service.servers[0].port}", driver.coordinator.secret)
-    request = {"uid": UID, "slot": slot, "batch": batch, **ticket["run"], "epoch": epoch}
+    (rows,) = driver.partitions(batch)
+    slot = driver.job.slots_of(_ROWS[:1], driver.parallelism)[0]
+    begun = driver.coordinator._begin(Begin(uid=UID, slot=slot, batch=batch))
+    assert isinstance(begun, BeginAnswer)
+    peer = FlightPeer(service.servers[0].location, driver.coordinator.secret)
+    request = ExchangeRequest(uid=UID, slot=slot, batch=batch, epoch=epoch, run=begun.run, waited_s=0.0)
     with closing(peer.open_exchange(request, rows.schema)) as call:
         call.send(rows)
         call.end()
@@ -76,8 +78,8 @@ def test_a_query_restarts_while_a_driver_that_was_cut_off_commits_the_sink(world
     first.run(1, deliver=False)
     second = start(slots)
     assert second.plan(0) == 1
-    partition = next(second._partitions(1))
-    second._task(1, partition, twice=False)
+    partition = next(second.partitions(1))
+    second.run_task(1, partition)
     assert second.coordinator.next_query() is False
     if not again:
         world.sink[1] = [tuple(row) for row in world.seen[1]]

@@ -7,14 +7,15 @@ from random import Random
 
 import pytest
 
-from statefulspark.errors import FencedError
-from statefulspark.job.controls import CheckpointInfo
+from statefulspark.coordinator.controls import CheckpointInfo
+from statefulspark.errors import FencedError, UnavailableError
 
 from .conftest import Start
 from .world import LATER_MS, Died, Driver, Row, World, state_of
 
 SLOT_POINTS = ("slot.restored", "slot.begun", "slot.processed", "slot.changelog.durable", "slot.acknowledged")
 DRIVER_POINTS = ("driver.begin", "driver.begun", "driver.acknowledged", "driver.checkpoint.collected", "driver.checkpoint.published")
+OUTAGES = ("lost", "unanswered")
 _KEYS = 12
 _ROWS = 60
 _SEEDS = {"memory": 8, "rocksdb": 4}
@@ -51,7 +52,8 @@ class Life:
         self.driver: Driver = self._started()
 
     def _started(self) -> Driver:
-        """A driver, sooner or later: slots may die while they restore."""
+        """A driver, sooner or later: slots may die while they restore. Its clock may be behind that of the driver before."""
+        self.world.clock_s -= self.chance.choice((0, 0, 20))
         return self._start(self.chance.randint(1, 3))
 
     def likely(self, share: float) -> bool:
@@ -59,7 +61,7 @@ class Life:
 
     def live(self) -> None:
         """Run all batches."""
-        while (batch := self.driver.plan(self.chance.randint(1, 9))) is not None:
+        while (batch := self._plan()) is not None:
             if not self._run(batch):
                 self.driver.close()
                 self.driver = self._started()
@@ -67,6 +69,27 @@ class Life:
             else:
                 self.driver.check_stores()
                 self._between_batches()
+
+    def _plan(self) -> int | None:
+        """Plan a batch. When its record cannot be written, the query starts again with more rows at hand, or the driver is lost."""
+        batch = self.driver.plan(self.chance.randint(1, 9))
+        if batch is None or self.likely(0.7):
+            return batch
+        self.world.outages = [self.chance.choice(OUTAGES) for _ in range(self.chance.randint(1, 4))]
+        while self.world.outages:
+            try:
+                self.driver.begin()
+                break
+            except UnavailableError:
+                if self.likely(0.2):
+                    self.driver.close()
+                    self.driver = self._started()
+                elif self.likely(0.7):
+                    self.driver.coordinator.next_query()
+            if self.driver.plan(self.chance.randint(1, 9)) is None:
+                break
+        self.world.outages = []
+        return self.driver.plan(self.chance.randint(1, 9))
 
     def _run(self, batch: int) -> bool:
         """Run a batch; False when the driver did not live to its end."""
@@ -90,9 +113,9 @@ class Life:
         batch = self.driver.planned()
         if batch not in self.world.seen or batch in self.world.sink or self.likely(0.3):
             return
-        for partition in self.driver._partitions(batch):
+        for partition in self.driver.partitions(batch):
             if self.likely(0.5):
-                self.driver._task(batch, partition, twice=False)
+                self.driver.run_task(batch, partition)
         self.driver.coordinator.next_query()
         if self.likely(0.7):
             self.world.sink[batch] = list(self.world.seen[batch])
@@ -107,6 +130,20 @@ class Life:
             self.driver.start_slot(self.chance.randrange(self.driver.parallelism))
         elif chance < 0.4:
             assert isinstance(self.driver.checkpoint(), CheckpointInfo)
+        elif chance < 0.5:
+            self._run_available_now()
+
+    def _run_available_now(self) -> None:
+        """A query that ends when it has processed what was there at its start, and what is due then; the next run goes on after it."""
+        coordinator = self.driver.coordinator
+        coordinator.next_query(available_now=True)
+        rows_max = self.chance.randint(0, _ROWS)
+        while (batch := self.driver.plan(self.chance.randint(1, 9), rows_max)) is not None:
+            self.driver.run(batch)
+        assert coordinator.idle(), "timers that are due were left"
+        assert isinstance(self.driver.checkpoint(), CheckpointInfo)
+        self.driver.close()
+        self.driver = self._started()
 
     def _replace_driver(self) -> None:
         """A new driver starts while the old one still lives: what the old one does from then on is refused."""
@@ -135,6 +172,8 @@ def test_every_row_counts_once(world: World, start: Start, seed: int) -> None:
     life.finish()
     given = Counter((key, kind, number) for rows in world.sink.values() for key, kind, number, *_ in rows)
     assert given == expected(world.input), world.deaths
+    times = [(batch, now) for batch, rows in sorted(world.sink.items()) for *_, now in rows]
+    assert [now for _, now in times] == sorted(now for _, now in times), "processing time went back"
     counted = state_of(world, "number")
     assert sorted(counted) == sorted(Counter(key for key, _ in world.input).items())
     assert state_of(world, "event-timers") == []

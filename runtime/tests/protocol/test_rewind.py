@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
+from statefulspark.coordinator.controls import CheckpointInfo
 from statefulspark.errors import NotRestorableError
-from statefulspark.job.controls import CheckpointInfo
 
 from .conftest import Start
 from .test_lives import expected

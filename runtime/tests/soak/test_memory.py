@@ -9,7 +9,7 @@ import pytest
 from soak.job import SoakSettings
 from soak.measure import soak
 
-from statefulspark.exchange.allocator import allocator_environment
+from statefulspark.slot.allocator import allocator_environment
 
 
 @pytest.mark.slow
@@ -27,7 +27,7 @@ def test_a_slot_stays_within_its_managed_memory(tmp_path: Path) -> None:
         written_bytes=600 << 20,
         slots=1,
         keys=1_000,
-        checkpoint_s=5.0,
+        checkpoint_s=1.0,
         environment=allocator_environment(),
     )
     result = soak(settings, tmp_path, baseline_bytes=450 << 20)

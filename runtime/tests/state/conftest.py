@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from statefulspark.state.backend import BatchBudget
-from statefulspark.state.memory import MemoryStore
-from statefulspark.state.rocksdb import RocksDBStore
-from statefulspark.state.store import KeyValueStore
+from statefulspark.state.store.base import KeyValueStore
+from statefulspark.state.store.memory_store import MemoryStore
+from statefulspark.state.store.rocksdb_store import RocksDBStore
 from statefulspark.testing.keyed_state import LETTER_GROUPS, KeyedSlot
 
 

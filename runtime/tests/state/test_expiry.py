@@ -9,38 +9,21 @@ from typing import Any
 import pytest
 
 from statefulspark.errors import InvalidInputError
-from statefulspark.state.descriptors import (
+from statefulspark.state.api.descriptors import (
     AggregateFunction,
     AggregatingStateDescriptor,
     ListStateDescriptor,
     MapStateDescriptor,
     ReducingStateDescriptor,
-    StateDescriptor,
-    ValueStateDescriptor,
 )
+from statefulspark.state.api.ttl import Builder, StateTtlConfig
 from statefulspark.state.times import Duration, Time
-from statefulspark.state.ttl import Builder, StateTtlConfig
-from statefulspark.state.typeinfo import Types
+from statefulspark.state.types.types import Types
 from statefulspark.testing.keyed_state import KeyedSlot
 
+from .expiring_states import ttl, value_descriptor, with_ttl
+
 MakeSlot = Callable[..., KeyedSlot]
-
-
-def ttl(configure: Callable[[Builder], Builder] = lambda builder: builder) -> StateTtlConfig:
-    return configure(StateTtlConfig.new_builder(Time.milliseconds(100))).build()
-
-
-def value_descriptor(config: StateTtlConfig | None) -> ValueStateDescriptor:
-    descriptor = ValueStateDescriptor("value", Types.LONG())
-    with_ttl(descriptor, config)
-    return descriptor
-
-
-def with_ttl(descriptor: Any, config: StateTtlConfig | None) -> Any:
-    assert isinstance(descriptor, StateDescriptor)
-    if config is not None:
-        descriptor.enable_time_to_live(config)
-    return descriptor
 
 
 def read_after(slot: KeyedSlot, delays_ms: list[int], read: Callable[[], Any]) -> list[Any]:
@@ -146,58 +129,6 @@ def test_reducing_and_aggregating_state_expire(slot: KeyedSlot) -> None:
         assert (reducing.get(), aggregating.get()) == (None, 1)
 
 
-def test_sweep_removes_what_nobody_reads(slot: KeyedSlot) -> None:
-    """Expired values, lists and map entries go from the store without a read, a bounded number per batch, as ordinary changes."""
-    config = ttl(lambda builder: builder.cleanup_incrementally(2))
-    value = slot.backend.value_state(value_descriptor(config))
-    elements = slot.backend.list_state(with_ttl(ListStateDescriptor("list", Types.STRING()), config))
-    entries = slot.backend.map_state(with_ttl(MapStateDescriptor("map", Types.STRING(), Types.LONG()), config))
-    with slot.batch():
-        for key in "abcde":
-            slot.key(key)
-            value.update(1)
-            elements.add_all(["x", "y"])
-            entries.put_all({"x": 1})
-    slot.now_ms += 100
-    sizes = []
-    for _ in range(8):
-        with slot.batch():
-            pass
-        assert all(changed is None for _, changed in slot.changes)
-        assert len(slot.changes) <= 6
-        slot.backend.apply_pending()
-        sizes.append(len(slot.entries()))
-    assert sizes[-1] == 0
-    assert set(sizes) >= {9, 3}, "two values, lists and map entries at a time"
-
-
-def test_sweep_leaves_what_lives_or_was_changed(slot: KeyedSlot) -> None:
-    """What the running batch wrote, and what has not expired, stays; a list stays while one element lives."""
-    value = slot.backend.value_state(value_descriptor(ttl()))
-    elements = slot.backend.list_state(with_ttl(ListStateDescriptor("list", Types.STRING()), ttl()))
-    entries = slot.backend.map_state(with_ttl(MapStateDescriptor("map", Types.STRING(), Types.LONG()), ttl()))
-    with slot.batch("a"):
-        value.update(1)
-        elements.add("old")
-        entries.put("x", 1)
-    slot.now_ms += 50
-    with slot.batch("b"):
-        value.update(2)
-    with slot.batch("a"):
-        elements.add("new")
-    slot.now_ms += 50
-    with slot.batch("a"):
-        value.update(3)
-        entries.put("x", 3)
-    for _ in range(5):
-        with slot.batch():
-            pass
-    with slot.batch("a"):
-        assert (value.value(), list(elements.get()), entries.get("x")) == (3, ["new"], 3)
-        slot.key("b")
-        assert value.value() == 2
-
-
 def test_retry_sees_the_same_values(make_slot: MakeSlot) -> None:
     """A retry of a batch has the processing time of the first attempt, so what had expired is expired again and no more."""
     slot = make_slot()
@@ -223,11 +154,42 @@ def test_builder_takes_pyflinks_names() -> None:
         .cleanup_incrementally(10, run_cleanup_for_every_record=True)
         .build()
     )
-    assert (config.ttl_ms, config.cleanup_entries, config.get_ttl()) == (2000, 10, Time.seconds(2))
+    assert (config.ttl_ms, config.get_ttl()) == (2000, Time.seconds(2))
     with pytest.raises(InvalidInputError, match="at least one millisecond"):
         StateTtlConfig.new_builder(Time.milliseconds(0))
     with pytest.raises(InvalidInputError, match="at least one entry"):
         StateTtlConfig.new_builder(Time.days(1)).cleanup_incrementally(0)
+    with pytest.raises(InvalidInputError, match="query_time_after_num_entries"):
+        StateTtlConfig.new_builder(Time.days(1)).cleanup_in_rocksdb_compact_filter(-1)
+
+
+_ARGUMENTS: dict[str, tuple[Any, ...]] = {
+    "set_update_type": (StateTtlConfig.UpdateType.OnReadAndWrite,),
+    "set_state_visibility": (StateTtlConfig.StateVisibility.ReturnExpiredIfNotCleanedUp,),
+    "set_ttl": (Time.hours(1),),
+    "cleanup_incrementally": (7,),
+    "cleanup_in_rocksdb_compact_filter": (1000,),
+    "set_ttl_time_characteristic": (StateTtlConfig.TtlTimeCharacteristic.ProcessingTime,),
+}
+_DEFAULTS = {
+    "use_processing_time",
+    "set_ttl_time_characteristic",
+    "update_ttl_on_create_and_write",
+    "never_return_expired",
+}
+"""Choose what is chosen anyway; of the clocks there is only one, as in Flink."""
+
+
+def test_no_method_of_the_builder_does_nothing() -> None:
+    """Every choice is in the configuration, so that one that nothing reads cannot come in again unnoticed."""
+    methods = {name for name in vars(Builder) if not name.startswith("_")} - {"build"}
+    without_effect = set()
+    for name in methods:
+        builder = StateTtlConfig.new_builder(Time.milliseconds(100))
+        getattr(builder, name)(*_ARGUMENTS.get(name, ()))
+        if builder.build() == ttl():
+            without_effect.add(name)
+    assert without_effect == _DEFAULTS
 
 
 def test_disabled_ttl_is_none(make_slot: MakeSlot) -> None:

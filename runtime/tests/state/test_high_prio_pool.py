@@ -13,8 +13,8 @@ import pytest
 
 from statefulspark.memory.split import MemorySplit
 from statefulspark.rocksdb.settings import RocksDBSettings
-from statefulspark.state.rocksdb import RocksDBOptions, RocksDBStore
-from statefulspark.state.rocksdb_memory import RocksDBMemory
+from statefulspark.state.store.rocksdb_memory import RocksDBMemory
+from statefulspark.state.store.rocksdb_store import RocksDBOptions, RocksDBStore
 
 _MIB = 1 << 20
 _ENTRIES = 500_000

@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from statefulspark.errors import CorruptDataError, IncompatibleFormatError, InvalidInputError
-from statefulspark.state.keys import KeyCodec
-from statefulspark.state.layout import (
+from statefulspark.state.encoding.keys import KeyCodec
+from statefulspark.state.encoding.layout import (
     StateInfo,
     StoreKey,
     TimerKey,
@@ -23,7 +23,7 @@ from statefulspark.state.layout import (
     store_key,
     timer_store_key,
 )
-from statefulspark.state.typeinfo import Types
+from statefulspark.state.types.types import Types
 
 GROUPS = st.integers(0, 32767)
 IDS = st.integers(0, 65535)

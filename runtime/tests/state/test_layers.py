@@ -5,9 +5,9 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from statefulspark.state.layers import HELD_MAX, Layers
-from statefulspark.state.memory import MemoryStore
-from statefulspark.state.store import Change
+from statefulspark.state.store.base import Change
+from statefulspark.state.store.layers import HELD_MAX, Layers
+from statefulspark.state.store.memory_store import MemoryStore
 from statefulspark.testing.keyed_state import MemorySpill
 
 KEYS = [bytes([0, letter]) for letter in range(5)]

@@ -9,16 +9,16 @@ from pathlib import Path
 import pytest
 
 from statefulspark.config.rocksdb_names import METRICS
-from statefulspark.state import native_metrics
-from statefulspark.state.native_metrics import (
+from statefulspark.state.store import native_metrics
+from statefulspark.state.store.native_metrics import (
     COLUMN_FAMILY_AS_VARIABLE,
     NATIVE_METRICS,
     needs_statistics,
     read_native_metrics,
     unavailable_native_metrics,
 )
-from statefulspark.state.rocksdb import RocksDBOptions, RocksDBStore
-from statefulspark.state.rocksdb_memory import RocksDBMemory
+from statefulspark.state.store.rocksdb_memory import RocksDBMemory
+from statefulspark.state.store.rocksdb_store import RocksDBOptions, RocksDBStore
 
 ENTRIES = 4000
 VALUE = b"v" * 100

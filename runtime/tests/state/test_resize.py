@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from statefulspark.memory.split import MemorySplit
-from statefulspark.state.rocksdb import RocksDBOptions, RocksDBStore
-from statefulspark.state.rocksdb_memory import RocksDBMemory
+from statefulspark.state.store.rocksdb_memory import RocksDBMemory
+from statefulspark.state.store.rocksdb_store import RocksDBOptions, RocksDBStore
 
 MIB = 1 << 20
 

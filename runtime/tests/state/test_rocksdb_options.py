@@ -11,11 +11,11 @@ import pytest
 from statefulspark.config.rocksdb_options import OPTIONS, PredefinedOptions, choose
 from statefulspark.errors import InternalError
 from statefulspark.rocksdb.settings import RocksDBSettings
-from statefulspark.state.rocksdb import RocksDBOptions, RocksDBStore
-from statefulspark.state.rocksdb_memory import RocksDBMemory
-from statefulspark.state.rocksdb_native import TABLE, NativeOptions, Sections, load_native
-from statefulspark.state.store import Change
-from statefulspark.state.stores import open_spill
+from statefulspark.state.store.base import Change
+from statefulspark.state.store.open_store import open_spill
+from statefulspark.state.store.rocksdb_memory import RocksDBMemory
+from statefulspark.state.store.rocksdb_options import TABLE, NativeOptions, Sections, load_native
+from statefulspark.state.store.rocksdb_store import RocksDBOptions, RocksDBStore
 
 _MIB = 1 << 20
 
@@ -196,7 +196,7 @@ def test_options_that_did_not_arrive_are_noticed(tmp_path: Path, monkeypatch: py
         kept = {name: {} if name == TABLE else options for name, options in sections.items()}
         return load_native(kept, *arguments, **keywords)
 
-    monkeypatch.setattr("statefulspark.state.rocksdb.load_native", forgetful)
+    monkeypatch.setattr("statefulspark.state.store.rocksdb_store.load_native", forgetful)
     with pytest.raises(InternalError, match=r"block_size is 4096 instead of 16384"):
         RocksDBStore(tmp_path / "db", RocksDBOptions(settings=RocksDBSettings()))
     monkeypatch.undo()

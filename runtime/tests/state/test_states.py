@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from statefulspark.errors import InvalidInputError
-from statefulspark.state.descriptors import (
+from statefulspark.state.api.descriptors import (
     AggregateFunction,
     AggregatingStateDescriptor,
     ListStateDescriptor,
@@ -18,7 +18,7 @@ from statefulspark.state.descriptors import (
     ReducingStateDescriptor,
     ValueStateDescriptor,
 )
-from statefulspark.state.typeinfo import TypeInformation, Types
+from statefulspark.state.types.types import TypeInformation, Types
 from statefulspark.testing.keyed_state import KeyedSlot
 
 COUNT = ValueStateDescriptor("count", Types.LONG())

@@ -15,12 +15,12 @@ from statefulspark.errors import (
     InvalidInputError,
     UnavailableError,
 )
-from statefulspark.state.entries import read_entries, write_entries
-from statefulspark.state.memory import MemoryStore
-from statefulspark.state.rocksdb import RocksDBOptions, RocksDBStore
-from statefulspark.state.rocksdb_memory import RocksDBMemory
-from statefulspark.state.store import KeyValueStore
-from statefulspark.state.stores import open_spill, open_store
+from statefulspark.state.encoding.entries import read_entries, write_entries
+from statefulspark.state.store.base import KeyValueStore
+from statefulspark.state.store.memory_store import MemoryStore
+from statefulspark.state.store.open_store import open_spill, open_store
+from statefulspark.state.store.rocksdb_memory import RocksDBMemory
+from statefulspark.state.store.rocksdb_store import RocksDBOptions, RocksDBStore
 from statefulspark.testing.key_value_store import KeyValueStoreContract
 
 _MIB = 1 << 20
@@ -72,10 +72,10 @@ def test_rocksdb_cuts_filters_and_indexes_into_small_blocks(tmp_path: Path) -> N
 @pytest.mark.parametrize(
     ("text", "expected", "message"),
     [
-        ("IO error: No space left on device: While appending to file: /x/1.sst", UnavailableError, "is full"),
-        ("IO error: While fsync: /x/1.sst: Input/output error", UnavailableError, "failed"),
+        ("IO error: No space left on device: While appending to file: /x/1.sst", UnavailableError, "cannot be written.*No space left"),
+        ("IO error: While fsync: /x/1.sst: Input/output error", UnavailableError, "cannot be written.*Input/output error"),
         ("Corruption: block checksum mismatch", CorruptDataError, "damaged"),
-        ("Invalid argument: something", InternalError, "refused"),
+        ("Invalid argument: something", InternalError, "rejected"),
     ],
 )
 def test_rocksdb_errors_are_told_apart_by_text(text: str, expected: type[Exception], message: str, tmp_path: Path) -> None:
@@ -117,7 +117,7 @@ def test_spill_shares_the_slots_memory(tmp_path: Path) -> None:
 def test_rocksdb_directory_belongs_to_one(tmp_path: Path) -> None:
     """Opening a directory twice is a conflict."""
     store = RocksDBStore(tmp_path / "db")
-    with pytest.raises(ConflictError, match="open elsewhere"):
+    with pytest.raises(ConflictError, match="already open"):
         RocksDBStore(tmp_path / "db")
     store.close()
 

@@ -15,10 +15,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from statefulspark.errors import CorruptDataError, IncompatibleFormatError, InvalidInputError
+from statefulspark.state.encoding.values import Encoded, ValueCodec, expiry_of, join_expiry
 from statefulspark.state.row import Row
 from statefulspark.state.times import Instant, Time
-from statefulspark.state.typeinfo import TypeInformation, Types, type_from_json
-from statefulspark.state.values import Encoded, ValueCodec, expiry_of, join_expiry
+from statefulspark.state.types.types import TypeInformation, Types, type_from_json
 
 SCALARS: dict[str, tuple[TypeInformation, st.SearchStrategy[Any]]] = {
     "STRING": (Types.STRING(), st.text()),
@@ -198,7 +198,7 @@ def test_unfit_type_arguments_are_refused() -> None:
     """Arrays of primitives take numbers only; field names fit the fields."""
     with pytest.raises(InvalidInputError, match="not a primitive type"):
         Types.PRIMITIVE_ARRAY(Types.STRING())
-    with pytest.raises(InvalidInputError, match="as many different names"):
+    with pytest.raises(InvalidInputError, match="distinct names"):
         Types.ROW_NAMED(["a", "a"], [Types.LONG(), Types.LONG()])
 
 

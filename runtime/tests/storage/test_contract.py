@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from statefulspark.storage.faults import FaultPlan, FaultyStore
+from statefulspark.faults.storage import FaultPlan, FaultyStore
 from statefulspark.storage.local import LocalStore
 from statefulspark.storage.retrying import RetryingStore, RetryPolicy
 from statefulspark.storage.s3 import S3Store

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from statefulspark.errors import InvalidInputError, UnavailableError
-from statefulspark.storage.faults import FaultKind, FaultPlan, FaultyStore, parse_fault_plan
+from statefulspark.faults.storage import FaultKind, FaultPlan, FaultyStore, parse_fault_plan
 from statefulspark.storage.local import LocalStore
 
 WRITING = ["put", "put_if_absent", "put_file", "copy"]

@@ -14,8 +14,8 @@ from runtime.tests.s3_server import BUCKET
 from runtime.tests.storage.flaky_proxy import Fault, FlakyProxy
 
 from statefulspark.errors import InvalidInputError, UnavailableError
+from statefulspark.faults.storage import FAULTS_ENVIRONMENT, FaultPlan, FaultyStore
 from statefulspark.storage.base import ObjectStore
-from statefulspark.storage.faults import FAULTS_ENVIRONMENT, FaultPlan, FaultyStore
 from statefulspark.storage.local import LocalStore
 from statefulspark.storage.open import StorageSettings, check_reachable, open_store
 from statefulspark.storage.retrying import RetryingStore

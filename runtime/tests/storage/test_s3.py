@@ -22,7 +22,7 @@ from runtime.tests.storage.flaky_proxy import Fault, FlakyProxy
 
 from statefulspark.errors import ConflictError, CorruptDataError, InvalidInputError, UnavailableError
 from statefulspark.storage.s3 import S3Store
-from statefulspark.storage.settings import S3Limits, StorageSettings
+from statefulspark.storage.storage_settings import S3Limits, StorageSettings
 
 RESET = Fault()
 LOST_BY_RESET = Fault(forward=True)

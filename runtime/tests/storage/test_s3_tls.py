@@ -20,7 +20,7 @@ from runtime.tests.storage.flaky_proxy import FlakyProxy
 
 from statefulspark.errors import InvalidInputError
 from statefulspark.storage.s3 import S3Store
-from statefulspark.storage.settings import S3Limits, StorageSettings
+from statefulspark.storage.storage_settings import S3Limits, StorageSettings
 
 PART_BYTES = 5 << 20
 

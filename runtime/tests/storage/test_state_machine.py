@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule, run_state_machine_as_test
 
 from statefulspark.errors import ConflictError
+from statefulspark.faults.storage import FaultPlan, FaultyStore
 from statefulspark.storage.base import ObjectStore
-from statefulspark.storage.faults import FaultPlan, FaultyStore
 from statefulspark.storage.local import LocalStore
 from statefulspark.storage.retrying import RetryingStore, RetryPolicy
 from statefulspark.storage.s3 import S3Store

@@ -1,4 +1,4 @@
-"""What all models of a status have in common."""
+"""Base model and field types of all status models."""
 
 from __future__ import annotations
 
@@ -34,15 +34,15 @@ def _as_text(moment: datetime) -> str:
 
 
 Timestamp = Annotated[AwareDatetime, PlainSerializer(_as_text, return_type=str), WithJsonSchema({"type": "string", "format": "date-time"})]
-"""A moment, written as Kubernetes does: UTC, whole seconds."""
+"""A timestamp in the format of Kubernetes: UTC, whole seconds."""
 Message = Annotated[str, _cut(MESSAGE_MAX), Field(min_length=1, max_length=MESSAGE_MAX)]
-"""A sentence for people; a longer one is cut rather than lost. Never empty: API servers of Kubernetes 1.20 take an empty text for null."""
+"""Human-readable message; truncated if too long. Never empty: API servers of Kubernetes 1.20 take an empty text for null."""
 ShortText = Annotated[str, _cut(SHORT_MAX), Field(min_length=1, max_length=SHORT_MAX)]
-"""A name or identity."""
+"""A name or ID."""
 Url = Annotated[str, Field(max_length=2048)]
-"""A place in storage."""
+"""A location in storage."""
 Reason = Annotated[str, StringConstraints(max_length=SHORT_MAX, pattern=r"^[A-Z][A-Za-z0-9]*$")]
-"""One CamelCase word for programs; stable."""
+"""Machine-readable reason in CamelCase; stable."""
 Count = Annotated[int, Field(ge=0, le=(1 << 53) - 1)]
 """A number of things or bytes."""
 
@@ -62,7 +62,7 @@ class StatusModel(BaseModel):
 
     @classmethod
     def read(cls, raw: object) -> Self:
-        """Read a status as it is in the cluster; a field that cannot be read, written by hand or by another version, counts as not there."""
+        """Parses a status from the cluster. A field that cannot be parsed, for example one of another version, is ignored."""
         given = raw if isinstance(raw, dict) else {}
         try:
             return cls.model_validate(given)
@@ -71,5 +71,5 @@ class StatusModel(BaseModel):
             return cls.model_validate({name: value for name, value in given.items() if name not in bad})
 
     def to_status(self) -> dict[str, Any]:
-        """Return the object to apply to the status subresource, without what is not set."""
+        """Returns the object to apply to the status subresource, without unset fields."""
         return self.model_dump(mode="json", by_alias=True, exclude_none=True)

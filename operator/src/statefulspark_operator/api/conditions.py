@@ -11,24 +11,24 @@ from statefulspark_operator.api.base import Message, Reason, StatusModel, Timest
 
 
 class ConditionType(StrEnum):
-    """What conditions say of a job."""
+    """Types of a job's conditions."""
 
     VALID = "Valid"
-    """The spec can be acted on; False names field and remedy, and what runs goes on as it is."""
+    """The spec is valid. If False, the message names the field and the remedy; a running job is not affected."""
     READY = "Ready"
-    """What the spec asks for is there: the job runs with this spec, or is suspended as asked."""
+    """The job is in the desired state: running with the current spec, or suspended."""
     RUNNING = "Running"
-    """Batches are being run."""
+    """The driver is processing batches."""
     PROGRESSING = "Progressing"
-    """The operator is changing something: starting, upgrading, rescaling, stopping."""
+    """A transition is in progress: deploy, upgrade, rescale, suspend, recover, rollback or delete."""
     DEGRADED = "Degraded"
-    """It runs, but not as it should: slots lost, checkpoints failing, an older spec after a rollback."""
+    """The job is running with problems: missing slots, failing batches or checkpoints, or the last stable spec after a rollback."""
     STALLED = "Stalled"
-    """Nothing will happen by itself any more; a person must act."""
+    """The operator cannot proceed without intervention."""
 
 
 class ConditionStatus(StrEnum):
-    """Whether a condition holds."""
+    """Status of a condition."""
 
     TRUE = "True"
     FALSE = "False"
@@ -36,7 +36,7 @@ class ConditionStatus(StrEnum):
 
 
 class Condition(StatusModel):
-    """One statement about the object, and since when it holds."""
+    """A condition of the object."""
 
     type: ConditionType
     """Valid, Ready, Running, Progressing, Degraded or Stalled."""
@@ -45,13 +45,13 @@ class Condition(StatusModel):
     """True, False or Unknown."""
 
     observed_generation: Annotated[int, Field(ge=0)] | None = None
-    """Generation of the spec that this was found out about."""
+    """Generation of the spec that the condition refers to."""
 
     last_transition_time: Timestamp
-    """When status changed last."""
+    """Time when the status of the condition last changed."""
 
     reason: Reason
-    """One CamelCase word for programs."""
+    """Machine-readable reason in CamelCase."""
 
     message: Message
-    """A sentence for people."""
+    """Human-readable message."""

@@ -1,12 +1,14 @@
-"""What a job's driver says of itself, as plain data."""
+"""State of a job's driver as its API reports it, as plain data."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Final, Literal
 
 from statefulspark_operator.api.jobs import SnapshotInfo
+
+_FAILS: Final = 2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -20,7 +22,7 @@ class Failure:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Operation:
-    """Something that the driver was asked for."""
+    """An operation requested from the driver."""
 
     id: str
     state: Literal["RUNNING", "SUCCEEDED", "FAILED"]
@@ -30,7 +32,7 @@ class Operation:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Slot:
-    """One slot as its driver sees it."""
+    """A slot as reported by its driver."""
 
     slot: int
     first: int
@@ -40,14 +42,14 @@ class Slot:
     host: str | None = None
     """Name of the executor's pod."""
     oom_kills: int = 0
-    """Processes of its container that the kernel has ended for lack of memory."""
+    """Number of OOM-killed processes of its container."""
     limit_bytes: int | None = None
-    """Limit of its container."""
+    """Memory limit of its container."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Driver:
-    """What the driver's API says."""
+    """State of the driver as reported by its API."""
 
     state: str
     """The runtime's ``JobState``."""
@@ -61,14 +63,32 @@ class Driver:
     restored_from: str | None = None
     failed_checkpoints: int = 0
     restarts: int = 0
-    """Times its query was started again after a failure."""
+    """Number of query restarts after failures."""
+    committed_batches: int | None = None
+    """Batches that this driver has committed; None if its version does not report them."""
+    idle: bool = False
+    """True if the query waits for new rows."""
+    failures: int = 0
+    """Consecutive failures since the last committed batch."""
+    failing: Failure | None = None
+    """The last of them."""
     error: Failure | None = None
     operations: Mapping[str, Operation] = field(default_factory=dict)
-    """What it was asked for and remembers, by idempotency key."""
+    """Requested operations by idempotency key."""
     retained: tuple[SnapshotInfo, ...] | None = None
-    """The checkpoints that it keeps in the job's folder; None when it was not asked."""
+    """Retained checkpoints; None if they were not requested."""
 
     @property
     def runs(self) -> bool:
-        """Whether batches can run: the driver says RUNNING as soon as its query is started, while executors may still be missing."""
+        """True if batches can run. The driver reports RUNNING as soon as its query is started, even if executors are still missing."""
         return self.state == "RUNNING" and len(self.slots) == self.parallelism and all(slot.state == "RUNNING" for slot in self.slots)
+
+    @property
+    def fails(self) -> bool:
+        """True if batches fail repeatedly. A single failure may be caused by a machine."""
+        return self.failing is not None and self.failures >= _FAILS
+
+    @property
+    def works(self) -> bool:
+        """True if this driver has committed a batch or waits for rows, and its batches do not fail."""
+        return not self.fails and (self.committed_batches is None or self.committed_batches > 0 or self.idle)

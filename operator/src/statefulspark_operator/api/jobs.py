@@ -1,9 +1,10 @@
-"""Status of a ``StatefulSparkJob``: what it is doing, since when, and what the operator must remember to finish what it began."""
+"""Status of a ``StatefulSparkJob``: its lifecycle, conditions, and the progress of the operator's transitions."""
 
 from __future__ import annotations
 
+from datetime import timedelta
 from enum import StrEnum
-from typing import Annotated
+from typing import Annotated, Final
 
 from pydantic import Field
 
@@ -12,52 +13,54 @@ from statefulspark_operator.api.conditions import Condition
 from statefulspark_operator.api.memory import MemoryPlan
 
 HISTORY_MAX = 20
-"""Entries of the life cycle's history that are kept."""
+"""Maximum number of entries in the lifecycle history."""
 SLOTS_MAX = 512
-"""Slots whose key groups are listed; the rest follows from the formula slot = key group * parallelism / maxParallelism."""
+"""Maximum number of slots whose key groups are listed; the others follow from slot = key group * parallelism / maxParallelism."""
 MEMORY_KILLS_MAX = 16
-"""Executor pods with processes ended for lack of memory that are remembered."""
+"""Maximum number of executor pods listed with OOM-killed processes."""
 SPEC_CHARACTERS_MAX = 262_144
+PROGRESS_EVERY: Final = timedelta(seconds=30)
+"""How often ``batch`` and ``lastCheckpoint`` are written if nothing else in the status changes."""
 
 ObservedParallelism = Annotated[int, Field(ge=0, le=32768)]
 SpecText = Annotated[str, Field(max_length=SPEC_CHARACTERS_MAX)]
 
 
 class LifecycleState(StrEnum):
-    """Where the job is in its life, as the operator sees it. Suspended, stable, rolled back, failed and finished wait for a change."""
+    """Lifecycle state of the job as the operator sees it. Suspended, stable, rolled back, failed and finished jobs stay so until something changes."""
 
     CREATED = "CREATED"
-    """Known, nothing started."""
+    """The operator has seen the job; nothing is started."""
     DEPLOYING = "DEPLOYING"
-    """The driver is being started and restores state."""
+    """The driver is starting and restoring state."""
     RUNNING = "RUNNING"
-    """Batches run, but the spec has not proved itself yet."""
+    """Batches are processed; no checkpoint has completed with this spec yet."""
     STABLE = "STABLE"
-    """Runs with this spec and has completed a checkpoint: what a rollback goes back to."""
+    """Running with this spec, with a completed checkpoint. A rollback returns to the last stable spec."""
     UPGRADING = "UPGRADING"
-    """Being stopped with its state to start with a new spec."""
+    """Stopping with a savepoint or checkpoint, then starting with a new spec."""
     RESCALING = "RESCALING"
-    """Its parallelism is being changed."""
+    """Changing the parallelism."""
     SUSPENDING = "SUSPENDING"
-    """Being stopped with its state."""
+    """Stopping with a savepoint or checkpoint."""
     SUSPENDED = "SUSPENDED"
-    """Stopped as asked; its state is kept."""
+    """Suspended by its spec; its state is kept."""
     RECOVERING = "RECOVERING"
-    """The driver was lost and is started again from the newest state in storage."""
+    """The driver was lost and is restarting from the latest state in storage."""
     ROLLING_BACK = "ROLLING_BACK"
-    """The upgrade failed; the last stable spec is being started."""
+    """The upgrade failed; the operator is starting the last stable spec."""
     ROLLED_BACK = "ROLLED_BACK"
-    """Runs with the last stable spec, not with this one."""
+    """Running the last stable spec instead of the current one."""
     FAILED = "FAILED"
-    """Ended with an error that restarting does not mend."""
+    """Failed with an error that a restart does not fix."""
     FINISHED = "FINISHED"
-    """Ended by itself: the sources have nothing more."""
+    """Finished: all sources are exhausted."""
     DELETING = "DELETING"
-    """Being removed."""
+    """Being deleted."""
 
 
 class JobStateName(StrEnum):
-    """State of the job as its driver says it; the runtime's ``JobState``."""
+    """State of the job as reported by its driver; the runtime's ``JobState``."""
 
     CREATED = "CREATED"
     RUNNING = "RUNNING"
@@ -69,7 +72,7 @@ class JobStateName(StrEnum):
 
 
 class ReconciliationState(StrEnum):
-    """What the last reconciled spec is doing."""
+    """State of the last reconciled spec."""
 
     DEPLOYED = "DEPLOYED"
     UPGRADING = "UPGRADING"
@@ -78,7 +81,7 @@ class ReconciliationState(StrEnum):
 
 
 class TransitionKind(StrEnum):
-    """What the operator is in the middle of."""
+    """Kind of a transition."""
 
     DEPLOY = "deploy"
     UPGRADE = "upgrade"
@@ -90,26 +93,26 @@ class TransitionKind(StrEnum):
 
 
 class LifecycleChange(StatusModel):
-    """One change of the life cycle's state."""
+    """A change of the lifecycle state."""
 
     state: LifecycleState
-    """The state entered."""
+    """New lifecycle state."""
 
     since: Timestamp
-    """When."""
+    """Time of the change."""
 
     reason: Reason
-    """One CamelCase word for programs."""
+    """Machine-readable reason in CamelCase."""
 
     message: Message | None = None
-    """A sentence for people."""
+    """Human-readable message."""
 
 
 class SlotKeyGroups(StatusModel):
-    """The key groups of one slot."""
+    """Key groups of one slot."""
 
     slot: Annotated[int, Field(ge=0, le=32767)]
-    """Number of the slot."""
+    """Slot number."""
 
     first: Annotated[int, Field(ge=0, le=32767)]
     """First key group, inclusive."""
@@ -118,11 +121,11 @@ class SlotKeyGroups(StatusModel):
     """Last key group, inclusive."""
 
     executor: ShortText | None = None
-    """Spark's id of the executor that it runs in."""
+    """Spark's ID of the executor that the slot runs in."""
 
 
 class KeyGroupMove(StatusModel):
-    """Neighbouring key groups that go from one slot to another."""
+    """A range of key groups that moves from one slot to another."""
 
     first: Annotated[int, Field(ge=0, le=32767)]
     """First key group, inclusive."""
@@ -131,148 +134,151 @@ class KeyGroupMove(StatusModel):
     """Last key group, inclusive."""
 
     from_slot: Annotated[int, Field(ge=0, le=32767)]
-    """Slot that has them before."""
+    """Slot that owns them before the rescale."""
 
     to_slot: Annotated[int, Field(ge=0, le=32767)]
-    """Slot that has them after."""
+    """Slot that owns them after the rescale."""
 
 
 class SnapshotInfo(StatusModel):
     """A completed checkpoint or savepoint."""
 
     id: Count
-    """Number within the job."""
+    """Checkpoint ID within the job."""
 
     path: Url
-    """Where it is in storage; what initialSavepointPath takes."""
+    """Location in storage. Can be used as initialSavepointPath."""
 
     completed_at: Timestamp
-    """When it was completed; its age is the time since."""
+    """Completion time."""
 
     size_bytes: Count | None = None
-    """All files it refers to."""
+    """Total size of all files that it refers to, in bytes."""
 
     uploaded_bytes: Count | None = None
-    """Bytes that no earlier one had uploaded."""
+    """Bytes newly uploaded for this checkpoint."""
 
     duration_ms: Count | None = None
-    """From the trigger to the published metadata, milliseconds."""
+    """Time from the trigger to the published metadata, in milliseconds."""
 
     batch: int | None = None
-    """The state is that after this batch."""
+    """Last batch whose changes are included."""
 
 
 class MemoryKill(StatusModel):
-    """A pod of which the kernel has ended processes for lack of memory."""
+    """An executor pod with OOM-killed processes."""
 
     pod: ShortText
     """Name of the executor's pod."""
 
     kills: Count
-    """How many processes: slots, or the executor itself."""
+    """Number of OOM-killed processes: slots, or the executor itself."""
 
     at: Timestamp
-    """When the last of them was noticed."""
+    """Time when the last kill was observed."""
 
 
 class ErrorInfo(StatusModel):
-    """Why the job is not as it should be."""
+    """The error that keeps the job from reaching the desired state."""
 
     reason: Reason
-    """One CamelCase word for programs."""
+    """Machine-readable reason in CamelCase."""
 
     message: Message
-    """Names the field or object and the remedy."""
+    """Human-readable message with the field or object and the remedy."""
 
     since: Timestamp
-    """When it was seen first."""
+    """Time of the first occurrence."""
 
     count: Annotated[int, Field(ge=1, le=2_147_483_647)] = 1
-    """How often it was seen since."""
+    """Number of occurrences."""
 
 
 class Transition(StatusModel):
-    """What the operator has begun and must finish or undo, whoever continues. Written before the step it names is taken."""
+    """The transition in progress. It is written before its step is executed, so that any replica can continue it."""
 
     kind: TransitionKind
     """deploy, upgrade, rescale, suspend, recover, rollback or delete."""
 
     step: ShortText
-    """The step being taken; the plan knows the next."""
+    """Current step."""
 
     since: Timestamp
-    """When the transition began."""
+    """Start time of the transition."""
 
     deadline: Timestamp | None = None
-    """When it is given up."""
+    """Time at which the transition times out."""
 
     generation: Count
-    """Generation of the spec it leads to."""
+    """Target generation of the spec."""
 
     from_parallelism: ObservedParallelism | None = None
-    """Slots before."""
+    """Number of slots before the rescale."""
 
     to_parallelism: ObservedParallelism | None = None
-    """Slots after."""
+    """Number of slots after the rescale."""
 
     moved_key_groups: Annotated[int, Field(ge=0, le=32768)] | None = None
-    """Key groups that change their slot; the others' state is read by nobody anew when the rescale is in place."""
+    """Number of key groups that move to another slot. A rescale in place does not reload the state of the others."""
 
     moves: Annotated[tuple[KeyGroupMove, ...], Field(max_length=SLOTS_MAX)] = ()
-    """Which key groups go from where to where, at most the first 512 ranges."""
+    """Key groups that move, as at most the first 512 ranges."""
 
     trigger_id: ShortText | None = None
-    """The driver's number of the operation that was asked for."""
+    """The driver's ID of the requested operation."""
 
     state_path: Url | None = None
-    """The checkpoint or savepoint that the next start takes."""
+    """Checkpoint or savepoint that the next start restores from."""
 
     attempts: Annotated[int, Field(ge=0, le=2_147_483_647)] = 0
-    """How often the step was tried."""
+    """Number of attempts at the current step."""
 
 
 class ReconciliationStatus(StatusModel):
-    """The specs that were acted on, as JSON text: what a person wrote, without defaults of a later version."""
+    """The reconciled specs as JSON text, without defaults of later versions."""
 
     state: ReconciliationState
     """DEPLOYED, UPGRADING, ROLLING_BACK or ROLLED_BACK."""
 
     reconciled_at: Timestamp | None = None
-    """When the last reconciled spec was taken up."""
+    """Time when the operator started to reconcile the last reconciled spec."""
 
     last_reconciled_generation: Count | None = None
-    """Its generation."""
+    """Generation of the last reconciled spec."""
 
     last_reconciled_spec: SpecText | None = None
-    """The spec that what runs was built from."""
+    """Spec that the running driver was created from."""
 
     stable_by: Timestamp | None = None
-    """When the last reconciled spec must have a complete checkpoint, or the last stable one comes back; not there before it runs."""
+    """Deadline for the first completed checkpoint of the last reconciled spec; after it the operator rolls back. Absent until the spec runs."""
 
     began_batch: int | None = None
-    """Last committed batch when the last reconciled spec began to run."""
+    """Last committed batch when the last reconciled spec started to run."""
 
     last_stable_generation: Count | None = None
     """Generation of the last stable spec."""
 
     last_stable_spec: SpecText | None = None
-    """The last spec with which the job was STABLE; a failed upgrade goes back to it."""
+    """Last spec with which the job was STABLE. A failed upgrade rolls back to it."""
+
+    last_stable_job_id: ShortText | None = None
+    """The job's directory in storage at that time. A rollback restores its state from there."""
 
 
 class StatefulSparkJobStatus(StatusModel):
-    """What the job is doing and since when."""
+    """Observed state of the job."""
 
     observed_generation: Count | None = None
-    """Generation of the spec that was looked at last."""
+    """Generation of the spec that was last reconciled."""
 
     lifecycle_state: LifecycleState | None = None
-    """Where the job is in its life."""
+    """Lifecycle state of the job."""
 
     lifecycle_since: Timestamp | None = None
-    """When it entered that state."""
+    """Time when the job entered this state."""
 
     lifecycle_history: Annotated[tuple[LifecycleChange, ...], Field(max_length=HISTORY_MAX)] = ()
-    """The last changes of the state, newest first, at most 20."""
+    """Last lifecycle changes, newest first (at most 20)."""
 
     conditions: Annotated[
         tuple[Condition, ...],
@@ -281,73 +287,73 @@ class StatefulSparkJobStatus(StatusModel):
     """Valid, Ready, Running, Progressing, Degraded and Stalled."""
 
     job_id: ShortText | None = None
-    """The job's folder in storage: the object's uid."""
+    """Name of the job's directory in storage. Initially the UID of the object."""
 
     initial_state: Url | None = None
-    """The savepoint or checkpoint that the job was started from first; what initialSavepointPath or initialSnapshot stood for then."""
+    """Savepoint or checkpoint that the first start restored from, as initialSavepointPath or initialSnapshot was resolved then."""
 
     job_state: JobStateName | None = None
-    """State of the job as its driver says it."""
+    """State of the job as reported by its driver."""
 
     attempt: Count | None = None
-    """Number of driver starts in the job's life."""
+    """Number of driver starts so far."""
 
     epoch: Count | None = None
-    """Number by which drivers are fenced: only the driver of this epoch may write."""
+    """Fencing epoch: only the driver of this epoch may write."""
 
     driver_pod: ShortText | None = None
-    """Name of the driver's pod."""
+    """Name of the driver pod."""
 
     restarts: Count = 0
-    """Times the operator has started a lost driver again since the spec changed last."""
+    """Number of times the operator restarted a lost driver since the job was last stable."""
 
     restarted_at: Timestamp | None = None
-    """When the operator started a lost driver again last."""
+    """Time when the operator last restarted a lost driver."""
 
     parallelism: ObservedParallelism | None = None
-    """Slots that run."""
+    """Number of running slots."""
 
     desired_parallelism: ObservedParallelism | None = None
-    """Slots that the spec asks for."""
+    """Desired number of slots."""
 
     max_parallelism: Annotated[int, Field(ge=1, le=32768)] | None = None
-    """Key groups of the job's state; fixed."""
+    """Number of key groups of the job's state. Cannot change."""
 
     label_selector: Annotated[str, Field(max_length=1024)] | None = None
-    """Selects the executor pods; for autoscalers."""
+    """Label selector of the executor pods, for autoscalers."""
 
     executors: ObservedParallelism | None = None
-    """Executors that run."""
+    """Number of running executors."""
 
     key_groups: Annotated[tuple[SlotKeyGroups, ...], Field(max_length=SLOTS_MAX)] = ()
-    """Key groups of the first 512 slots; the others follow from slot = key group * parallelism / maxParallelism."""
+    """Key groups of the first 512 slots. The others follow from slot = key group * parallelism / maxParallelism."""
 
     progress_at: Timestamp | None = None
-    """When batch and lastCheckpoint were read off the driver; they are written with any other change, else every 30 s."""
+    """Time when batch and lastCheckpoint were read from the driver. They are written with any other change, otherwise every 30 s."""
 
     batch: int | None = None
     """Last committed batch."""
 
     last_checkpoint: SnapshotInfo | None = None
-    """The newest checkpoint."""
+    """Latest checkpoint."""
 
     last_savepoint: SnapshotInfo | None = None
-    """The newest savepoint."""
+    """Latest savepoint."""
 
     restored_from: Url | None = None
-    """What the running attempt started from; not there when it started empty."""
+    """Checkpoint or savepoint that the running attempt restored from. Absent if it started without state."""
 
     memory_plan: MemoryPlan | None = None
-    """What the pods' memory is for."""
+    """Memory breakdown of the pods."""
 
     memory_kills: Annotated[tuple[MemoryKill, ...], Field(max_length=MEMORY_KILLS_MAX)] = ()
-    """Executor pods of which processes were ended for lack of memory, newest first, at most 16."""
+    """Executor pods with OOM-killed processes, newest first (at most 16)."""
 
     transition: Transition | None = None
-    """What the operator is in the middle of; not there when nothing is under way."""
+    """Transition in progress. Absent if there is none."""
 
     reconciliation: ReconciliationStatus | None = None
-    """The specs that were acted on."""
+    """Reconciled specs."""
 
     error: ErrorInfo | None = None
-    """Why the job is not as it should be; not there when it is."""
+    """Error that keeps the job from reaching the desired state. Absent if there is none."""

@@ -1,4 +1,4 @@
-"""What the memory of a job's pods is for, in the status."""
+"""Memory breakdown of a job's pods, in the status."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from statefulspark_operator.api.base import Count, Message, ShortText, StatusMod
 
 
 class MemoryPart(StatusModel):
-    """One part of a pod's memory."""
+    """A part of a pod's memory."""
 
     name: ShortText
-    """What it is for."""
+    """Purpose of the part."""
 
     size_bytes: Count
-    """How much."""
+    """Size in bytes."""
 
 
 class PodMemory(StatusModel):
-    """Memory of one pod: the parts add up to the limit."""
+    """Memory of a pod. The parts add up to the limit."""
 
     limit_bytes: Count
     """Request and limit of the container."""
@@ -30,7 +30,7 @@ class PodMemory(StatusModel):
 
 
 class MemoryPlan(StatusModel):
-    """Memory of driver and executors, as the runtime's own function works it out."""
+    """Memory of driver and executors, as calculated by the runtime."""
 
     driver: PodMemory | None = None
     """The driver pod."""
@@ -39,7 +39,7 @@ class MemoryPlan(StatusModel):
     """Each executor pod."""
 
     managed_bytes_per_slot: Count | None = None
-    """Native memory of each slot's state backend."""
+    """Managed memory of each slot's state backend, in bytes."""
 
     warnings: Annotated[tuple[Message, ...], Field(max_length=16)] = ()
-    """What is wasteful or tight, with what to change."""
+    """Warnings about too much or too little memory, with the fields to change."""

@@ -8,18 +8,18 @@ from statefulspark_operator.api.base import Count, Message, ShortText, StatusMod
 
 
 class SnapshotState(StrEnum):
-    """How far a snapshot is. COMPLETED, FAILED and ABANDONED are final."""
+    """State of a snapshot. COMPLETED, FAILED and ABANDONED are final."""
 
     TRIGGER_PENDING = "TRIGGER_PENDING"
-    """Not asked for yet, or to be asked for again after a failure."""
+    """Not triggered yet, or waiting for a retry after a failure."""
     IN_PROGRESS = "IN_PROGRESS"
-    """The driver is taking it."""
+    """The driver is taking the snapshot."""
     COMPLETED = "COMPLETED"
-    """It is in storage under status.path."""
+    """The snapshot is stored at status.path."""
     FAILED = "FAILED"
-    """It failed as often as spec.backoffLimit allows."""
+    """All attempts that spec.backoffLimit allows have failed."""
     ABANDONED = "ABANDONED"
-    """The job ended or went away before it was taken."""
+    """The job ended or was deleted before the snapshot was taken."""
 
 
 class SnapshotType(StrEnum):
@@ -30,10 +30,10 @@ class SnapshotType(StrEnum):
 
 
 class SnapshotTrigger(StrEnum):
-    """Who asked for a snapshot; the value of the label ``trigger-type``. Those of upgrade and schedule are pruned by savepoints.history."""
+    """What triggered a snapshot; the value of the label ``trigger-type``. Scheduled and upgrade snapshots are pruned according to savepoints.history."""
 
     MANUAL = "manual"
-    """A person: the object, or spec.savepointNonce."""
+    """A user, by creating the object or by spec.savepointNonce."""
     SCHEDULED = "scheduled"
     """spec.savepoints.schedule."""
     UPGRADE = "upgrade"
@@ -43,40 +43,40 @@ class SnapshotTrigger(StrEnum):
 
 
 class StateSnapshotStatus(StatusModel):
-    """What has become of a snapshot."""
+    """Observed state of a snapshot."""
 
     state: SnapshotState = SnapshotState.TRIGGER_PENDING
     """TRIGGER_PENDING, IN_PROGRESS, COMPLETED, FAILED or ABANDONED."""
 
     observed_generation: Count | None = None
-    """Generation of the spec that was acted on last."""
+    """Generation of the spec that was last reconciled."""
 
     trigger_id: ShortText | None = None
-    """The driver's number of the operation."""
+    """The driver's ID of the operation."""
 
     trigger_timestamp: Timestamp | None = None
-    """When the driver was asked."""
+    """Time when the snapshot was triggered."""
 
     result_timestamp: Timestamp | None = None
-    """When it was completed, or failed last."""
+    """Time of completion, or of the last failure."""
 
     path: Url | None = None
-    """Where it is in storage; what initialSavepointPath takes."""
+    """Location in storage. Can be used as initialSavepointPath."""
 
     size_bytes: Count | None = None
-    """All files it refers to."""
+    """Total size of all files that it refers to, in bytes."""
 
     checkpoint_id: Count | None = None
-    """Number within the job."""
+    """Checkpoint ID within the job."""
 
     batch: int | None = None
-    """The state is that after this batch."""
+    """Last batch whose changes are included."""
 
     max_parallelism: Count | None = None
-    """Key groups of the state; a job that starts from it has as many."""
+    """Number of key groups of the state. A job that restores from it has the same number."""
 
     error: Message | None = None
-    """Why it failed last."""
+    """Error of the last failed attempt."""
 
     failures: Count = 0
-    """Failed attempts."""
+    """Number of failed attempts."""

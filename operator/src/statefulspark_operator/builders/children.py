@@ -1,7 +1,9 @@
-"""The other objects of a job: service, config map, secret, service account, role, disruption budget. Pure; every call returns a fresh tree."""
+"""The other objects of a job: service, config map, secret, service account, role, disruption budget, network policy. Pure; every call returns a fresh tree."""
 
 from __future__ import annotations
 
+import base64
+from collections.abc import Iterable
 from pathlib import PurePosixPath
 from typing import Any
 
@@ -10,7 +12,8 @@ import yaml
 from statefulspark.config import pods
 from statefulspark.config.job import API_VERSION, KIND, StatefulSparkJobSpec
 from statefulspark.config.kubernetes import driver_spec
-from statefulspark_operator.api.names import COMPONENT_DRIVER
+from statefulspark_operator.api.names import COMPONENT_DRIVER, LABEL_JOB
+from statefulspark_operator.builders.certificates import Signed
 from statefulspark_operator.builders.identities import JobIdentity
 from statefulspark_operator.builders.pods import executor_template
 
@@ -78,13 +81,49 @@ def secret(job: JobIdentity, *, token: str, spark_secret: str) -> dict[str, Any]
     }
 
 
+def certificates_secret(job: JobIdentity, *, authority: Signed, signed: Signed) -> dict[str, Any]:
+    """The job's certificate and that of the authority that signed it, whose key is in no Secret."""
+    data = {
+        pods.TLS_CERTIFICATE_FILE: signed.certificate,
+        pods.TLS_KEY_FILE: signed.key,
+        pods.TLS_AUTHORITY_FILE: authority.certificate,
+    }
+    return {
+        "apiVersion": "v1",
+        "kind": "Secret",
+        "metadata": job.metadata(job.certificates),
+        "type": "Opaque",
+        "data": {name: base64.b64encode(value).decode() for name, value in data.items()},
+    }
+
+
+def network_policy(job: JobIdentity, *, api_from: Iterable[dict[str, Any]]) -> dict[str, Any]:
+    """Who may connect to the pods of a job: they to each other, and ``api_from`` to the driver's API, which has the metrics too.
+
+    What the pods connect to is not restricted: sources, sinks and storage are the user's.
+
+    Args:
+        job: whose.
+        api_from: peers in NetworkPolicy's own words; the operator is one of them.
+    """
+    own = {"podSelector": {"matchLabels": {LABEL_JOB: job.name}}}
+    peers = list(api_from)
+    api = [{"from": peers, "ports": [{"port": pods.API_PORT, "protocol": "TCP"}]}] if peers else []  # no peers would mean everybody
+    return {
+        "apiVersion": "networking.k8s.io/v1",
+        "kind": "NetworkPolicy",
+        "metadata": job.metadata(job.network_policy),
+        "spec": {"podSelector": own["podSelector"], "policyTypes": ["Ingress"], "ingress": [{"from": [own]}, *api]},
+    }
+
+
 def service_account(job: JobIdentity) -> dict[str, Any]:
     """The account that the driver acts as."""
     return {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": job.metadata(job.account), "automountServiceAccountToken": True}
 
 
 def role(job: JobIdentity) -> dict[str, Any]:
-    """What the driver may do: look after executor pods and the config maps that Spark makes for them."""
+    """Rights of the driver: executor pods, and the ConfigMaps that Spark creates for them."""
     return {
         "apiVersion": "rbac.authorization.k8s.io/v1",
         "kind": "Role",

@@ -1,4 +1,4 @@
-"""Who a job is to its children: names, labels, owner. Pure."""
+"""Names, labels and owner references of a job's children. Pure."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from statefulspark_operator.api.names import (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobIdentity:
-    """A job as its children see it. Names are derived, never stored: whoever continues finds the same objects."""
+    """Identity of a job for its children. Names are derived, never stored, so every replica finds the same objects."""
 
     name: str
     namespace: str
@@ -39,6 +39,16 @@ class JobIdentity:
     @property
     def secret(self) -> str:
         """The secret with the API's token and Spark's own secret."""
+        return f"{self.name}-driver"
+
+    @property
+    def certificates(self) -> str:
+        """The secret with the job's certificate and that of its authority."""
+        return f"{self.name}-tls"
+
+    @property
+    def network_policy(self) -> str:
+        """Who may connect to the job's pods."""
         return f"{self.name}-driver"
 
     @property

@@ -7,24 +7,27 @@ Both pods fit the restricted Pod Security Standard and a root file system that i
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
 from statefulspark.config import pods
 from statefulspark.config.job import StatefulSparkJobSpec
-from statefulspark_operator.api.names import COMPONENT_DRIVER, COMPONENT_EXECUTOR
+from statefulspark_operator.api.names import ANNOTATION_KEY_ID, COMPONENT_DRIVER, COMPONENT_EXECUTOR, COMPONENT_STORAGE
 from statefulspark_operator.builders.identities import JobIdentity
 
-GRACE_S: Final = 120
-"""How long a driver that is deleted has for its last checkpoint."""
+GRACE_S: Final = 60
+"""Grace period for the driver's last checkpoint. The namespace controller checks a terminating namespace again only after half of the longest grace period in it."""
+STORAGE_POD_S: Final = 300
+"""Deadline of a storage pod."""
 _USER: Final = 10001
 _HOME_VARIABLES: Final = {"HOME": "/tmp", "SPARK_LOCAL_DIRS": "/tmp/spark"}  # noqa: S108  the pod's own volume
+_TLS_MOUNT: Final = {"name": "tls", "mountPath": pods.TLS_FOLDER, "readOnly": True}
 _LOST_NODE_S: Final = 30
-"""A pod on a node that stopped answering is given up after this long, not after Kubernetes' five minutes."""
+"""A pod on an unreachable node is evicted after this time instead of Kubernetes' five minutes."""
 
 
-def driver_pod(job: JobIdentity, spec: StatefulSparkJobSpec, *, image: str, account: str) -> dict[str, Any]:
-    """The driver's pod."""
+def driver_pod(job: JobIdentity, spec: StatefulSparkJobSpec, *, image: str, account: str, key_id: str) -> dict[str, Any]:
+    """The driver's pod. ``key_id`` tells which key of the operator its Secrets were made with."""
     memory = str(spec.memory_plan().driver.total_bytes)
     container = {
         "name": pods.DRIVER_CONTAINER,
@@ -54,6 +57,7 @@ def driver_pod(job: JobIdentity, spec: StatefulSparkJobSpec, *, image: str, acco
                     "STATEFULSPARK_API_TOKEN_FILE": f"{pods.TOKEN_FOLDER}/{pods.TOKEN_KEY}",
                     pods.EXECUTOR_TEMPLATE_VARIABLE: f"{pods.CONFIG_FOLDER}/{pods.EXECUTOR_TEMPLATE_FILE}",
                     pods.SPARK_SECRET_VARIABLE: job.secret,
+                    pods.TLS_FOLDER_VARIABLE: pods.TLS_FOLDER,
                 }
             ),
             *_credentials(spec),
@@ -71,9 +75,11 @@ def driver_pod(job: JobIdentity, spec: StatefulSparkJobSpec, *, image: str, acco
             {"name": "config", "mountPath": pods.CONFIG_FOLDER, "readOnly": True},
             {"name": "api-token", "mountPath": pods.TOKEN_FOLDER, "readOnly": True},
             {"name": "spark-secret", "mountPath": pods.SPARK_SECRET_FOLDER, "readOnly": True},
+            _TLS_MOUNT,
             {"name": "tmp", "mountPath": "/tmp"},  # noqa: S108  the pod's own volume
+            *_ca_mounts(spec),
         ],
-        "readinessProbe": {"httpGet": {"path": "/readyz", "port": "api"}, "periodSeconds": 2, "failureThreshold": 2},
+        "readinessProbe": {"httpGet": {"path": "/readyz", "port": "api", "scheme": "HTTPS"}, "periodSeconds": 2, "failureThreshold": 2},
         # Alive is the process; whether the job runs is the operator's question. The API opens when the job is restored, which may take long.
         "securityContext": _container_security(),
         "terminationMessagePath": "/dev/termination-log",
@@ -93,21 +99,23 @@ def driver_pod(job: JobIdentity, spec: StatefulSparkJobSpec, *, image: str, acco
                 "name": "spark-secret",
                 "secret": {"secretName": job.secret, "items": [{"key": pods.SPARK_SECRET_KEY, "path": pods.SPARK_SECRET_KEY}]},
             },
+            _tls_volume(job),
             {"name": "tmp", "emptyDir": {}},
+            *_ca_volumes(spec),
         ],
     }
-    return _over_template(
-        spec.driver.pod_template, {"apiVersion": "v1", "kind": "Pod", "metadata": job.metadata(job.driver, COMPONENT_DRIVER), "spec": ours}
-    )
+    metadata = job.metadata(job.driver, COMPONENT_DRIVER)
+    metadata["annotations"][ANNOTATION_KEY_ID] = key_id
+    return _over_template(spec.driver.pod_template, {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": ours})
 
 
 def executor_template(job: JobIdentity, spec: StatefulSparkJobSpec) -> dict[str, Any]:
     """The template from which Spark makes executor pods; Spark adds image, command, memory and owner."""
     container = {
         "name": pods.EXECUTOR_CONTAINER,
-        "env": [*_values(_HOME_VARIABLES), *_credentials(spec)],
+        "env": [*_values(_HOME_VARIABLES | {pods.TLS_FOLDER_VARIABLE: pods.TLS_FOLDER}), *_credentials(spec)],
         "securityContext": _container_security(),
-        "volumeMounts": [{"name": "tmp", "mountPath": "/tmp"}],  # noqa: S108  the pod's own volume
+        "volumeMounts": [_TLS_MOUNT, {"name": "tmp", "mountPath": "/tmp"}, *_ca_mounts(spec)],  # noqa: S108  the pod's own volume
     }
     ours = {
         "automountServiceAccountToken": False,
@@ -115,10 +123,113 @@ def executor_template(job: JobIdentity, spec: StatefulSparkJobSpec) -> dict[str,
         "imagePullSecrets": [{"name": name} for name in spec.image_pull_secrets],
         "tolerations": _tolerations(),
         "containers": [container],
-        "volumes": [{"name": "tmp", "emptyDir": {}}],
+        "volumes": [_tls_volume(job), {"name": "tmp", "emptyDir": {}}, *_ca_volumes(spec)],
     }
     metadata = {"labels": job.labels(COMPONENT_EXECUTOR)}
     return _over_template(spec.executor.pod_template, {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": ours})
+
+
+def storage_pod(
+    job: JobIdentity, spec: StatefulSparkJobSpec, *, name: str, owner: Mapping[str, Any], question: Sequence[str], image: str, account: str
+) -> dict[str, Any]:
+    """A short-lived pod that opens the job's storage with the job's identity and reports what it finds.
+
+    Args:
+        job: whose storage.
+        spec: how it is reached; the driver's template gives volumes, variables and where the pod may run.
+        name: of the pod.
+        owner: reference to the object that wants to know; the pod goes with it.
+        question: ``describe`` or ``dispose`` of ``statefulspark snapshot``, and the place.
+        image: the job's.
+        account: the job's.
+    """
+    container = {
+        "name": pods.DRIVER_CONTAINER,
+        "image": image,
+        "imagePullPolicy": spec.image_pull_policy.value,
+        "args": ["snapshot", *question, *_storage_options(spec), "--report=/dev/termination-log"],
+        "env": [*_values(_HOME_VARIABLES), *_credentials(spec)],
+        "resources": {"requests": {"cpu": "50m", "memory": "256Mi"}, "limits": {"memory": "512Mi"}},
+        "securityContext": _container_security(),
+        "terminationMessagePath": "/dev/termination-log",
+        "volumeMounts": [{"name": "tmp", "mountPath": "/tmp"}, *_ca_mounts(spec)],  # noqa: S108  the pod's own volume
+    }
+    ours = {
+        "serviceAccountName": account,
+        # It asks the object store, never the API server.
+        "automountServiceAccountToken": False,
+        "restartPolicy": "Never",
+        "activeDeadlineSeconds": STORAGE_POD_S,
+        "terminationGracePeriodSeconds": 5,
+        "securityContext": _pod_security(),
+        "imagePullSecrets": [{"name": each} for each in spec.image_pull_secrets],
+        "containers": [container],
+        "volumes": [{"name": "tmp", "emptyDir": {}}, *_ca_volumes(spec)],
+    }
+    metadata = job.metadata(name, COMPONENT_STORAGE) | {"ownerReferences": [dict(owner)]}
+    return _over_template(
+        _of_the_driver_alone(spec.driver.pod_template), {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": ours}
+    )
+
+
+def _of_the_driver_alone(template: Mapping[str, Any]) -> dict[str, Any]:
+    """The driver's template without containers beside the driver's, which would never end, and without what a driver's container does."""
+    ground = copy.deepcopy(dict(template))
+    spec = ground.get("spec")
+    if not isinstance(spec, dict):
+        return ground
+    containers = spec.get("containers")
+    named = (
+        [each for each in containers if isinstance(each, dict) and each.get("name") == pods.DRIVER_CONTAINER]
+        if isinstance(containers, list)
+        else []
+    )
+    own: dict[str, Any] = named[0] if named else {}
+    kept: dict[str, Any] = {name: own[name] for name in ("env", "envFrom", "volumeMounts") if name in own}
+    for name in ("containers", "initContainers", "terminationGracePeriodSeconds"):
+        spec.pop(name, None)
+    return ground | {"spec": spec | ({"containers": [{"name": pods.DRIVER_CONTAINER, **kept}]} if kept else {})}
+
+
+def _storage_options(spec: StatefulSparkJobSpec) -> list[str]:
+    storage = spec.checkpointing.storage
+    options = []
+    if storage.endpoint is not None:
+        options.append(f"--endpoint={storage.endpoint}")
+    if storage.region is not None:
+        options.append(f"--region={storage.region}")
+    if storage.path_style is not None:
+        options.append("--path-style" if storage.path_style else "--virtual-host")
+    if storage.ca_bundle_from is not None:
+        options.append(f"--ca-bundle={pods.CA_FOLDER}/{pods.CA_FILE}")
+    return options
+
+
+def _ca_mounts(spec: StatefulSparkJobSpec) -> list[dict[str, Any]]:
+    if spec.checkpointing.storage.ca_bundle_from is None:
+        return []
+    return [{"name": "storage-ca", "mountPath": pods.CA_FOLDER, "readOnly": True}]
+
+
+def _ca_volumes(spec: StatefulSparkJobSpec) -> list[dict[str, Any]]:
+    """The certificates of the store's authorities, from the job's namespace; the operator never reads them."""
+    source = spec.checkpointing.storage.ca_bundle_from
+    if source is None:
+        return []
+    key = source.secret_key_ref or source.config_map_key_ref
+    if key is None:
+        return []
+    items = [{"key": key.key, "path": pods.CA_FILE}]
+    if source.secret_key_ref is not None:
+        return [{"name": "storage-ca", "secret": {"secretName": key.name, "items": items}}]
+    return [{"name": "storage-ca", "configMap": {"name": key.name, "items": items}}]
+
+
+def _tls_volume(job: JobIdentity) -> dict[str, Any]:
+    """The job's certificates without the authority's key. No subPath: only whole volumes follow when the Secret changes."""
+    files = (pods.TLS_CERTIFICATE_FILE, pods.TLS_KEY_FILE, pods.TLS_AUTHORITY_FILE)
+    items = [{"key": name, "path": name} for name in files]
+    return {"name": "tls", "secret": {"secretName": job.certificates, "items": items, "defaultMode": 0o440}}
 
 
 def _cpu(cores: float) -> str:

@@ -2,138 +2,142 @@
 
 from __future__ import annotations
 
-import json
-from datetime import UTC, datetime
+import asyncio
+import ssl
+from collections import OrderedDict
 from http import HTTPStatus
 from typing import Any, Final
 
 import aiohttp
 
-from statefulspark.errors import ConflictError, InvalidInputError, UnavailableError
-from statefulspark_operator.api.drivers import Driver, Failure, Operation, Slot
-from statefulspark_operator.api.jobs import SnapshotInfo
+from statefulspark.config.pods import TLS_SERVER_NAME
+from statefulspark.errors import ConflictError, InvalidInputError, StatefulSparkError, UnavailableError
+from statefulspark_operator.api.answers import CheckpointsAnswer, OperationsAnswer, ProblemAnswer, StatusAnswer, driver_of, parse
+from statefulspark_operator.api.drivers import Driver
+from statefulspark_operator.clients.breaker import Breaker
 
 _CONNECT_S: Final = 2.0
-_LOOK_S: Final = 5.0
-_IDLE_S: Final = 4.0
+_REQUEST_S: Final = 5.0
+"""From the first byte sent to the last one read, however slowly they come."""
+_FETCH_S: Final = 8.0
+"""All requests of one reconciliation together."""
+_BODY_MAX: Final = 4 << 20
+_PART_BYTES: Final = 64 << 10
+_IDLE_S: Final = 1.5
+"""Longer than the pause between the polls of a transition. A connection takes 300 KiB, and a stable job is polled too rarely to keep one."""
+_TRUSTED_MAX: Final = 4096
 _CONNECTIONS: Final = 200
 """At once; others wait."""
 
 
 class Drivers:
-    """Talks to the drivers of all jobs over one pool of connections.
+    """Client for the drivers of all jobs, with one connection pool.
 
-    Every method raises UnavailableError when the driver does not answer, InvalidInputError when it refuses the request.
+    Every method raises UnavailableError if the driver does not respond, InvalidInputError if it rejects the request.
     """
 
     def __init__(self) -> None:
         """Open nothing yet."""
         self._session: aiohttp.ClientSession | None = None
+        self._breaker = Breaker()
+        self._trusted: OrderedDict[str, ssl.SSLContext] = OrderedDict()
+        """By authority; those asked for last at the end."""
 
-    async def look(self, url: str, token: str, *, operations: bool, checkpoints: bool = False) -> Driver:
-        """Ask for the status and, with ``operations``, for what the driver was asked before, with ``checkpoints`` for those it keeps."""
-        status = await self._call("GET", f"{url}/v1/status", token)
-        listed = (await self._call("GET", f"{url}/v1/operations", token))["operations"] if operations else []
-        kept = (await self._call("GET", f"{url}/v1/checkpoints", token))["checkpoints"] if checkpoints else None
-        return _driver(status, listed, kept)
+    async def fetch(self, url: str, token: str, *, operations: bool, checkpoints: bool = False, authority: str | None = None) -> Driver:
+        """Fetches the driver's status, with ``operations`` also its operations, and with ``checkpoints`` its retained checkpoints.
 
-    async def ask(self, url: str, token: str, kind: str, key: str, body: dict[str, Any] | None, timeout_s: int) -> None:
-        """Ask for an operation and do not wait; asking again with ``key`` finds the first one."""
+        ``authority`` is the PEM of the CA that signs the driver's certificate.
+        """
+
+        async def ask(path: str) -> bytes:
+            return await self._call("GET", url, path, token, authority=authority)
+
+        try:
+            async with asyncio.timeout(_FETCH_S):
+                status = parse(StatusAnswer, await ask("/v1/status"))
+                asked = parse(OperationsAnswer, await ask("/v1/operations")) if operations else None
+                kept = parse(CheckpointsAnswer, await ask("/v1/checkpoints")) if checkpoints else None
+        except TimeoutError as error:
+            raise UnavailableError(f"the driver at {url} does not respond within {_FETCH_S:.0f} s") from error
+        return driver_of(status, asked, kept)
+
+    async def ask(
+        self, url: str, token: str, kind: str, key: str, body: dict[str, Any] | None, timeout_s: int, *, authority: str | None = None
+    ) -> None:
+        """Requests an operation without waiting for it. A second request with the same ``key`` returns the first operation."""
         path = {"stop": "stop", "cancel": "cancel", "rescale": "rescale", "savepoint": "savepoints", "checkpoint": "checkpoints"}[kind]
-        await self._call(
-            "POST", f"{url}/v1/{path}", token, json=body, params={"wait": "false", "timeout_s": timeout_s}, headers={"Idempotency-Key": key}
-        )
+        params = {"wait": "false", "timeout_s": timeout_s}
+        headers = {"Idempotency-Key": key}
+        await self._call("POST", url, f"/v1/{path}", token, authority=authority, json=body, params=params, headers=headers)
 
     async def close(self) -> None:
         """Close the connections."""
         if self._session is not None:
             await self._session.close()
 
-    async def _call(self, method: str, url: str, token: str, *, headers: dict[str, str] | None = None, **options: Any) -> Any:
+    async def _call(
+        self, method: str, url: str, path: str, token: str, *, authority: str | None, headers: dict[str, str] | None = None, **options: Any
+    ) -> bytes:
+        if authority is not None:
+            options |= {"ssl": self._trust(authority, url), "server_hostname": TLS_SERVER_NAME}
+        # Uncompressed: a few bytes could become any number.
+        sent = {"Authorization": f"Bearer {token}", "Accept-Encoding": "identity", **(headers or {})}
+        with self._breaker.guarded(url):
+            try:
+                async with self._connected().request(method, url + path, headers=sent, allow_redirects=False, **options) as response:
+                    status, body = response.status, await _read(response)
+            except aiohttp.ClientConnectorCertificateError as error:
+                raise InvalidInputError(f"the driver at {url} presents a certificate that is not signed by the job's CA") from error
+            except (aiohttp.ClientError, TimeoutError, ValueError) as error:
+                raise UnavailableError(f"the driver at {url} does not respond ({type(error).__name__})") from error
+        if status >= HTTPStatus.MULTIPLE_CHOICES:
+            raise _refusal(status, body)
+        return body
+
+    def _trust(self, authority: str, url: str) -> ssl.SSLContext:
+        """What accepts the certificates of one job; the same for each of its requests, or connections would not be used again."""
+        context = self._trusted.pop(authority, None)
+        if context is None:
+            context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+            try:
+                context.load_verify_locations(cadata=authority)
+            except (ssl.SSLError, ValueError) as error:
+                raise InvalidInputError(f"the CA of the driver at {url} is not a valid certificate") from error
+            if len(self._trusted) >= _TRUSTED_MAX:
+                self._trusted.popitem(last=False)
+        self._trusted[authority] = context
+        return context
+
+    def _connected(self) -> aiohttp.ClientSession:
         if self._session is None:
-            # A proxy from the environment must not see the tokens of pods. Drivers close idle connections after 5 s.
+            # A proxy from the environment must not see the tokens of pods. Drivers close idle connections later than this.
             self._session = aiohttp.ClientSession(
-                timeout=aiohttp.ClientTimeout(total=_LOOK_S, sock_connect=_CONNECT_S),
+                timeout=aiohttp.ClientTimeout(total=_REQUEST_S, sock_connect=_CONNECT_S),
                 connector=aiohttp.TCPConnector(limit=_CONNECTIONS, keepalive_timeout=_IDLE_S),
                 trust_env=False,
+                auto_decompress=False,
             )
-        sent = {"Authorization": f"Bearer {token}", **(headers or {})}
-        try:
-            async with self._session.request(method, url, headers=sent, allow_redirects=False, **options) as response:
-                status, body = response.status, await response.read()
-        except (aiohttp.ClientError, TimeoutError) as error:
-            raise UnavailableError(f"the driver at {url} does not answer ({type(error).__name__})") from error
-        return _answer(status, body)
+        return self._session
 
 
-def _answer(status: int, body: bytes) -> Any:
+def _refusal(status: int, body: bytes) -> StatefulSparkError:
+    """The error that an answer other than success stands for."""
     try:
-        said = json.loads(body)
-    except ValueError:
-        said = None
-    if status < HTTPStatus.MULTIPLE_CHOICES and said is not None:
-        return said
-    error = said.get("error") if isinstance(said, dict) else None
-    message = error.get("message") if isinstance(error, dict) else f"HTTP {status}"
+        message = parse(ProblemAnswer, body).error.message
+    except UnavailableError:
+        message = f"HTTP {status}"
     if status == HTTPStatus.CONFLICT:
-        raise ConflictError(f"the driver: {message}")
+        return ConflictError(f"the driver: {message}")
     if HTTPStatus.BAD_REQUEST <= status < HTTPStatus.INTERNAL_SERVER_ERROR:
-        raise InvalidInputError(f"the driver refuses: {message}")
-    raise UnavailableError(f"the driver: {message}")
+        return InvalidInputError(f"the driver rejected the request: {message}")
+    return UnavailableError(f"the driver: {message}")
 
 
-def _driver(status: dict[str, Any], operations: list[dict[str, Any]], kept: list[dict[str, Any]] | None) -> Driver:
-    return Driver(
-        state=status["state"],
-        attempt=status["attempt"],
-        batch=status["batch"],
-        parallelism=status["parallelism"],
-        max_parallelism=status["max_parallelism"],
-        slots=tuple(_slot(slot) for slot in status["slots"]),
-        last_checkpoint=_snapshot(status.get("last_checkpoint")),
-        last_savepoint=_snapshot(status.get("last_savepoint")),
-        restored_from=status.get("restored_from"),
-        failed_checkpoints=status.get("failed_checkpoints", 0),
-        restarts=status.get("restarts", 0),
-        error=_failure(status.get("error")),
-        operations={entry["key"]: _operation(entry) for entry in operations if entry.get("key")},
-        retained=tuple(_described(info) for info in kept if info["kind"] == "checkpoint") if kept is not None else None,
-    )
-
-
-def _slot(slot: dict[str, Any]) -> Slot:
-    memory = slot.get("memory") or {}
-    return Slot(
-        slot=slot["slot"],
-        first=slot["first"],
-        last=slot["last"],
-        state=slot["state"],
-        executor=slot.get("executor"),
-        host=slot.get("host"),
-        oom_kills=memory.get("container_oom_kills") or 0,
-        limit_bytes=memory.get("container_limit_bytes"),
-    )
-
-
-def _operation(entry: dict[str, Any]) -> Operation:
-    return Operation(id=entry["id"], state=entry["state"], snapshot=_snapshot(entry.get("checkpoint")), error=_failure(entry.get("error")))
-
-
-def _failure(error: dict[str, Any] | None) -> Failure | None:
-    return Failure(reason=error["reason"], message=error["message"]) if error else None
-
-
-def _snapshot(info: dict[str, Any] | None) -> SnapshotInfo | None:
-    return _described(info) if info else None
-
-
-def _described(info: dict[str, Any]) -> SnapshotInfo:
-    return SnapshotInfo(
-        id=info["id"],
-        path=info["path"],
-        completed_at=datetime.fromtimestamp(info["completed_ms"] / 1000, UTC),
-        size_bytes=info.get("size_bytes"),
-        uploaded_bytes=info.get("uploaded_bytes"),
-        duration_ms=info.get("duration_ms"),
-        batch=info.get("batch"),
-    )
+async def _read(response: aiohttp.ClientResponse) -> bytes:
+    """The body, up to its bound: as much as a driver of 8000 slots says."""
+    body = bytearray()
+    async for part in response.content.iter_chunked(_PART_BYTES):
+        body += part
+        if len(body) > _BODY_MAX:
+            raise UnavailableError(f"the driver's response exceeds {_BODY_MAX >> 20} MiB")
+    return bytes(body)

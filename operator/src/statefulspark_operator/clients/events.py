@@ -1,4 +1,4 @@
-"""Events on jobs and snapshots: what ``kubectl describe`` shows. Repetitions are counted by nobody but dropped, and no job can flood the cluster."""
+"""Records Kubernetes events on jobs and snapshots. Repeated events are dropped, and events are rate-limited per object."""
 
 from __future__ import annotations
 
@@ -14,25 +14,25 @@ from statefulspark_operator.clients.kubernetes import Cluster, Tree
 
 _log = structlog.get_logger("statefulspark.operator.events")
 _MESSAGE_MAX: Final = 1024
-"""Kubernetes refuses longer ones."""
+"""Kubernetes' limit for the message of an event."""
 _QUIET_S: Final = 300.0
-"""The same event of the same object is told once in this time."""
+"""An identical event of the same object is recorded at most once in this time."""
 _BURST: Final = 30
 _REFILL_S: Final = 10.0
-"""An object may have this many events at once, and one more every so often."""
+"""Token bucket per object: this many events at once, and one more every ``_REFILL_S``."""
 _REMEMBERED_MAX: Final = 10_000
 
 
-class Events:
-    """Tells events; an event that cannot be told is logged and never an error."""
+class EventRecorder:
+    """Records events. A failure to record one is logged and never raised."""
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
         self._told: OrderedDict[tuple[str, str, str], float] = OrderedDict()
         self._budgets: OrderedDict[str, tuple[float, float]] = OrderedDict()
 
-    async def tell(self, about: Tree, reason: str, message: str, *, warning: bool = False) -> None:
-        """Tell an event about an object."""
+    async def record(self, about: Tree, reason: str, message: str, *, warning: bool = False) -> None:
+        """Records an event for an object."""
         metadata = about["metadata"]
         now = time.monotonic()
         _log.info(reason, kind=about["kind"], namespace=metadata["namespace"], name=metadata["name"], message=message)
@@ -62,7 +62,7 @@ class Events:
                 }
             )
         except StatefulSparkError as error:
-            _log.warning("event not told", reason=reason, error=str(error)[:200])
+            _log.warning("failed to record event", reason=reason, error=str(error)[:200])
 
     def _repeated(self, event: tuple[str, str, str], now: float) -> bool:
         told = self._told.pop(event, None)

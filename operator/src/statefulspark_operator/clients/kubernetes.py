@@ -1,20 +1,11 @@
-"""The Kubernetes API as the operator uses it: objects are plain trees, errors are those of `statefulspark.errors`. The only home of lightkube."""
+"""The operator's client for the Kubernetes API. Objects are plain dictionaries, errors those of `statefulspark.errors`."""
 
 from __future__ import annotations
 
-import contextlib
-import time
-from collections.abc import AsyncIterator, Callable, Mapping
-from typing import Any, Final
+from collections.abc import Mapping
+from typing import Final, Self
 
-import httpx2
-from lightkube import AsyncClient
-from lightkube.core.exceptions import ApiError
-from lightkube.generic_resource import create_namespaced_resource
-from lightkube.resources import coordination_v1, core_v1, policy_v1, rbac_authorization_v1
-from lightkube.types import PatchType
-
-from statefulspark.errors import ConflictError, InvalidInputError, StatefulSparkError, UnavailableError
+from statefulspark.errors import ConflictError, InvalidInputError
 from statefulspark_operator.api.names import (
     FIELD_MANAGER,
     GROUP,
@@ -26,131 +17,152 @@ from statefulspark_operator.api.names import (
     STATUS_MANAGER,
     VERSION,
 )
+from statefulspark_operator.clients.connection import (
+    AbsentError,
+    Connection,
+    ExistsError,
+    Request,
+    RequestObserver,
+    Tree,
+    cluster_configuration,
+)
 
-Tree = dict[str, Any]
-"""An object of the API as JSON."""
+__all__ = ["Cluster", "Tree"]
 
-_RETRY_S: Final = 2.0
-_NOT_FOUND: Final = 404
-_CONFLICT: Final = 409
-_REFUSED: Final = frozenset({400, 403, 405, 413, 415, 422})
-
-_Job = create_namespaced_resource(GROUP, VERSION, JOB_KIND, JOB_PLURAL)
-_Snapshot = create_namespaced_resource(GROUP, VERSION, SNAPSHOT_KIND, SNAPSHOT_PLURAL)
-_OldDisruptionBudget = create_namespaced_resource("policy", "v1beta1", "PodDisruptionBudget", "poddisruptionbudgets")
-
-_RESOURCES: Final[Mapping[tuple[str, str], Any]] = {
-    ("v1", "Pod"): core_v1.Pod,
-    ("v1", "Service"): core_v1.Service,
-    ("v1", "ConfigMap"): core_v1.ConfigMap,
-    ("v1", "Secret"): core_v1.Secret,
-    ("v1", "ServiceAccount"): core_v1.ServiceAccount,
-    ("v1", "Event"): core_v1.Event,
-    ("rbac.authorization.k8s.io/v1", "Role"): rbac_authorization_v1.Role,
-    ("rbac.authorization.k8s.io/v1", "RoleBinding"): rbac_authorization_v1.RoleBinding,
-    ("policy/v1", "PodDisruptionBudget"): policy_v1.PodDisruptionBudget,
-    ("policy/v1beta1", "PodDisruptionBudget"): _OldDisruptionBudget,
-    ("coordination.k8s.io/v1", "Lease"): coordination_v1.Lease,
-    (f"{GROUP}/{VERSION}", JOB_KIND): _Job,
-    (f"{GROUP}/{VERSION}", SNAPSHOT_KIND): _Snapshot,
+_PLURALS: Final[Mapping[tuple[str, str], str]] = {
+    ("v1", "Pod"): "pods",
+    ("v1", "Service"): "services",
+    ("v1", "ConfigMap"): "configmaps",
+    ("v1", "Secret"): "secrets",
+    ("v1", "ServiceAccount"): "serviceaccounts",
+    ("v1", "Event"): "events",
+    ("rbac.authorization.k8s.io/v1", "Role"): "roles",
+    ("rbac.authorization.k8s.io/v1", "RoleBinding"): "rolebindings",
+    ("policy/v1", "PodDisruptionBudget"): "poddisruptionbudgets",
+    ("policy/v1beta1", "PodDisruptionBudget"): "poddisruptionbudgets",
+    ("apps/v1", "Deployment"): "deployments",
+    ("networking.k8s.io/v1", "NetworkPolicy"): "networkpolicies",
+    ("coordination.k8s.io/v1", "Lease"): "leases",
+    (f"{GROUP}/{VERSION}", JOB_KIND): JOB_PLURAL,
+    (f"{GROUP}/{VERSION}", SNAPSHOT_KIND): SNAPSHOT_PLURAL,
 }
-
-
-RequestSeen = Callable[[str, str, float], None]
-"""Told of each request to the API server: its verb, how it was answered (``2xx``, another code, ``none``) and its seconds."""
-
-
-class _AbsentError(InvalidInputError):
-    """There is no such object."""
-
-
-class _ExistsError(ConflictError):
-    """There is an object of that name already."""
+_APPLY: Final = "application/apply-patch+yaml"
+_METADATA_ONLY: Final = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
+_PAGE: Final = "500"
+_MERGE: Final = "application/merge-patch+json"
 
 
 class Cluster:
     """Reads and writes objects.
 
-    Every method raises UnavailableError when the API server does not answer or is overloaded, ConflictError when somebody else changed
-    the object, InvalidInputError when the API server refuses the request for good (its sentence is in the text).
+    Every method raises UnavailableError if the API server does not respond or is overloaded, ConflictError if another client changed
+    the object, and InvalidInputError if the API server rejects the request permanently (with its message).
     """
 
-    def __init__(self, client: AsyncClient | None = None) -> None:
-        """Take the cluster this process runs in, else the one of ``KUBECONFIG``."""
-        # Any: lightkube's overloads tell kinds apart by type, and here the kind is a value.
-        self._client: Any = client or AsyncClient(field_manager=FIELD_MANAGER, timeout=httpx2.Timeout(10.0))
-        self._seen: RequestSeen | None = None
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
 
-    def observe(self, seen: RequestSeen) -> None:
-        """Tell ``seen`` of every request from now on."""
-        self._seen = seen
+    @classmethod
+    async def connect(cls) -> Self:
+        """Connects to the cluster that this process runs in, otherwise to that of ``KUBECONFIG``.
+
+        Raises:
+            InvalidInputError: Neither is configured.
+        """
+        return cls(Connection(await cluster_configuration()))
+
+    def observe(self, seen: RequestObserver) -> None:
+        """Call ``seen`` after every request from now on."""
+        self._connection.observe(seen)
 
     async def get(self, api_version: str, kind: str, namespace: str, name: str) -> Tree | None:
-        """Read an object; None when there is none."""
+        """Reads an object; None if it does not exist."""
         try:
-            async with self._request("get", f"{kind} {namespace}/{name}"):
-                return _tree(await self._client.get(_RESOURCES[api_version, kind], name, namespace=namespace))
-        except _AbsentError:
+            return await self._send("get", "GET", (api_version, kind, namespace, name))
+        except AbsentError:
             return None
 
     async def apply(self, document: Tree) -> Tree:
-        """Make an object as ``document`` says, by server-side apply: fields of others stay, contested ones become ours."""
-        return await self._apply(_RESOURCES[document["apiVersion"], document["kind"]], document, FIELD_MANAGER)
+        """Applies ``document`` by server-side apply. Fields of other managers are kept; conflicting fields are taken over."""
+        return await self._apply(_where(document), document, FIELD_MANAGER)
 
     async def apply_status(self, api_version: str, kind: str, namespace: str, name: str, status: Tree) -> Tree:
-        """Make the status of an object as ``status`` says; what the operator set before and is not there now is removed."""
+        """Applies ``status`` to an object's status. Fields that the operator set before and that are absent now are removed."""
         document = {"apiVersion": api_version, "kind": kind, "metadata": {"name": name, "namespace": namespace}, "status": status}
-        return await self._apply(_RESOURCES[api_version, kind].Status, document, STATUS_MANAGER)
+        return await self._apply(_where(document), document, STATUS_MANAGER, subresource="/status")
 
-    async def _apply(self, resource: Any, document: Tree, manager: str) -> Tree:
-        name, namespace = document["metadata"]["name"], document["metadata"]["namespace"]
-        async with self._request("apply", _where(document)):
-            return _tree(
-                await self._client.patch(
-                    resource, name, document, namespace=namespace, patch_type=PatchType.APPLY, field_manager=manager, force=True
-                )
-            )
+    async def _apply(self, where: _Where, document: Tree, manager: str, *, subresource: str = "") -> Tree:
+        query = {"fieldManager": manager, "force": "true"}
+        return await self._send("apply", "PATCH", where, subresource=subresource, query=query, body=document, content_type=_APPLY)
 
     async def create(self, document: Tree) -> bool:
-        """Create an object; False when one of that name exists."""
-        resource = _RESOURCES[document["apiVersion"], document["kind"]]
+        """Creates an object. Returns False if one of that name exists."""
+        api_version, kind, namespace, name = _where(document)
+        request = Request(
+            verb="create",
+            about=f"{kind} {namespace}/{name}",
+            method="POST",
+            path=_collection(api_version, kind, namespace),
+            query={"fieldManager": FIELD_MANAGER},
+            body=document,
+        )
         try:
-            async with self._request("create", _where(document)):
-                await self._client.create(resource.from_dict(document), namespace=document["metadata"]["namespace"])
-        except _ExistsError:
+            await self._connection.send(request)
+        except ExistsError:
             return False
         return True
 
     async def replace(self, document: Tree) -> Tree:
-        """Write an object as a whole; ConflictError when it is not the one of ``metadata.resourceVersion`` any more."""
-        resource = _RESOURCES[document["apiVersion"], document["kind"]]
-        async with self._request("update", _where(document)):
-            return _tree(await self._client.replace(resource.from_dict(document), namespace=document["metadata"]["namespace"]))
+        """Replaces an object. Raises ConflictError if ``metadata.resourceVersion`` is no longer current."""
+        return await self._send("update", "PUT", _where(document), query={"fieldManager": FIELD_MANAGER}, body=document)
 
     async def merge(self, api_version: str, kind: str, namespace: str, name: str, patch: Tree) -> Tree | None:
-        """Change some fields; None when the object is gone. With ``metadata.resourceVersion`` in the patch, only of that version."""
-        resource = _RESOURCES[api_version, kind]
+        """Patches some fields; None if the object does not exist. With ``metadata.resourceVersion`` in the patch, only that version."""
+        where = (api_version, kind, namespace, name)
         try:
-            async with self._request("patch", f"{kind} {namespace}/{name}"):
-                return _tree(
-                    await self._client.patch(
-                        resource, name, patch, namespace=namespace, patch_type=PatchType.MERGE, field_manager=PATCH_MANAGER
-                    )
-                )
-        except _AbsentError:
+            return await self._send("patch", "PATCH", where, query={"fieldManager": PATCH_MANAGER}, body=patch, content_type=_MERGE)
+        except AbsentError:
             return None
 
     async def delete(
         self, api_version: str, kind: str, namespace: str, name: str, *, uid: str | None = None, grace_s: int | None = None
     ) -> None:
-        """Delete an object, if it is there and (with ``uid``) still the same."""
+        """Deletes an object if it exists and, with ``uid``, is still the same."""
+        options: Tree = {"apiVersion": "v1", "kind": "DeleteOptions"}
         if uid is not None:
-            present = await self.get(api_version, kind, namespace, name)
-            if present is None or present["metadata"]["uid"] != uid:
-                return
-        with contextlib.suppress(_AbsentError):
-            async with self._request("delete", f"{kind} {namespace}/{name}"):
-                await self._client.delete(_RESOURCES[api_version, kind], name, namespace=namespace, grace_period=grace_s)
+            options["preconditions"] = {"uid": uid}
+        if grace_s is not None:
+            options["gracePeriodSeconds"] = grace_s
+        try:
+            await self._send("delete", "DELETE", (api_version, kind, namespace, name), body=options)
+        except AbsentError:
+            return
+        except ConflictError:
+            if uid is None:
+                raise
+
+    async def namespace(self, name: str) -> Tree | None:
+        """Reads a namespace; None if it does not exist."""
+        try:
+            return await self._connection.send(
+                Request(verb="get", about=f"Namespace {name}", method="GET", path=f"/api/v1/namespaces/{name}")
+            )
+        except AbsentError:
+            return None
+
+    async def uids(self, api_version: str, kind: str, namespace: str | None, selector: str) -> frozenset[str]:
+        """The uids of all objects of a kind that match a label selector, in a namespace or in the whole cluster."""
+        path = _collection(api_version, kind, namespace)
+        found: set[str] = set()
+        query = {"limit": _PAGE, "labelSelector": selector}
+        while True:
+            request = Request(verb="list", about=f"{kind} {namespace or '*'}", method="GET", path=path, query=query, accept=_METADATA_ONLY)
+            page = await self._connection.send(request)
+            found.update(each["metadata"]["uid"] for each in page.get("items") or ())
+            after = page["metadata"].get("continue")
+            if not after:
+                return frozenset(found)
+            query = {**query, "continue": after}
 
     async def disruption_budgets(self, namespace: str) -> str | None:
         """The API version of pod disruption budgets that this cluster serves; None when it serves none.
@@ -159,11 +171,10 @@ class Cluster:
             namespace: One where they may be listed: an API server forbids before it says that there is no such thing.
         """
         for version in ("policy/v1", "policy/v1beta1"):
+            path = _collection(version, "PodDisruptionBudget", namespace)
             try:
-                async with self._request("list", version):
-                    async for _ in self._client.list(_RESOURCES[version, "PodDisruptionBudget"], namespace=namespace, chunk_size=1):
-                        break
-            except _AbsentError:
+                await self._connection.send(Request(verb="list", about=version, method="GET", path=path, query={"limit": "1"}))
+            except AbsentError:
                 continue
             except InvalidInputError:
                 return version  # served, but not to be listed there
@@ -172,50 +183,43 @@ class Cluster:
 
     async def close(self) -> None:
         """Close the connections."""
-        await self._client.close()
+        await self._connection.close()
 
-    @contextlib.asynccontextmanager
-    async def _request(self, verb: str, what: str) -> AsyncIterator[None]:
-        """Time one request, and raise what goes wrong in it as an error of ours."""
-        began, code = time.perf_counter(), "2xx"
-        try:
-            yield
-        except httpx2.HTTPStatusError as error:
-            code = str(error.response.status_code)
-            raise _refusal(error, what) from error
-        except httpx2.HTTPError as error:
-            code = "none"
-            message = f"{what}: the API server does not answer ({type(error).__name__})"
-            raise UnavailableError(message, retry_after_s=_RETRY_S) from error
-        except (KeyError, ValueError) as error:
-            # lightkube's, when what stands between answers in words of its own: an error without a content type, a page for an object.
-            code = "none"
-            message = f"{what}: the answer is not one of a Kubernetes API server; look at what stands between"
-            raise UnavailableError(message, retry_after_s=_RETRY_S) from error
-        finally:
-            if self._seen is not None:
-                self._seen(verb, code, time.perf_counter() - began)
-
-
-def _tree(item: Any) -> Tree:
-    tree: Tree = item.to_dict()
-    return tree
+    async def _send(
+        self,
+        verb: str,
+        method: str,
+        where: _Where,
+        *,
+        subresource: str = "",
+        query: Mapping[str, str] | None = None,
+        body: Tree | None = None,
+        content_type: str = "application/json",
+    ) -> Tree:
+        api_version, kind, namespace, name = where
+        return await self._connection.send(
+            Request(
+                verb=verb,
+                about=f"{kind} {namespace}/{name}",
+                method=method,
+                path=f"{_collection(api_version, kind, namespace)}/{name}{subresource}",
+                query=query or {},
+                body=body,
+                content_type=content_type,
+            )
+        )
 
 
-def _where(document: Tree) -> str:
+_Where = tuple[str, str, str, str]
+"""API version, kind, namespace and name."""
+
+
+def _where(document: Tree) -> _Where:
     metadata = document["metadata"]
-    return f"{document['kind']} {metadata['namespace']}/{metadata.get('name') or metadata.get('generateName')}"
+    return document["apiVersion"], document["kind"], metadata["namespace"], metadata.get("name") or metadata.get("generateName")
 
 
-def _refusal(error: httpx2.HTTPStatusError, what: str) -> StatefulSparkError:
-    code = error.response.status_code
-    said = (error.status.message or error.status.reason) if isinstance(error, ApiError) else error.response.reason_phrase
-    message = f"{what}: {said or f'refused with status {code}'}"
-    if code == _CONFLICT:
-        exists = isinstance(error, ApiError) and error.status.reason == "AlreadyExists"
-        return _ExistsError(message) if exists else ConflictError(message)
-    if code == _NOT_FOUND:
-        return _AbsentError(message)
-    if code in _REFUSED:
-        return InvalidInputError(message)
-    return UnavailableError(message, retry_after_s=_RETRY_S)
+def _collection(api_version: str, kind: str, namespace: str | None) -> str:
+    root = "apis" if "/" in api_version else "api"
+    where = f"namespaces/{namespace}/" if namespace is not None else ""
+    return f"/{root}/{api_version}/{where}{_PLURALS[api_version, kind]}"

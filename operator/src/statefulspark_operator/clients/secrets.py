@@ -1,66 +1,45 @@
-"""Values of Secrets: tokens of drivers and keys of object stores. Kept for a short time, never logged."""
+"""The operator's own key, in a Secret of its own namespace: the only Secret that it may read."""
 
 from __future__ import annotations
 
 import base64
-import time
+import binascii
+import secrets
 from typing import Final
 
-from statefulspark.config.pods import CREDENTIALS, SESSION_TOKEN
-from statefulspark.errors import InvalidInputError
+from statefulspark.errors import ConflictError, InvalidInputError
+from statefulspark_operator.api.names import FIELD_MANAGER, LABEL_MANAGED_BY
 from statefulspark_operator.clients.kubernetes import Cluster
-from statefulspark_operator.clients.snapshots import Keys
 
-_KEPT_S: Final = 60.0
-"""Keys of stores: people rotate them."""
-_TOKEN_KEPT_S: Final = 900.0
-"""Tokens of drivers are made once; one that its driver refuses is forgotten."""
-_KEPT_MAX: Final = 4096
+KEY: Final = "key"
+_BYTES: Final = 32
 
 
-class SecretValues:
-    """Reads Secrets, none in every look."""
+async def operator_key(cluster: Cluster, namespace: str, name: str) -> bytes:
+    """Read the key, and make it if there is none. Of several replicas that make it at once, all get that of the first.
 
-    def __init__(self, cluster: Cluster) -> None:
-        self._cluster = cluster
-        self._kept: dict[tuple[str, str], tuple[float, dict[str, str]]] = {}
+    Nothing owns the Secret: it stays when the operator is uninstalled, since jobs that run on are known by it.
 
-    async def value(self, namespace: str, name: str, key: str) -> str | None:
-        """One value of a Secret that does not change; None when there is no such Secret or key."""
-        return (await self._data(namespace, name, _TOKEN_KEPT_S)).get(key)
-
-    async def keys(self, namespace: str, name: str | None) -> Keys | None:
-        """Keys of an object store; None when the job names no Secret.
-
-        Raises:
-            InvalidInputError: The Secret is not there or lacks a key.
-        """
-        if name is None:
-            return None
-        data = await self._data(namespace, name, _KEPT_S)
-        missing = [key for key in CREDENTIALS if key not in data]
-        if missing:
-            raise InvalidInputError(
-                f"Secret {namespace}/{name} has no {' and no '.join(missing)}",
-                field="spec.checkpointing.storage.credentialsSecret",
-                remedy=f"Make it with the keys {', '.join(CREDENTIALS)}",
-            )
-        return Keys(access_key_id=data[CREDENTIALS[0]], secret_access_key=data[CREDENTIALS[1]], session_token=data.get(SESSION_TOKEN))
-
-    def forget(self, namespace: str, name: str) -> None:
-        """Read the Secret again next time."""
-        self._kept.pop((namespace, name), None)
-
-    async def _data(self, namespace: str, name: str, kept_s: float) -> dict[str, str]:
-        now = time.monotonic()
-        kept = self._kept.get((namespace, name))
-        if kept is not None and kept[0] > now:
-            return kept[1]
-        tree = await self._cluster.get("v1", "Secret", namespace, name)
-        encoded = (tree or {}).get("data") or {}
-        data = {key: base64.b64decode(value).decode(errors="replace") for key, value in encoded.items()}
-        if tree is not None:
-            if len(self._kept) >= _KEPT_MAX:
-                self._kept.clear()
-            self._kept[namespace, name] = (now + kept_s, data)
-        return data
+    Raises:
+        InvalidInputError: The Secret holds no key.
+    """
+    found = await cluster.get("v1", "Secret", namespace, name)
+    if found is None:
+        await cluster.create(
+            {
+                "apiVersion": "v1",
+                "kind": "Secret",
+                "metadata": {"name": name, "namespace": namespace, "labels": {LABEL_MANAGED_BY: FIELD_MANAGER}},
+                "type": "Opaque",
+                "immutable": True,
+                "data": {KEY: base64.b64encode(secrets.token_bytes(_BYTES)).decode()},
+            }
+        )
+        found = await cluster.get("v1", "Secret", namespace, name)
+    if found is None:
+        raise ConflictError(f"Secret {namespace}/{name} was deleted immediately after it was created")
+    try:
+        return base64.b64decode((found.get("data") or {})[KEY], validate=True)
+    except (KeyError, binascii.Error) as error:
+        message = f"Secret {namespace}/{name} holds no key of the operator ({KEY}). Restore it; or delete it, and all jobs get new Secrets"
+        raise InvalidInputError(message) from error

@@ -1,4 +1,4 @@
-"""``python -m statefulspark_operator.crds [--check] [ROOT]``: write the generated files, or tell which are not up to date."""
+"""``python -m statefulspark_operator.crds [--check] [ROOT]``: write the generated files, or check that they are up to date."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from statefulspark_operator.crds.files import generated_files
 
 
 def main(arguments: list[str]) -> int:
-    """Write the files below the repository's root; with --check write nothing and end with 1 when one differs."""
+    """Write the generated files. With --check, write nothing and exit with 1 if a file is out of date."""
     parser = argparse.ArgumentParser(prog="python -m statefulspark_operator.crds", description=main.__doc__)
-    parser.add_argument("root", nargs="?", type=Path, default=Path.cwd(), help="the repository; default: the current folder")
-    parser.add_argument("--check", action="store_true", help="write nothing, end with 1 when a file is not up to date")
+    parser.add_argument("root", nargs="?", type=Path, default=Path.cwd(), help="root of the repository (default: current directory)")
+    parser.add_argument("--check", action="store_true", help="write nothing; exit with 1 if a file is out of date")
     given = parser.parse_args(arguments)
     stale = 0
     for name, text in generated_files().items():
@@ -22,7 +22,7 @@ def main(arguments: list[str]) -> int:
             continue
         stale += 1
         if given.check:
-            sys.stderr.write(f"{name} is not up to date; run make crds\n")
+            sys.stderr.write(f"{name} is out of date. Run make crds\n")
         else:
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(text, encoding="utf-8")

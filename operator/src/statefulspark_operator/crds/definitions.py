@@ -20,32 +20,32 @@ _MAX_PARALLELISM_RULE: Final = {
     "rule": "has(oldSelf.spec.maxParallelism) ? has(self.spec.maxParallelism) && self.spec.maxParallelism == oldSelf.spec.maxParallelism"
     " : !has(self.spec.maxParallelism) || (has(self.status) && has(self.status.maxParallelism)"
     " && self.spec.maxParallelism == self.status.maxParallelism)",
-    "message": "spec.maxParallelism: fixed for the life of the job's state; when it was not given, only the number in status.maxParallelism may"
-    " be written. Set it back, or start a new job",
+    "message": "spec.maxParallelism: cannot change during the lifetime of the job's state; if it was unset, only the value of status.maxParallelism is"
+    " allowed. Restore the previous value, or create a new job",
 }
 
 _JOB_COLUMNS: Final = (
-    ("State", "string", ".status.lifecycleState", 0, "Where the job is in its life."),
-    ("Ready", "string", '.status.conditions[?(@.type=="Ready")].status', 0, "Whether what the spec asks for is there."),
+    ("State", "string", ".status.lifecycleState", 0, "Lifecycle state."),
+    ("Ready", "string", '.status.conditions[?(@.type=="Ready")].status', 0, "True if the job is in the desired state."),
     ("Slots", "integer", ".status.parallelism", 0, "Slots that run."),
-    ("Checkpoint", "date", ".status.lastCheckpoint.completedAt", 0, "Age of the newest checkpoint."),
-    ("Restored from", "string", ".status.restoredFrom", 0, "What the running attempt started from."),
+    ("Checkpoint", "date", ".status.lastCheckpoint.completedAt", 0, "Age of the latest checkpoint."),
+    ("Restored from", "string", ".status.restoredFrom", 0, "Checkpoint or savepoint that the running attempt restored from."),
     ("Age", "date", ".metadata.creationTimestamp", 0, "Age of the job."),
-    ("Wanted", "integer", ".spec.parallelism", 1, "Slots that the spec asks for."),
-    ("Key groups", "integer", ".status.maxParallelism", 1, "Key groups; fixed."),
-    ("Savepoint", "date", ".status.lastSavepoint.completedAt", 1, "Age of the newest savepoint."),
+    ("Wanted", "integer", ".spec.parallelism", 1, "Desired number of slots."),
+    ("Key groups", "integer", ".status.maxParallelism", 1, "Number of key groups."),
+    ("Savepoint", "date", ".status.lastSavepoint.completedAt", 1, "Age of the latest savepoint."),
     ("Image", "string", ".spec.image", 1, "Image of driver and executors."),
-    ("Error", "string", ".status.error.reason", 1, "Why the job is not as it should be."),
+    ("Error", "string", ".status.error.reason", 1, "Reason of the error that keeps the job from the desired state."),
 )
 _SNAPSHOT_COLUMNS: Final = (
-    ("Job", "string", ".spec.jobReference.name", 0, "The job."),
+    ("Job", "string", ".spec.jobReference.name", 0, "Job of the snapshot."),
     ("Type", "string", ".metadata.labels.statefulspark\\.io/snapshot-type", 0, "checkpoint or savepoint."),
-    ("State", "string", ".status.state", 0, "How far it is."),
-    ("Path", "string", ".status.path", 0, "Where it is in storage."),
-    ("Completed", "date", ".status.resultTimestamp", 0, "Time since it was completed, or failed last."),
-    ("Bytes", "integer", ".status.sizeBytes", 0, "All files it refers to."),
-    ("Trigger", "string", ".metadata.labels.statefulspark\\.io/trigger-type", 1, "Who asked for it."),
-    ("Failures", "integer", ".status.failures", 1, "Failed attempts."),
+    ("State", "string", ".status.state", 0, "State of the snapshot."),
+    ("Path", "string", ".status.path", 0, "Location in storage."),
+    ("Completed", "date", ".status.resultTimestamp", 0, "Time since completion, or since the last failure."),
+    ("Bytes", "integer", ".status.sizeBytes", 0, "Total size of all files that it refers to, in bytes."),
+    ("Trigger", "string", ".metadata.labels.statefulspark\\.io/trigger-type", 1, "What triggered the snapshot."),
+    ("Failures", "integer", ".status.failures", 1, "Number of failed attempts."),
     ("Age", "date", ".metadata.creationTimestamp", 1, "Age of the object."),
 )
 

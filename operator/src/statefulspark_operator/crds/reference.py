@@ -86,7 +86,7 @@ def _type(schema: Schema) -> str:
 
 def _default(schema: Schema) -> str:
     default = schema.get("default")
-    # Those of an object are told with its fields.
+    # Those of an object are described with its fields.
     return "" if default is None or isinstance(default, dict) else f"`{default if isinstance(default, str) else json.dumps(default)}`"
 
 

@@ -63,7 +63,7 @@ def structural_schema(model: type[BaseModel], *, defaults: bool = True) -> Schem
 
     Args:
         model: The model of a spec or a status.
-        defaults: False leaves all defaults out: what nobody has written into a status is not there.
+        defaults: If False, all defaults are left out: an unset field of a status is absent.
 
     Raises:
         InternalError: A model uses something that a structural schema cannot say; the text names it.

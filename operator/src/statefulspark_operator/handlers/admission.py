@@ -1,55 +1,112 @@
-"""Admission: a bad job or snapshot is refused with the sentence that says what to change, before anything is stored. Pure."""
+"""Validating admission: rejects an invalid job or snapshot with a message that names the field and the remedy. Pure."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Callable, Mapping
+from typing import Any, Final
 
+from statefulspark.config.changes import refusal
+from statefulspark.config.job import StatefulSparkJobSpec
 from statefulspark.config.kubernetes import validate_on_kubernetes
+from statefulspark.config.local_storage import storage_warnings
 from statefulspark.errors import InvalidInputError
-from statefulspark_operator.api.names import JOB_KIND, SNAPSHOT_KIND
+from statefulspark_operator.api.jobs import StatefulSparkJobStatus
+from statefulspark_operator.api.names import JOB_KIND, LABEL_CANARY, SNAPSHOT_KIND
+from statefulspark_operator.api.snapshots import StateSnapshotStatus
 from statefulspark_operator.reconcile.specs import checked_snapshot_spec
-from statefulspark_operator.reconcile.steady import refused_changes
+from statefulspark_operator.reconcile.tenancy import Tenancy
+
+_ANY: Final = Tenancy()
+SnapshotOf = Callable[[str, str], Mapping[str, Any] | None]
+"""The StateSnapshot of a namespace and name, as it was last seen; None if there is none, or none was seen yet."""
 
 
-def review(body: Mapping[str, Any]) -> dict[str, Any]:
+def _none(_namespace: str, _name: str) -> None:
+    return None
+
+
+def review(body: Mapping[str, Any], tenancy: Tenancy = _ANY, snapshot: SnapshotOf = _none) -> dict[str, Any]:
     """Answer an AdmissionReview.
+
+    Args:
+        body: The review.
+        tenancy: What the authors of objects may name.
+        snapshot: Finds the StateSnapshot that a job starts from.
 
     Raises:
         KeyError, TypeError: It is none.
     """
     request = body["request"]
     response: dict[str, Any] = {"uid": request["uid"]}
-    problem = _problem(request)
+    problem = _problem(request, tenancy, snapshot)
     response["allowed"] = problem is None
     if problem is not None:
         response["status"] = {"code": 422, "reason": "Invalid", "message": problem}
+    elif warnings := _warnings(request):
+        response["warnings"] = warnings
     return {"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "response": response}
 
 
-def _problem(request: Mapping[str, Any]) -> str | None:
-    """Why the request is refused. What is being deleted, or only has its status or metadata changed, is let through."""
+def denied(uid: str, message: str) -> dict[str, Any]:
+    """Rejects an object whose review cannot be parsed. An invalid response would let it in where failurePolicy is Ignore."""
+    response = {"uid": uid, "allowed": False, "status": {"code": 422, "reason": "Invalid", "message": message}}
+    return {"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "response": response}
+
+
+def _problem(request: Mapping[str, Any], tenancy: Tenancy, snapshot: SnapshotOf) -> str | None:
+    """Reason to reject the request. Objects being deleted, and changes of status or metadata only, are always allowed."""
     new, old = request.get("object"), request.get("oldObject")
     if request.get("operation") not in {"CREATE", "UPDATE"} or not isinstance(new, dict) or request.get("subResource") == "status":
         return None
     if new["metadata"].get("deletionTimestamp") is not None or (isinstance(old, dict) and old.get("spec") == new.get("spec")):
         return None
     if new.get("kind") == SNAPSHOT_KIND:
-        return _snapshot_problem(new, old)
+        return _snapshot_problem(new, old) or _snapshot_place(new, tenancy)
     if new.get("kind") != JOB_KIND:
         return None
     try:
         spec = validate_on_kubernetes(new).spec
     except InvalidInputError as error:
         return str(error)
+    labels, namespace = new["metadata"].get("labels"), new["metadata"].get("namespace") or request.get("namespace") or "default"
+    # The canary lives beside the operator and runs nothing, as does whatever calls itself one.
+    canary = isinstance(labels, dict) and labels.get(LABEL_CANARY) == "true"
+    if not canary and (problem := tenancy.job_problem(str(namespace), spec) or _initial_problem(str(namespace), spec, tenancy, snapshot)):
+        return problem
     try:
         before = validate_on_kubernetes(old).spec if isinstance(old, dict) else None
     except InvalidInputError:
-        return None  # what is there is not valid; any valid spec is better
-    refused = refused_changes(before, spec)
-    if refused is None:
+        return None  # the stored spec is invalid; any valid spec is an improvement
+    return refusal(before, spec, key_groups=_key_groups(old)) if before is not None else None
+
+
+def _warnings(request: Mapping[str, Any]) -> list[str]:
+    """Warnings that kubectl shows for an allowed object."""
+    new = request.get("object")
+    if request.get("operation") not in {"CREATE", "UPDATE"} or not isinstance(new, dict) or new.get("kind") != JOB_KIND:
+        return []
+    try:
+        return list(storage_warnings(validate_on_kubernetes(new).spec))
+    except InvalidInputError:
+        return []
+
+
+def _key_groups(job: Any) -> int | None:
+    """Number of key groups of the job's state, by its status; None when it never ran."""
+    return StatefulSparkJobStatus.read(job.get("status")).max_parallelism
+
+
+def _initial_problem(namespace: str, spec: StatefulSparkJobSpec, tenancy: Tenancy, snapshot: SnapshotOf) -> str | None:
+    """Checks what the cache knows of the snapshot; the operator checks again when the job starts."""
+    if spec.initial_snapshot is None or (found := snapshot(namespace, spec.initial_snapshot.name)) is None:
         return None
-    return f"spec.{', spec.'.join(refused.rejected)}: fixed for the life of the job's state. Set it back, or start a new job"
+    path = StateSnapshotStatus.read(found.get("status")).path
+    return tenancy.initial_problem(namespace, spec.initial_snapshot.name, path) if path is not None else None
+
+
+def _snapshot_place(new: Mapping[str, Any], tenancy: Tenancy) -> str | None:
+    spec, _ = checked_snapshot_spec(new)
+    return tenancy.snapshot_problem(str(new["metadata"].get("namespace") or "default"), spec) if spec is not None else None
 
 
 def _snapshot_problem(new: Mapping[str, Any], old: Any) -> str | None:

@@ -1,12 +1,13 @@
-"""The canary: a suspended job that the leader touches now and then, to see that changes still arrive. It runs nothing.
+"""The canary: a suspended job that the operator updates regularly to check that watches deliver events. It runs nothing.
 
-A watch that has gone deaf looks like a quiet cluster; only a change that one has made oneself, and does not see, tells the difference.
+A watch that silently stopped looks like a quiet cluster; only an update of one's own that is not delivered tells the difference.
 """
 
 from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Sequence
 from typing import Final
 
 import structlog
@@ -21,48 +22,59 @@ _TOUCHED: Final = f"{GROUP}/touched"
 
 
 class Canary:
-    """Touches one object and waits to see it.
+    """Updates one object and waits for the watch to deliver the update.
 
     Args:
         cluster: Where.
         namespace: The operator's own.
-        identity: This replica's name: every replica has its own touch.
-        timeout_s: How late a touch may be seen.
+        identity: This replica's name; every replica has an annotation of its own.
+        timeout_s: Deadline for the delivery of an update, in seconds.
+        owners: References to the owner of the object.
     """
 
-    def __init__(self, cluster: Cluster, *, namespace: str, identity: str, timeout_s: float) -> None:
+    def __init__(self, cluster: Cluster, *, namespace: str, identity: str, timeout_s: float, owners: Sequence[Tree] = ()) -> None:
         self._cluster = cluster
         self._namespace = namespace
         self._mark = f"{_TOUCHED}-{identity}"[-63:].lstrip("-./") if len(identity) > 40 else f"{_TOUCHED}-{identity}"
         self._timeout_s = timeout_s
+        self._owners = list(owners)
         self._awaited: tuple[str, float] | None = None
 
     def saw(self, tree: Tree) -> None:
-        """An event of some job has arrived."""
+        """Handles an event for any job."""
         if self._awaited is not None and (tree["metadata"].get("annotations") or {}).get(self._mark) == self._awaited[0]:
             self._awaited = None
 
     def problem(self) -> str | None:
-        """Why the operator is deaf; None when it is not."""
+        """Reason why watches count as broken; None if updates are delivered."""
         if self._awaited is not None and (late_s := time.monotonic() - self._awaited[1]) > self._timeout_s:
-            return f"a change of {self._namespace}/{NAME} was not seen for {late_s:.0f} s"
+            return f"the watch has not delivered an update of {self._namespace}/{NAME} for {late_s:.0f} s"
         return None
 
     async def run(self) -> None:
-        """Touch until cancelled."""
+        """Updates the canary until cancelled."""
         while True:
             try:
                 await self._touch()
             except StatefulSparkError as error:
-                # The API server does not answer: restarting the operator would not help.
-                _log.warning("the canary cannot be touched", error=str(error)[:300])
+                # The API server does not respond; restarting the operator would not help.
+                _log.warning("failed to update the canary", error=str(error)[:300])
             await asyncio.sleep(self._timeout_s / 2)
+
+    async def remove(self) -> None:
+        """Deletes the canary of an operator with other settings. An object without the canary's label is a user's job and is kept."""
+        try:
+            found = await self._cluster.get(API_VERSION, JOB_KIND, self._namespace, NAME)
+            if found is not None and (found["metadata"].get("labels") or {}).get(LABEL_CANARY) == "true":
+                await self._cluster.delete(API_VERSION, JOB_KIND, self._namespace, NAME, uid=found["metadata"]["uid"])
+        except StatefulSparkError as error:
+            _log.warning("failed to delete the canary of an earlier configuration", error=str(error)[:300])
 
     async def _touch(self) -> None:
         if self._awaited is not None:
             return
         mark = f"{time.time_ns()}"
-        touch = {"metadata": {"annotations": {self._mark: mark}}}
+        touch = {"metadata": {"annotations": {self._mark: mark}, "ownerReferences": self._owners}}
         self._awaited = (mark, time.monotonic())
         try:
             if await self._cluster.merge(API_VERSION, JOB_KIND, self._namespace, NAME, touch) is None:
@@ -76,7 +88,7 @@ class Canary:
         return {
             "apiVersion": API_VERSION,
             "kind": JOB_KIND,
-            "metadata": {"name": NAME, "namespace": self._namespace, "labels": {LABEL_CANARY: "true"}},
+            "metadata": {"name": NAME, "namespace": self._namespace, "labels": {LABEL_CANARY: "true"}, "ownerReferences": self._owners},
             "spec": {
                 "state": "suspended",
                 "job": {"module": "statefulspark"},

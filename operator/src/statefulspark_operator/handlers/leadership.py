@@ -1,19 +1,21 @@
-"""Leader election by a Lease: of all replicas one acts.
+"""Leader election by a Lease: only one replica reconciles.
 
-kopf's own peering is by priority and freezes on equal ones.
+kopf's own peering is by priority and freezes on equal ones; the leader election of the kubernetes package acts until its renewing task notices
+that it is late, while here every action asks the clock.
 
-The holder renews it again and again; whoever sees the same lease unchanged for its duration, by its own clock, takes it. The holder stops
-acting when it could not renew for the renew deadline, which is shorter: two never act at once as long as their clocks run equally fast.
-Source: client-go's leader election, whose fields, defaults and words this follows.
+The holder renews the Lease. A replica that has seen it unchanged for its duration, by its own clock, acquires it. The holder stops acting
+if it could not renew within the renew deadline, which is shorter: two never act at once as long as their clocks run at the same rate.
+Follows client-go's leader election in fields, defaults and terms.
 """
 
 from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from typing import Final
 
 import structlog
 
@@ -22,21 +24,23 @@ from statefulspark_operator.clients.kubernetes import Cluster, Tree
 
 _log = structlog.get_logger("statefulspark.operator.leader")
 
+_RELEASE_S: Final = 5.0
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LeaseTimes:
-    """Times of the election, in seconds."""
+    """Durations of the election, in seconds."""
 
     duration_s: int
-    """Others take over when the lease was not renewed for so long."""
+    """Other replicas take over if the Lease has not been renewed for this long."""
     renew_deadline_s: float
-    """The holder stops acting when it could not renew for so long."""
+    """The holder stops acting if it could not renew for this long."""
     retry_s: float
-    """Pause between two tries."""
+    """Interval between attempts."""
 
 
 class Leadership:
-    """Whether this replica may act.
+    """Leader election of this replica.
 
     Args:
         cluster: Where the lease is.
@@ -44,11 +48,20 @@ class Leadership:
         name: Of the lease.
         identity: This replica's name; unique.
         times: Of the election.
-        changed: Told when this replica begins or ceases to lead.
+        changed: Called when this replica starts or stops leading.
+        owners: References to the owner of the lease.
     """
 
     def __init__(
-        self, cluster: Cluster, *, namespace: str, name: str, identity: str, times: LeaseTimes, changed: Callable[[bool], None]
+        self,
+        cluster: Cluster,
+        *,
+        namespace: str,
+        name: str,
+        identity: str,
+        times: LeaseTimes,
+        changed: Callable[[bool], None],
+        owners: Sequence[Tree] = (),
     ) -> None:
         self._times = times
         self._cluster = cluster
@@ -56,28 +69,29 @@ class Leadership:
         self._name = name
         self._identity = identity
         self._changed = changed
+        self._owners = list(owners)
         self._until_s = 0.0
         self._led = False
         self._lapsed = False
         self._seen: tuple[str, float] = ("", 0.0)
 
     def holds(self) -> bool:
-        """Whether this replica leads, with time enough for an action."""
+        """True if this replica leads, with enough time left for an action."""
         held = time.monotonic() < self._until_s
-        # Who is turned away here does not ask again: when a late renewal succeeds after all, everything is to be looked at anew.
+        # Callers that get False do not retry: if a late renewal succeeds after all, everything must be enqueued again.
         self._lapsed = self._lapsed or (self._led and not held)
         return held
 
     async def run(self) -> None:
-        """Hold or try to get the lease until cancelled; then give it back."""
+        """Acquires and renews the Lease until cancelled, then releases it."""
         try:
             while True:
                 try:
                     await self._round()
                 except ConflictError:
-                    pass  # somebody else was faster
+                    pass  # another replica was faster
                 except StatefulSparkError as error:
-                    _log.warning("the lease cannot be renewed", error=str(error)[:300])
+                    _log.warning("failed to renew the Lease", error=str(error)[:300])
                 self._tell()
                 await asyncio.sleep(self._times.retry_s)
         finally:
@@ -87,13 +101,15 @@ class Leadership:
         leads = self.holds()
         if leads != self._led or (leads and self._lapsed):
             self._led, self._lapsed = leads, False
-            _log.info("leads" if leads else "does not lead", identity=self._identity)
+            _log.info("started leading" if leads else "stopped leading", identity=self._identity)
             self._changed(leads)
 
     async def _round(self) -> None:
         asked_s = time.monotonic()
         lease = await self._cluster.get("coordination.k8s.io/v1", "Lease", self._namespace, self._name)
         if lease is None:
+            if not self.holds() and self._seen[0] and asked_s - self._seen[1] < self._times.duration_s:
+                return  # deleted by another client, and its holder does not know yet
             if await self._cluster.create(self._lease(None)):
                 self._until_s = asked_s + self._times.renew_deadline_s
             return
@@ -118,20 +134,21 @@ class Leadership:
         if before is not None and spec.get("holderIdentity") != self._identity:
             spec |= {"leaseTransitions": (spec.get("leaseTransitions") or 0) + 1, "acquireTime": now}
         spec |= {"holderIdentity": self._identity, "leaseDurationSeconds": self._times.duration_s, "renewTime": now}
-        metadata = {"name": self._name, "namespace": self._namespace}
+        metadata: Tree = {"name": self._name, "namespace": self._namespace, "ownerReferences": self._owners}
         if before is not None:
             metadata["resourceVersion"] = before["metadata"]["resourceVersion"]
         return {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": metadata, "spec": spec}
 
     async def _release(self) -> None:
-        """Let the next one take over at once."""
+        """Releases the Lease, so that another replica can take over immediately."""
         if not self.holds():
             return
         self._until_s = 0.0
         try:
-            lease = await self._cluster.get("coordination.k8s.io/v1", "Lease", self._namespace, self._name)
-            if lease is not None and lease["spec"].get("holderIdentity") == self._identity:
-                lease["spec"]["holderIdentity"] = ""
-                await self._cluster.replace(lease)
-        except StatefulSparkError as error:
-            _log.info("the lease runs out by itself", error=str(error)[:200])
+            async with asyncio.timeout(_RELEASE_S):
+                lease = await self._cluster.get("coordination.k8s.io/v1", "Lease", self._namespace, self._name)
+                if lease is not None and lease["spec"].get("holderIdentity") == self._identity:
+                    lease["spec"]["holderIdentity"] = ""
+                    await self._cluster.replace(lease)
+        except (StatefulSparkError, TimeoutError) as error:
+            _log.info("failed to release the Lease; it will expire", error=str(error)[:200])

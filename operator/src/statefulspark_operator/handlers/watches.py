@@ -1,6 +1,6 @@
-"""Watching through kopf: every event goes into the mirror, and the job or snapshot it is about into the queue. The only home of kopf.
+"""The resources that kopf watches, its credentials and its settings. With `handlers.watch_thread` the only home of kopf.
 
-kopf watches, reconnects and lists anew; it keeps no progress on objects here, since deciding and remembering is the plan's business.
+kopf watches, reconnects and lists again. It stores no progress on objects: the operator keeps its own in the status.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any, Final
 
+import aiohttp
 import kopf
 
 from statefulspark_operator.api.names import (
@@ -25,18 +26,29 @@ from statefulspark_operator.api.names import (
     VERSION,
 )
 from statefulspark_operator.clients.kubernetes import Tree
-from statefulspark_operator.reconcile.looks import WorkKey
-from statefulspark_operator.reconcile.mirror import Key, Mirror
 
-_CHILDREN: Final = (
+CHILDREN: Final = (
     ("", "v1", "services", "Service"),
     ("", "v1", "configmaps", "ConfigMap"),
     ("", "v1", "serviceaccounts", "ServiceAccount"),
     ("rbac.authorization.k8s.io", "v1", "roles", "Role"),
     ("rbac.authorization.k8s.io", "v1", "rolebindings", "RoleBinding"),
+    ("networking.k8s.io", "v1", "networkpolicies", "NetworkPolicy"),
 )
+WATCHED: Final = (
+    (GROUP, VERSION, JOB_PLURAL, JOB_KIND),
+    (GROUP, VERSION, SNAPSHOT_PLURAL, SNAPSHOT_KIND),
+    ("", "v1", "pods", "Pod"),
+    *CHILDREN,
+)
+"""Group, version, plural and kind."""
+
+EventCallback = Callable[[Tree, bool], None]
+"""Called with an object that was added or modified, or deleted (True)."""
+
+CHILD_SELECTOR: Final = f"{LABEL_JOB},{LABEL_MANAGED_BY}={FIELD_MANAGER}"
 _WATCH_S: Final = 300
-"""A watch is opened anew after this long: load balancers drop silent ones without a word."""
+"""A watch is reopened after this time: load balancers silently drop idle connections."""
 
 
 class _NothingKept(kopf.DiffBaseStorage):
@@ -60,58 +72,40 @@ def api_server(environ: Mapping[str, str]) -> str | None:
     return f"https://{f'[{host}]' if ':' in host else host}:{port}"
 
 
-def watch_registry(mirror: Mirror, add: Callable[[WorkKey], None], *, canary: Callable[[Tree], None]) -> kopf.OperatorRegistry:
+def login_session(traces: list[aiohttp.TraceConfig], **kwargs: Any) -> kopf.AiohttpSession | None:
+    """A session of this process's own, as the pod's service account, else as ``KUBECONFIG`` says; None if there is neither."""
+    info = kopf.login_with_service_account(**kwargs)
+    info = replace(info, server=api_server(os.environ) or info.server) if info is not None else kopf.login_with_kubeconfig(**kwargs)
+    if info is None:
+        return None
+    session = aiohttp.ClientSession(
+        connector=aiohttp.TCPConnector(limit=0, ssl=info.as_ssl_context()),
+        headers=info.as_http_headers(),
+        trace_configs=traces,
+    )
+    return kopf.AiohttpSession(server=info.server, default_namespace=info.default_namespace, aiohttp_session=session)
+
+
+def watch_registry(on_event: EventCallback) -> kopf.OperatorRegistry:
     """Handlers for everything that the operator watches.
 
     Args:
-        mirror: Where objects go.
-        add: Puts a job or a snapshot into the queue.
-        canary: Told of every event of a job.
+        on_event: Called in kopf's thread.
     """
     registry = kopf.OperatorRegistry()
-
-    @kopf.on.login(registry=registry)
-    def login(**kwargs: Any) -> kopf.ConnectionInfo | None:
-        inside = kopf.login_with_service_account(**kwargs)
-        if inside is None:
-            return kopf.login_with_kubeconfig(**kwargs)
-        return replace(inside, server=api_server(os.environ) or inside.server)
-
-    def add_job(key: Key | None) -> None:
-        if key is not None:
-            add(("job", *key))
-
-    @kopf.on.event(GROUP, VERSION, JOB_PLURAL, registry=registry)
-    async def saw_job(event: kopf.RawEvent, **_: Any) -> None:
-        tree = _tree(event, f"{GROUP}/{VERSION}", JOB_KIND)
-        canary(tree)
-        add_job(mirror.saw_job(tree, gone=_gone(event)))
-
-    @kopf.on.event(GROUP, VERSION, SNAPSHOT_PLURAL, registry=registry)
-    async def saw_snapshot(event: kopf.RawEvent, **_: Any) -> None:
-        tree = _tree(event, f"{GROUP}/{VERSION}", SNAPSHOT_KIND)
-        add_job(mirror.saw_snapshot(tree, gone=_gone(event)))
-        if not _gone(event):
-            add(("snapshot", tree["metadata"]["namespace"], tree["metadata"]["name"]))
-
-    @kopf.on.event("", "v1", "pods", registry=registry)
-    async def saw_pod(event: kopf.RawEvent, **_: Any) -> None:
-        add_job(mirror.saw_pod(_tree(event, "v1", "Pod"), gone=_gone(event)))
-
-    for group, version, plural, kind in _CHILDREN:
-        _watch_children(registry, mirror, add_job, (group, version, plural), kind)
+    for group, version, plural, kind in WATCHED:
+        _watch(registry, on_event, (group, version, plural), kind)
     return registry
 
 
-def _watch_children(
-    registry: kopf.OperatorRegistry, mirror: Mirror, add_job: Callable[[Key | None], None], resource: tuple[str, str, str], kind: str
-) -> None:
+def _watch(registry: kopf.OperatorRegistry, on_event: EventCallback, resource: tuple[str, str, str], kind: str) -> None:
     group, version, plural = resource
+    api_version = f"{group}/{version}" if group else version
 
     @kopf.on.event(group, version, plural, registry=registry, id=f"saw_{plural}")
-    async def saw_child(event: kopf.RawEvent, **_: Any) -> None:
-        api_version = f"{group}/{version}" if group else version
-        add_job(mirror.saw_child(_tree(event, api_version, kind), gone=_gone(event)))
+    async def saw(event: kopf.RawEvent, **_: Any) -> None:
+        # Objects of a list come without their kind.
+        on_event({"apiVersion": api_version, "kind": kind, **event["object"]}, event["type"] == "DELETED")
 
 
 def watch_settings(*, request_timeout_s: float = 60.0) -> kopf.OperatorSettings:
@@ -125,6 +119,8 @@ def watch_settings(*, request_timeout_s: float = 60.0) -> kopf.OperatorSettings:
     # Namespaces are given by name or all, and the definitions are there first: no rights on namespaces and definitions are needed.
     settings.scanning.disabled = True
     settings.peering.standalone = True
+    # Would kill the process, not only kopf.
+    settings.process.ultimate_exiting_timeout = None
     settings.networking.request_timeout = request_timeout_s
     settings.networking.connect_timeout = 10.0
     settings.watching.server_timeout = _WATCH_S
@@ -136,15 +132,6 @@ def watch_settings(*, request_timeout_s: float = 60.0) -> kopf.OperatorSettings:
 
 def _selectors(selectors: Any) -> Any:
     selectors["", "v1", "pods"] = LABEL_JOB
-    for group, version, plural, _ in _CHILDREN:
-        selectors[group, version, plural] = f"{LABEL_JOB},{LABEL_MANAGED_BY}={FIELD_MANAGER}"
+    for group, version, plural, _ in CHILDREN:
+        selectors[group, version, plural] = CHILD_SELECTOR
     return selectors
-
-
-def _tree(event: Mapping[str, Any], api_version: str, kind: str) -> Tree:
-    # Objects of a list come without their kind.
-    return {"apiVersion": api_version, "kind": kind, **event["object"]}
-
-
-def _gone(event: Mapping[str, Any]) -> bool:
-    return bool(event["type"] == "DELETED")

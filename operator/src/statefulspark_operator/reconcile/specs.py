@@ -1,4 +1,4 @@
-"""Specs as text and back: how the operator remembers in the status what it acted on. Pure."""
+"""Parses specs, and converts them to the text that the status stores. Pure."""
 
 from __future__ import annotations
 
@@ -10,9 +10,8 @@ from typing import Any
 from pydantic import ValidationError
 
 from statefulspark.config.job import StatefulSparkJobSpec
-from statefulspark.config.kubernetes import validate_on_kubernetes
-from statefulspark.config.problems import as_invalid_input
-from statefulspark.config.snapshot import StateSnapshot, StateSnapshotSpec
+from statefulspark.config.kubernetes import validate_on_kubernetes, validate_snapshot
+from statefulspark.config.snapshot import StateSnapshotSpec
 from statefulspark.errors import InvalidInputError
 
 
@@ -25,7 +24,7 @@ def spec_text(spec: StatefulSparkJobSpec) -> str:
 
 @lru_cache(maxsize=2048)
 def checked_spec(text: str | None) -> StatefulSparkJobSpec | None:
-    """The spec of a text; None when there is none, or when this version of the operator cannot read it."""
+    """Parses a stored spec; None if there is none, or this version of the operator cannot parse it."""
     if not text:
         return None
     try:
@@ -35,14 +34,14 @@ def checked_spec(text: str | None) -> StatefulSparkJobSpec | None:
 
 
 class CheckedSpecs:
-    """Specs of jobs as they were read, kept as long as their generation is the same: checking one costs more than a whole look beside it."""
+    """Cache of validated specs by generation: validating one costs more than the rest of a reconciliation."""
 
     def __init__(self, *, kept: int = 4096) -> None:
         self._kept = kept
         self._known: dict[str, tuple[int, StatefulSparkJobSpec | None, str | None]] = {}
 
     def check(self, job: Mapping[str, Any]) -> tuple[StatefulSparkJobSpec | None, str | None]:
-        """The spec of a job's object, or why it is not valid."""
+        """The spec of a job, or why it is invalid."""
         uid, generation = job["metadata"]["uid"], job["metadata"].get("generation", 0)
         known = self._known.get(uid)
         if known is None or known[0] != generation:
@@ -57,8 +56,8 @@ class CheckedSpecs:
 
 
 def checked_snapshot_spec(tree: Mapping[str, Any]) -> tuple[StateSnapshotSpec | None, str | None]:
-    """The spec of a StateSnapshot object, or why it is not valid."""
+    """The spec of a StateSnapshot, or why it is invalid."""
     try:
-        return StateSnapshot.model_validate(tree, by_alias=True, by_name=False).spec, None
-    except ValidationError as error:
-        return None, str(as_invalid_input(error, StateSnapshot))
+        return validate_snapshot(tree).spec, None
+    except InvalidInputError as error:
+        return None, str(error)

@@ -1,5 +1,5 @@
 """Checkpoints and savepoints: formats, upload, publication, retention, restore, lineage and inspection.
 
-The formats themselves are written down in ``docs/formats.md``. Slots use `changelog`, `upload` and `restore`; the
-coordinator uses `lineage`, `location`, `publish`, `catalog` and `retention`; people use `inspect` through the command line.
+``docs/formats.md`` specifies the formats. Slots use `formats.changelog`, `write.upload` and `restore`; the coordinator uses `lineage`,
+`spark`, `write` and `catalog`; the command line uses `inspect`.
 """

@@ -1,7 +1,7 @@
-"""Finding checkpoints and savepoints from a URL that a person gives.
+"""Finds checkpoints and savepoints below a URL.
 
-The URL may be a checkpoint directory with several jobs, one job's folder, a ``chk-N`` folder, a savepoint folder or the
-``_metadata`` in it. Every checkpoint found is opened through the folder above its own, because files in ``shared/`` lie there.
+The URL may be a checkpoint directory with several jobs, one job's folder, a ``chk-N`` folder, a savepoint folder, or the
+``_metadata`` file in it. A checkpoint is opened through its parent folder, because it references files in ``shared/``.
 """
 
 from __future__ import annotations
@@ -10,9 +10,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
-from statefulspark.checkpoint import paths
-from statefulspark.checkpoint.digests import digest_bytes
-from statefulspark.checkpoint.metadata import METADATA_NAME, CheckpointKind, CheckpointMetadata, decode_metadata
+from statefulspark.checkpoint.formats import paths
+from statefulspark.checkpoint.formats.digests import digest_bytes
+from statefulspark.checkpoint.formats.metadata import METADATA_NAME, CheckpointKind, CheckpointMetadata, decode_metadata
+from statefulspark.checkpoint.transfers import read_again
 from statefulspark.errors import CorruptDataError, InvalidInputError
 from statefulspark.storage.base import ObjectStore
 
@@ -20,12 +21,12 @@ OpenStore = Callable[[str], ObjectStore]
 """Opens the object store of a root URL."""
 
 _SHARED_PREFIXES = (paths.SHARED_PREFIX, paths.SPARK_STATE_PREFIX)
-"""Where files lie that several checkpoints name."""
+"""Folder of the files that several checkpoints reference."""
 
 
 @dataclass(frozen=True, slots=True)
 class StoredCheckpoint:
-    """A checkpoint that was loaded, and where it lies."""
+    """A loaded checkpoint and its location."""
 
     store: ObjectStore
     """Opened at the folder above the checkpoint's folder."""
@@ -51,9 +52,9 @@ class CheckpointSummary:
     url: str
     """URL of the checkpoint's folder."""
     status: Literal["complete", "damaged", "unfinished"]
-    """Unfinished: there is no ``_metadata``; it is being taken or was given up."""
+    """Unfinished: it has no ``_metadata``, because it is pending or was abandoned."""
     problem: str | None = None
-    """What is damaged."""
+    """Description of the damage."""
     kind: CheckpointKind | None = None
     job_id: str | None = None
     job_name: str | None = None
@@ -84,12 +85,11 @@ def load(store: ObjectStore, key: str) -> CheckpointMetadata:
     """
     path = paths.url_of(store.url, key)
     try:
-        data = store.get(key)
+        return read_again(lambda: decode_metadata(store.get(key), path=path))
     except KeyError:
         raise InvalidInputError(
-            f"{path} does not exist", field="checkpoint", remedy="List what is there with `statefulspark checkpoints DIR`."
+            f"{path} does not exist", field="checkpoint", remedy="Run `statefulspark checkpoints DIR` to list the checkpoints that exist."
         ) from None
-    return decode_metadata(data, path=path)
 
 
 def open_checkpoint(url: str, open_store: OpenStore) -> StoredCheckpoint:
@@ -108,17 +108,17 @@ def open_checkpoint(url: str, open_store: OpenStore) -> StoredCheckpoint:
         raise InvalidInputError(
             f"{root.url} is neither a checkpoint, a savepoint nor a job's folder",
             field="path",
-            remedy="List what is there with `statefulspark checkpoints DIR` and name one of its paths.",
+            remedy="Run `statefulspark checkpoints DIR` to list checkpoints, and pass one of their paths.",
         )
     for summary in reversed(_list_folder(root)):
         if summary.status == "complete":
             name = summary.url.rpartition("/")[2]
             return StoredCheckpoint(root, name, load(root, paths.metadata_key(name)))
-    raise InvalidInputError(f"{root.url} holds no complete checkpoint", field="path", remedy="Name a savepoint or another job's folder.")
+    raise InvalidInputError(f"{root.url} holds no complete checkpoint", field="path", remedy="Pass a savepoint or another job's folder.")
 
 
 def list_checkpoints(url: str, open_store: OpenStore) -> list[CheckpointSummary]:
-    """List what lies at ``url``, in order of job and checkpoint number, savepoints last.
+    """List the checkpoints at ``url``, in order of job and checkpoint number, savepoints last.
 
     Presence and size of every file are checked against ``_metadata``, not their bytes (`inspect.verify` does that).
 
@@ -136,7 +136,7 @@ def list_checkpoints(url: str, open_store: OpenStore) -> list[CheckpointSummary]
             found += _list_folder(open_store(paths.url_of(root.url, name)))
     if not found:
         raise InvalidInputError(
-            f"{root.url} holds no checkpoints", field="path", remedy="Name a checkpoint directory, a job's folder in it or a savepoint."
+            f"{root.url} holds no checkpoints", field="path", remedy="Pass a checkpoint directory, a job's folder in it, or a savepoint."
         )
     return found
 
@@ -175,12 +175,16 @@ def check_location(checkpoint: StoredCheckpoint) -> None:
         return
     key = paths.resolve_reference(checkpoint.key, file.path)
     path = paths.url_of(checkpoint.store.url, key)
-    try:
-        data = checkpoint.store.get(key)
-    except KeyError:
-        raise CorruptDataError("a file of the checkpoint is missing", path=path) from None
-    if digest_bytes(data) != file.digest:
-        raise CorruptDataError("a file of the checkpoint is damaged", path=path, expected=file.checksum)
+
+    def read() -> None:
+        try:
+            data = checkpoint.store.get(key)
+        except KeyError:
+            raise CorruptDataError("a file of the checkpoint is missing", path=path) from None
+        if digest_bytes(data) != file.digest:
+            raise CorruptDataError("a file of the checkpoint is damaged", path=path, expected=file.checksum)
+
+    read_again(read)
 
 
 def checkpoint_before(url: str, open_store: OpenStore) -> str | None:
@@ -225,7 +229,7 @@ def check_presence(metadata: CheckpointMetadata, key: str, sizes: Mapping[str, i
             raise CorruptDataError("a file of the checkpoint is missing", path=target)
         if found != file.size_bytes:
             raise CorruptDataError(
-                "a file of the checkpoint has another size", path=target, expected=f"{file.size_bytes} bytes", found=f"{found} bytes"
+                "a file of the checkpoint has the wrong size", path=target, expected=f"{file.size_bytes} bytes", found=f"{found} bytes"
             )
 
 
@@ -305,7 +309,7 @@ def _open_above(url: str, open_store: OpenStore) -> tuple[ObjectStore, str] | No
     """The folder above a checkpoint's folder and its name; None when ``url`` is no checkpoint's folder or ``_metadata``."""
     parent, _, name = open_store(url.rstrip("/").removesuffix(f"/{METADATA_NAME}")).url.rstrip("/").rpartition("/")
     if parent.endswith(("/", ":")):
-        # Nothing is above a bucket; a checkpoint directly in the root of a file system is nobody's.
+        # A bucket has no parent; a checkpoint directly in the root of a file system belongs to no job.
         return None
     store = open_store(parent)
     return (store, name) if store.head(paths.metadata_key(name)) is not None else None

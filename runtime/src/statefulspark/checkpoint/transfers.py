@@ -1,19 +1,33 @@
-"""Moving files between the local disk and an object store, several at a time, never trusting what arrives."""
+"""Transfers files between the local disk and an object store, in parallel, and verifies every download."""
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TypeVar
 
-from statefulspark.checkpoint import paths
-from statefulspark.checkpoint.digests import FileDigest, check_digest, digest_file
+from statefulspark.checkpoint.formats import paths
+from statefulspark.checkpoint.formats.digests import FileDigest, check_digest, digest_file
 from statefulspark.errors import CorruptDataError
 from statefulspark.storage.base import ObjectStore
+from statefulspark.storage.os_errors import local_disk
 
 T = TypeVar("T")
 U = TypeVar("U")
+
+
+def read_again(read: Callable[[], T]) -> T:
+    """Read, and once more if what arrived is damaged: one bad read, by the network or a disk, is no damage in storage.
+
+    Raises:
+        CorruptDataError: It is damaged both times.
+    """
+    try:
+        return read()
+    except CorruptDataError:
+        return read()
 
 
 def download_verified(store: ObjectStore, key: str, path: Path, expected: FileDigest) -> None:
@@ -24,15 +38,54 @@ def download_verified(store: ObjectStore, key: str, path: Path, expected: FileDi
         UnavailableError: Storage did not answer.
     """
     name = paths.url_of(store.url, key)
-    try:
-        store.get_file(key, path)
-    except KeyError:
-        raise CorruptDataError("the file is missing", path=name) from None
-    try:
-        check_digest(digest_file(path), expected, path=name)
-    except CorruptDataError:
-        path.unlink()
-        raise
+
+    def download() -> None:
+        try:
+            store.get_file(key, path)
+        except KeyError:
+            raise CorruptDataError("the file is missing", path=name) from None
+        try:
+            check_digest(digest_file(path), expected, path=name)
+        except CorruptDataError:
+            path.unlink()
+            raise
+
+    read_again(download)
+
+
+class Copier:
+    """Copies objects between two folders; inside one storage no bytes move through this machine.
+
+    Args:
+        source: Opened where the objects are.
+        target: Opened where the copies go.
+        open_store: Opens what both have in common.
+    """
+
+    def __init__(self, source: ObjectStore, target: ObjectStore, open_store: Callable[[str], ObjectStore]) -> None:
+        root = paths.common_root(source.url, target.url)
+        self._source = source
+        self._target = target
+        self._common = open_store(root) if root is not None else None
+
+    def copy(self, key: str, target_key: str, expected: FileDigest) -> None:
+        """Copy the object ``key`` to ``target_key``.
+
+        Raises:
+            CorruptDataError: It is missing; or damaged, if its bytes pass through this machine.
+            UnavailableError: Storage did not answer.
+        """
+        if self._common is None:
+            with local_disk(), tempfile.TemporaryDirectory(prefix="statefulspark-copy-") as scratch:
+                local = Path(scratch) / "object"
+                download_verified(self._source, key, local, expected)
+                self._target.put_file(target_key, local)
+            return
+        root = self._common.url
+        try:
+            self._common.copy(paths.key_below(root, self._source.url, key), paths.key_below(root, self._target.url, target_key))
+        except KeyError:
+            raise CorruptDataError("the file is missing", path=paths.url_of(self._source.url, key)) from None
 
 
 def in_parallel(act: Callable[[T], U], items: Iterable[T], threads: int) -> list[U]:

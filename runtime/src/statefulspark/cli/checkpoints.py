@@ -1,4 +1,4 @@
-"""``statefulspark checkpoints``: what can be restored from a directory."""
+"""``statefulspark checkpoints``: list the checkpoints and savepoints in a directory."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from statefulspark.cli.output import Output, OutputOption, TableView, show
-from statefulspark.cli.places import EndpointOption, PathStyleOption, RegionOption, age_text, bytes_text, storage_opener
+from statefulspark.cli.storage_options import EndpointOption, PathStyleOption, RegionOption, age_text, bytes_text, storage_opener
 
 if TYPE_CHECKING:
     from statefulspark.checkpoint.catalog import CheckpointSummary
@@ -21,13 +21,15 @@ def register(app: typer.Typer) -> None:
 
 
 def checkpoints(
-    directory: Annotated[str, typer.Argument(help="URL or path of a checkpoint directory, a job's folder, a checkpoint or a savepoint.")],
+    directory: Annotated[
+        str, typer.Argument(help="URL or path of a checkpoint directory, a job's directory, a checkpoint or a savepoint.")
+    ],
     output: OutputOption = Output.TABLE,
     endpoint: EndpointOption = None,
     region: RegionOption = None,
     path_style: PathStyleOption = None,
 ) -> None:
-    """List checkpoints and savepoints: number, kind, age, size, and whether every file is there."""
+    """List checkpoints and savepoints with number, kind, age and size, and check that all files exist."""
     from statefulspark.checkpoint.catalog import list_checkpoints
 
     found = list_checkpoints(directory, storage_opener(endpoint, region, path_style))

@@ -9,37 +9,54 @@ from typing import Annotated
 
 import typer
 
-from statefulspark.driver.client import JobClient
-from statefulspark.driver.connection import home_directory, read_connection
-from statefulspark.driver.tokens import TOKEN_FILE_VARIABLE, TOKEN_VARIABLE, given_token, read_token_file
+from statefulspark.api_server.client import JobClient
+from statefulspark.api_server.connection_files import home_directory, read_connection
+from statefulspark.api_server.tokens import TOKEN_FILE_VARIABLE, TOKEN_VARIABLE, given_token, read_token_file
+from statefulspark.config.pods import TLS_AUTHORITY_FILE, TLS_FOLDER_VARIABLE
 from statefulspark.errors import InvalidInputError
 
+CA_FILE_VARIABLE = "STATEFULSPARK_CA_FILE"
 JobOption = Annotated[
-    str, typer.Option("--job", help="Name of a job that runs on this machine, or the URL of its driver.", show_default=False)
+    str, typer.Option("--job", help="Name of a job running on this machine, or the URL of its driver.", show_default=False)
 ]
 TokenFileOption = Annotated[
     Path | None,
-    typer.Option(help=f"File with the job's token; else {TOKEN_VARIABLE}, {TOKEN_FILE_VARIABLE}, else the job's connection file."),
+    typer.Option(
+        help=f"File that contains the job's API token. Defaults to {TOKEN_VARIABLE}, {TOKEN_FILE_VARIABLE} or the job's connection file."
+    ),
 ]
-TimeoutOption = Annotated[float, typer.Option(help="Seconds the driver may take.", min=0.1, max=86_400)]
+CaFileOption = Annotated[
+    Path | None,
+    typer.Option(
+        envvar=CA_FILE_VARIABLE,
+        help=f"PEM file with the certificate authority of the driver. Defaults to the one in {TLS_FOLDER_VARIABLE}, then to the system's.",
+    ),
+]
+TimeoutOption = Annotated[float, typer.Option(help="Timeout in seconds for the driver's answer.", min=0.1, max=86_400)]
 
 
-def connect(job: str, token_file: Path | None, *, environ: Mapping[str, str] = os.environ) -> JobClient:
+def connect(job: str, token_file: Path | None, ca_file: Path | None = None, *, environ: Mapping[str, str] = os.environ) -> JobClient:
     """Return a client for the job that ``--job`` names.
 
     Raises:
-        InvalidInputError: No such job runs here, or there is no token for the URL.
+        InvalidInputError: No such job runs on this machine, or no token was found for the URL.
     """
     file_token = read_token_file(token_file, field="--token-file") if token_file is not None else None
     if job.startswith(("http://", "https://")):
         token = file_token or given_token(environ)
         if token is None:
             raise InvalidInputError(
-                f"there is no token for {job}",
+                f"no API token found for {job}",
                 field="token",
-                remedy=f"Set {TOKEN_VARIABLE} or {TOKEN_FILE_VARIABLE}, or give --token-file",
+                remedy=f"Set {TOKEN_VARIABLE} or {TOKEN_FILE_VARIABLE}, or use --token-file",
             )
-        return JobClient(job, token)
+        return JobClient(job, token, ca_file=ca_file or _own_authority(environ))
     # The connection file's token, not the environment's: that one may be for another job.
     connection = read_connection(home_directory(environ, Path.home()), job)
-    return JobClient(connection.url, file_token or connection.token)
+    return JobClient(connection.url, file_token or connection.token, ca_file=ca_file or _own_authority(environ))
+
+
+def _own_authority(environ: Mapping[str, str]) -> Path | None:
+    """In a pod of the job, where ``kubectl exec`` runs commands: the certificates of the job."""
+    folder = environ.get(TLS_FOLDER_VARIABLE)
+    return Path(folder) / TLS_AUTHORITY_FILE if folder else None

@@ -1,4 +1,4 @@
-"""``statefulspark executor``: what an executor's container runs on Kubernetes; Spark calls it, people do not.
+"""``statefulspark executor``: entry point of an executor container on Kubernetes. Started by Spark, not by users.
 
 Spark's pod for an executor says what to run by one argument, ``executor``, and by variables (``SPARK_DRIVER_URL``, ``SPARK_EXECUTOR_*``,
 ``SPARK_JAVA_OPT_<n>`` ...). Spark's own images turn these into a ``java`` command with a shell script; this does the same.
@@ -39,8 +39,8 @@ def register(app: typer.Typer) -> None:
 
 
 def executor() -> None:
-    """Become the JVM of a Spark executor (on Kubernetes; started by Spark)."""
-    from statefulspark.job.java import find_java_home
+    """Run a Spark executor's JVM on Kubernetes. Started by Spark, not by users."""
+    from statefulspark.job.spark.java import find_java_home
 
     home = find_java_home()
     if home is None:

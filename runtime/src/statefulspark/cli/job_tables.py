@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from datetime import UTC, datetime
 
+from statefulspark.api_server.instants import at
+from statefulspark.api_server.models import CheckpointModel, MemoryModel, SlotModel, StatusModel
 from statefulspark.cli.output import TableView
-from statefulspark.driver.models import CheckpointModel, MemoryModel, SlotModel, StatusModel
 
 _KIB = 1024
 _MANY = 10_000_000
@@ -94,14 +94,6 @@ def memory_table(memory: MemoryModel) -> TableView:
 def paths(*named: tuple[str, str | None]) -> list[str]:
     """Return lines ``name: path`` for what has a path. Lines, because a path cut to fit a table cannot be copied."""
     return [f"{name}: {path}" for name, path in named if path]
-
-
-def at(milliseconds: int) -> str:
-    """Return a time as text, to the second, in UTC."""
-    try:
-        return datetime.fromtimestamp(milliseconds / 1000, UTC).strftime("%Y-%m-%d %H:%M:%SZ")
-    except (OverflowError, ValueError, OSError):
-        return "end of time" if milliseconds > 0 else "beginning of time"  # watermarks: the extreme longs mean just that
 
 
 def duration(milliseconds: int) -> str:

@@ -1,4 +1,4 @@
-"""``statefulspark key-groups``: which slot owns which key groups, and how many a rescale moves."""
+"""``statefulspark key-groups``: show which slot owns which key groups, and how many a rescale moves."""
 
 from __future__ import annotations
 
@@ -17,12 +17,14 @@ def register(app: typer.Typer) -> None:
 
 
 def key_groups(
-    max_parallelism: Annotated[int, typer.Option(help="Number of key groups of the job, 1 .. 32768.")],
-    parallelism: Annotated[int, typer.Option(help="Number of slots, 1 .. max-parallelism.")],
-    to: Annotated[int | None, typer.Option(help="Number of slots after a rescale; counts the key groups that change slot.")] = None,
+    max_parallelism: Annotated[int, typer.Option(help="Number of key groups of the job (1 to 32768).")],
+    parallelism: Annotated[int, typer.Option(help="Number of slots (1 to max parallelism).")],
+    to: Annotated[
+        int | None, typer.Option(help="Number of slots after a rescale, to count the key groups that move to another slot.")
+    ] = None,
     output: OutputOption = Output.TABLE,
 ) -> None:
-    """Show each slot's key groups, and with --to how many of them a rescale moves."""
+    """Show each slot's key groups. With --to, also show how many key groups a rescale moves."""
     owned = ranges(parallelism, max_parallelism)
     document: dict[str, object] = {
         "ranges": _as_json(owned),

@@ -3,7 +3,7 @@
 Each sub-command lives in a module of this package that has ``register(app)``. To add one, write the module and add its name to
 `COMMAND_MODULES`. These modules must import quickly: whatever needs pyspark is imported inside the command.
 
-Exit codes: 0 done, 1 failed (the text says what to do next), 2 the input is wrong and nothing was touched.
+Exit codes: 0 success, 1 failure (the message says what to do next), 2 invalid input, nothing was changed.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ COMMAND_MODULES = (
     "rescale",
     "run",
     "savepoint",
+    "snapshot",
     "state",
     "status",
     "stop",
@@ -58,7 +59,7 @@ def _print_version(wanted: bool) -> None:
 def _root(
     version: Annotated[bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and exit.")] = False,
 ) -> None:
-    """Flink's state model for PySpark streams: run jobs, take savepoints, rescale, look into checkpoints."""
+    """Flink's state model for PySpark streams: run jobs, take savepoints, rescale, inspect checkpoints."""
 
 
 def build_app() -> typer.Typer:

@@ -1,4 +1,4 @@
-"""``statefulspark memory``: where the memory of a job goes, and how managed memory is divided."""
+"""``statefulspark memory``: show how a job uses memory and how managed memory is split."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from statefulspark.sizes import parse_size, short_size
 
 if TYPE_CHECKING:
     from statefulspark.config.memory import JobMemory
-    from statefulspark.memory.process import ProcessMemory
+    from statefulspark.memory.process_memory import ProcessMemory
 
 _BAR_WIDTH = 12
 
@@ -32,23 +32,27 @@ def register(app: typer.Typer) -> None:
 
 
 def memory(
-    manifest: Annotated[Path | None, typer.Argument(help="File with a StatefulSparkJob; shows every part of its pods.")] = None,
+    manifest: Annotated[Path | None, typer.Argument(help="Manifest of a StatefulSparkJob. Shows every part of its pods' memory.")] = None,
     managed: Annotated[
-        str | None, typer.Option(help="Managed memory of a process, which its slots share evenly, e.g. 512Mi; a plain number is bytes.")
+        str | None,
+        typer.Option(help="Managed memory of a process, shared evenly by its slots, for example 512Mi. A plain number is in bytes."),
     ] = None,
-    slots: Annotated[int, typer.Option(help="Slots that share --managed; the numbers shown are those of one slot.", min=1)] = 1,
-    write_buffer_ratio: Annotated[float, typer.Option(help="Share of write buffers, between 0 and 1.")] = WRITE_BUFFER_RATIO,
-    high_prio_pool_ratio: Annotated[float, typer.Option(help="Share of the cache for index and filter blocks.")] = HIGH_PRIO_POOL_RATIO,
+    slots: Annotated[int, typer.Option(help="Number of slots that share --managed. The output is per slot.", min=1)] = 1,
+    write_buffer_ratio: Annotated[
+        float, typer.Option(help="Fraction of managed memory for write buffers (between 0 and 1).")
+    ] = WRITE_BUFFER_RATIO,
+    high_prio_pool_ratio: Annotated[float, typer.Option(help="Fraction of the cache for index and filter blocks.")] = HIGH_PRIO_POOL_RATIO,
     write_buffer_size: Annotated[str, typer.Option(help="Size of one write buffer (writebuffer.size).")] = "64Mi",
     arena_block_size: Annotated[
-        str, typer.Option(help="Size of the blocks of a write buffer (arena-block-size); 0 takes an eighth of it, in whole 4 KiB.")
+        str,
+        typer.Option(help="Block size of a write buffer (arena-block-size). 0 means an eighth of the write buffer, rounded up to 4 KiB."),
     ] = "0",
     output: OutputOption = Output.TABLE,
 ) -> None:
-    """Show where memory goes: of a whole job (give its MANIFEST), or of managed memory alone (give --managed).
+    """Show how memory is used by a whole job (pass its MANIFEST), or how managed memory alone is split (pass --managed).
 
-    With --managed, it is divided by --slots, and each slot's share by Flink's arithmetic between block cache and write buffers.
-    Ends with 2 when a budget is too small to work; the text names the smallest that works.
+    With --managed, the memory is divided by --slots, and each slot's share between block cache and write buffers as Flink does.
+    Exits with 2 if a budget is too small; the message gives the smallest one that works.
     """
     if (manifest is None) == (managed is None):
         raise InvalidInputError("give either a manifest or --managed", field="MANIFEST", remedy="See statefulspark memory --help")

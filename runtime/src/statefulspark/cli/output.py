@@ -23,7 +23,7 @@ class Output(StrEnum):
     TABLE = "table"
 
 
-OutputOption = Annotated[Output, typer.Option("--output", "-o", help="json for programs, table for people.")]
+OutputOption = Annotated[Output, typer.Option("--output", "-o", help="Output format: json or table.")]
 """The ``-o`` option that every command with an answer takes."""
 
 

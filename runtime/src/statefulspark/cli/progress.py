@@ -13,8 +13,9 @@ from rich.live import Live
 from rich.spinner import Spinner
 from rich.text import Text
 
-from statefulspark.cli.job_tables import at, duration
-from statefulspark.job.controls import JobStatus
+from statefulspark.api_server.instants import at
+from statefulspark.cli.job_tables import duration
+from statefulspark.coordinator.controls import JobStatus
 
 _WINDOW_S = 10.0
 
@@ -34,7 +35,7 @@ class Throughput:
         """Take a new total; return the rate, or None before there are two looks."""
         now = self._clock_s()
         if self._seen and rows < self._seen[-1][1]:
-            self._seen.clear()  # a rescale may count anew
+            self._seen.clear()  # a rescale may restart the count
         self._seen.append((now, rows))
         while len(self._seen) > 2 and now - self._seen[1][0] >= _WINDOW_S:
             self._seen.popleft()
@@ -91,7 +92,7 @@ class LogReporter:
 
     Args:
         clock_s: Monotonic seconds.
-        every_s: Pause between records when nothing else is to be told.
+        every_s: Interval between records if nothing else changes.
     """
 
     def __init__(self, *, clock_s: Callable[[], float], every_s: float = 10.0) -> None:

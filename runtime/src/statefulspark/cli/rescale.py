@@ -1,4 +1,4 @@
-"""``statefulspark rescale``: give a running job another number of slots."""
+"""``statefulspark rescale``: change the number of slots of a running job."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from statefulspark.cli.connect import JobOption, TimeoutOption, TokenFileOption, connect
+from statefulspark.cli.connect import CaFileOption, JobOption, TimeoutOption, TokenFileOption, connect
 from statefulspark.cli.job_tables import status_tables
 from statefulspark.cli.output import Output, OutputOption, show
 
@@ -17,13 +17,14 @@ def register(app: typer.Typer) -> None:
 
 
 def rescale(
-    parallelism: Annotated[int, typer.Argument(help="Number of slots, 1 to the job's max_parallelism.", min=1)],
+    parallelism: Annotated[int, typer.Argument(help="New number of slots (1 to the job's max parallelism).", min=1)],
     job: JobOption,
     token_file: TokenFileOption = None,
+    ca_file: CaFileOption = None,
     timeout: TimeoutOption = 600.0,
     output: OutputOption = Output.TABLE,
 ) -> None:
-    """Rescale a running job: checkpoint, start slots and query again inside the same driver, go on."""
-    with connect(job, token_file) as client:
+    """Rescale a running job: take a checkpoint, restart the slots and the query in the same driver, and resume."""
+    with connect(job, token_file, ca_file) as client:
         answer = client.rescale(parallelism, timeout_s=timeout)
     show(answer.model_dump(mode="json"), output, *status_tables(answer))

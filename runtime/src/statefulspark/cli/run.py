@@ -1,4 +1,4 @@
-"""``statefulspark run``: run a manifest on this machine."""
+"""``statefulspark run``: run a job on this machine."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from typing import Annotated, NoReturn
 import typer
 
 from statefulspark.cli.output import Output, OutputOption
-from statefulspark.errors import StatefulSparkError
+from statefulspark.errors import InvalidInputError, StatefulSparkError
 
 
 def register(app: typer.Typer) -> None:
@@ -22,55 +22,86 @@ def register(app: typer.Typer) -> None:
 
 
 def run(
-    manifest: Annotated[Path, typer.Argument(help="File with a StatefulSparkJob.", show_default=False)],
-    parallelism: Annotated[int | None, typer.Option(help="Number of slots instead of the manifest's.", min=1)] = None,
-    from_: Annotated[str | None, typer.Option("--from", help="Checkpoint or savepoint to start from; else the newest of this job.")] = None,
-    until_idle: Annotated[bool, typer.Option("--until-idle", help="Stop with a checkpoint when the source has nothing more.")] = False,
-    master: Annotated[
-        str | None, typer.Option(help="Spark master instead of the manifest's, e.g. local[4]; kubernetes: the cluster this pod runs in.")
+    manifest: Annotated[Path, typer.Argument(help="Manifest of a StatefulSparkJob.", show_default=False)],
+    parallelism: Annotated[int | None, typer.Option(help="Number of slots. Overrides the manifest.", min=1)] = None,
+    from_: Annotated[
+        str | None, typer.Option("--from", help="Checkpoint or savepoint to restore. Defaults to the job's latest state.")
     ] = None,
-    progress: Annotated[bool | None, typer.Option(help="A live line for a person; default: when stderr is a terminal.")] = None,
-    api_host: Annotated[str, typer.Option(envvar="STATEFULSPARK_API_HOST", help="Address on which the driver API listens.")] = "127.0.0.1",
-    api_port: Annotated[int, typer.Option(envvar="STATEFULSPARK_API_PORT", help="Its port; 0 takes a free one.", min=0, max=65_535)] = 0,
-    stop_timeout: Annotated[float, typer.Option(help="Seconds a stop on SIGTERM or SIGINT may take for its checkpoint.", min=1)] = 300.0,
+    until_idle: Annotated[bool, typer.Option("--until-idle", help="Stop with a checkpoint when the sources have no more data.")] = False,
+    drain: Annotated[bool, typer.Option("--drain", help="With --until-idle: fire all event-time timers before stopping.")] = False,
+    master: Annotated[
+        str | None,
+        typer.Option(
+            help="Spark master, for example local[4], or kubernetes for the cluster that this pod runs in. Overrides the manifest."
+        ),
+    ] = None,
+    progress: Annotated[bool | None, typer.Option(help="Show a live progress line. Defaults to true if stderr is a terminal.")] = None,
+    api_host: Annotated[
+        str | None,
+        typer.Option(envvar="STATEFULSPARK_API_HOST", help="Listen address of the driver API. Overrides spec.api.host of the manifest."),
+    ] = None,
+    api_port: Annotated[
+        int | None,
+        typer.Option(
+            envvar="STATEFULSPARK_API_PORT",
+            help="Port of the driver API, or 0 to pick a free port. Overrides spec.api.port.",
+            min=0,
+            max=65_535,
+        ),
+    ] = None,
+    stop_timeout: Annotated[
+        float, typer.Option(help="Timeout in seconds for the checkpoint taken when the job is stopped by a signal.", min=1)
+    ] = 300.0,
     termination_log: Annotated[
         Path | None,
-        typer.Option(help="Write how the job ended to this file; the exit code is then 0 for every end that a restart would not change."),
+        typer.Option(help="Write the job's outcome to this file. The exit code is then 0 unless a restart could change the outcome."),
     ] = None,
     output: OutputOption = Output.TABLE,
 ) -> None:
-    """Run a job to its end. The first SIGINT or SIGTERM stops it with a checkpoint, a second one at once.
+    """Run a job until it finishes. The first SIGINT, SIGTERM or SIGHUP stops it with a checkpoint; a second one stops it immediately.
 
-    Ends with 0 when the job finished or was stopped, 1 when it failed, 2 when the input is wrong.
+    Exits with 0 if the job finished or was stopped, 1 if it failed, and 2 if the input is invalid.
     """
     from rich.console import Console
 
+    from statefulspark.api_server import termination
+    from statefulspark.api_server.connection_files import ConnectionFile, home_directory
+    from statefulspark.api_server.models import StatusModel
+    from statefulspark.api_server.remedies import what_to_do
+    from statefulspark.api_server.run_job import RunSettings, run_job
+    from statefulspark.api_server.server import ServerSettings
+    from statefulspark.api_server.signals import Interrupted
+    from statefulspark.api_server.tokens import claim_token
     from statefulspark.cli.job_tables import status_tables
     from statefulspark.cli.logs import configure_logging
     from statefulspark.cli.output import show
     from statefulspark.cli.progress import LogReporter, TerminalReporter
     from statefulspark.config.manifest import load_manifest
-    from statefulspark.driver import termination
-    from statefulspark.driver.connection import ConnectionFile, home_directory
-    from statefulspark.driver.models import StatusModel
-    from statefulspark.driver.remedies import what_to_do
-    from statefulspark.driver.run import RunSettings, run_job
-    from statefulspark.driver.server import ServerSettings
-    from statefulspark.driver.signals import Interrupted
-    from statefulspark.driver.tokens import claim_token
-    from statefulspark.job.controls import JobControls
+    from statefulspark.coordinator.controls import JobControls
+    from statefulspark.rpc.certificates import CertificateFolder
 
+    if drain and not until_idle:
+        raise InvalidInputError(
+            "needs --until-idle", field="--drain", remedy="Add --until-idle, or drain a running job with statefulspark stop"
+        )
     with _settling(termination_log):
         job = load_manifest(manifest)
     console = Console(stderr=True)
     live = console.is_terminal if progress is None else progress
     configure_logging(console if live else None)
     token = claim_token(os.environ)
+    with _settling(termination_log):
+        server = ServerSettings(
+            host=job.spec.api.host if api_host is None else api_host,
+            port=job.spec.api.port if api_port is None else api_port,
+            certificates=CertificateFolder.of(os.environ),
+        )
 
     def start() -> JobControls:
         from statefulspark.job.start import RunOptions, start_job
 
-        return start_job(job, RunOptions(parallelism=parallelism, restore_from=from_, until_idle=until_idle, master=master))
+        options = RunOptions(parallelism=parallelism, restore_from=from_, until_idle=until_idle, drain=drain, master=master)
+        return start_job(job, options)
 
     reporter = TerminalReporter(console, clock_s=time.monotonic, clock_ms=_now_ms) if live else LogReporter(clock_s=time.monotonic)
     try:
@@ -79,7 +110,7 @@ def run(
                 start,
                 claim=ConnectionFile(home_directory(os.environ, Path.home()), job.metadata.name),
                 token=token,
-                settings=RunSettings(server=ServerSettings(host=api_host, port=api_port), stop_timeout_s=stop_timeout),
+                settings=RunSettings(server=server, stop_timeout_s=stop_timeout),
                 reporter=reporter,
                 clock_ms=_now_ms,
             )
@@ -95,7 +126,7 @@ def run(
     if result.abandoned:
         _leave(result.exit_code)
     if termination_log is not None:
-        termination.write(termination_log, termination.of_status(result.status))
+        termination.write(termination_log, termination.of_status(result.status, result.kept))
         raise typer.Exit
     raise typer.Exit(result.exit_code)
 
@@ -103,7 +134,7 @@ def run(
 @contextmanager
 def _settling(termination_log: Path | None) -> Iterator[None]:
     """Turn an error that a restart would not change into a termination message and exit code 0."""
-    from statefulspark.driver import termination
+    from statefulspark.api_server import termination
 
     try:
         yield

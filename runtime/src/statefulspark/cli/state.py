@@ -1,4 +1,4 @@
-"""``statefulspark state``: which states a checkpoint holds, and what is in one of them."""
+"""``statefulspark state``: list the states in a checkpoint, or the entries of one of them."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from statefulspark.cli.output import Output, OutputOption, TableView, show
-from statefulspark.cli.places import EndpointOption, PathStyleOption, RegionOption, bytes_text, storage_opener, time_text
+from statefulspark.cli.storage_options import EndpointOption, PathStyleOption, RegionOption, bytes_text, storage_opener, time_text
 from statefulspark.errors import InvalidInputError
 from statefulspark.state.row import Row
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from statefulspark.checkpoint.decoding import StateEntry
-    from statefulspark.checkpoint.inspect import StateSize
+    from statefulspark.checkpoint.inspect.decoding import StateEntry
+    from statefulspark.checkpoint.inspect.reader import StateSize
     from statefulspark.storage.base import ObjectStore
 
 _DEFAULT_LIMIT = 100
@@ -32,35 +32,39 @@ def register(app: typer.Typer) -> None:
 
 def state(
     path: Annotated[
-        str, typer.Argument(help="URL or path of a checkpoint or savepoint; of a job's folder, its newest checkpoint is taken.")
+        str, typer.Argument(help="URL or path of a checkpoint or savepoint, or of a job's directory to use its latest checkpoint.")
     ],
-    uid: Annotated[str | None, typer.Option(help="The keyed step; shows the entries of one of its states together with --state.")] = None,
+    uid: Annotated[str | None, typer.Option(help="uid of a keyed step. With --state, show the entries of that state.")] = None,
     state_name: Annotated[
-        str | None, typer.Option("--state", help="Name of the state; event-timers and processing-timers are timers.")
+        str | None, typer.Option("--state", help="Name of the state, or event-timers or processing-timers to show timers.")
     ] = None,
-    key: Annotated[str | None, typer.Option(help="Only this key, as it is shown; several columns as a JSON list.")] = None,
-    limit: Annotated[int, typer.Option(min=1, help="Show at most this many entries.")] = _DEFAULT_LIMIT,
-    unpickle: Annotated[bool, typer.Option(help="Decode pickled values. It runs code they name: only for checkpoints you trust.")] = False,
+    key: Annotated[
+        str | None, typer.Option(help="Show only this key, written as in the output; use a JSON list for several key columns.")
+    ] = None,
+    limit: Annotated[int, typer.Option(min=1, help="Maximum number of entries to show.")] = _DEFAULT_LIMIT,
+    unpickle: Annotated[
+        bool, typer.Option(help="Decode pickled values. Unpickling can run arbitrary code: use it only with checkpoints you trust.")
+    ] = False,
     output: OutputOption = Output.TABLE,
     endpoint: EndpointOption = None,
     region: RegionOption = None,
     path_style: PathStyleOption = None,
 ) -> None:
-    """Show uids, states, types, entries and bytes; with --uid and --state the entries of that state."""
+    """Show the uids, states, types, entry counts and sizes. With --uid and --state, show the entries of that state."""
     opener = storage_opener(endpoint, region, path_style)
     if state_name is None:
         if key is not None:
-            raise InvalidInputError("a key is looked up in one state", field="--key", remedy="Give --uid and --state too.")
+            raise InvalidInputError("needs --uid and --state", field="--key", remedy="Add --uid and --state.")
         _show_states(path, uid, opener, output)
     elif uid is None:
-        raise InvalidInputError("names of states are unique within a uid only", field="--state", remedy="Give --uid too.")
+        raise InvalidInputError("state names are only unique within a uid", field="--state", remedy="Add --uid.")
     else:
         _show_entries(path, uid, state_name, key, opener, output, limit=limit, unpickle=unpickle)
 
 
 def _show_states(path: str, uid: str | None, opener: Callable[[str], ObjectStore], output: Output) -> None:
-    from statefulspark.checkpoint.decoding import type_text
-    from statefulspark.checkpoint.inspect import state_sizes
+    from statefulspark.checkpoint.inspect.decoding import type_text
+    from statefulspark.checkpoint.inspect.reader import state_sizes
 
     def as_json(size: StateSize) -> dict[str, Any]:
         return size.info.to_json() | {"entries": size.entries, "size_bytes": size.size_bytes}
@@ -91,8 +95,8 @@ def _show_entries(
     unpickle: bool,
 ) -> None:
     from statefulspark.checkpoint.catalog import open_checkpoint
-    from statefulspark.checkpoint.decoding import parse_key
-    from statefulspark.checkpoint.inspect import find_state, read_state
+    from statefulspark.checkpoint.inspect.decoding import parse_key
+    from statefulspark.checkpoint.inspect.reader import find_state, read_state
 
     wanted = None if key is None else parse_key(find_state(open_checkpoint(path, opener), uid, state_name), key)
     with closing(read_state(path, uid, state_name, key=wanted, unpickle=unpickle, open_store=opener)) as entries:

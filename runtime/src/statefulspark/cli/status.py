@@ -1,10 +1,11 @@
-"""``statefulspark status``: one look at a running job."""
+"""``statefulspark status``: show the status of a running job."""
 
 from __future__ import annotations
 
 import typer
 
-from statefulspark.cli.connect import JobOption, TokenFileOption, connect
+from statefulspark.api_server.instants import at
+from statefulspark.cli.connect import CaFileOption, JobOption, TokenFileOption, connect
 from statefulspark.cli.job_tables import paths, status_tables
 from statefulspark.cli.output import Output, OutputOption, show
 
@@ -14,9 +15,9 @@ def register(app: typer.Typer) -> None:
     app.command(name="status")(status)
 
 
-def status(job: JobOption, token_file: TokenFileOption = None, output: OutputOption = Output.TABLE) -> None:
-    """Show state, slots, watermarks and last checkpoints of a running job."""
-    with connect(job, token_file) as client:
+def status(job: JobOption, token_file: TokenFileOption = None, ca_file: CaFileOption = None, output: OutputOption = Output.TABLE) -> None:
+    """Show the state, slots, watermarks and latest checkpoints of a running job."""
+    with connect(job, token_file, ca_file) as client:
         answer = client.status()
     show(answer.model_dump(mode="json"), output, *status_tables(answer))
     if output is Output.TABLE:
@@ -26,5 +27,9 @@ def status(job: JobOption, token_file: TokenFileOption = None, output: OutputOpt
             ("restored from", answer.restored_from),
         ):
             typer.echo(line)
+        if answer.failing is not None:
+            count = "once" if answer.failing.failures == 1 else f"{answer.failing.failures} times in a row"
+            since, error = at(answer.failing.since_ms), answer.failing.error
+            typer.echo(f"failing: {count} since {since}, the last time with {error.reason}: {error.message}")
         if answer.error is not None:
             typer.echo(f"failed: {answer.error.reason}: {answer.error.message}")

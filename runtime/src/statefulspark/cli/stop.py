@@ -1,4 +1,4 @@
-"""``statefulspark stop``: end a running job and keep its state."""
+"""``statefulspark stop``: stop a running job and keep its state."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from statefulspark.cli.connect import JobOption, TimeoutOption, TokenFileOption, connect
+from statefulspark.cli.connect import CaFileOption, JobOption, TimeoutOption, TokenFileOption, connect
 from statefulspark.cli.job_tables import paths, snapshot_table
 from statefulspark.cli.output import Output, OutputOption, show
 from statefulspark.errors import InvalidInputError
@@ -19,17 +19,23 @@ def register(app: typer.Typer) -> None:
 
 def stop(
     job: JobOption,
-    savepoint: Annotated[bool, typer.Option(help="Take a savepoint first; otherwise a checkpoint.")] = True,
-    target: Annotated[str | None, typer.Option(help="URL below which the savepoint's folder is made; else the manifest's.")] = None,
-    drain: Annotated[bool, typer.Option("--drain", help="Fire every event-time timer first; the job is then finished.")] = False,
+    savepoint: Annotated[
+        bool | None,
+        typer.Option(help="Stop with a savepoint or only with a checkpoint. Defaults to a savepoint if --target or savepointDir is set."),
+    ] = None,
+    target: Annotated[
+        str | None, typer.Option(help="URL of the directory in which to create the savepoint. Defaults to the manifest's savepointDir.")
+    ] = None,
+    drain: Annotated[bool, typer.Option("--drain", help="Fire all event-time timers before stopping, which finishes the job.")] = False,
     token_file: TokenFileOption = None,
+    ca_file: CaFileOption = None,
     timeout: TimeoutOption = 600.0,
     output: OutputOption = Output.TABLE,
 ) -> None:
-    """End a running job after its current batch, with a savepoint (or a checkpoint) it can go on from."""
-    if target is not None and not savepoint:
-        raise InvalidInputError("is only for savepoints", field="--target", remedy="Leave out --no-savepoint or --target")
-    with connect(job, token_file) as client:
+    """Stop a running job after its current batch, with a savepoint or checkpoint from which it can resume."""
+    if target is not None and savepoint is False:
+        raise InvalidInputError("can only be used with a savepoint", field="--target", remedy="Remove --no-savepoint or --target")
+    with connect(job, token_file, ca_file) as client:
         answer = client.stop(savepoint=savepoint, target=target, drain=drain, timeout_s=timeout)
     show(answer.model_dump(mode="json"), output, *([snapshot_table(answer.checkpoint)] if answer.checkpoint else []))
     if output is Output.TABLE:

@@ -1,4 +1,4 @@
-"""``statefulspark tune``: look at the split of a running job's managed memory, or change it."""
+"""``statefulspark tune``: show or change the split of a running job's managed memory."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ from typing import Annotated
 
 import typer
 
-from statefulspark.cli.connect import JobOption, TimeoutOption, TokenFileOption, connect
+from statefulspark.api_server.models import MemoryRequest
+from statefulspark.cli.connect import CaFileOption, JobOption, TimeoutOption, TokenFileOption, connect
 from statefulspark.cli.job_tables import memory_table
 from statefulspark.cli.output import Output, OutputOption, show
-from statefulspark.driver.models import MemoryRequest
 from statefulspark.errors import InvalidInputError
 from statefulspark.sizes import parse_size
 
@@ -22,26 +22,29 @@ def register(app: typer.Typer) -> None:
 def tune(
     job: JobOption,
     managed: Annotated[
-        str | None, typer.Option(help="Managed memory of each slot, for example 96Mi; at most what slots are sized for.")
+        str | None, typer.Option(help="Managed memory of each slot, for example 96Mi (at most the size the slots were started with).")
     ] = None,
-    write_buffer_ratio: Annotated[float | None, typer.Option(help="Share of it for write buffers, between 0 and 1.")] = None,
+    write_buffer_ratio: Annotated[
+        float | None, typer.Option(help="Fraction of managed memory for write buffers (between 0 and 1).")
+    ] = None,
     high_prio_pool_ratio: Annotated[
-        float | None, typer.Option(help="Share of the cache for index and filter blocks, 0 to below 1.")
+        float | None, typer.Option(help="Fraction of the cache for index and filter blocks (from 0 to less than 1).")
     ] = None,
     token_file: TokenFileOption = None,
+    ca_file: CaFileOption = None,
     timeout: TimeoutOption = 30.0,
     output: OutputOption = Output.TABLE,
 ) -> None:
-    """Divide the managed memory of a running job's slots anew, without a restart; without an option, show how it is divided.
+    """Change how a running job's slots split their managed memory, without a restart. Without options, show the current split.
 
-    It holds until the driver ends: the next start takes the manifest's split.
+    The change lasts until the driver stops; the next start uses the manifest's values again.
     """
     change = MemoryRequest(
         managed_bytes=None if managed is None else _size(managed),
         write_buffer_ratio=_ratio("--write-buffer-ratio", write_buffer_ratio, zero=False),
         high_prio_pool_ratio=_ratio("--high-prio-pool-ratio", high_prio_pool_ratio, zero=True),
     )
-    with connect(job, token_file) as client:
+    with connect(job, token_file, ca_file) as client:
         answer = client.memory() if change == MemoryRequest() else client.tune_memory(change, timeout_s=timeout)
     show(answer.model_dump(mode="json"), output, memory_table(answer))
     if output is Output.TABLE:

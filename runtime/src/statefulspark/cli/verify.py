@@ -1,4 +1,4 @@
-"""``statefulspark verify``: whether a checkpoint can be restored."""
+"""``statefulspark verify``: check that a checkpoint can be restored."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from statefulspark.cli.output import Output, OutputOption, TableView, show
-from statefulspark.cli.places import EndpointOption, PathStyleOption, RegionOption, bytes_text, storage_opener
+from statefulspark.cli.storage_options import EndpointOption, PathStyleOption, RegionOption, bytes_text, storage_opener
 
 _EXIT_DAMAGED = 1
 
@@ -20,15 +20,15 @@ def register(app: typer.Typer) -> None:
 
 def verify(
     path: Annotated[
-        str, typer.Argument(help="URL or path of a checkpoint or savepoint; of a job's folder, its newest checkpoint is taken.")
+        str, typer.Argument(help="URL or path of a checkpoint or savepoint, or of a job's directory to use its latest checkpoint.")
     ],
     output: OutputOption = Output.TABLE,
     endpoint: EndpointOption = None,
     region: RegionOption = None,
     path_style: PathStyleOption = None,
 ) -> None:
-    """Read every file, compare size and checksum, open each slot's store and look at every key; exit 1 when something is damaged."""
-    from statefulspark.checkpoint.verify import verify as run
+    """Check the size and checksum of every file, then open each slot's store and read every key. Exits with 1 if anything is damaged."""
+    from statefulspark.checkpoint.inspect.verify import verify as run
 
     report = run(
         path,
@@ -53,5 +53,5 @@ def verify(
 
 def _advice(alternative: str | None) -> str:
     if alternative is None:
-        return "error: damaged, and no older checkpoint is beside it; use a savepoint"
-    return f"error: damaged; the checkpoint before it can be verified and used instead: {alternative}"
+        return "error: damaged, and there is no older checkpoint. Restore from a savepoint"
+    return f"error: damaged. Verify and use the previous checkpoint instead: {alternative}"

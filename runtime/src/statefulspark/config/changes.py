@@ -6,7 +6,7 @@ the fields whose absence means more than their default.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from enum import IntEnum
 from typing import Any
@@ -17,6 +17,7 @@ from pydantic.fields import FieldInfo
 from statefulspark.config.job import StatefulSparkJobSpec
 
 _MAX_PARALLELISM = "maxParallelism"
+_PARALLELISM = "parallelism"
 
 
 class Cost(IntEnum):
@@ -51,10 +52,49 @@ def spec_changes(before: StatefulSparkJobSpec, after: StatefulSparkJobSpec, *, k
     Args:
         before: The spec that what runs was built from.
         after: The spec that is wanted.
-        key_groups: Number of key groups of the job's state, None while there is none; writing it down as maxParallelism is no change.
+        key_groups: Number of key groups of the job's state, None while there is none. Writing it down as maxParallelism is no change, and
+            it is the limit of parallelism, whatever Flink's default for the new parallelism would be.
     """
     written_down = key_groups is not None and "max_parallelism" not in before.model_fields_set and after.max_parallelism == key_groups
-    return tuple(each for each in _changes(before, after, "") if not (written_down and each.field == _MAX_PARALLELISM))
+    too_many = key_groups is not None and after.parallelism > key_groups
+    return tuple(
+        Change(_PARALLELISM, Cost.REJECT) if too_many and each.field == _PARALLELISM else each
+        for each in _changes(before, after, "")
+        if not (written_down and each.field == _MAX_PARALLELISM)
+    )
+
+
+def dearest(changes: Iterable[Change]) -> Cost | None:
+    """The cost of a set of changes, which is that of the dearest; None when there is none."""
+    return max((each.cost for each in changes), default=None)
+
+
+def named(changes: Iterable[Change]) -> str:
+    """The fields for people: those whose change costs something, or all when none does."""
+    found = sorted(changes, key=lambda each: (-each.cost, each.field))
+    return ", ".join([each.field for each in found if each.cost is not Cost.IGNORE] or [each.field for each in found])
+
+
+def refusal(before: StatefulSparkJobSpec, after: StatefulSparkJobSpec, *, key_groups: int | None = None) -> str | None:
+    """The sentence that refuses a change which the job's state cannot follow: field, reason and remedy. None when it can.
+
+    Args:
+        before: As for `spec_changes`.
+        after: As for `spec_changes`.
+        key_groups: As for `spec_changes`.
+    """
+    refused = {each.field for each in spec_changes(before, after, key_groups=key_groups) if each.cost is Cost.REJECT}
+    found = []
+    if fixed := sorted(refused - {_PARALLELISM}):
+        found.append(
+            f"spec.{', spec.'.join(fixed)}: cannot change during the lifetime of the job's state. Restore the previous value, or create a new job"
+        )
+    if _PARALLELISM in refused:
+        found.append(
+            f"spec.parallelism: {after.parallelism} slots cannot share the {key_groups} key groups of the job's state."
+            f" Use {key_groups} at most, or start a new job"
+        )
+    return "; ".join(found) or None
 
 
 def field_costs(model: type[BaseModel], prefix: str = "") -> dict[str, Cost]:

@@ -29,18 +29,18 @@ class OnCancellation(StrEnum):
 
 
 class RetentionSpec(Model):
-    """Which checkpoints are kept."""
+    """Retention of completed checkpoints."""
 
     count: Annotated[WholeNumber, Field(ge=1, le=1000)] = Field(default=1, json_schema_extra=UPGRADE)
-    """Number of completed checkpoints kept, newest first, 1 .. 1000."""
+    """Number of completed checkpoints to retain (1 to 1000). The oldest are deleted first."""
 
     on_cancellation: OnCancellation = Field(default=OnCancellation.RETAIN, json_schema_extra=UPGRADE)
-    """RETAIN keeps the checkpoints when the job is cancelled, DELETE removes them."""
+    """Whether to keep (RETAIN) or delete (DELETE) checkpoints when the job is cancelled."""
 
     listed: Annotated[WholeNumber, Field(ge=0, le=100)] | None = Field(default=None, json_schema_extra=IGNORE)
-    """On Kubernetes, number of kept checkpoints that have a StateSnapshot object, newest first, 0 .. 100; 0 for none. When not given: none
-    if count is 1, since that one is gone with the next and status.lastCheckpoint tells it, else up to 3. A job gets a new object at most
-    every 30 s, so of checkpoints that come faster only some have one."""
+    """Number of retained checkpoints that have a StateSnapshot object, newest first (0 to 100, Kubernetes only). Defaults to 0 if count
+    is 1, because the next checkpoint replaces it and status.lastCheckpoint shows it, and otherwise to at most 3. The operator creates at
+    most one object per job every 30 s, so not every checkpoint gets one if checkpoints are more frequent."""
 
     @property
     def listed_count(self) -> int:
@@ -50,42 +50,85 @@ class RetentionSpec(Model):
         return 0 if self.count == 1 else min(self.count, 3)
 
 
+class CaBundleKey(Model):
+    """Key of a Secret or ConfigMap."""
+
+    name: ObjectName = Field(json_schema_extra=UPGRADE)
+    """Name of the object in the job's namespace."""
+
+    key: Annotated[str, Field(pattern=r"^[-._a-zA-Z0-9]+$", max_length=253)] = Field(default="ca.crt", json_schema_extra=UPGRADE)
+    """Key that contains the PEM certificates."""
+
+
+class CaBundleSource(Model):
+    """Source of the certificate authorities: a Secret or a ConfigMap."""
+
+    cel_rules = (
+        CelRule(
+            "has(self.secretKeyRef) != has(self.configMapKeyRef)",
+            "secretKeyRef: give exactly one of secretKeyRef and configMapKeyRef",
+        ),
+    )
+
+    secret_key_ref: CaBundleKey | None = Field(default=None, json_schema_extra=UPGRADE)
+    """Key of a Secret."""
+
+    config_map_key_ref: CaBundleKey | None = Field(default=None, json_schema_extra=UPGRADE)
+    """Key of a ConfigMap."""
+
+    def conflicts(self) -> Iterator[Problem]:
+        """Exactly one of the two."""
+        if (self.secret_key_ref is None) == (self.config_map_key_ref is None):
+            yield Problem("secretKeyRef", "give exactly one of secretKeyRef and configMapKeyRef", "Remove the other one")
+
+
 class StorageSpec(Model):
-    """How to reach an S3-compatible store. What is not given comes from the usual AWS places; file:// needs nothing."""
+    """Access to an S3-compatible object store. Anything not set comes from the standard AWS configuration. Not used for file://."""
 
     endpoint: Annotated[Text, AfterValidator(check_endpoint)] | None = Field(default=None, json_schema_extra=UPGRADE)
-    """Base URL of an S3-compatible service, for example http://minio:9000; AWS when not given."""
+    """Base URL of an S3-compatible service, for example http://minio:9000. Defaults to AWS."""
 
     region: Text | None = Field(default=None, json_schema_extra=UPGRADE)
     """Region of the bucket, for example eu-central-1."""
 
     path_style: Flag | None = Field(default=None, json_schema_extra=UPGRADE)
-    """True addresses buckets as endpoint/bucket, false as bucket.endpoint; true by default when endpoint is given."""
+    """True to address buckets as endpoint/bucket, false for bucket.endpoint. Defaults to true if endpoint is set."""
 
     access_key_id: Text | None = Field(default=None, repr=False, json_schema_extra=local_only(UPGRADE))
-    """Access key; not on Kubernetes, where it comes from credentialsSecret or a service account."""
+    """Access key ID (local runs only). On Kubernetes use credentialsSecret or a service account."""
 
     secret_access_key: SecretStr | None = Field(default=None, repr=False, json_schema_extra=local_only(UPGRADE))
-    """Secret of the access key; not on Kubernetes, where it comes from credentialsSecret or a service account."""
+    """Secret access key (local runs only). On Kubernetes use credentialsSecret or a service account."""
 
     session_token: SecretStr | None = Field(default=None, repr=False, json_schema_extra=local_only(UPGRADE))
-    """Token of temporary credentials; not on Kubernetes, where it comes from credentialsSecret or a service account."""
+    """Session token of temporary credentials (local runs only). On Kubernetes use credentialsSecret or a service account."""
 
     credentials_secret: ObjectName | None = Field(default=None, json_schema_extra=UPGRADE)
-    """Kubernetes Secret with the keys AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, and AWS_SESSION_TOKEN if temporary; when not given, the
-    service account's identity or what else AWS's tools find. On this machine the variables of the same names take its place."""
+    """Kubernetes Secret with the keys AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, and AWS_SESSION_TOKEN for temporary credentials.
+    Defaults to the identity of the service account or the standard AWS credential chain. For local runs, set the environment variables
+    of the same names instead."""
 
-    ca_bundle: Text | None = Field(default=None, json_schema_extra=UPGRADE)
-    """Path of a PEM file with the authorities to trust for endpoint; must exist in every process, on Kubernetes in the image or mounted by
-    the pod templates."""
+    ca_bundle: Text | None = Field(default=None, json_schema_extra=local_only(UPGRADE))
+    """Path of a PEM file with the certificate authorities to trust for endpoint (local runs only). The file must exist on every machine.
+    On Kubernetes use caBundleFrom."""
+
+    ca_bundle_from: CaBundleSource | None = Field(default=None, json_schema_extra=UPGRADE)
+    """Secret or ConfigMap key with the PEM certificates of the authorities to trust for endpoint. It is mounted into the driver and all
+    executors. For local runs, use caBundle or the environment variable AWS_CA_BUNDLE."""
 
     def conflicts(self) -> Iterator[Problem]:
         """Keys come whole and from one place."""
         if (self.access_key_id is None) != (self.secret_access_key is None):
             missing = "accessKeyId" if self.access_key_id is None else "secretAccessKey"
-            yield Problem(missing, "accessKeyId and secretAccessKey go together", "Give both, or none to use the usual AWS ways")
+            yield Problem(
+                missing,
+                "accessKeyId and secretAccessKey must be set together",
+                "Set both, or neither to use the AWS default credential chain",
+            )
         if self.session_token is not None and self.access_key_id is None:
-            yield Problem("sessionToken", "needs accessKeyId and secretAccessKey", "Give all three")
+            yield Problem("sessionToken", "needs accessKeyId and secretAccessKey", "Set all three")
+        if self.ca_bundle is not None and self.ca_bundle_from is not None:
+            yield Problem("caBundleFrom", "caBundle and caBundleFrom exclude each other", "Keep caBundleFrom on Kubernetes, else caBundle")
         if self.credentials_secret is not None and self.access_key_id is not None:
             yield Problem("credentialsSecret", "accessKeyId and credentialsSecret exclude each other", "Keep credentialsSecret only")
 
@@ -98,43 +141,50 @@ class CheckpointingSpec(Model):
             "self.maxConcurrent == 1",
             "maxConcurrent: one checkpoint is taken at a time. Set maxConcurrent: 1",
         ),
+        CelRule(
+            "self.mode == 'exactly-once'",
+            "mode: at-least-once is not supported yet. Set mode: exactly-once",
+        ),
     )
 
     mode: CheckpointingMode = Field(default=CheckpointingMode.EXACTLY_ONCE, json_schema_extra=UPGRADE)
-    """exactly-once stores the changes of each batch; at-least-once goes back to the last checkpoint after a failure."""
+    """Processing guarantee for state. Only exactly-once is supported; at-least-once is reserved and rejected."""
 
     interval: Annotated[Duration, at_least("10ms")] = Field(default=60_000, json_schema_extra=UPGRADE)
-    """Time between the starts of two checkpoints, at least 10ms."""
+    """Time between the starts of two checkpoints (minimum 10ms)."""
 
     min_pause: Duration = Field(default=0, json_schema_extra=UPGRADE)
-    """Least time between the end of a checkpoint and the start of the next."""
+    """Minimum pause between the end of a checkpoint and the start of the next."""
 
     timeout: Annotated[Duration, at_least("1s")] = Field(default=600_000, json_schema_extra=UPGRADE)
-    """A checkpoint that takes longer is given up, at least 1s."""
+    """Checkpoint timeout (minimum 1s). A checkpoint that takes longer is aborted."""
 
     max_concurrent: Annotated[WholeNumber, Field(ge=1, le=100)] = Field(default=1, json_schema_extra=UPGRADE)
-    """Number of checkpoints that may be under way at the same time: 1. The field is Flink's, so that its configurations can be taken over."""
+    """Maximum number of concurrent checkpoints. Must be 1. The field exists for compatibility with Flink's configuration."""
 
     tolerable_failures: Annotated[WholeNumber, Field(ge=0, le=1_000_000)] = Field(default=0, json_schema_extra=UPGRADE)
-    """Checkpoints in a row that may fail; one more fails the query and the restart strategy decides, 0 .. 1000000."""
+    """Number of consecutive checkpoint failures to tolerate (0 to 1000000). If more fail, the query fails and the restart strategy
+    applies."""
 
     dir: StorageUrl = Field(json_schema_extra=UPGRADE)
-    """Folder of the checkpoints, file:///... or s3://bucket/prefix; each job has its own folder below it."""
+    """URL of the checkpoint directory, file:///... or s3://bucket/prefix. Each job gets its own subdirectory."""
 
     savepoint_dir: StorageUrl | None = Field(default=None, json_schema_extra=IGNORE)
-    """Folder of the savepoints, file:///... or s3://bucket/prefix."""
+    """URL of the savepoint directory, file:///... or s3://bucket/prefix."""
 
     spark_location: Annotated[StorageUrl, AfterValidator(check_mounted)] | None = Field(default=None, json_schema_extra=UPGRADE)
-    """Folder mounted in the driver and all executors, file:///..., where Spark's own stateful steps keep their files while the job
-    runs; needed for such steps only, and only where executors do not share the driver's disk."""
+    """Directory (file:///...) that is mounted in the driver and all executors, for the working files of Spark's own stateful operators.
+    Only needed if the query has such operators and the executors do not share the driver's disk."""
 
     retention: RetentionSpec = Field(default=RetentionSpec(), json_schema_extra=UPGRADE)
-    """Which checkpoints are kept."""
+    """Retention of completed checkpoints."""
 
     storage: StorageSpec = Field(default=StorageSpec(), json_schema_extra=UPGRADE)
-    """How to reach the store of dir and savepointDir."""
+    """Access to the object store of dir and savepointDir."""
 
     def conflicts(self) -> Iterator[Problem]:
-        """One checkpoint is taken at a time: a second one would hold what batches commit still longer."""
+        """One checkpoint is taken at a time: a second one would hold what batches commit still longer. Only exactly-once is built."""
+        if self.mode is not CheckpointingMode.EXACTLY_ONCE:
+            yield Problem("mode", "at-least-once is not supported yet", "Set mode: exactly-once")
         if self.max_concurrent > 1:
             yield Problem("maxConcurrent", "one checkpoint is taken at a time", "Set maxConcurrent: 1")

@@ -33,6 +33,7 @@ from statefulspark.config.resources import DriverSpec, ExecutorSpec
 from statefulspark.config.restart import RestartStrategySpec
 from statefulspark.config.savepoints import SavepointsSpec
 from statefulspark.config.scalars import ScalarText
+from statefulspark.config.secret_names import PATTERN, REFERENCES, WAY
 from statefulspark.config.state_backend import StateBackendSpec
 from statefulspark.errors import InvalidInputError
 from statefulspark.keygroups import MAX_PARALLELISM_LIMIT, default_max_parallelism
@@ -122,13 +123,13 @@ class Metadata(Model):
     """Kubernetes namespace."""
 
     uid: Text | None = None
-    """Identity that Kubernetes gives the object."""
+    """UID assigned by Kubernetes."""
 
     labels: dict[str, str] = Field(default_factory=dict)
-    """Labels for selecting."""
+    """Labels."""
 
     annotations: dict[str, str] = Field(default_factory=dict, repr=False)
-    """Notes of other tools."""
+    """Annotations."""
 
     @model_validator(mode="before")
     @classmethod
@@ -139,7 +140,7 @@ class Metadata(Model):
 
 
 class JobSpec(Model):
-    """The program."""
+    """The program to run."""
 
     cel_rules = (
         CelRule(
@@ -149,13 +150,13 @@ class JobSpec(Model):
     )
 
     script: Text | None = Field(default=None, json_schema_extra=UPGRADE)
-    """Path of the Python file with the entry point; a relative one is looked for beside the manifest, on Kubernetes below /opt/job in the
-    image."""
+    """Path of the Python file that contains the entry point. Relative paths are resolved against the manifest's directory, or against
+    /opt/job in the image on Kubernetes."""
 
     module: Annotated[str, StringConstraints(max_length=253, pattern=r"^[A-Za-z_]\w*(\.[A-Za-z_]\w*)*$")] | None = Field(
         default=None, json_schema_extra=UPGRADE
     )
-    """Importable Python module with the entry point, for example shop.orders."""
+    """Importable Python module that contains the entry point, for example shop.orders."""
 
     entrypoint: Annotated[str, StringConstraints(max_length=253, pattern=r"^[A-Za-z_]\w*$")] = Field(
         default="pipeline", json_schema_extra=UPGRADE
@@ -163,10 +164,17 @@ class JobSpec(Model):
     """Name of the function that builds the query."""
 
     args: Annotated[tuple[ScalarText, ...], Field(max_length=1024)] = Field(default=(), repr=False, json_schema_extra=UPGRADE)
-    """Arguments of the program, at most 1024."""
+    """Arguments passed to the program (at most 1024)."""
+
+    parameters: Annotated[dict[Annotated[str, StringConstraints(min_length=1, max_length=512)], ScalarText], Field(max_length=512)] = Field(
+        default_factory=dict, repr=False, json_schema_extra=UPGRADE
+    )
+    """Global job parameters (at most 512), available in every function through RuntimeContext.get_job_parameter, like Flink's
+    pipeline.global-job-parameters. They are stored as plain text: do not put secrets here."""
 
     py_files: Annotated[tuple[Text, ...], Field(max_length=256)] = Field(default=(), json_schema_extra=UPGRADE)
-    """Python files, folders or zip files that slots and executors need to import, at most 256; relative ones are looked for as script is."""
+    """Python files, directories or zip files that slots and executors must be able to import (at most 256). Relative paths are resolved
+    like script."""
 
     def conflicts(self) -> Iterator[Problem]:
         """The program is in one place."""
@@ -175,27 +183,24 @@ class JobSpec(Model):
 
 
 class ApiSpec(Model):
-    """The driver's REST API."""
+    """Address of the driver's REST API under ``statefulspark run``. On Kubernetes the API always listens on port 8480 of the driver pod."""
 
-    host: Text = Field(default="127.0.0.1", json_schema_extra=local_only(UPGRADE))
-    """Address that the API listens on; not on Kubernetes, where it is the pod's own."""
+    host: Text = Field(default="127.0.0.1", json_schema_extra=local_only(IGNORE))
+    """Address to listen on."""
 
-    port: Annotated[WholeNumber, Field(ge=0, le=65535)] = Field(default=8480, json_schema_extra=UPGRADE)
-    """Port of the API, 1 .. 65535; 0 takes any free one, on Kubernetes 8480."""
-
-    token_secret: ObjectName | None = Field(default=None, json_schema_extra=UPGRADE)
-    """Kubernetes Secret with the bearer token under the key token; one is made when not given."""
+    port: Annotated[WholeNumber, Field(ge=0, le=65535)] = Field(default=0, json_schema_extra=local_only(IGNORE))
+    """Port (1 to 65535), or 0 to pick a free port."""
 
 
 class SnapshotReference(Model):
-    """Names a StateSnapshot."""
+    """Reference to a StateSnapshot."""
 
     name: ObjectName = Field(json_schema_extra=IGNORE)
     """Name of the StateSnapshot, in the job's namespace."""
 
 
 class StatefulSparkJobSpec(Model):
-    """What should run, and how."""
+    """Desired state of the job."""
 
     cel_rules = (
         CelRule(
@@ -209,6 +214,11 @@ class StatefulSparkJobSpec(Model):
         CelRule(
             f"!has(self.sparkConf) || self.sparkConf.all(name, !(name in {list(SPARK_CONF_HOMES)}))",
             "sparkConf: a name has a field of its own in the spec (app name, cores, memory, instances, image, pyFiles). Use the field",
+        ),
+        CelRule(
+            "!has(self.sparkConf) || self.sparkConf.all(name, "
+            f"!name.matches('(?i)({PATTERN})') || name.startsWith('{REFERENCES[0]}') || name.startsWith('{REFERENCES[1]}'))",
+            f"sparkConf: a name is that of a secret, by Spark's own rule (secret, password, token, access key). {WAY}",
         ),
         *(
             CelRule(
@@ -229,40 +239,41 @@ class StatefulSparkJobSpec(Model):
     )
 
     image: Text | None = Field(default=None, json_schema_extra=UPGRADE)
-    """Container image of driver and executors; the operator's default when not given. Only for Kubernetes."""
+    """Container image of the driver and the executors (Kubernetes only). Defaults to the operator's job image."""
 
     image_pull_policy: ImagePullPolicy = Field(default=ImagePullPolicy.IF_NOT_PRESENT, json_schema_extra=UPGRADE)
-    """When the image is pulled: Always, IfNotPresent or Never."""
+    """Image pull policy: Always, IfNotPresent or Never."""
 
     image_pull_secrets: Annotated[tuple[ObjectName, ...], Field(max_length=16)] = Field(default=(), json_schema_extra=UPGRADE)
-    """Kubernetes Secrets for pulling the image, at most 16."""
+    """Names of Secrets used to pull the image (at most 16)."""
 
     spark_version: Annotated[str, StringConstraints(pattern=r"^4\.3(\.\d+)?$")] = Field(default="4.3", json_schema_extra=UPGRADE)
     """Version of Spark in the image."""
 
     service_account: ObjectName | None = Field(default=None, json_schema_extra=UPGRADE)
-    """Kubernetes service account of the driver; one with a role of least privilege is made when not given. It is also where rights to the
-    object store can come from instead of checkpointing.storage.credentialsSecret."""
+    """Kubernetes service account of the driver. By default the operator creates one with the least privileges a driver needs. The
+    service account can also grant access to the object store, instead of checkpointing.storage.credentialsSecret."""
 
     job: JobSpec = Field(json_schema_extra=UPGRADE)
-    """The program."""
+    """The program to run."""
 
     spark_conf: Annotated[
         dict[Annotated[str, StringConstraints(max_length=512, pattern=r"^spark\.\S+$")], ScalarText], Field(max_length=512)
     ] = Field(default_factory=dict, repr=False, json_schema_extra=UPGRADE)
-    """Further settings of Spark, at most 512; those that the spec has a field for are refused. spark.master counts on this machine
-    only."""
+    """Additional Spark configuration (at most 512 entries). Settings that have their own field in the spec are rejected. spark.master
+    only applies to local runs."""
 
     state: DesiredState = Field(default=DesiredState.RUNNING, json_schema_extra=IGNORE)
-    """running, or suspended: stopped with its state kept."""
+    """Desired state of the job: running or suspended. A suspended job is stopped and keeps its state."""
 
     parallelism: Annotated[WholeNumber, Field(ge=1, le=MAX_PARALLELISM_LIMIT)] = Field(default=1, json_schema_extra=SCALE)
-    """Number of slots, 1 .. maxParallelism."""
+    """Number of slots (1 to maxParallelism)."""
 
     max_parallelism: Annotated[WholeNumber, Field(ge=1, le=MAX_PARALLELISM_LIMIT)] = Field(
         default_factory=lambda given: default_max_parallelism(given["parallelism"]), json_schema_extra=no_server_default(REJECT)
     )
-    """Number of key groups, 1 .. 32768, fixed for the job's life; Flink's formula when not given (128 for up to 85 slots)."""
+    """Number of key groups (1 to 32768). Cannot be changed during the job's lifetime. Defaults to Flink's formula (128 for up to 85
+    slots)."""
 
     driver: DriverSpec = Field(default=DriverSpec(), json_schema_extra=UPGRADE)
     """The driver process."""
@@ -271,7 +282,7 @@ class StatefulSparkJobSpec(Model):
     """The executors."""
 
     state_backend: StateBackendSpec = Field(default=StateBackendSpec(), json_schema_extra=UPGRADE)
-    """Where slots keep their state."""
+    """State backend of the slots."""
 
     checkpointing: CheckpointingSpec = Field(json_schema_extra=UPGRADE)
     """Checkpoints of the job."""
@@ -283,43 +294,45 @@ class StatefulSparkJobSpec(Model):
     """Take a savepoint before the job is deleted."""
 
     upgrade_mode: UpgradeMode = Field(default=UpgradeMode.LAST_STATE, json_schema_extra=IGNORE)
-    """Where an upgrade takes its state from: a new savepoint, the last state in storage, or nowhere (stateless)."""
+    """State that an upgrade resumes from: a new savepoint (savepoint), the latest state in storage (last-state), or none (stateless)."""
 
     upgrade_timeout: Annotated[Duration, at_least("10s")] = Field(default=600_000, json_schema_extra=IGNORE)
-    """A started or upgraded job that does not run within this time has failed, and so has an upgrade that runs and completes no checkpoint
-    within the same time after that, at least 10s."""
+    """Time within which a deployed or upgraded job must be running (minimum 10s). After an upgrade, the job must also complete a
+    checkpoint within another upgradeTimeout. Otherwise the deployment or upgrade has failed."""
 
     rollback: Flag = Field(default=True, json_schema_extra=IGNORE)
-    """Go back to the last spec that ran, and to its state, when an upgrade fails."""
+    """Roll back to the last stable spec and its state if an upgrade fails."""
 
     last_state_max_checkpoint_age: Annotated[Duration, at_least("1s")] | None = Field(default=None, json_schema_extra=IGNORE)
-    """With upgradeMode last-state: when the newest checkpoint is older, take a savepoint (or a checkpoint, without savepointDir) before
-    stopping, and refuse the upgrade when that fails; at least 1s. No limit when not given."""
+    """Maximum age of the latest checkpoint for upgradeMode last-state (minimum 1s). If the checkpoint is older, the operator takes a
+    savepoint before it stops the job (a checkpoint if savepointDir is not set), and does not upgrade if that fails. Defaults to no
+    limit."""
 
     initial_savepoint_path: StorageUrl | None = Field(default=None, json_schema_extra=IGNORE)
-    """Savepoint or checkpoint that the job starts from when it runs for the first time."""
+    """Savepoint or checkpoint to restore when the job starts for the first time."""
 
     initial_snapshot: SnapshotReference | None = Field(default=None, json_schema_extra=IGNORE)
-    """StateSnapshot that the job starts from when it runs for the first time (a fork); only for Kubernetes."""
+    """StateSnapshot to restore when the job starts for the first time, which forks the other job's state (Kubernetes only)."""
 
     savepoint_nonce: Nonce | None = Field(default=None, json_schema_extra=IGNORE)
-    """A new number here takes one savepoint."""
+    """Change this number to trigger a savepoint."""
 
     restart_nonce: Nonce | None = Field(default=None, json_schema_extra=UPGRADE)
-    """A new number here restarts the job with its state."""
+    """Change this number to restart the job with its state."""
 
     allow_non_restored_state: Flag = Field(default=False, json_schema_extra=IGNORE)
-    """Start even when the stored state holds uids that the job no longer has; their state is dropped."""
+    """Allow the job to start if the stored state contains uids, renamed states or source positions that the job no longer has. That
+    state is not restored."""
 
     restart_strategy: RestartStrategySpec = Field(default=RestartStrategySpec(), json_schema_extra=no_server_default(UPGRADE))
-    """What follows a failure of the job. When not given, failures of the machinery are followed by restarts with growing pauses, and an
-    error in the job's own code ends it at once, since it would come again; when given, every failure counts."""
+    """How the job restarts after a failure. By default, infrastructure failures are retried with exponential backoff, and an error in
+    the user's code fails the job immediately, because it would happen again. If set, the strategy applies to every failure."""
 
     rescale_mode: RescaleMode = Field(default=RescaleMode.IN_PLACE, json_schema_extra=IGNORE)
-    """in-place changes the slots inside the running driver, restart starts a new driver."""
+    """How to rescale: in-place changes the slots of the running driver, restart starts a new driver."""
 
-    api: ApiSpec = Field(default=ApiSpec(), json_schema_extra=UPGRADE)
-    """The driver's REST API."""
+    api: ApiSpec = Field(default=ApiSpec(), json_schema_extra=local_only(IGNORE))
+    """Address on which statefulspark run serves the driver's REST API. On Kubernetes the operator sets it."""
 
     @property
     def max_parallelism_given(self) -> bool:
@@ -372,7 +385,7 @@ class StatefulSparkJob(Resource):
     """A stateful PySpark job."""
 
     api_version: Literal["statefulspark.io/v1alpha1"] = API_VERSION
-    """Version of this format."""
+    """API version."""
 
     kind: Literal["StatefulSparkJob"] = KIND
     """StatefulSparkJob."""
@@ -381,4 +394,4 @@ class StatefulSparkJob(Resource):
     """Name and labels."""
 
     spec: StatefulSparkJobSpec
-    """What should run, and how."""
+    """Desired state of the job."""

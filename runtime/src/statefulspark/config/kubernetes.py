@@ -12,13 +12,12 @@ from typing import Any, Final
 
 from pydantic import BaseModel, ValidationError
 
+from statefulspark.config import pods
 from statefulspark.config.job import StatefulSparkJob, StatefulSparkJobSpec
 from statefulspark.config.manifest import validate_job
 from statefulspark.config.problems import Problem, as_invalid_input, sentences
+from statefulspark.config.secret_names import WAY, is_secret
 from statefulspark.config.snapshot import StateSnapshot
-
-JOB_FOLDER: Final = Path("/opt/job")
-"""Where relative paths of a manifest start on Kubernetes: the folder of the job's files in its image."""
 
 _OPERATORS_SPARK_CONF: Final = frozenset(
     {
@@ -40,6 +39,9 @@ _OPERATORS_SPARK_CONF: Final = frozenset(
     }
 )
 _OPERATORS_SPARK_CONF_PREFIXES: Final = ("spark.kubernetes.authenticate.", "spark.kubernetes.driver.container.image")
+_TEMPLATE_DEPTH_MAX: Final = 32
+_TEMPLATE_CHARACTERS_MAX: Final = 64 << 10
+"""A pod's own fields need a tenth of this. The operator keeps the text several times, in the status too, and etcd takes 1.5 MiB in all."""
 _TEMPLATE_FIELDS: Final = frozenset({"apiVersion", "kind", "metadata", "spec"})
 _OPERATORS_POD_FIELDS: Final = {
     "restartPolicy": "Remove it; the operator decides about restarts",
@@ -55,7 +57,7 @@ def validate_on_kubernetes(document: object) -> StatefulSparkJob:
     Raises:
         InvalidInputError: One sentence per problem, with the field's path as in YAML.
     """
-    job = validate_job(document, folder=JOB_FOLDER)
+    job = validate_job(document, folder=Path(pods.JOB_FOLDER))
     if problems := tuple(kubernetes_problems(job)):
         raise sentences(problems)
     return job
@@ -81,6 +83,8 @@ def kubernetes_problems(job: StatefulSparkJob) -> Iterator[Problem]:
     for name in sorted(spec.spark_conf):
         if name in _OPERATORS_SPARK_CONF or name.startswith(_OPERATORS_SPARK_CONF_PREFIXES):
             yield Problem(f"spec.sparkConf[{name}]", "is set by the operator", "Remove it")
+        elif is_secret(name):
+            yield Problem(f"spec.sparkConf[{name}]", "is a secret, by Spark's own rule", WAY)
     yield from _template_problems("spec.driver.podTemplate", spec.driver.pod_template)
     yield from _template_problems("spec.executor.podTemplate", spec.executor.pod_template)
 
@@ -92,31 +96,18 @@ def driver_spec(spec: StatefulSparkJobSpec) -> dict[str, Any]:
         document.get(part, {}).pop("podTemplate", None)
     document.pop("initialSnapshot", None)
     document.get("sparkConf", {}).pop("spark.master", None)
+    if spec.checkpointing.storage.ca_bundle_from is not None:
+        storage = document["checkpointing"]["storage"]
+        storage.pop("caBundleFrom")
+        storage["caBundle"] = f"{pods.CA_FOLDER}/{pods.CA_FILE}"
     return document
-
-
-def driver_manifest(job: StatefulSparkJob, *, initial_savepoint_path: str | None = None) -> dict[str, Any]:
-    """Return the manifest for the driver: what a person gave, with absolute paths, and nothing that only the operator acts on.
-
-    Defaults are not written down, because a number of key groups or a restart strategy that is given means more than the same as a default.
-
-    Args:
-        job: A job from `validate_on_kubernetes`.
-        initial_savepoint_path: What ``initialSnapshot`` stands for.
-    """
-    spec = driver_spec(job.spec)
-    if initial_savepoint_path is not None:
-        spec["initialSavepointPath"] = initial_savepoint_path
-    metadata = {"name": job.metadata.name, "namespace": job.metadata.namespace, "uid": job.metadata.uid}
-    known = {name: value for name, value in metadata.items() if value is not None}
-    return {"apiVersion": job.api_version, "kind": job.kind, "metadata": known, "spec": spec}
 
 
 _STORAGE: Final = "spec.checkpointing.storage"
 _LOCAL_REMEDIES: Final = {
     f"{_STORAGE}.{name}": "Put it into a Secret and name that in credentialsSecret, or use a service account"
     for name in ("accessKeyId", "secretAccessKey", "sessionToken")
-}
+} | {f"{_STORAGE}.caBundle": "Put the certificates into a ConfigMap or Secret and name it in caBundleFrom"}
 
 
 def _local_fields(model: BaseModel, prefix: str) -> Iterator[str]:
@@ -138,8 +129,31 @@ def _template_problems(path: str, template: Mapping[str, Any]) -> Iterator[Probl
     for name in ("metadata", "spec"):
         if name in template and not isinstance(template[name], dict):
             yield Problem(f"{path}.{name}", "is not a mapping", "Write one indented `name: value` per line below it")
+    size, depth = _measure(template)
+    if depth > _TEMPLATE_DEPTH_MAX:
+        yield Problem(path, f"has more than {_TEMPLATE_DEPTH_MAX} levels", "No field of a pod lies so deep")
+    if size > _TEMPLATE_CHARACTERS_MAX:
+        yield Problem(path, f"has more than {_TEMPLATE_CHARACTERS_MAX >> 10} Ki characters", "Put files and long texts into a ConfigMap")
     spec = template.get("spec")
     if isinstance(spec, dict):
         for name, remedy in _OPERATORS_POD_FIELDS.items():
             if name in spec:
                 yield Problem(f"{path}.spec.{name}", "is set by the operator", remedy)
+
+
+def _measure(tree: object) -> tuple[int, int]:
+    """Characters and levels of a tree, without recursion: it may be deeper than Python's stack. Counting ends beyond the bounds."""
+    size, depth, pending = 0, 0, [(tree, 1)]
+    while pending and size <= _TEMPLATE_CHARACTERS_MAX and depth <= _TEMPLATE_DEPTH_MAX:
+        value, level = pending.pop()
+        if isinstance(value, dict):
+            size += sum(len(str(name)) + 4 for name in value)
+            pending += [(each, level + 1) for each in value.values()]
+        elif isinstance(value, list):
+            pending += [(each, level + 1) for each in value]
+        else:
+            size += len(str(value))
+            continue
+        size += 2
+        depth = max(depth, level)
+    return size, depth

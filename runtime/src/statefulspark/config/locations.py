@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from typing import Annotated
-from urllib.parse import urlsplit
+from urllib.parse import unquote, urlsplit
 
 from pydantic import AfterValidator, StringConstraints
 
@@ -16,10 +16,10 @@ _BUCKET = re.compile(r"[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]")
 def _check_storage_url(url: str) -> str:
     parts = urlsplit(url)
     if "@" in parts.netloc:
-        raise refused("must not carry credentials", "Give them under storage")
+        raise refused("must not contain credentials", "Give them under storage")
     if parts.query or parts.fragment:
         raise refused("must not have a query or a fragment", "Remove what follows ? or #")
-    if ".." in parts.path.split("/"):
+    if ".." in unquote(parts.path).split("/"):
         raise refused("must not contain ..", "Write the path without ..")
     match parts.scheme:
         case "file":
@@ -59,7 +59,7 @@ def check_endpoint(url: str) -> str:
     if parts.scheme not in {"http", "https"} or not parts.hostname:
         raise refused("is not an http(s) URL", "Give the full URL, for example http://minio:9000")
     if "@" in parts.netloc:
-        raise refused("must not carry credentials", "Give them as accessKeyId and secretAccessKey")
+        raise refused("must not contain credentials", "Set accessKeyId and secretAccessKey")
     return url
 
 

@@ -92,9 +92,9 @@ def _documents(text: str) -> list[Any]:
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark
         where = f" in line {mark.line + 1}, column {mark.column + 1}" if mark else ""
-        raise InvalidInputError(f"not valid YAML{where}: {error.problem}", field="manifest", remedy="Mend the YAML") from None
+        raise InvalidInputError(f"not valid YAML{where}: {error.problem}", field="manifest", remedy="Fix the YAML") from None
     except (yaml.YAMLError, ValueError, RecursionError) as error:
-        raise InvalidInputError(f"not valid YAML: {type(error).__name__}", field="manifest", remedy="Mend the YAML") from None
+        raise InvalidInputError(f"not valid YAML: {type(error).__name__}", field="manifest", remedy="Fix the YAML") from None
 
 
 def _only_job(documents: list[Any]) -> object:

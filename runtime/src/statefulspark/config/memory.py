@@ -18,7 +18,7 @@ from statefulspark.memory.executor import (
     slot_work,
     smallest_executor_bytes,
 )
-from statefulspark.memory.process import ProcessMemory
+from statefulspark.memory.process_memory import ProcessMemory
 from statefulspark.memory.split import MANAGED_BYTES_MIN, MemorySplit, native_arena_block_bytes
 from statefulspark.rocksdb.chosen import bound_of_instance
 from statefulspark.rocksdb.settings import RocksDBSettings

@@ -30,6 +30,15 @@ TOKEN_FOLDER: Final = "/etc/statefulspark/api"  # noqa: S105  a path
 TOKEN_KEY: Final = "token"  # noqa: S105  a key in a Secret
 SPARK_SECRET_FOLDER: Final = "/etc/statefulspark/spark"  # noqa: S105  a path
 SPARK_SECRET_KEY: Final = "spark-secret"  # noqa: S105  a key in a Secret
+TLS_FOLDER_VARIABLE: Final = "STATEFULSPARK_TLS_FOLDER"
+"""Path of a folder with the certificates of the job's processes; on Kubernetes `TLS_FOLDER`."""
+TLS_FOLDER: Final = "/etc/statefulspark/tls"
+TLS_CERTIFICATE_FILE: Final = "tls.crt"
+TLS_KEY_FILE: Final = "tls.key"
+TLS_AUTHORITY_FILE: Final = "ca.crt"
+"""Keys of the job's Secret of certificates, and file names in `TLS_FOLDER`."""
+TLS_SERVER_NAME: Final = "job.statefulspark.internal"
+"""The name in every certificate of a job. Pods' addresses change; who is meant is said by the authority, which is the job's own."""
 JOB_FOLDER: Final = "/opt/job"
 """Where relative paths of ``job.script`` and ``job.pyFiles`` begin in the image."""
 
@@ -40,3 +49,6 @@ CREDENTIALS: Final = ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY")
 """Keys of the Secret that ``checkpointing.storage.credentialsSecret`` names."""
 SESSION_TOKEN: Final = "AWS_SESSION_TOKEN"  # noqa: S105  a key in a Secret
 """A further key, which may be missing."""
+CA_FOLDER: Final = "/etc/statefulspark/storage-ca"
+CA_FILE: Final = "ca.crt"
+"""Where the certificates that ``checkpointing.storage.caBundleFrom`` names are mounted."""

@@ -37,7 +37,7 @@ _PLAIN = {
     "dict": _MAPPING,
     "tuple": _LIST,
 }
-"""Sentences by the first word of pydantic's error type."""
+"""Sentences by the prefix of pydantic's error type."""
 
 Location = Sequence[int | str]
 """Path of a field as pydantic gives it: names as in the manifest, numbers for list positions."""

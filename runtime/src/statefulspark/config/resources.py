@@ -11,8 +11,9 @@ from statefulspark.config.base import SCALE, UPGRADE, CelRule, Model, Number, Wh
 from statefulspark.config.cores import Cores
 from statefulspark.config.problems import Problem, refused
 from statefulspark.config.sizes import ByteSize, between, format_size, parse_size
+from statefulspark.keygroups import MAX_PARALLELISM_LIMIT
 from statefulspark.memory.baselines import HEAP_BYTES_MIN, MEBIBYTE, SLOT_BASELINE_BYTES, SLOT_WORK_BYTES_MIN
-from statefulspark.memory.process import JvmRequest
+from statefulspark.memory.process_memory import JvmRequest
 
 PodTemplate = dict[str, Any]
 """A Kubernetes PodTemplateSpec; the API server checks it."""
@@ -37,35 +38,35 @@ PartMemory = Annotated[ByteSize, between("1Mi")]
 
 
 class DriverMemoryParts(Model):
-    """Parts of the driver pod's memory. What is not given is worked out."""
+    """Parts of the driver pod's memory. Parts that are not set are computed."""
 
     heap: HeapMemory | None = Field(default=None, json_schema_extra=UPGRADE)
-    """Heap of the JVM, 480Mi .. 1Ti; what the other parts leave of memory when not given."""
+    """JVM heap (480Mi to 1Ti). Defaults to the memory that the other parts leave."""
 
     jvm_overhead: PartMemory | None = Field(default=None, json_schema_extra=UPGRADE)
-    """What the JVM takes beside its heap, 1Mi .. 1Ti; a tenth of the heap and at least 384Mi when not given."""
+    """Off-heap memory of the JVM (1Mi to 1Ti). Defaults to 10% of the heap, and at least 384Mi."""
 
     python: PartMemory | None = Field(default=None, json_schema_extra=UPGRADE)
-    """The Python process with coordinator, API and the job's own program, 1Mi .. 1Ti; 384Mi when not given."""
+    """Python process that runs the coordinator, the API and the job's program (1Mi to 1Ti). Defaults to 384Mi."""
 
     reserve: PartMemory | None = Field(default=None, json_schema_extra=UPGRADE)
-    """Kept free for fragmentation and short peaks, 1Mi .. 1Ti; a tenth of the Python process when not given."""
+    """Memory kept free for fragmentation and short peaks (1Mi to 1Ti). Defaults to 10% of the Python process."""
 
 
 class DriverSpec(Model):
     """The driver process: Spark's driver, the coordinator and the API."""
 
     cores: Cores = Field(default=1.0, json_schema_extra=UPGRADE)
-    """CPU of the driver, 0.1 .. 256 cores."""
+    """CPU cores of the driver (0.1 to 256)."""
 
     memory_parts: DriverMemoryParts = Field(default=DriverMemoryParts(), json_schema_extra=UPGRADE)
-    """Parts of memory."""
+    """Parts of the driver pod's memory."""
 
     memory: PodMemory | None = Field(default_factory=lambda given: _unless_heap(given, _DRIVER_MEMORY_BYTES), json_schema_extra=UPGRADE)
-    """Memory of the whole driver pod, 512Mi .. 1Ti; the sum of its parts when memoryParts.heap is given, else 2Gi."""
+    """Total memory of the driver pod (512Mi to 1Ti). Defaults to the sum of its parts if memoryParts.heap is set, otherwise to 2Gi."""
 
     pod_template: PodTemplate = Field(default_factory=dict, repr=False, json_schema_extra=UPGRADE)
-    """Kubernetes pod template that the driver pod starts from."""
+    """Pod template on which the driver pod is based."""
 
     def memory_request(self) -> JvmRequest:
         """What is said of the pod and its JVM."""
@@ -73,15 +74,16 @@ class DriverSpec(Model):
 
 
 class ManagedMemorySpec(Model):
-    """Native memory that state backends may use: a size per slot, or a fraction of the executor shared by its slots."""
+    """Native memory for state backends: a size per slot, or a fraction of the executor's memory shared by its slots."""
 
     cel_rules = (CelRule("!(has(self.size) && has(self.fraction))", "fraction: size and fraction exclude each other. Remove one of them"),)
 
     size: Annotated[ByteSize, between("1Mi")] | None = Field(default=None, json_schema_extra=UPGRADE)
-    """Managed memory of each slot, 1Mi .. 1Ti; RocksDB needs at least 16Mi."""
+    """Managed memory of each slot (1Mi to 1Ti). RocksDB needs at least 16Mi."""
 
     fraction: Annotated[Number, Field(gt=0, lt=1)] | None = Field(default=None, json_schema_extra=UPGRADE)
-    """Part of the executor's memory that its slots share, between 0 and 1; when neither is given 0.4, or what JVM and Python leave."""
+    """Fraction of the executor's memory shared by its slots (between 0 and 1). If neither size nor fraction is set, defaults to 0.4, or
+    to what the JVM and Python leave."""
 
     def conflicts(self) -> Iterator[Problem]:
         """Size and fraction exclude each other."""
@@ -95,52 +97,53 @@ class ManagedMemorySpec(Model):
 
 
 class ExecutorMemoryParts(Model):
-    """Parts of an executor pod's memory besides managedMemory. What is not given is worked out."""
+    """Parts of an executor pod's memory other than managedMemory. Parts that are not set are computed."""
 
     heap: HeapMemory | None = Field(default=None, json_schema_extra=UPGRADE)
-    """Heap of the JVM, 480Mi .. 1Ti; what the other parts leave of memory when not given."""
+    """JVM heap (480Mi to 1Ti). Defaults to the memory that the other parts leave."""
 
     jvm_overhead: PartMemory | None = Field(default=None, json_schema_extra=UPGRADE)
-    """What the JVM takes beside its heap, 1Mi .. 1Ti; a tenth of the heap and at least 384Mi when not given."""
+    """Off-heap memory of the JVM (1Mi to 1Ti). Defaults to 10% of the heap, and at least 384Mi."""
 
     python_per_slot: Annotated[ByteSize, between(format_size(SLOT_BASELINE_BYTES + SLOT_WORK_BYTES_MIN))] | None = Field(
         default=None, json_schema_extra=UPGRADE
     )
-    """Python process of each slot without managed memory, 144Mi .. 1Ti; what is above 96Mi sorts, caches and collects changes."""
+    """Python process of each slot, without managed memory (144Mi to 1Ti). The memory above 96Mi is used to sort rows, cache state and
+    collect changes."""
 
     python_per_exchange_task: PartMemory | None = Field(default=None, json_schema_extra=UPGRADE)
-    """Python worker of each exchange task, 1Mi .. 1Ti; 208Mi when not given."""
+    """Python worker of each exchange task (1Mi to 1Ti). Defaults to 208Mi."""
 
     reserve: PartMemory | None = Field(default=None, json_schema_extra=UPGRADE)
-    """Kept free for fragmentation and short peaks, 1Mi .. 1Ti; a tenth of Python and managed memory when not given."""
+    """Memory kept free for fragmentation and short peaks (1Mi to 1Ti). Defaults to 10% of Python and managed memory."""
 
 
 class ExecutorSpec(Model):
     """One executor: a JVM, its slots and its exchange tasks."""
 
-    instances: Annotated[WholeNumber, Field(ge=1, le=32768)] | None = Field(default=None, json_schema_extra=SCALE)
-    """Number of executors; when not given, as few as hold all slots."""
+    instances: Annotated[WholeNumber, Field(ge=1, le=MAX_PARALLELISM_LIMIT)] | None = Field(default=None, json_schema_extra=SCALE)
+    """Number of executors. Defaults to the smallest number that fits all slots."""
 
     slots: Annotated[WholeNumber, Field(ge=1, le=256)] = Field(default=1, json_schema_extra=UPGRADE)
-    """Slots in each executor, 1 .. 256."""
+    """Slots per executor (1 to 256)."""
 
     exchange_tasks: Annotated[WholeNumber, Field(ge=1, le=256)] = Field(default=1, json_schema_extra=UPGRADE)
-    """Ordinary Spark tasks (sources, exchanges, sinks) that run beside the slots of each executor, 1 .. 256."""
+    """Number of regular Spark tasks (sources, exchanges, sinks) that run concurrently with the slots in each executor (1 to 256)."""
 
     cores: Cores = Field(default=1.0, json_schema_extra=UPGRADE)
-    """CPU of each executor, 0.1 .. 256 cores; Spark is told slots + exchangeTasks whatever it is."""
+    """CPU cores of each executor (0.1 to 256). Spark is always configured with slots + exchangeTasks cores, regardless of this value."""
 
     memory_parts: ExecutorMemoryParts = Field(default=ExecutorMemoryParts(), json_schema_extra=UPGRADE)
-    """Parts of memory besides managedMemory."""
+    """Parts of the executor pod's memory other than managedMemory."""
 
     memory: PodMemory | None = Field(default_factory=lambda given: _unless_heap(given, _EXECUTOR_MEMORY_BYTES), json_schema_extra=UPGRADE)
-    """Memory of the whole executor pod, 512Mi .. 1Ti; the sum of its parts when memoryParts.heap is given, else 4Gi."""
+    """Total memory of an executor pod (512Mi to 1Ti). Defaults to the sum of its parts if memoryParts.heap is set, otherwise to 4Gi."""
 
     managed_memory: ManagedMemorySpec = Field(default=ManagedMemorySpec(), json_schema_extra=UPGRADE)
-    """Native memory of the slots' state backends, a part of memory."""
+    """Native memory of the slots' state backends. Part of memory."""
 
     pod_template: PodTemplate = Field(default_factory=dict, repr=False, json_schema_extra=UPGRADE)
-    """Kubernetes pod template that executor pods start from."""
+    """Pod template on which executor pods are based."""
 
     def memory_request(self) -> JvmRequest:
         """What is said of the pod and its JVM."""

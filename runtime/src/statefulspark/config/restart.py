@@ -28,45 +28,45 @@ class FixedDelaySpec(Model):
     """A fixed number of restarts with the same pause before each."""
 
     attempts: _Attempts = Field(default=1, json_schema_extra=UPGRADE)
-    """Number of restarts before the job has failed for good, 1 or more."""
+    """Number of restarts before the job fails permanently (minimum 1)."""
 
     delay: Duration = Field(default=1000, json_schema_extra=UPGRADE)
-    """Pause before each restart."""
+    """Delay before each restart."""
 
 
 class FailureRateSpec(Model):
     """Restarts as long as failures stay rare."""
 
     max_failures_per_interval: _Attempts = Field(default=1, json_schema_extra=UPGRADE)
-    """Number of failures within failureRateInterval that are restarted, 1 or more."""
+    """Maximum number of failures within failureRateInterval (minimum 1). One more fails the job permanently."""
 
     failure_rate_interval: Annotated[Duration, at_least("1ms")] = Field(default=60_000, json_schema_extra=UPGRADE)
-    """Length of the interval in which failures are counted, at least 1ms."""
+    """Interval in which failures are counted (minimum 1ms)."""
 
     delay: Duration = Field(default=1000, json_schema_extra=UPGRADE)
-    """Pause before each restart."""
+    """Delay before each restart."""
 
 
 class ExponentialDelaySpec(Model):
-    """Restarts with growing pauses, without end unless attemptsBeforeResetBackoff is given."""
+    """Restarts with exponential backoff, without limit unless attemptsBeforeResetBackoff is set."""
 
     initial_backoff: Annotated[Duration, at_least("1ms")] = Field(default=1000, json_schema_extra=UPGRADE)
-    """Pause before the first restart, at least 1ms."""
+    """Delay before the first restart (minimum 1ms)."""
 
     max_backoff: Annotated[Duration, at_least("1ms")] = Field(default=60_000, json_schema_extra=UPGRADE)
-    """Longest pause, at least 1ms."""
+    """Maximum delay (minimum 1ms)."""
 
     backoff_multiplier: Annotated[Number, Field(ge=1, le=100)] = Field(default=1.5, json_schema_extra=UPGRADE)
-    """Growth of the pause from one restart to the next, 1 .. 100."""
+    """Factor by which the delay grows with each restart (1 to 100)."""
 
     reset_backoff_threshold: Annotated[Duration, at_least("1ms")] = Field(default=3_600_000, json_schema_extra=UPGRADE)
-    """A job that ran this long without failure starts again from initialBackoff, at least 1ms."""
+    """Time without failures after which the delay is reset to initialBackoff (minimum 1ms)."""
 
     jitter_factor: Annotated[Number, Field(ge=0, le=1)] = Field(default=0.1, json_schema_extra=UPGRADE)
-    """Random part of the pause, 0 .. 1, so that jobs do not restart in step."""
+    """Jitter as a fraction of the delay (0 to 1), which keeps jobs from restarting at the same time."""
 
     attempts_before_reset_backoff: _Attempts | None = Field(default=None, json_schema_extra=UPGRADE)
-    """Number of restarts before the job has failed for good; without end when not given."""
+    """Number of restarts before the job fails permanently. Defaults to no limit."""
 
     def conflicts(self) -> Iterator[Problem]:
         """The pause grows from the first to the longest."""
@@ -75,10 +75,10 @@ class ExponentialDelaySpec(Model):
 
 
 class RestartStrategySpec(Model):
-    """What follows a failure of the job."""
+    """How the job restarts after a failure."""
 
     type: RestartStrategyType = Field(default=RestartStrategyType.EXPONENTIAL_DELAY, json_schema_extra=UPGRADE)
-    """none, fixed-delay, failure-rate or exponential-delay."""
+    """Restart strategy: none, fixed-delay, failure-rate or exponential-delay."""
 
     fixed_delay: FixedDelaySpec = Field(default=FixedDelaySpec(), json_schema_extra=UPGRADE)
     """Settings of type fixed-delay."""

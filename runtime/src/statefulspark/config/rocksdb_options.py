@@ -14,10 +14,8 @@ from statefulspark.config.durations import parse_duration
 from statefulspark.errors import InvalidInputError
 from statefulspark.rocksdb.chosen import Chosen
 from statefulspark.rocksdb.settings import CompactionStyle, Compression, LogLevel, RocksDBSettings
-from statefulspark.sizes import parse_size
+from statefulspark.sizes import GIB, MIB, parse_size
 
-_MIB: Final = 1 << 20
-_GIB: Final = 1 << 30
 _Word = TypeVar("_Word", bound=StrEnum)
 
 
@@ -39,16 +37,16 @@ PREDEFINED: Final[Mapping[PredefinedOptions, Mapping[str, Any]]] = {
         "open_files": -1,
     },
     PredefinedOptions.SPINNING_DISK_OPTIMIZED_HIGH_MEM: {
-        "block_cache_bytes": 256 * _MIB,
+        "block_cache_bytes": 256 * MIB,
         "block_bytes": 128 << 10,
         "dynamic_level_bytes": True,
         "background_jobs": 4,
-        "level_base_bytes": 1 * _GIB,
+        "level_base_bytes": 1 * GIB,
         "open_files": -1,
         "write_buffer_count": 4,
         "write_buffers_to_merge": 3,
-        "target_file_bytes": 256 * _MIB,
-        "write_buffer_bytes": 64 * _MIB,
+        "target_file_bytes": 256 * MIB,
+        "write_buffer_bytes": 64 * MIB,
         "bloom_filter": True,
     },
     PredefinedOptions.FLASH_SSD_OPTIMIZED: {"background_jobs": 4, "open_files": -1},

@@ -14,7 +14,7 @@ from statefulspark.config.problems import Problem
 
 
 class SavepointScheduleSpec(Model):
-    """When savepoints are taken without being asked for: an interval or a cron line."""
+    """Schedule of periodic savepoints: an interval or a cron expression."""
 
     cel_rules = (
         CelRule(
@@ -24,10 +24,10 @@ class SavepointScheduleSpec(Model):
     )
 
     interval: Annotated[Duration, at_least("1s")] | None = Field(default=None, json_schema_extra=IGNORE)
-    """Time between two savepoints, at least 1s."""
+    """Time between two savepoints (minimum 1s)."""
 
     cron: Cron | None = Field(default=None, json_schema_extra=IGNORE)
-    """Cron line of five fields in UTC: minute, hour, day of month, month, day of week."""
+    """Cron expression in UTC with five fields: minute, hour, day of month, month, day of week."""
 
     def conflicts(self) -> Iterator[Problem]:
         """Exactly one of the two."""
@@ -36,23 +36,23 @@ class SavepointScheduleSpec(Model):
 
 
 class SavepointHistorySpec(Model):
-    """Which scheduled savepoints are kept, and how many of those of stops are listed; files of the latter and what a person made stay."""
+    """Retention of scheduled savepoints, and of the objects (not the files) of those taken when a job stops."""
 
     count: Annotated[WholeNumber, Field(ge=1, le=10_000)] = Field(default=10, json_schema_extra=IGNORE)
-    """Number of savepoints kept, newest first, 1 .. 10000."""
+    """Number of savepoints to retain (1 to 10000). The oldest are deleted first."""
 
     age: Annotated[Duration, at_least("1min")] = Field(default=86_400_000, json_schema_extra=IGNORE)
-    """Savepoints older than this are removed, at least 1min; the newest always stays."""
+    """Maximum age of savepoints (minimum 1min). Older savepoints are deleted, except the newest one."""
 
 
 class SavepointsSpec(Model):
     """Savepoints of the job."""
 
     schedule: SavepointScheduleSpec | None = Field(default=None, json_schema_extra=IGNORE)
-    """When savepoints are taken without being asked for; never when not given."""
+    """Schedule of periodic savepoints. Defaults to none."""
 
     timeout: Annotated[Duration, at_least("1s")] = Field(default=600_000, json_schema_extra=IGNORE)
-    """A savepoint that takes longer is given up, at least 1s; also the longest that deleting the job waits for its last savepoint."""
+    """Savepoint timeout (minimum 1s). Also limits how long deletion waits for the final savepoint."""
 
     history: SavepointHistorySpec = Field(default=SavepointHistorySpec(), json_schema_extra=IGNORE)
-    """Which scheduled savepoints are kept, and how long those of stops are listed."""
+    """Retention of scheduled savepoints, and of the objects for savepoints taken when the job stops."""

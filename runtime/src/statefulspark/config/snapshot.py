@@ -16,10 +16,10 @@ SNAPSHOT_KIND: Final = "StateSnapshot"
 
 
 class JobReference(Model):
-    """Names the job that a snapshot belongs to."""
+    """Reference to the job that a snapshot belongs to."""
 
     name: ObjectName = Field(json_schema_extra=REJECT)
-    """Name of the StatefulSparkJob, in the same namespace."""
+    """Name of the StatefulSparkJob in the same namespace."""
 
 
 class SavepointSource(Model):
@@ -28,13 +28,14 @@ class SavepointSource(Model):
     cel_rules = (CelRule("!self.alreadyExists || has(self.path)", "path: an existing savepoint needs its path. Write path: s3://..."),)
 
     path: StorageUrl | None = Field(default=None, json_schema_extra=REJECT)
-    """Folder below which the savepoint is made; the job's checkpointing.savepointDir when not given. With alreadyExists the savepoint itself."""
+    """Directory in which to create the savepoint. Defaults to the job's checkpointing.savepointDir. With alreadyExists, the path of the
+    savepoint itself."""
 
     dispose_on_delete: Flag = Field(default=False, json_schema_extra=IGNORE)
-    """Remove the savepoint from storage when this object is deleted."""
+    """Delete the savepoint from storage when this object is deleted."""
 
     already_exists: Flag = Field(default=False, json_schema_extra=REJECT)
-    """Take nothing: the savepoint is in storage already, and this object makes it known."""
+    """True to register a savepoint that already exists in storage, instead of taking a new one."""
 
     def conflicts(self) -> Iterator[Problem]:
         """What exists is somewhere."""
@@ -43,10 +44,10 @@ class SavepointSource(Model):
 
 
 class CheckpointSource(Model):
-    """A checkpoint: taken and pruned by the job."""
+    """A checkpoint, which the job takes and deletes."""
 
     path: StorageUrl | None = Field(default=None, json_schema_extra=REJECT)
-    """The checkpoint that this object makes known; when not given, a new one is taken."""
+    """Path of an existing checkpoint to register. By default a new checkpoint is taken."""
 
 
 _OTHER_JOB: Final = "jobReference: cannot change. Create another StateSnapshot"
@@ -55,7 +56,7 @@ _OTHER_CHECKPOINT: Final = "checkpoint: cannot change. Create another StateSnaps
 
 
 class StateSnapshotSpec(Model):
-    """What should be taken, and of which job."""
+    """Desired snapshot and the job it belongs to."""
 
     cel_rules = (
         CelRule("has(self.savepoint) != has(self.checkpoint)", "savepoint: give exactly one of savepoint and checkpoint"),
@@ -77,13 +78,14 @@ class StateSnapshotSpec(Model):
     """The job."""
 
     savepoint: SavepointSource | None = Field(default=None, json_schema_extra=REJECT)
-    """Take a savepoint, or make an existing one known."""
+    """Take a savepoint or register an existing one."""
 
     checkpoint: CheckpointSource | None = Field(default=None, json_schema_extra=REJECT)
-    """Take a checkpoint, or make an existing one known."""
+    """Take a checkpoint or register an existing one."""
 
     backoff_limit: Annotated[WholeNumber, Field(ge=-1, le=1000)] = Field(default=6, json_schema_extra=IGNORE)
-    """Attempts after the first one failed, with pauses of 10s, 20s, 40s ...; 0 for none, -1 for no limit, at most 1000."""
+    """Number of retries after a failed attempt (at most 1000), with backoff of 10s, 20s, 40s and so on. 0 disables retries; -1 means no
+    limit."""
 
     def refused_change(self, before: StateSnapshotSpec) -> str | None:
         """Why a snapshot of the spec ``before`` cannot become this one, in the words of the rules above; None when it can."""
@@ -104,7 +106,7 @@ def _fixed(source: SavepointSource | CheckpointSource | None) -> dict[str, objec
 
 
 class SnapshotMetadata(Model):
-    """Name and labels, as in every Kubernetes object; what else Kubernetes writes there is left alone."""
+    """Standard object metadata. Other fields that Kubernetes adds are ignored."""
 
     model_config = ConfigDict(extra="ignore")
 
@@ -115,20 +117,20 @@ class SnapshotMetadata(Model):
     """Kubernetes namespace."""
 
     uid: str | None = None
-    """Identity that Kubernetes gives the object."""
+    """UID assigned by Kubernetes."""
 
     labels: dict[str, str] = Field(default_factory=dict)
-    """Labels for selecting."""
+    """Labels."""
 
     annotations: dict[str, str] = Field(default_factory=dict, repr=False)
-    """Notes of other tools."""
+    """Annotations."""
 
 
 class StateSnapshot(Resource):
     """One checkpoint or savepoint of a job."""
 
     api_version: Literal["statefulspark.io/v1alpha1"] = API_VERSION
-    """Version of this format."""
+    """API version."""
 
     kind: Literal["StateSnapshot"] = SNAPSHOT_KIND
     """StateSnapshot."""
@@ -137,4 +139,4 @@ class StateSnapshot(Resource):
     """Name and labels."""
 
     spec: StateSnapshotSpec
-    """What should be taken, and of which job."""
+    """Desired snapshot and the job it belongs to."""

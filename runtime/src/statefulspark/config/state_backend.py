@@ -19,7 +19,7 @@ from statefulspark.memory.split import POOL_REMEDY, exact, pool_problem
 
 
 class StateBackendType(StrEnum):
-    """Kinds of store of a slot."""
+    """State backends."""
 
     MEMORY = "memory"
     FILESYSTEM = "filesystem"
@@ -39,7 +39,7 @@ def _known_metric(name: str) -> str:
 
 
 class RocksDBMemorySpec(Model):
-    """How a slot's native memory is split. Write buffers may overshoot by half, which the split takes into account."""
+    """Split of a slot's native memory. The split allows for write buffers to exceed their share by half."""
 
     cel_rules = (
         CelRule(
@@ -50,16 +50,16 @@ class RocksDBMemorySpec(Model):
     )
 
     managed: Flag = Field(default=True, json_schema_extra=UPGRADE)
-    """Keep all RocksDB instances of a slot within its managed memory; false lets each take what its options say."""
+    """True to keep all RocksDB instances of a slot within its managed memory. If false, each instance uses what its own options allow."""
 
     fixed_per_slot: Annotated[ByteSize, between("1Mi")] | None = Field(default=None, json_schema_extra=UPGRADE)
-    """Budget of each slot, 1Mi .. 1Ti, instead of its managed memory; wins over managed."""
+    """Memory budget of each slot (1Mi to 1Ti), used instead of its managed memory. Takes precedence over managed."""
 
     write_buffer_ratio: Annotated[Number, Field(gt=0, lt=1)] = Field(default=0.5, json_schema_extra=UPGRADE)
-    """Part of the budget for write buffers, between 0 and 1."""
+    """Fraction of the budget for write buffers (between 0 and 1)."""
 
     high_prio_pool_ratio: Annotated[Number, Field(ge=0, lt=1)] = Field(default=0.1, json_schema_extra=UPGRADE)
-    """Part of the cache for index and filter blocks, from 0 to below 1."""
+    """Fraction of the cache reserved for index and filter blocks (from 0 to less than 1)."""
 
     def conflicts(self) -> Iterator[Problem]:
         """Write buffers and the high-priority pool together fit into the cache."""
@@ -69,7 +69,7 @@ class RocksDBMemorySpec(Model):
 
 
 class RocksDBSpec(Model):
-    """RocksDB under a slot. The options factory wins over options, options win over predefinedOptions; see docs/rocksdb.md."""
+    """RocksDB configuration. optionsFactory takes precedence over options, and options over predefinedOptions; see docs/rocksdb.md."""
 
     cel_rules = (
         CelRule(
@@ -79,29 +79,29 @@ class RocksDBSpec(Model):
     )
 
     memory: RocksDBMemorySpec = Field(default=RocksDBMemorySpec(), json_schema_extra=UPGRADE)
-    """Split of the native memory."""
+    """Split of a slot's native memory."""
 
     predefined_options: PredefinedOptions = Field(default=PredefinedOptions.DEFAULT, json_schema_extra=UPGRADE)
-    """Set of options to start from: DEFAULT, SPINNING_DISK_OPTIMIZED, SPINNING_DISK_OPTIMIZED_HIGH_MEM or FLASH_SSD_OPTIMIZED."""
+    """Predefined set of options: DEFAULT, SPINNING_DISK_OPTIMIZED, SPINNING_DISK_OPTIMIZED_HIGH_MEM or FLASH_SSD_OPTIMIZED."""
 
     options_factory: Annotated[str, StringConstraints(max_length=512, pattern=r"^[A-Za-z_][\w.]*:[A-Za-z_]\w*$")] | None = Field(
         default=None, json_schema_extra=UPGRADE
     )
-    """Python function that gets a RocksDBSettings and returns one, as module:function; called by the driver first, then by each slot."""
+    """Python function (module:function) that takes a RocksDBSettings and returns one. The driver calls it first, then each slot."""
 
     options: Annotated[dict[Annotated[str, AfterValidator(_known_option)], ScalarText], Field(max_length=len(OPTIONS) + 1)] = Field(
         default_factory=dict, json_schema_extra=UPGRADE
     )
-    """Single options by Flink's names without the prefix state.backend.rocksdb., for example compaction.style."""
+    """Individual options by Flink's names, without the prefix state.backend.rocksdb., for example compaction.style."""
 
     metrics: Annotated[
         tuple[Annotated[str, AfterValidator(_known_metric), WithJsonSchema({"type": "string", "enum": sorted(METRICS)})], ...],
         Field(max_length=len(METRICS)),
     ] = Field(default=(), json_schema_extra=UPGRADE)
-    """Native metrics to export, by Flink's names, for example block-cache-usage; all are off unless named."""
+    """Native RocksDB metrics to export, by Flink's names, for example block-cache-usage. Defaults to none."""
 
     local_dir: Text | None = Field(default=None, json_schema_extra=UPGRADE)
-    """Folder on each node for RocksDB's files; the executor's scratch space when not given."""
+    """Directory for RocksDB's files on each node. Defaults to the executor's scratch space."""
 
     def conflicts(self) -> Iterator[Problem]:
         """Each option has a value that can take effect, and together with the predefined ones they make sense."""
@@ -121,13 +121,13 @@ class RocksDBSpec(Model):
 
 
 class StateBackendSpec(Model):
-    """Where each slot keeps its state while the job runs."""
+    """State backend configuration."""
 
     type: StateBackendType = Field(default=StateBackendType.ROCKSDB, json_schema_extra=UPGRADE)
-    """memory and filesystem keep state on the Python heap, rocksdb keeps it on local disk within the managed memory."""
+    """State backend. memory and filesystem keep state on the Python heap; rocksdb keeps it on local disk and uses managed memory."""
 
     rocksdb: RocksDBSpec = Field(default=RocksDBSpec(), json_schema_extra=UPGRADE)
-    """Tuning of RocksDB; only for type rocksdb."""
+    """RocksDB configuration (only for type rocksdb)."""
 
     @property
     def bounded(self) -> bool:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from statefulspark.exchange.rocksdb_choice import RocksDBChoice
 from statefulspark.memory.split import HIGH_PRIO_POOL_RATIO, WRITE_BUFFER_RATIO
+from statefulspark.rpc.certificates import CertificateFolder
 from statefulspark.storage.base import ObjectStore
-from statefulspark.storage.settings import StorageSettings
+from statefulspark.storage.storage_settings import StorageSettings
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -15,9 +17,11 @@ class Endpoint:
     """Where the coordinator answers, and the job's secret."""
 
     location: str
-    """Flight location, ``grpc+tcp://host:port``."""
+    """Flight location, ``grpc+tls://host:port`` or ``grpc+unix://path``."""
     secret: str = field(repr=False)
-    """Shared by all parts of one attempt of the job; made anew for each attempt."""
+    """Shared by all parts of one attempt of the job; each attempt makes its own."""
+    certificates: CertificateFolder | None = None
+    """Of the job's processes; None when all of them are on one machine."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,6 +34,8 @@ class SlotConfig:
     max_parallelism: int
     steps: bytes
     """cloudpickle of ``list[StepSpec]``."""
+    parameters: Mapping[str, str] = field(default_factory=dict)
+    """Global job parameters."""
     python_path: tuple[str, ...]
     """Folders and archives with modules of the job, where they exist on the slot's machine."""
     store: ObjectStore
@@ -54,8 +60,9 @@ class SlotConfig:
     """How RocksDB is set."""
     local_dir: str | None = None
     """Folder for working files; the system's temporary folder when None."""
-    host: str = "127.0.0.1"
-    """Address to listen on; ``auto`` takes the address by which this host reaches others (executor pods)."""
+    host: str | None = None
+    """Address to listen on besides a Unix socket, with the coordinator's certificates; ``auto`` takes the address by which this host reaches
+    others (executor pods), None is for jobs on one machine."""
     cache_bytes: int = 64 << 20
     """Decoded objects kept in the slot."""
     dirty_bytes: int = 64 << 20
@@ -63,7 +70,7 @@ class SlotConfig:
     sort_bytes: int = 64 << 20
     """Rows of one batch sorted in memory before they spill."""
     heartbeat_s: float = 1.0
-    """Pause between two signs of life."""
+    """Pause between two heartbeats."""
     orphan_s: float = 15.0
     """A slot that cannot reach its coordinator this long ends itself."""
 

@@ -1,6 +1,7 @@
 """The exchange: streams one Spark partition's Arrow batches to the slot that owns its keys, and the results back.
 
-A partition holds rows of one slot only. A partition without rows contacts no slot: its slot's state does not change in the batch.
+A partition holds rows of one slot only. A partition without rows contacts no slot: its slot's state does not change in the batch. It
+reports to the coordinator, because a batch counts only once all partitions were computed.
 """
 
 from __future__ import annotations
@@ -8,25 +9,26 @@ from __future__ import annotations
 import gc
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from functools import cache
 from itertools import chain
 from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
 
 from statefulspark.errors import FencedError, UnavailableError
 from statefulspark.exchange.config import Endpoint, ExchangeConfig
-from statefulspark.exchange.flight import ExchangeCall, FlightPeer
-from statefulspark.keygroups import slot_of
-
-KEY_HASH = "__kh"
-"""xxhash64 of the key columns; null marks a tick row, which has no data."""
-SOURCE = "__src"
-"""Index of the source partition, the tie break of equal event times; of a tick row, its slot."""
+from statefulspark.keygroups import key_group_of_hash, slot_of
+from statefulspark.process.pieces import pieces
+from statefulspark.process.reserved_columns import KEY_HASH, SOURCE
+from statefulspark.rpc.flight import ExchangeCall, FlightPeer
+from statefulspark.rpc.messages.batches import Begin, BeginAnswer, EmptyPartition, ExchangeRequest, PartitionRun, Wait
+from statefulspark.rpc.messages.slot_control import Ping
+from statefulspark.rpc.messages.slots import SlotUnreachable
 
 _POLL_S = 0.05
+_MESSAGE_BYTES = 8 << 20
+"""Rows sent to a slot at once. Spark hands over up to ``spark.sql.execution.arrow.maxBytesPerBatch``, 64 MiB by default; gRPC ends at 2 GiB."""
 _peers: dict[str, FlightPeer] = {}
 
 
@@ -37,8 +39,13 @@ def peer(endpoint: Endpoint, location: str | None = None) -> FlightPeer:
     if key not in _peers:
         if len(_peers) > 64:
             _peers.clear()
-        _peers[key] = FlightPeer(where, endpoint.secret)
+        _peers[key] = FlightPeer(where, endpoint.secret, endpoint.certificates)
     return _peers[key]
+
+
+def peer_of(endpoint: Endpoint) -> FlightPeer:
+    """A connection of the caller's own, which closes it."""
+    return FlightPeer(endpoint.location, endpoint.secret, endpoint.certificates)
 
 
 def forget(endpoint: Endpoint, location: str) -> None:
@@ -62,11 +69,19 @@ def slot_of_first_row(batch: pa.RecordBatch, config: ExchangeConfig) -> int:
     key_hash = batch.column(KEY_HASH)[0].as_py()
     if key_hash is None:
         return int(batch.column(SOURCE)[0].as_py())
-    return slot_of(key_hash % config.max_parallelism, config.parallelism, config.max_parallelism)
+    return slot_of(key_group_of_hash(key_hash, config.max_parallelism), config.parallelism, config.max_parallelism)
 
 
-def exchange_partition(config: ExchangeConfig, batch_id: int, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+def exchange_partition(
+    config: ExchangeConfig, batch_id: int, run: PartitionRun, batches: Iterator[pa.RecordBatch]
+) -> Generator[pa.RecordBatch, None, None]:
     """Run one partition of batch ``batch_id`` through its slot.
+
+    Args:
+        config: of the keyed step.
+        batch_id: number of the batch.
+        run: the task that computes the partition.
+        batches: its rows.
 
     Raises:
         UnavailableError: the slot went away; Spark retries the task.
@@ -74,21 +89,20 @@ def exchange_partition(config: ExchangeConfig, batch_id: int, batches: Iterator[
     """
     first = next((batch for batch in batches if batch.num_rows), None)
     if first is None:
-        if batch_id == 0:
-            # Spark tells the coordinator of every batch before it runs (`job.ticks`), but not of the first.
-            peer(config.coordinator).call("planned", {}, timeout_s=120)
+        _report_empty(config, batch_id, run)
         return
     slot = slot_of_first_row(first, config)
-    ticket, call = _open(config, slot, batch_id, first.schema)
+    location, call = _open(config, slot, batch_id, first.schema)
     failure: list[BaseException] = []
     stopped = threading.Event()
 
     def send() -> None:
         try:
             for batch in chain((first,), batches):
-                if stopped.is_set():
-                    return
-                call.send(batch)
+                for piece in pieces(batch, _MESSAGE_BYTES):
+                    if stopped.is_set():
+                        return
+                    call.send(piece)
             call.end()
         except BaseException as error:  # noqa: BLE001  raised again by the receiving side
             failure.append(error)
@@ -103,7 +117,7 @@ def exchange_partition(config: ExchangeConfig, batch_id: int, batches: Iterator[
         sender.join(timeout=5)
         upstream = next((cause for cause in failure if not isinstance(cause, pa.ArrowException)), None)
         if isinstance(error, UnavailableError):
-            forget(config.coordinator, ticket["connected"])
+            forget(config.coordinator, location)
             if upstream is not None:
                 raise upstream from error
         raise
@@ -114,32 +128,47 @@ def exchange_partition(config: ExchangeConfig, batch_id: int, batches: Iterator[
         call.close(sending=sender.is_alive())
 
 
-def _open(config: ExchangeConfig, slot: int, batch_id: int, schema: pa.Schema) -> tuple[dict[str, Any], ExchangeCall]:
-    """Ask the coordinator for the batch and its slot, wait for the slot in bounded time, and connect."""
-    request = {"uid": config.uid, "slot": slot, "batch": batch_id}
+def _report_empty(config: ExchangeConfig, batch_id: int, run: PartitionRun) -> None:
+    """Tell the coordinator that a partition had no rows; waits in bounded time until the batch has begun."""
+    started = time.monotonic()
+    request = EmptyPartition(uid=config.uid, batch=batch_id, run=run)
+    while peer(config.coordinator).call(request, timeout_s=120) is not None:
+        if time.monotonic() - started > config.restore_wait_s:
+            raise UnavailableError(f"batch {batch_id} did not begin within {config.restore_wait_s:.0f} s")
+        time.sleep(_POLL_S)
+
+
+def _open(config: ExchangeConfig, slot: int, batch_id: int, schema: pa.Schema) -> tuple[str, ExchangeCall]:
+    """Ask the coordinator for the batch and its slot, wait for the slot in bounded time, and connect; returns where to."""
+    request = Begin(uid=config.uid, slot=slot, batch=batch_id)
     started = time.monotonic()
     while True:
-        ticket = peer(config.coordinator).call("begin", request, timeout_s=120)
+        begun = peer(config.coordinator).call(request, timeout_s=120)
         waited = time.monotonic() - started
-        if "wait" in ticket:
-            limit = config.restore_wait_s if ticket["wait"] in ("restoring", "paused") else config.start_wait_s
+        if isinstance(begun, Wait):
+            limit = config.restore_wait_s if begun.reason in ("restoring", "paused") else config.start_wait_s
             if waited > limit:
-                raise UnavailableError(f"slot {slot} is still {ticket['wait']} after {waited:.0f} s")
+                raise UnavailableError(f"slot {slot} is still {begun.reason} after {waited:.0f} s")
             time.sleep(_POLL_S)
             continue
-        unix = ticket["unix"]
-        location = f"grpc+unix://{unix}" if unix and Path(unix).exists() else ticket["location"]
+        location = _nearest(begun)
         try:
             slot_peer = peer(config.coordinator, location)
-            slot_peer.call("ping", {"epoch": ticket["epoch"]}, timeout_s=5)
-            run = {**request, **ticket["run"], "epoch": ticket["epoch"], "waited_s": time.monotonic() - started}
-            call = slot_peer.open_exchange(run, schema)
+            slot_peer.call(Ping(epoch=begun.epoch), timeout_s=5)
+            exchange = ExchangeRequest(
+                uid=config.uid, slot=slot, batch=batch_id, epoch=begun.epoch, run=begun.run, waited_s=time.monotonic() - started
+            )
+            call = slot_peer.open_exchange(exchange, schema)
         except (UnavailableError, FencedError):
             forget(config.coordinator, location)
             if waited > config.start_wait_s:
                 raise
-            peer(config.coordinator).call("slot-unreachable", {"slot": slot, "epoch": ticket["epoch"]})
+            peer(config.coordinator).call(SlotUnreachable(slot=slot, epoch=begun.epoch))
             time.sleep(_POLL_S)
             continue
-        ticket["connected"] = location
-        return ticket, call
+        return location, call
+
+
+def _nearest(slot: BeginAnswer) -> str:
+    """The slot's Unix socket where the slot is on this host."""
+    return f"grpc+unix://{slot.unix}" if slot.unix and Path(slot.unix).exists() else slot.location

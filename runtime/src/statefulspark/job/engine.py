@@ -1,4 +1,4 @@
-"""What a running job has in Spark: its streaming query and the tasks of its slots."""
+"""Engine: a running job's streaming query and slots in Spark."""
 
 from __future__ import annotations
 
@@ -12,20 +12,22 @@ from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
+from statefulspark.coordinator.coordinator import Coordinator
 from statefulspark.errors import StatefulSparkError
 from statefulspark.exchange.config import SlotConfig
-from statefulspark.job.coordinator import Coordinator
-from statefulspark.job.dry_runs import without_sink
-from statefulspark.job.job import Job
-from statefulspark.job.keepers import SlotKeepers
-from statefulspark.job.session import quiet
+from statefulspark.job.spark.session import quiet
+from statefulspark.job.spark.slot_supervisor import SlotSupervisors
+from statefulspark.job.spark.stream_writer import ends_by_itself, without_sink
+from statefulspark.pipeline.job import Job
 
 _PROGRESS_MAX = 100
+_WAITS = frozenset({"Waiting for data to arrive", "Waiting for next trigger"})
+"""Spark's status messages of a query between two batches."""
 _log = structlog.get_logger("statefulspark.job")
 
 
 class Engine:
-    """Starts and ends query and slots; when, and with which parallelism, is decided by the running job.
+    """Starts and ends query and slots. The running job decides when, and with which parallelism.
 
     Attributes:
         spark: The session; it is stopped with the job.
@@ -51,7 +53,7 @@ class Engine:
             coordinator: serving already.
             build: builds the pipeline for a parallelism.
             slot_config: what slots of that pipeline need.
-            next_pause_s: see `SlotKeepers`.
+            next_pause_s: see `SlotSupervisors`.
             name: the query's.
             local_checkpoint: Spark's local checkpoint location.
         """
@@ -63,9 +65,10 @@ class Engine:
         self._next_pause_s = next_pause_s
         self._name = name
         self._local_checkpoint = local_checkpoint
-        self._keepers: SlotKeepers | None = None
+        self._slot_supervisors: SlotSupervisors | None = None
         self._progress: dict[int, dict[str, Any]] = {}
         self._progress_of: StreamingQuery | None = None
+        self._waited: StreamingQuery | None = None
         self._changing = threading.Lock()
 
     @property
@@ -75,30 +78,39 @@ class Engine:
 
     def start_slots(self, job: Job) -> None:
         """Submit the slots of a pipeline."""
-        self._keepers = SlotKeepers(self.spark.sparkContext, self._slot_config(job), next_pause_s=self._next_pause_s)
-        self._keepers.start()
+        self._slot_supervisors = SlotSupervisors(self.spark.sparkContext, self._slot_config(job), next_pause_s=self._next_pause_s)
+        self._slot_supervisors.start()
 
     def start_query(self, writer: DataStreamWriter) -> None:
         """Start a query in the job's local checkpoint location."""
-        if self._coordinator.next_query():
+        if self._coordinator.next_query(available_now=ends_by_itself(writer)):
             writer = without_sink(writer)
         self.query = writer.option("checkpointLocation", self._local_checkpoint).queryName(self._name).start()
 
+    def has_waited(self) -> bool:
+        """True if the present query runs and has waited for rows since it began, so that it has no batch of an earlier query to repeat."""
+        query = self.query
+        if query is None or not query.isActive:
+            return False
+        if query is not self._waited and query.status["message"] in _WAITS:
+            self._waited = query
+        return query is self._waited
+
     def start_query_again(self) -> None:
-        """Build the pipeline anew for the present slots and start its query; the one before has ended."""
+        """Rebuild the pipeline for the current slots and start its query; the previous query has ended."""
         _, writer = self.build(self.parallelism)
         self.start_query(writer)
 
     def change_query(self, ending: Callable[[], bool]) -> None:
-        """Go over to the dry run of a batch, or from it to the real query. A command that pauses batches waits for that.
+        """Switch to the dry run of a batch, or back to the real query. A command that pauses batches waits for that.
 
         Args:
-            ending: whether the job ends, so that no query is to be started.
+            ending: returns True if the job is ending, so that no query may be started.
         """
         with self._changing:
             if ending() or self.query is None:
                 return
-            _log.info("query changes for a dry run", batch=self._coordinator.dry_runs.batch)
+            _log.info("restarting the query for a dry run", batch=self._coordinator.dry_runs.batch)
             self.end_query()
             self.start_query_again()
 
@@ -116,17 +128,17 @@ class Engine:
                 self._coordinator.end_query()
                 quietly(self.query.stop)
         self._coordinator.stop_slots()
-        if self._keepers is not None:
-            self._keepers.stop()
+        if self._slot_supervisors is not None:
+            self._slot_supervisors.stop()
 
     def recent_progress(self) -> list[dict[str, Any]]:
-        """Spark's own figures of the last batches: ``batch``, ``rows`` of all sources, ``ms`` of the whole trigger."""
+        """Spark's progress of the last batches: ``batch``, ``rows`` of all sources, ``ms`` of the whole trigger."""
         query = self.query
         if query is None:
             return []
         if query is not self._progress_of:
             self._progress_of, self._progress = query, {}
-        # pyspark's own way makes a hundred calls to the JVM for each batch, each time anew.
+        # PySpark's own API makes a hundred calls to the JVM per batch, on every access.
         entries = query._jsq.recentProgress()  # noqa: SLF001  there is no public way to the JSON
         for entry in reversed(entries):
             if entry.batchId() in self._progress:
@@ -149,4 +161,4 @@ def quietly(action: Callable[[], Any]) -> None:
     try:
         action()
     except Exception as error:  # noqa: BLE001  Py4J raises many kinds when Spark is on its way out
-        _log.info("while ending", error=str(error)[:200])
+        _log.info("ignored an error while shutting down", error=str(error)[:200])

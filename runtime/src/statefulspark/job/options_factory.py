@@ -1,4 +1,4 @@
-"""Loads the job's options factory, and tries it before anything starts."""
+"""Loads the job's options factory, and calls it once before anything starts."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from statefulspark.config.rocksdb_options import choose
 from statefulspark.config.state_backend import StateBackendType
 from statefulspark.errors import InvalidInputError
 from statefulspark.exchange.rocksdb_choice import RocksDBChoice
-from statefulspark.exchange.rocksdb_slot import report
-from statefulspark.job.script import register_by_value
+from statefulspark.pipeline.script import register_by_value
 from statefulspark.rocksdb.chosen import FACTORY_FIELD
+from statefulspark.slot.rocksdb_settings import report
 
 
 def rocksdb_choice(manifest: StatefulSparkJob) -> RocksDBChoice:
@@ -45,7 +45,9 @@ def _pickled(manifest: StatefulSparkJob, name: str) -> bytes:
         pickled: bytes = cloudpickle.dumps(factory)
     except Exception as error:
         raise InvalidInputError(
-            f"{name} cannot be sent to the slots: {error}", field=FACTORY_FIELD, remedy="Make it a function that holds no open things"
+            f"{name} cannot be sent to the slots: {error}",
+            field=FACTORY_FIELD,
+            remedy="Remove open connections, files and locks from the function",
         ) from error
     return pickled
 

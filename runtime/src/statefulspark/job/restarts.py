@@ -1,4 +1,4 @@
-"""Restart strategies: whether and when a failed query is started again. Names, meanings and defaults are Flink's. Pure."""
+"""Restart strategies: whether and when a failed query is restarted. Names, meanings and defaults are Flink's. Pure."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ class RestartStrategy(Protocol):
     """Decides after each failure."""
 
     def next_pause_s(self, now_s: float) -> float | None:
-        """Seconds to wait before the next start, None to give up. ``now_s`` is a monotonic clock."""
+        """Seconds to wait before the next start, or None to stop retrying. ``now_s`` is a monotonic clock."""
 
 
 @dataclass(slots=True)
@@ -20,7 +20,7 @@ class NoRestart:
     """The job fails with its query."""
 
     def next_pause_s(self, now_s: float) -> float | None:  # noqa: ARG002  the protocol's argument
-        """Give up."""
+        """Do not restart."""
         return None
 
 
@@ -40,7 +40,7 @@ class FixedDelay:
 
 @dataclass(slots=True, kw_only=True)
 class FailureRate:
-    """Gives up when more than ``failures`` fall into ``interval_s``."""
+    """Stops restarting when more than ``failures`` fall into ``interval_s``."""
 
     failures: int = 1
     interval_s: float = 60.0
@@ -92,7 +92,7 @@ FAILURES_BEFORE_SERVING: Final = 3
 class SlotRestarts:
     """When a slot is submitted again whose Spark job has failed, which is after Spark has tried its task several times.
 
-    A slot that has served the job before is a matter of the restart strategy, like the query. One that never has is given up soon.
+    A slot that has served the job before is a matter of the restart strategy, like the query. One that never has is retried only a few times.
     """
 
     strategy: RestartStrategy
@@ -100,7 +100,7 @@ class SlotRestarts:
     """In a row, of slots that never served."""
 
     def next_pause_s(self, slot: int, now_s: float, *, served: bool, serving: bool) -> float | None:
-        """Seconds to wait before slot ``slot`` is submitted again, None to give up.
+        """Seconds to wait before slot ``slot`` is submitted again, or None to stop retrying.
 
         Args:
             slot: the slot whose Spark job failed.

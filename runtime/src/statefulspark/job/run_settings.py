@@ -1,4 +1,4 @@
-"""The settings of a running job."""
+"""Settings of a running job."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from statefulspark.errors import InvalidInputError
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunSettings:
-    """What does not change while the job runs."""
+    """Settings that do not change while the job runs."""
 
     name: str
     max_parallelism: int
@@ -18,21 +18,23 @@ class RunSettings:
     parallelism_max: int
     """The most slots this Spark application has cores for."""
     slots_per_executor: int | None
-    """How many slots an executor's memory is made for; None = no bound."""
+    """Maximum number of slots per executor, given its memory; None for no limit."""
     local_checkpoint: str
     """Spark's local checkpoint location."""
     restart_user_errors: bool
-    """Whether the restart strategy holds for errors of the user's function too; otherwise they end the job."""
+    """True if the restart strategy holds for errors of the user's function too; otherwise they end the job."""
     until_idle: bool
     """Stop with a checkpoint when the sources have nothing more and no timer is due."""
+    drain_when_idle: bool = False
+    """With ``until_idle``: advance the watermark to its end first, so that every event-time timer fires."""
     tolerable_failures: int
-    """How many checkpoints in a row may fail before the job does."""
+    """Number of consecutive failed checkpoints that the job tolerates."""
     retain_on_cancellation: bool
-    """Whether ``cancel`` keeps checkpoints."""
+    """True if ``cancel`` keeps checkpoints."""
     native_metrics: tuple[str, ...] = ()
-    """Flink's names of RocksDB's own figures that slots report."""
+    """Flink's names of the native RocksDB metrics that slots report."""
     executors_for: Callable[[int], int]
-    """How many executors a parallelism needs."""
+    """Returns the number of executors that a parallelism needs."""
 
     def check_parallelism(self, parallelism: int) -> None:
         """Refuse a number of slots that the job cannot be rescaled to.
@@ -44,7 +46,7 @@ class RunSettings:
             raise InvalidInputError(
                 f"{parallelism} is not in 1..{self.max_parallelism}",
                 field="parallelism",
-                remedy="maxParallelism cannot change; choose within it",
+                remedy="Choose a value within maxParallelism, which cannot be changed",
             )
         if parallelism > self.parallelism_max:
             raise InvalidInputError(

@@ -1,4 +1,4 @@
-"""A running job: its query, slots and coordinator as one thing that can be looked at, checkpointed, rescaled and stopped."""
+"""RunningJob: a job's query, slots and coordinator, with the commands to inspect, checkpoint, rescale and stop it."""
 
 from __future__ import annotations
 
@@ -12,27 +12,33 @@ from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
-from statefulspark.errors import ClosedError, ConflictError, StatefulSparkError, UnavailableError
+from statefulspark.coordinator.controls import CheckpointInfo, JobError, JobState, JobStatus, MemoryChange, MemoryStatus, MetricSample
+from statefulspark.coordinator.coordinator import Coordinator
+from statefulspark.coordinator.memory_tuning import await_split
+from statefulspark.coordinator.slot_table import READY
+from statefulspark.coordinator.waiting import repeat, wait_for
+from statefulspark.errors import ClosedError, ConflictError, FencedError, StatefulSparkError, UnavailableError
 from statefulspark.exchange.config import SlotConfig
-from statefulspark.job.controls import CheckpointInfo, JobError, JobState, JobStatus, MemoryChange, MemoryStatus, MetricSample
-from statefulspark.job.coordinator import Coordinator
+from statefulspark.job.available_now import Finish
 from statefulspark.job.engine import Engine, quietly
-from statefulspark.job.executors import EXECUTORS_TIMEOUT_S, executor_counter, grow_executors, resize_executors
-from statefulspark.job.failures import query_error
-from statefulspark.job.job import Job
+from statefulspark.job.failing_batches import FailingBatches
+from statefulspark.job.metrics.collection import samples_of
+from statefulspark.job.rescaling import Rescaling
 from statefulspark.job.restarts import RestartStrategy
 from statefulspark.job.run_settings import RunSettings
-from statefulspark.job.samples import samples_of
-from statefulspark.job.session import quiet
-from statefulspark.job.slots import SlotTable
-from statefulspark.job.statuses import status_of
+from statefulspark.job.spark.jvm import JVM_EXIT_S, jvm_lost
+from statefulspark.job.spark.query_failures import query_error, start_error
+from statefulspark.job.spark.session import quiet
+from statefulspark.job.statuses import QueryHealth, status_of
 from statefulspark.job.tolerance import FailureTolerance
-from statefulspark.job.tuning import waits_for
+from statefulspark.job.until_idle import IDLE_STOP_S, stop_when_idle
+from statefulspark.pipeline.job import Job
 
 _log = structlog.get_logger("statefulspark.job")
 _POLL_S = 0.1
+_IDLE_POLL_S = 1.0
 _FENCE_POLL_S = 5.0
-"""An idle driver looks this often whether a newer one has taken over; a busy one learns it from its next batch."""
+"""How often an idle driver checks whether a newer one has taken over; a busy one notices it with its next batch."""
 
 
 class RunningJob:
@@ -63,17 +69,26 @@ class RunningJob:
         self._tolerance = FailureTolerance(
             restart, restart_user_errors=settings.restart_user_errors, failed_checkpoints=settings.tolerable_failures
         )
-        coordinator.checkpoints.on_checkpoint(self._tolerance.checkpoint_ended)
+        coordinator.report_to(checkpoint_ended=self._tolerance.checkpoint_ended, slot_crashed=self._tolerance.slot_crashes)
         self._engine = Engine(
             spark=spark,
             coordinator=coordinator,
             build=build,
             slot_config=slot_config,
-            next_pause_s=lambda index, error: self._tolerance.slot_pause_s(coordinator.slots.get(index), error),
+            next_pause_s=self._slot_failed,
             name=settings.name,
             local_checkpoint=settings.local_checkpoint,
         )
         self._settings = settings
+        self._rescaling = Rescaling(
+            spark=spark,
+            coordinator=coordinator,
+            engine=self._engine,
+            settings=settings,
+            checkpoint=lambda timeout_s: self._snapshot(None, timeout_s),
+            enter=self._enter,
+            fail=self._fail,
+        )
         self._commands = threading.Lock()
         self._closing = threading.Lock()
         self._final: JobState | None = None
@@ -82,16 +97,27 @@ class RunningJob:
         self._error: JobError | None = None
         self._ended = threading.Event()
         self._restarts = 0
-
-    # -- life ------------------------------------------------------------------------------------------------------------
+        self._failing = FailingBatches(lambda: coordinator.batches.committed)
+        self._idle = False
+        self._drained = False
+        self._looked_s = 0.0
+        self._finish = Finish(lambda: self._stop(savepoint=None, timeout_s=IDLE_STOP_S, final=JobState.FINISHED), self._fail)
 
     def start(self, job: Job, writer: DataStreamWriter) -> None:
-        """Start slots and query."""
-        self._engine.start_slots(job)
-        self._engine.start_query(writer)
+        """Start slots and query; what was started ends when one of them cannot be.
+
+        Raises:
+            StatefulSparkError: Why.
+        """
+        try:
+            self._engine.start_slots(job)
+            self._engine.start_query(writer)
+        except Exception as error:
+            self._close(JobState.FAILED)
+            raise start_error(error) from error
         self._enter(JobState.RUNNING)
         threading.Thread(target=self._watch, name="job-watch", daemon=True).start()
-        threading.Thread(target=self._watch_fence, name="job-fence", daemon=True).start()
+        repeat("job-fence", self._coordinator.check_fence, every_s=_FENCE_POLL_S, until=self._ended)
         if self._settings.until_idle:
             threading.Thread(target=self._finish_when_idle, name="job-until-idle", daemon=True).start()
 
@@ -102,29 +128,54 @@ class RunningJob:
             _log.info("job state", state=state.value)
 
     def _watch(self) -> None:
-        """Until the end: checkpoints of an idle query, and what to do when the query or a slot fails."""
-        while not self._ended.is_set():
-            time.sleep(_POLL_S)
+        """Until the end: checkpoints of an idle query, and what to do when the query, a slot or the JVM fails."""
+        while not self._ended.wait(_POLL_S):
             try:
-                self._coordinator.poll()
-            except StatefulSparkError as error:
-                _log.warning("poll failed", error=str(error)[:300])
-            if self._state is not JobState.RUNNING or self._final is not None:
-                continue
-            failure = self._tolerance.fatal or self._coordinator.fatal
-            if failure is not None:
+                failure = jvm_lost(self._spark) or self._watch_once()
+            except Exception as error:  # noqa: BLE001  Py4J raises many kinds, and a watch that ends leaves a job that only seems to run
+                failure = jvm_lost(self._spark, within_s=JVM_EXIT_S)
+                _log.warning("monitoring the job failed", error=str(error)[:300])
+            if failure is not None and self._final is None:
                 self._fail(failure)
                 return
-            if self._coordinator.dry_runs.due():
-                self._change_query()
-            query = self._engine.query
-            failing = self._tolerance.query_failure is not None
-            if query is not None and (failing or not query.isActive) and self._commands.acquire(blocking=False):
-                try:
-                    if query is self._engine.query and self._final is None:
-                        self._query_ended(query)
-                finally:
-                    self._commands.release()
+
+    def _watch_once(self) -> StatefulSparkError | None:
+        """Return what ends the job, None while nothing does."""
+        try:
+            self._coordinator.poll()
+        except StatefulSparkError as error:
+            _log.warning("polling the query failed", error=str(error)[:300])
+        if self._state is not JobState.RUNNING or self._final is not None:
+            return None
+        if (failure := self._tolerance.fatal or self._coordinator.fatal) is not None:
+            return failure
+        if self._coordinator.dry_runs.due():
+            self._change_query()
+        if time.monotonic() - self._looked_s > _IDLE_POLL_S:
+            self._looked_s = time.monotonic()
+            self._check_idle()
+        query = self._engine.query
+        failing = self._tolerance.query_failure is not None
+        if query is not None and (failing or not query.isActive) and self._commands.acquire(blocking=False):
+            try:
+                if query is self._engine.query and self._final is None:
+                    self._query_ended(query)
+            finally:
+                self._commands.release()
+        return None
+
+    def _slot_failed(self, index: int, error: StatefulSparkError) -> float | None:
+        """See `SlotSupervisors`. A slot that served is a machine's matter until it fails to start again."""
+        slot = self._coordinator.slots.get(index)
+        if slot.state != READY:
+            self._failing.failed(error)
+        return self._tolerance.slot_pause_s(slot, error)
+
+    def _check_idle(self) -> None:
+        """Look whether the query waits for rows; a query that has waited once since it began has no batch to repeat."""
+        self._idle = self._coordinator.idle() and self._engine.has_waited()
+        if self._idle:
+            self._failing.idle()
 
     def _change_query(self) -> None:
         """Go over to the dry run of a batch, or from it to the real query."""
@@ -133,60 +184,64 @@ class RunningJob:
         except StatefulSparkError as error:
             self._tolerance.fatal = error
 
-    def _watch_fence(self) -> None:
-        """In a thread of its own: storage that does not answer must not hold up the watch."""
-        while not self._ended.wait(_FENCE_POLL_S):
-            self._coordinator.check_fence()
-
     def _query_ended(self, query: StreamingQuery) -> None:
         """The query ended or failed, or runs and counts as failed because its checkpoints did."""
         error = self._tolerance.take_query_failure()
         if error is None:
             failure = query.exception()
             if failure is None:
-                self._close(JobState.FINISHED)
+                if self._must_drain():
+                    self._start_query_again()
+                else:
+                    self._finish.begin(query, lambda: self._engine.query)
                 return
             error = query_error(failure)
+        self._failing.failed(error)
         pause_s = self._tolerance.query_pause_s(error)
         if pause_s is None:
             self._fail(error)
             return
-        _log.warning("query failed and is started again", pause_s=pause_s, error=str(error)[:500])
+        _log.warning("query failed, restarting", pause_s=pause_s, error=str(error)[:500])
         self._restarts += 1
         self._engine.end_query()
         self._ended.wait(pause_s)
+        self._start_query_again()
+
+    def _must_drain(self) -> bool:
+        """True if a query that has ended by itself runs once more, to fire the timers that draining the job makes due."""
+        if self._drained or not (self._settings.drain_when_idle or self._coordinator.drain):
+            return False
+        self._coordinator.drain = True
+        left = not self._coordinator.idle()
+        self._drained = True
+        return left
+
+    def _start_query_again(self) -> None:
         try:
             self._engine.start_query_again()
         except Exception as problem:  # noqa: BLE001  Py4J raises many kinds, and a watch that ends leaves a job that only seems to run
-            self._tolerance.fatal = UnavailableError(f"the query could not be started again: {problem}")
+            self._tolerance.fatal = UnavailableError(f"the query could not be restarted: {problem}")
 
     def _fail(self, error: Exception) -> None:
-        self._error = JobError.of(error)
+        self._error = JobError.of(jvm_lost(self._spark, within_s=JVM_EXIT_S) or error)
         _log.error("job failed", reason=self._error.reason)
         self._close(JobState.FAILED)
 
     def _finish_when_idle(self) -> None:
         """Stop with a checkpoint when the sources have nothing more and no timer is due."""
-        while not self._ended.is_set():
-            query = self._engine.query
-            if query is None or self._state is not JobState.RUNNING:
-                time.sleep(_POLL_S)
-                continue
-            try:
-                query.processAllAvailable()
-            except Exception:  # noqa: BLE001  the watch thread deals with failures
-                time.sleep(_POLL_S)
-                continue
-            if query is self._engine.query and query.isActive and self._final is None and self._coordinator.idle():
-                try:
-                    self._stop(savepoint=None, timeout_s=600.0, final=JobState.FINISHED)
-                except ConflictError:
-                    continue
-                except ClosedError:
-                    return
-                except StatefulSparkError as error:
-                    self._fail(error)
-                return
+
+        def stop() -> None:
+            if self._settings.drain_when_idle:
+                self._drain(IDLE_STOP_S)
+            self._stop(savepoint=None, timeout_s=IDLE_STOP_S, final=JobState.FINISHED)
+
+        stop_when_idle(
+            ended=self._ended,
+            query=lambda: self._engine.query if self._state is JobState.RUNNING and self._final is None else None,
+            idle=self._coordinator.idle,
+            stop=stop,
+            fail=self._fail,
+        )
 
     def _close(self, state: JobState) -> None:
         """End everything; the last step of every way to end. The first caller decides how the job ended."""
@@ -204,8 +259,6 @@ class RunningJob:
         with quiet(self._spark):
             self._engine.end_query_and_slots()
 
-    # -- controls --------------------------------------------------------------------------------------------------------
-
     def _check_open(self) -> None:
         if self._ended.is_set() or self._state.final:
             raise ClosedError(f"the job has ended ({self._state.value})")
@@ -220,7 +273,7 @@ class RunningJob:
             since_ms=self._since_ms,
             error=self._error,
             ended=self._ended.is_set(),
-            restarts=self._restarts,
+            query=QueryHealth(restarts=self._restarts, failing=self._failing.present(), idle=self._idle),
         )
 
     def checkpoints(self) -> list[CheckpointInfo]:
@@ -236,12 +289,14 @@ class RunningJob:
         return self._snapshot(self._coordinator.durable.savepoint_target(target), timeout_s)
 
     def _snapshot(self, savepoint: str | None, timeout_s: float) -> CheckpointInfo:
-        return self._coordinator.checkpoints.take(savepoint, timeout_s, self._check_open)
+        return self._coordinator.take_snapshot(savepoint, timeout_s, self._check_open)
 
-    def stop(self, *, savepoint: bool, target: str | None, drain: bool, timeout_s: float) -> CheckpointInfo | None:
+    def stop(self, *, savepoint: bool | None, target: str | None, drain: bool, timeout_s: float) -> CheckpointInfo | None:
         """See JobControls."""
         self._check_open()
-        where = self._coordinator.durable.savepoint_target(target) if savepoint else None
+        durable = self._coordinator.durable
+        wanted = target is not None or durable.has_savepoint_dir if savepoint is None else savepoint
+        where = durable.savepoint_target(target) if wanted else None
         if drain:
             self._drain(timeout_s)
         return self._stop(savepoint=where, timeout_s=timeout_s, final=JobState.FINISHED if drain else JobState.SUSPENDED)
@@ -249,30 +304,33 @@ class RunningJob:
     def _drain(self, timeout_s: float) -> None:
         """Let every event-time timer fire: a batch with the greatest watermark."""
         self._coordinator.drain = True
-        deadline = time.monotonic() + timeout_s
-        while not self._coordinator.idle():
-            if time.monotonic() > deadline:
-                self._coordinator.drain = False
-                raise UnavailableError(f"the job was not drained within {timeout_s:.0f} s and runs on")
-            time.sleep(0.05)
+        try:
+            late = f"the job was not drained within {timeout_s:.0f} s and runs on"
+            wait_for(self._coordinator.idle, timeout_s, check_open=self._check_open, late=lambda: late)
+        except StatefulSparkError:
+            self._coordinator.drain = False
+            raise
 
     def _stop(self, *, savepoint: str | None, timeout_s: float, final: JobState) -> CheckpointInfo | None:
         if not self._commands.acquire(blocking=False):
-            raise ConflictError("another rescale or stop is under way")
+            raise ConflictError("another rescale or stop is in progress")
         try:
             self._check_open()
-            self._coordinator.pause(timeout_s)
-            info: CheckpointInfo | None = None
-            if self._coordinator.batches.committed >= 0:
-                try:
-                    info = self._snapshot(savepoint, timeout_s)
-                except StatefulSparkError:
-                    self._coordinator.resume()
-                    raise
+            info = self._last_snapshot(savepoint, timeout_s)
             self._close(final)
             return info
         finally:
             self._commands.release()
+
+    def _last_snapshot(self, savepoint: str | None, timeout_s: float) -> CheckpointInfo | None:
+        self._coordinator.pause(timeout_s)
+        if self._coordinator.batches.committed < 0:
+            return None
+        try:
+            return self._snapshot(savepoint, timeout_s)
+        except StatefulSparkError:
+            self._coordinator.resume()
+            raise
 
     def cancel(self) -> None:
         """See JobControls."""
@@ -281,79 +339,28 @@ class RunningJob:
         with self._commands:
             self._close(JobState.CANCELED)
             if not self._settings.retain_on_cancellation:
-                self._coordinator.durable.delete_checkpoints()
+                try:
+                    self._coordinator.durable.delete_checkpoints()
+                except FencedError as error:
+                    _log.warning("the job's state was not deleted, because another driver is running the job", error=str(error)[:300])
 
     def rescale(self, parallelism: int, timeout_s: float) -> JobStatus:
         """See JobControls."""
         self._check_open()
         self._settings.check_parallelism(parallelism)
         if not self._commands.acquire(blocking=False):
-            raise ConflictError("another rescale or stop is under way")
+            raise ConflictError("another rescale or stop is in progress")
         try:
             if parallelism != self._engine.parallelism:
-                self._rescale(parallelism, timeout_s)
+                self._rescaling.run(parallelism, timeout_s)
         finally:
             self._commands.release()
-        self._await_ready(timeout_s)
+        late = f"the slots were not ready within {timeout_s:.0f} s; they are still starting"
+        wait_for(self._coordinator.slots.all_ready, timeout_s, check_open=self._check_open, late=lambda: late)
         return self.status()
 
-    def _rescale(self, parallelism: int, timeout_s: float) -> None:
-        """Checkpoint, stop query and slots, and start them with another parallelism."""
-        coordinator = self._coordinator
-        # What takes long comes first, while batches still run: new executors start, most of the state goes up.
-        grow_executors(self._spark, self._settings.executors_for(parallelism), min(timeout_s, EXECUTORS_TIMEOUT_S))
-        self._snapshot(None, timeout_s)
-        coordinator.pause(timeout_s)
-        try:
-            if coordinator.batches.committed > coordinator.batches.base:
-                self._snapshot(None, timeout_s)
-        except StatefulSparkError:
-            coordinator.resume()
-            raise
-        before = self._engine.parallelism
-        self._enter(JobState.RESCALING)
-        with quiet(self._spark):
-            self._engine.end_query_and_slots()
-        try:
-            self._start_with(parallelism)
-        except Exception as error:
-            # A job without slots would be worse than one that is not rescaled.
-            _log.exception("rescale failed, the job goes on as before", parallelism=before)
-            self._go_on_with(before, error)
-            raise
-
-    def _go_on_with(self, parallelism: int, error: Exception) -> None:
-        try:
-            with quiet(self._spark):
-                self._engine.end_query_and_slots()
-            self._start_with(parallelism)
-        except Exception:
-            self._fail(error)
-            raise
-
-    def _start_with(self, parallelism: int) -> None:
-        """Start slots and query, of which none run, with ``parallelism``."""
-        coordinator = self._coordinator
-        with quiet(self._spark):
-            resize_executors(self._spark, self._settings.executors_for(parallelism))
-        slots = SlotTable(parallelism, slots_per_executor=self._settings.slots_per_executor, executors=executor_counter(self._spark))
-        coordinator.replace_slots(slots)
-        job, writer = self._engine.build(parallelism)
-        self._engine.start_slots(job)
-        coordinator.resume()
-        self._engine.start_query(writer)
-        self._enter(JobState.RUNNING)
-
-    def _await_ready(self, timeout_s: float) -> None:
-        deadline = time.monotonic() + timeout_s
-        while not self._coordinator.slots.all_ready():
-            self._check_open()
-            if time.monotonic() > deadline:
-                raise UnavailableError(f"the slots were not ready within {timeout_s:.0f} s; they go on starting")
-            time.sleep(0.05)
-
     def recent_progress(self) -> list[dict[str, Any]]:
-        """Spark's own figures of the last batches: ``batch``, ``rows`` of all sources, ``ms`` of the whole trigger."""
+        """Spark's progress of the last batches: ``batch``, ``rows`` of all sources, ``ms`` of the whole trigger."""
         return [] if self._ended.is_set() else self._engine.recent_progress()
 
     def metrics(self) -> list[MetricSample]:
@@ -376,16 +383,12 @@ class RunningJob:
         """See JobControls."""
         self._check_open()
         tuning = self._coordinator.memory.change(change)
-        deadline = time.monotonic() + timeout_s
-        while waiting := waits_for(self._coordinator.slots.all(), tuning.revision):
-            self._check_open()
-            if time.monotonic() > deadline:
-                raise UnavailableError(
-                    f"slot {', '.join(map(str, waiting))} did not take over the split within {timeout_s:.0f} s; it does so with its next"
-                    " sign of life"
-                )
-            time.sleep(_POLL_S)
+        await_split(self._coordinator, tuning.revision, timeout_s, self._check_open)
         return self.memory()
+
+    def silence_s(self) -> float:
+        """See JobControls."""
+        return self._coordinator.slots.silence_s()
 
     def wait(self, timeout_s: float | None) -> JobState:
         """See JobControls."""

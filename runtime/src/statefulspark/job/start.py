@@ -1,14 +1,15 @@
-"""Starts a job: checks everything that can be checked, claims an attempt, restores, and sets slots and query going.
+"""Starts a job: validates everything that can be validated, claims an attempt, restores the state, and starts slots and query.
 
-Nothing of a running job is touched before the pipeline has been built and fits the state that is there: the attempt, which fences an
-older driver, is claimed last.
+A running job is not affected until the pipeline has been built and fits the stored state: claiming the attempt, which fences an
+older driver, comes last.
 """
 
 from __future__ import annotations
 
+import os
 import secrets
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -16,57 +17,66 @@ import structlog
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
-from statefulspark.checkpoint import paths
 from statefulspark.checkpoint.catalog import damaged_checkpoints
-from statefulspark.checkpoint.lineage import Lineage, begin_attempt, ensure_job
-from statefulspark.checkpoint.location import LocationFiles
-from statefulspark.checkpoint.state_mirror import StateMirror
+from statefulspark.checkpoint.formats import paths
+from statefulspark.checkpoint.formats.pipeline import Pipeline as StoredPipeline
+from statefulspark.checkpoint.lineage.lineage import Lineage, begin_attempt, ensure_job, has_state
+from statefulspark.checkpoint.spark.location import LocationFiles
+from statefulspark.checkpoint.spark.state_uploader import SparkStateUploader
 from statefulspark.config.job import StatefulSparkJob
-from statefulspark.errors import CorruptDataError, InvalidInputError, StatefulSparkError
+from statefulspark.config.pods import TLS_FOLDER_VARIABLE
+from statefulspark.coordinator.coordinator import Coordinator, Listen
+from statefulspark.coordinator.dry_runs import DryRuns
+from statefulspark.coordinator.durable_job import DurableJob
+from statefulspark.coordinator.pending_checkpoint import CheckpointTimes
+from statefulspark.coordinator.recovery import batch_log, recovered_batch, restore_location, restore_spark_state, state_registry
+from statefulspark.coordinator.slot_table import SlotTable
+from statefulspark.errors import CorruptDataError, InvalidInputError, StatefulSparkError, type_name
 from statefulspark.exchange.config import Endpoint, SlotConfig
 from statefulspark.exchange.rocksdb_choice import RocksDBChoice
-from statefulspark.job.before import (
+from statefulspark.job.manifest_settings import memory_tuner, restart_strategy, slot_options, storage_settings
+from statefulspark.job.metrics.native import check_native_metrics
+from statefulspark.job.options_factory import rocksdb_choice
+from statefulspark.job.preflight import (
     check_spark_steps,
     check_uids,
     check_way_back,
     choose_max_parallelism,
-    state_before,
+    restorable_state,
 )
-from statefulspark.job.checkpoints import CheckpointTimes
-from statefulspark.job.coordinator import Coordinator, Listen
-from statefulspark.job.dry_runs import DryRuns
-from statefulspark.job.durable import DurableJob
-from statefulspark.job.executors import executor_counter
-from statefulspark.job.file_sinks import file_sink_of
-from statefulspark.job.job import Job
-from statefulspark.job.locations import open_location
-from statefulspark.job.native_metrics import check_native_metrics
-from statefulspark.job.options_factory import rocksdb_choice
-from statefulspark.job.plans import check_spark_state, spark_state_steps
-from statefulspark.job.recovery import batch_log, recovered_batch, restore_location, restore_spark_state, state_registry
 from statefulspark.job.run_settings import RunSettings
 from statefulspark.job.running import RunningJob
-from statefulspark.job.script import Pipeline, load_pipeline, python_path, register_by_value, trace_in_user_code
-from statefulspark.job.session import is_local, local_threads, open_session
-from statefulspark.job.settings import memory_tuner, restart_strategy, slot_options, storage_settings
-from statefulspark.job.slots import SlotTable
-from statefulspark.job.ticks import tick_source
+from statefulspark.job.spark.checkpoint_location import open_location
+from statefulspark.job.spark.executors import executor_counter
+from statefulspark.job.spark.file_sinks import file_sink_of
+from statefulspark.job.spark.query_plan import check_spark_state, shares_disk, spark_state_steps
+from statefulspark.job.spark.session import check_spark_version, local_threads, open_session
+from statefulspark.job.spark.sinks import check_sink
+from statefulspark.job.spark.stream_writer import check_writer
+from statefulspark.job.stored_pipeline import check_pipeline, hashings, pipeline_of
+from statefulspark.pipeline.job import Job
+from statefulspark.pipeline.script import Pipeline, load_pipeline, python_path, register_by_value, trace_in_user_code
+from statefulspark.pipeline.tick_source import tick_source
+from statefulspark.rpc.certificates import CertificateFolder
 from statefulspark.storage.base import ObjectStore
 from statefulspark.storage.open import check_reachable, open_store
+from statefulspark.storage.os_errors import local_disk
 
 _log = structlog.get_logger("statefulspark.start")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunOptions:
-    """What the command line adds to the manifest."""
+    """Command-line options that complement the manifest."""
 
     parallelism: int | None = None
     """Instead of the manifest's."""
     restore_from: str | None = None
-    """URL of a checkpoint or savepoint to start from, instead of going on with the job's own newest state."""
+    """URL of a checkpoint or savepoint to start from, instead of the job's own latest state."""
     until_idle: bool = False
     """Stop with a checkpoint when the sources have nothing more."""
+    drain: bool = False
+    """With ``until_idle``: fire every event-time timer before that."""
     master: str | None = None
     """Spark master instead of the manifest's or an embedded one."""
 
@@ -82,6 +92,7 @@ def start_job(manifest: StatefulSparkJob, options: RunOptions) -> RunningJob:
     """
     parallelism = _parallelism(manifest, options)
     check_native_metrics(manifest)
+    check_spark_version(manifest)
     pipeline = load_pipeline(manifest)
     rocksdb = rocksdb_choice(manifest)
     settings = storage_settings(manifest)
@@ -91,26 +102,30 @@ def start_job(manifest: StatefulSparkJob, options: RunOptions) -> RunningJob:
         return open_store(url, settings)
 
     store = opened(paths.url_of(manifest.spec.checkpointing.dir, job_id))
-    check_reachable(store)
+    check_reachable(opened(manifest.spec.checkpointing.dir))  # not the job's folder: a job that is refused leaves none
     origin = options.restore_from or _initial_savepoint(manifest, store)
-    before = state_before(store, origin, opened)
-    max_parallelism = choose_max_parallelism(manifest, parallelism, before)
+    restorable = restorable_state(store, origin, opened)
+    max_parallelism = choose_max_parallelism(manifest, parallelism, restorable)
     for warning in manifest.spec.memory_plan(parallelism).warnings:
         _log.warning("memory", warning=warning)
-    spark = open_session(manifest, options.master, parallelism, continued=before.continued)
+    spark = open_session(manifest, options.master, parallelism, continued=restorable.continued)
     try:
-        trial = _Builder(spark, manifest, pipeline, max_parallelism, Endpoint(location="grpc+tcp://127.0.0.1:1", secret=""))
+        certificates = _certificates(str(spark.sparkContext.master))
+        trial = _Builder(spark, manifest, pipeline, max_parallelism, Endpoint(location="grpc+unix:///", secret=""), hashings(restorable))
         job, writer = trial.build(parallelism)
         steps = {step.uid: step for step in job.steps}
         if not steps:
             raise InvalidInputError("the pipeline has no keyed step", field="spec.job", remedy="Use job.key_by(...).process(...)")
         state_steps = spark_state_steps(writer._df)  # noqa: SLF001  the DataFrame is what the user gave
         check_spark_state(state_steps, dict(spark.sparkContext.getConf().getAll()), manifest.spec.checkpointing.spark_location)
-        check_uids(before, set(steps), manifest.spec.allow_non_restored_state)
-        check_spark_steps(before, state_steps, manifest.spec.allow_non_restored_state)
+        check_sink(spark, writer)
+        check_uids(restorable, set(steps), manifest.spec.allow_non_restored_state)
+        check_spark_steps(restorable, state_steps, manifest.spec.allow_non_restored_state)
+        stored = pipeline_of(job, writer, restorable)
+        check_pipeline(restorable, stored, may_drop=manifest.spec.allow_non_restored_state)
         sink = file_sink_of(spark, writer)
         sink_batch = sink.last_batch() if sink is not None and origin is not None else -1
-        check_way_back(store, before, state_steps, sink_batch)
+        check_way_back(store, restorable, state_steps, sink_batch)
         ensure_job(store, manifest.metadata.name, max_parallelism)
         damaged = damaged_checkpoints(store)
         lineage = begin_attempt(store, now_ms=_now_ms(), origin=origin, open_store=opened, damaged=damaged, sink_batch=sink_batch)
@@ -118,10 +133,25 @@ def start_job(manifest: StatefulSparkJob, options: RunOptions) -> RunningJob:
             sink.fill(lineage.last_committed_in_spark)
         delays_ms = {uid: step.watermark_delay_ms for uid, step in steps.items()}
         start = _Start(
-            manifest, options, spark, pipeline, rocksdb, lineage, store, opened, parallelism, max_parallelism, delays_ms, bool(state_steps)
+            manifest,
+            options,
+            spark,
+            pipeline,
+            rocksdb,
+            lineage,
+            store,
+            opened,
+            parallelism,
+            max_parallelism,
+            delays_ms,
+            bool(state_steps),
+            stored,
+            certificates,
         )
-        return start.run()
-    except BaseException:
+        with local_disk():
+            return start.run()
+    except Exception:
+        # Not after a signal: the process ends at once, and Spark's JVM with it.
         spark.stop()
         raise
 
@@ -130,13 +160,20 @@ class _Builder:
     """Builds the pipeline for one endpoint."""
 
     def __init__(
-        self, spark: SparkSession, manifest: StatefulSparkJob, pipeline: Pipeline, max_parallelism: int, endpoint: Endpoint
+        self,
+        spark: SparkSession,
+        manifest: StatefulSparkJob,
+        pipeline: Pipeline,
+        max_parallelism: int,
+        endpoint: Endpoint,
+        hashings: Mapping[str, int],
     ) -> None:
         self._spark = spark
         self._manifest = manifest
         self._pipeline = pipeline
         self._max_parallelism = max_parallelism
         self._endpoint = endpoint
+        self._hashings = hashings
         spark.dataSource.register(tick_source(endpoint))
 
     def build(self, parallelism: int) -> tuple[Job, DataStreamWriter]:
@@ -148,6 +185,7 @@ class _Builder:
             parallelism=parallelism,
             max_parallelism=self._max_parallelism,
             endpoint=self._endpoint,
+            hashings=self._hashings,
         )
         try:
             writer = self._pipeline(job)
@@ -162,10 +200,11 @@ class _Builder:
         register_by_value(self._manifest)
         if not isinstance(writer, DataStreamWriter):
             raise InvalidInputError(
-                f"pipeline returned a {type(writer).__name__}",
+                f"pipeline returned {type_name(type(writer))}",
                 field="spec.job.entrypoint",
                 remedy="Return df.writeStream..., a DataStreamWriter that has not been started",
             )
+        check_writer(self._spark, writer)
         return job, writer
 
 
@@ -185,24 +224,28 @@ class _Start:
     max_parallelism: int
     delays_ms: dict[str, int]
     has_spark_state: bool
+    stored: StoredPipeline
+    certificates: CertificateFolder | None
 
     def run(self) -> RunningJob:
         """Restore, and set slots and query going."""
         shared = self.manifest.spec.checkpointing.spark_location
         location = open_location(shared if self.has_spark_state else None, _job_id(self.manifest), self.lineage.attempt)
-        files, state = LocationFiles(location), StateMirror(location)
-        restore_location(files, self.lineage)
+        files, state = LocationFiles(location), SparkStateUploader(location)
+        restore_location(files, self.lineage, self.stored, may_drop=self.manifest.spec.allow_non_restored_state)
         durable = self._durable()
+        durable.pipeline = self.stored
         try:
             if self.has_spark_state:
                 restore_spark_state(state, self.lineage, self.store)
         except CorruptDataError as error:
             raise durable.mark_damaged(error) from error
         for problem in self.lineage.problems:
-            _log.warning("passed over", problem=problem)
+            _log.warning("skipped a checkpoint that cannot be restored", problem=problem)
         coordinator = self._coordinator(durable, files, state)
-        endpoint = Endpoint(location=coordinator.location, secret=coordinator.secret)
-        builder = _Builder(self.spark, self.manifest, self.pipeline, self.max_parallelism, endpoint)
+        endpoint = Endpoint(location=coordinator.location, secret=coordinator.secret, certificates=self.certificates)
+        known = {step.uid: step.hashing for step in self.stored.steps}
+        builder = _Builder(self.spark, self.manifest, self.pipeline, self.max_parallelism, endpoint, known)
         running = RunningJob(
             spark=self.spark,
             coordinator=coordinator,
@@ -237,16 +280,22 @@ class _Start:
             retained=spec.checkpointing.retention.count,
         )
 
-    def _coordinator(self, durable: DurableJob, files: LocationFiles, state: StateMirror) -> Coordinator:
+    def _coordinator(self, durable: DurableJob, files: LocationFiles, state: SparkStateUploader) -> Coordinator:
         spec = self.manifest.spec
-        host = "127.0.0.1" if is_local(self._master) else str(self.spark.conf.get("spark.driver.host"))
+        host = str(self.spark.conf.get("spark.driver.host")) if self.certificates is not None else None
         return Coordinator(
             durable=durable,
             batches=batch_log(self.lineage, self.delays_ms),
-            states=state_registry(self.lineage, self.store),
+            states=state_registry(
+                self.lineage,
+                self.store,
+                changelogs=durable.changelogs,
+                uids=self.delays_ms,
+                allow_non_restored=spec.allow_non_restored_state,
+            ),
             slots=SlotTable(self.parallelism, slots_per_executor=self._slots_per_executor, executors=executor_counter(self.spark)),
             dry_runs=DryRuns(files, state, has_state=self.has_spark_state),
-            listen=Listen(host=host, secret=secrets.token_urlsafe(32)),
+            listen=Listen(host=host, secret=secrets.token_urlsafe(32), certificates=self.certificates),
             recovered=recovered_batch(self.lineage),
             memory=memory_tuner(self.manifest, self.rocksdb),
             times=CheckpointTimes(
@@ -263,10 +312,11 @@ class _Start:
             parallelism=job.parallelism,
             max_parallelism=self.max_parallelism,
             steps=job.pickled_steps(),
+            parameters=self.manifest.spec.job.parameters,
             python_path=tuple(python_path(self.manifest)),
             store=self.store,
             storage=storage_settings(self.manifest),
-            host="127.0.0.1" if is_local(self._master) else "auto",
+            host="auto" if self.certificates is not None else None,
             rocksdb=self.rocksdb,
             **slot_options(self.manifest),
         )
@@ -281,11 +331,26 @@ class _Start:
             local_checkpoint=str(location),
             restart_user_errors="restart_strategy" in spec.model_fields_set,
             until_idle=self.options.until_idle,
+            drain_when_idle=self.options.drain,
             tolerable_failures=spec.checkpointing.tolerable_failures,
             retain_on_cancellation=spec.checkpointing.retention.on_cancellation.value == "RETAIN",
             native_metrics=spec.state_backend.rocksdb.metrics,
             executors_for=spec.executor.instances_for,
         )
+
+
+def _certificates(master: str) -> CertificateFolder | None:
+    """The certificates for connections between machines; None if the whole job runs on this one."""
+    if shares_disk(master):
+        return None
+    found = CertificateFolder.of(os.environ)
+    if found is None:
+        raise InvalidInputError(
+            f"slots of {master.split(':', maxsplit=1)[0]} run on other machines, which requires TLS",
+            field=TLS_FOLDER_VARIABLE,
+            remedy="Set it, for the driver and the executors, to a folder with tls.crt, tls.key and ca.crt; on Kubernetes the operator does",
+        )
+    return found
 
 
 def _job_id(manifest: StatefulSparkJob) -> str:
@@ -300,7 +365,7 @@ def _now_ms() -> int:
 def _parallelism(manifest: StatefulSparkJob, options: RunOptions) -> int:
     parallelism = options.parallelism if options.parallelism is not None else manifest.spec.parallelism
     if parallelism < 1:
-        raise InvalidInputError(f"{parallelism} is less than 1", field="parallelism", remedy="Give a positive number of slots")
+        raise InvalidInputError(f"{parallelism} is less than 1", field="parallelism", remedy="Set a positive number of slots")
     if manifest.spec.max_parallelism_given and parallelism > manifest.spec.max_parallelism:
         raise InvalidInputError(
             f"{parallelism} slots cannot share {manifest.spec.max_parallelism} key groups",
@@ -321,12 +386,12 @@ def _parallelism_max(master: str, parallelism: int, max_parallelism: int) -> int
 def _initial_savepoint(manifest: StatefulSparkJob, store: ObjectStore) -> str | None:
     """The manifest's initial savepoint, which counts only for a job that has no state of its own yet."""
     spec = manifest.spec
-    if (spec.initial_savepoint_path is None and spec.initial_snapshot is None) or store.list(paths.ATTEMPTS_PREFIX):
+    if (spec.initial_savepoint_path is None and spec.initial_snapshot is None) or has_state(store):
         return None
     if spec.initial_snapshot is not None:
         raise InvalidInputError(
-            "names an object of Kubernetes, which is not known here",
+            "refers to a Kubernetes object, which cannot be read outside the operator",
             field="spec.initialSnapshot",
-            remedy="Give the path from its status with --from, or as initialSavepointPath",
+            remedy="Pass the path from its status with --from, or set initialSavepointPath",
         )
     return spec.initial_savepoint_path

@@ -1,22 +1,39 @@
-"""One consistent look at a job, from what its coordinator knows."""
+"""Builds a consistent status of a job from what its coordinator knows."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from statefulspark.exchange.figures import TOP_KEY_GROUPS
-from statefulspark.job.controls import JobError, JobState, JobStatus, SlotMemory, SlotStatus
-from statefulspark.job.skew import skew_of
-from statefulspark.job.slots import LOST, READY, RESTORING, STARTING
-from statefulspark.job.tuning import MemoryTuner
+from statefulspark.coordinator.controls import JobError, JobFailing, JobState, JobStatus, SlotMemory, SlotStatus
+from statefulspark.coordinator.memory_tuning import MemoryTuner
+from statefulspark.coordinator.slot_table import LOST, READY, RESTORING, STARTING
+from statefulspark.job.metrics.skew import skew_of
+from statefulspark.job.pending_timers import pending_timers
 from statefulspark.keygroups import key_group_range
+from statefulspark.slot.step_metrics import TOP_KEY_GROUPS
 
 if TYPE_CHECKING:
-    from statefulspark.job.coordinator import Coordinator
+    from statefulspark.coordinator.coordinator import Coordinator
 
 _SLOT_STATES = {STARTING: "STARTING", RESTORING: "RESTORING", READY: "RUNNING", LOST: "LOST"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QueryHealth:
+    """Status of the streaming query.
+
+    Attributes:
+        restarts: Times it was started again after a failure.
+        failing: Failures since the last committed batch.
+        idle: It waits for new rows.
+    """
+
+    restarts: int
+    failing: JobFailing | None
+    idle: bool
 
 
 def status_of(
@@ -28,7 +45,7 @@ def status_of(
     since_ms: int,
     error: JobError | None,
     ended: bool,
-    restarts: int,
+    query: QueryHealth,
 ) -> JobStatus:
     """Describe the job; never blocks on storage or slots."""
     log = coordinator.batches
@@ -45,13 +62,17 @@ def status_of(
         input_rows=log.rows_in,
         output_rows=log.rows_out,
         watermarks={uid: log.watermark(uid) for uid in log.delays_ms},
+        timers=pending_timers(coordinator),
         slots=_slots(coordinator, max_parallelism, ended=ended),
         skew={uid: skew.to_status() for uid, skew in skew_of(coordinator.slots.all(), top=TOP_KEY_GROUPS).items()},
         last_checkpoint=coordinator.checkpoints.last_checkpoint,
         last_savepoint=coordinator.checkpoints.last_savepoint,
         restored_from=coordinator.durable.restored_from,
         failed_checkpoints=coordinator.checkpoints.failed,
-        restarts=restarts,
+        restarts=query.restarts,
+        committed_batches=log.commits,
+        idle=query.idle and state is JobState.RUNNING,
+        failing=query.failing if state is JobState.RUNNING else None,
         error=error,
     )
 
@@ -67,16 +88,16 @@ def _slots(coordinator: Coordinator, max_parallelism: int, *, ended: bool) -> tu
                 slot=slot.index,
                 first=groups.first,
                 last=groups.last,
-                state="LOST" if ended else _SLOT_STATES[slot.state],
+                state="STOPPED" if ended else _SLOT_STATES[slot.state],
                 epoch=slot.epoch,
                 executor=slot.executor or None,
                 host=slot.host or None,
                 pid=slot.pid or None,
                 restarts=slot.restarts,
                 rows_in=rows_in.get(slot.index, 0),
-                store_bytes=slot.vitals.get("state_bytes"),
-                cache_hit_ratio=_hit_ratio(slot.vitals),
-                memory=_memory(slot.vitals, coordinator.memory),
+                store_bytes=slot.report.get("state_bytes"),
+                cache_hit_ratio=_hit_ratio(slot.report),
+                memory=_memory(slot.report, coordinator.memory),
             )
         )
     return tuple(found)
@@ -89,20 +110,20 @@ def _rows_in(coordinator: Coordinator) -> Counter[int]:
     return rows
 
 
-def _hit_ratio(vitals: Mapping[str, Any]) -> float | None:
-    lookups = [counts for figures in vitals.get("steps", {}).values() for counts in figures["caches"].values()]
+def _hit_ratio(report: Mapping[str, Any]) -> float | None:
+    lookups = [counts for figures in report.get("steps", {}).values() for counts in figures["caches"].values()]
     asked = sum(hits + misses for hits, misses in lookups)
     return sum(hits for hits, _ in lookups) / asked if asked else None
 
 
-def _memory(vitals: Mapping[str, Any], sized: MemoryTuner) -> SlotMemory | None:
-    if not vitals:
+def _memory(report: Mapping[str, Any], sized: MemoryTuner) -> SlotMemory | None:
+    if not report:
         return None
-    native, container = vitals.get("memory", {}), vitals.get("container", {})
+    native, container = report.get("memory", {}), report.get("container", {})
     return SlotMemory(
-        rss_bytes=vitals["rss_bytes"],
-        pss_bytes=vitals["pss_bytes"],
-        baseline_bytes=vitals["baseline_bytes"],
+        rss_bytes=report["rss_bytes"],
+        pss_bytes=report["pss_bytes"],
+        baseline_bytes=report["baseline_bytes"],
         process_budget_bytes=sized.process_bytes,
         budget_bytes=sized.budget_bytes,
         managed_bytes=native.get("managed_bytes"),

@@ -1,4 +1,4 @@
-"""How much failure a job bears: of its query, its slots and its checkpoints."""
+"""Failure tolerance: how many failures of query, slots and checkpoints a job tolerates."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ import time
 
 import structlog
 
+from statefulspark.coordinator.controls import CheckpointInfo
+from statefulspark.coordinator.pending_checkpoint import SlotLostError
+from statefulspark.coordinator.slot_table import READY, Slot
 from statefulspark.errors import FencedError, InvalidInputError, StatefulSparkError, UnavailableError, UserFunctionError
-from statefulspark.job.checkpoints import SlotLostError
-from statefulspark.job.controls import CheckpointInfo
 from statefulspark.job.restarts import RestartStrategy, SlotRestarts
-from statefulspark.job.slots import READY, Slot
 
 _log = structlog.get_logger("statefulspark.job")
 
@@ -29,7 +29,7 @@ class FailureTolerance:
 
         Args:
             restart: what to do when the query, or a slot that has served, fails.
-            restart_user_errors: whether ``restart`` holds for errors of the user's function too; otherwise they end the job.
+            restart_user_errors: True if ``restart`` holds for errors of the user's function too; otherwise they end the job.
             failed_checkpoints: how many checkpoints in a row may fail before the query does.
         """
         self.fatal: StatefulSparkError | None = None
@@ -59,7 +59,7 @@ class FailureTolerance:
             return None if final else self._restart.next_pause_s(time.monotonic())
 
     def checkpoint_ended(self, outcome: CheckpointInfo | StatefulSparkError, savepoint: bool) -> None:
-        """Count failed checkpoints in a row: one more than is borne fails the query, with which the restart strategy deals.
+        """Count consecutive failed checkpoints. Exceeding the tolerable number fails the query, and the restart strategy applies.
 
         This is Flink's ``execution.checkpointing.tolerable-failed-checkpoints``. Neither there nor here do savepoints count, nor
         checkpoints that a lost slot or the end of the job cost.
@@ -72,6 +72,10 @@ class FailureTolerance:
                 text = f"{self._failed_in_a_row} checkpoints in a row failed, {self._failed_checkpoints} are tolerated; the last: {outcome}"
                 self._failed_in_a_row = 0
                 self.query_failure = UnavailableError(text)
+
+    def slot_crashes(self, error: StatefulSparkError) -> None:
+        """Handle a slot that died too often in one batch, as a failure of the query, to which the restart strategy applies."""
+        self.query_failure = error
 
     def take_query_failure(self) -> StatefulSparkError | None:
         """The failure because of which a query that runs must be started again; handed out once."""

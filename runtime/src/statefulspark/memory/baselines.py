@@ -1,4 +1,4 @@
-"""How much memory the processes of a job take before they hold any data. Measured; docs/memory.md says how."""
+"""Memory that a job's processes need before they hold any data. Measured as described in docs/memory.md."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ SLOT_WORK_BYTES_MIN: Final = 48 * MEBIBYTE
 """Smallest memory in which a slot sorts, caches and collects changes; batches spill to disk sooner."""
 
 SLOT_WORK_BYTES_MAX: Final = 256 * MEBIBYTE
-"""What a slot gets for that in a large executor."""
+"""Recommended memory for the same in a large executor."""
 
 EXCHANGE_BASELINE_BYTES: Final = 144 * MEBIBYTE
 """Two Python workers for each exchange task, since Spark keeps one for the exchange (83 MiB) and one for data sources (60 MiB)."""

@@ -1,4 +1,4 @@
-"""The memory of the driver pod: its JVM and the Python process with coordinator, API and the job's own program. Pure."""
+"""Memory of the driver pod: its JVM, and the Python process with coordinator, API and the job's own program. Pure."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Final
 
 from statefulspark.errors import InvalidInputError
 from statefulspark.memory.baselines import DRIVER_PYTHON_BYTES, DRIVER_PYTHON_BYTES_TIGHT, HEAP_BYTES_MIN, JVM_OVERHEAD_BYTES_TIGHT
-from statefulspark.memory.process import JvmRequest, Part, ProcessMemory, fill_pod
+from statefulspark.memory.process_memory import JvmRequest, Part, ProcessMemory, fill_pod
 from statefulspark.sizes import short_size
 
 DRIVER: Final = "driver"

@@ -1,4 +1,4 @@
-"""The memory of an executor pod: its JVM, the processes of its slots, their managed memory, its exchange tasks. Pure."""
+"""Memory of an executor pod: its JVM, the processes of its slots, their managed memory, its exchange tasks. Pure."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from statefulspark.memory.baselines import (
     SLOT_WORK_BYTES_MAX,
     SLOT_WORK_BYTES_MIN,
 )
-from statefulspark.memory.process import JvmRequest, Part, ProcessMemory, fill_pod
+from statefulspark.memory.process_memory import JvmRequest, Part, ProcessMemory, fill_pod
 from statefulspark.memory.split import exact
 from statefulspark.sizes import short_size
 
@@ -37,7 +37,7 @@ _TOTAL_MEBIBYTES_MAX: Final = 1 << 20
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExecutorRequest:
-    """What the manifest says of an executor; None is worked out.
+    """The manifest's memory settings of an executor; None is computed.
 
     Attributes:
         slots: Slots in the executor, at least 1.
@@ -100,7 +100,7 @@ def managed_bytes_per_slot(plan: ProcessMemory) -> int:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SlotWork:
-    """What a slot's Python process may hold of each kind, all its keyed steps together.
+    """Memory budgets of a slot's Python process, for all its keyed steps together.
 
     Attributes:
         cache_bytes: Decoded objects.
@@ -148,9 +148,9 @@ def _managed_bytes(request: ExecutorRequest, python: tuple[Part, ...]) -> int:
     total_bytes = request.jvm.total_bytes
     if total_bytes is None:
         raise InvalidInputError(
-            "is needed when memory is not given: there is nothing to take a fraction of",
+            "is required if memory is not set, because the default is a fraction of memory",
             field="managedMemory.size",
-            remedy="Give managedMemory.size, or memory",
+            remedy="Set managedMemory.size or memory",
         )
     fraction = exact(request.managed_fraction if request.managed_fraction is not None else _MANAGED_FRACTION)
     share_bytes = int(total_bytes * fraction) // request.slots

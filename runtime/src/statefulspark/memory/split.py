@@ -1,10 +1,10 @@
-"""How the managed memory of one slot is divided between block cache and write buffers. Pure.
+"""Divides the managed memory of one slot between block cache and write buffers. Pure.
 
-Called by the state layer (which builds RocksDB's cache and write buffer manager from it), the command line, the process model and the
+Used by the state layer (to size RocksDB's cache and write buffer manager), the command line, the process model and the
 operator.
 
-Source: Apache Flink, ``RocksDBMemoryControllerUtils``. Flink assumes that write buffers may overshoot their limit by half while they are
-flushed, so 1.5 x limit = ratio x budget, and that the cache, to which write buffers are charged, holds the limit and all the rest.
+Source: Apache Flink, ``RocksDBMemoryControllerUtils``. Flink assumes that write buffers may exceed their limit by half during a
+flush, so 1.5 x limit = ratio x budget, and that the cache, to which write buffers are charged, contains the limit and the rest.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ MANAGED_BYTES_MIN: Final = 16 << 20
 """With less, write buffers that wait to be flushed alone exceed the budget; measured by bench/smallest_budget.py."""
 
 POOL_REMEDY: Final = "Keep 2r / (3 - r) + highPrioPoolRatio below 1"
-"""What to do when `pool_problem` finds one."""
+"""Remedy for a problem found by `pool_problem`."""
 
 _ARENA_ALIGNMENT: Final = 4096
 _ARENA_CAP_BYTES: Final = 1 << 20
@@ -94,13 +94,13 @@ class MemorySplit:
         )
 
     def warnings(self, arena_bytes: int) -> tuple[str, ...]:
-        """Say what is wrong with a budget that works, but badly.
+        """Describe the problem of a budget that works, but performs badly.
 
         RocksDB takes memory for a write buffer in arena blocks. When a single block is above ``mutable_bytes``, the first entry that is
         written makes RocksDB flush, and so does every one after it.
 
         Args:
-            arena_bytes: What a block of a write buffer takes; see `arena_block_bytes`.
+            arena_bytes: Size of a write buffer's arena block; see `arena_block_bytes`.
 
         Source: Apache Flink, ``RocksDBMemoryControllerUtils.validateArenaBlockSize``, a warning there as well.
         """

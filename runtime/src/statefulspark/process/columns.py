@@ -1,4 +1,4 @@
-"""Arrow columns to Python values, as fast as each type allows."""
+"""Converts Arrow columns to Python values, as fast as each type allows."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def check_event_time(kind: pa.DataType, name: str) -> None:
         raise InvalidInputError(
             f"column {name!r} has type {kind}",
             field="event_time",
-            remedy="Name a timestamp column, or a bigint column of milliseconds since the epoch",
+            remedy="Use a timestamp column, or a bigint column of milliseconds since the epoch",
         )
 
 

@@ -1,25 +1,25 @@
-"""The contexts a slot hands to functions."""
+"""The contexts that a slot passes to functions."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from statefulspark.errors import InvalidInputError
+from statefulspark.errors import InvalidInputError, type_name
 from statefulspark.process.functions import KeyedProcessFunction, RuntimeContext, TimeDomain, TimerService
 from statefulspark.process.metrics import MetricGroup
 from statefulspark.state.timers import EVENT_TIMERS, PROCESSING_TIMERS, TIMESTAMP_MS_MAX, TIMESTAMP_MS_MIN
 
 if TYPE_CHECKING:
-    from statefulspark.state.backend import KeyedStateBackend
-    from statefulspark.state.descriptors import (
+    from statefulspark.state.api.descriptors import (
         AggregatingStateDescriptor,
         ListStateDescriptor,
         MapStateDescriptor,
         ReducingStateDescriptor,
         ValueStateDescriptor,
     )
-    from statefulspark.state.states import AggregatingState, ListState, MapState, ReducingState, ValueState
+    from statefulspark.state.api.states import AggregatingState, ListState, MapState, ReducingState, ValueState
+    from statefulspark.state.backend import KeyedStateBackend
     from statefulspark.state.timers import TimerTable
 
 __all__ = [
@@ -31,7 +31,7 @@ __all__ = [
 ]
 
 MIN_WATERMARK_MS = TIMESTAMP_MS_MIN
-"""What ``current_watermark`` says before there is a watermark, as in PyFlink."""
+"""Result of ``current_watermark`` before there is a watermark, as in PyFlink."""
 
 
 class SlotTimerService(TimerService):
@@ -74,14 +74,14 @@ class SlotTimerService(TimerService):
         if timestamp.__class__ is not int:
             if isinstance(timestamp, bool) or not hasattr(timestamp, "__index__"):
                 raise InvalidInputError(
-                    f"a timer of the step {self._uid!r} was given a {type(timestamp).__name__}",
+                    f"the time of a timer of the step {self._uid!r} is {type_name(type(timestamp))}",
                     field="timestamp",
-                    remedy="Timers take whole milliseconds since the epoch: int(...)",
+                    remedy="Pass whole milliseconds since the epoch: int(...)",
                 )
             timestamp = timestamp.__index__()
         if not TIMESTAMP_MS_MIN <= timestamp <= TIMESTAMP_MS_MAX:
             raise InvalidInputError(
-                f"a timer of the step {self._uid!r} lies outside 64 bits", field="timestamp", remedy="Use milliseconds since the epoch"
+                f"a timer of the step {self._uid!r} does not fit in 64 bits", field="timestamp", remedy="Use milliseconds since the epoch"
             )
         return timestamp
 

@@ -1,4 +1,4 @@
-"""Turns an exception of the user's function into a UserFunctionError that reads as if only the user's code existed."""
+"""Converts an exception of the user's function to a UserFunctionError whose traceback shows only the user's code."""
 
 from __future__ import annotations
 
@@ -7,22 +7,46 @@ from traceback import StackSummary, TracebackException
 
 from statefulspark.errors import UserFunctionError
 
-__all__ = ["user_function_error"]
+__all__ = ["timestamp_hint", "user_function_error"]
 
 _PACKAGE = Path(__file__).resolve().parent.parent
 _OURS = tuple(f"{_PACKAGE / name}/" for name in ("process", "state", "testing"))
 
 
-def user_function_error(error: BaseException, *, uid: str, key_group: int | None) -> UserFunctionError:
+def user_function_error(error: BaseException, *, uid: str, key_group: int | None, hint: str = "") -> UserFunctionError:
     """Describe ``error`` by uid, key group and the user's own traceback.
 
     Rows, keys and state are never part of the text; the exception's own message is, because its author wrote it to be read.
+
+    Args:
+        error: The exception.
+        uid: The step.
+        key_group: Of the current key, None when no key was current.
+        hint: Likely cause, with the remedy.
     """
     report = TracebackException.from_exception(error, capture_locals=False)
     _keep_user_frames(report)
     return UserFunctionError(
-        f"the function raised {type(error).__name__}", uid=uid, key_group=key_group, user_traceback="".join(report.format()).rstrip()
+        f"the function raised {type(error).__name__}{f' ({hint})' if hint else ''}",
+        uid=uid,
+        key_group=key_group,
+        user_traceback="".join(report.format()).rstrip(),
     )
+
+
+def timestamp_hint(error: BaseException, *, event_time: str | None, timestamp_ms: int | None) -> str:
+    """Return the hint that belongs to calculating with a timestamp that is None, as in ``ctx.timestamp() + 1000``.
+
+    Args:
+        error: The exception.
+        event_time: The step's event-time column.
+        timestamp_ms: The result of ``ctx.timestamp()``.
+    """
+    if timestamp_ms is not None or not isinstance(error, TypeError) or "NoneType" not in str(error):
+        return ""
+    if event_time is None:
+        return "ctx.timestamp() is None in a step without event_time: pass event_time=<column> to process(), or use processing time"
+    return f"ctx.timestamp() is None for a row whose event time is null: fill or drop nulls of the column {event_time!r}"
 
 
 def _keep_user_frames(report: TracebackException | None) -> None:

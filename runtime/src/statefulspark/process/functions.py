@@ -1,7 +1,7 @@
-"""What users write and what they are given: PyFlink's names and signatures.
+"""The classes that users extend and the contexts they receive: PyFlink's names and signatures.
 
-A PyFlink ``KeyedProcessFunction`` runs here after changing only its imports. The implementations of the contexts are in
-``contexts.py``; this module holds no behaviour.
+A PyFlink ``KeyedProcessFunction`` runs here after changing only its imports. ``contexts.py`` implements the contexts; this module
+has no behavior.
 """
 
 from __future__ import annotations
@@ -13,20 +13,20 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from statefulspark.process.metrics import MetricGroup
-    from statefulspark.state.descriptors import (
+    from statefulspark.state.api.descriptors import (
         AggregatingStateDescriptor,
         ListStateDescriptor,
         MapStateDescriptor,
         ReducingStateDescriptor,
         ValueStateDescriptor,
     )
-    from statefulspark.state.states import AggregatingState, ListState, MapState, ReducingState, ValueState
+    from statefulspark.state.api.states import AggregatingState, ListState, MapState, ReducingState, ValueState
 
 __all__ = ["KeyedProcessFunction", "RuntimeContext", "TimeDomain", "TimerService"]
 
 
 class TimeDomain(Enum):
-    """Which clock a timer follows."""
+    """The clock of a timer."""
 
     EVENT_TIME = 0
     """The watermark, which comes from the rows."""
@@ -43,7 +43,7 @@ class TimerService(ABC):
 
     @abstractmethod
     def current_processing_time(self) -> int:
-        """Return the processing time in milliseconds since the epoch; it stands still within a batch, so that a retry sees the same."""
+        """Return the processing time in milliseconds since the epoch; constant within a batch, so that a retry sees the same."""
 
     @abstractmethod
     def current_watermark(self) -> int:
@@ -71,7 +71,7 @@ class TimerService(ABC):
 
 
 class RuntimeContext(ABC):
-    """What a function is told when it is opened: where it runs, and its keyed state.
+    """Passed to ``open``: describes where the function runs, and gives access to its keyed state.
 
     State handles are taken once, in ``open``; each access means the value of the key that is being processed.
     """
@@ -94,7 +94,10 @@ class RuntimeContext(ABC):
 
     @abstractmethod
     def get_attempt_number(self) -> int:
-        """Return how often the step was started before in this slot; the first attempt is 0."""
+        """Return the attempt number of this copy of the function, as in Flink: 0 for the first that was opened in its slot.
+
+        Every later copy has a greater one: after the slot was restarted, and after a batch was rolled back. Rescaling starts at 0 again.
+        """
 
     @abstractmethod
     def get_task_name_with_subtasks(self) -> str:
@@ -102,7 +105,7 @@ class RuntimeContext(ABC):
 
     @abstractmethod
     def get_job_parameter(self, key: str, default_value: str) -> str:
-        """Return a parameter of the job, or ``default_value`` when the job does not have it."""
+        """Return a global job parameter, from ``spec.job.parameters`` of the manifest; ``default_value`` if the job does not have it."""
 
     @abstractmethod
     def get_metrics_group(self) -> MetricGroup:
@@ -135,10 +138,15 @@ class KeyedProcessFunction(ABC):
     ``process_element`` and ``on_timer`` are generators that yield output rows, or return an iterable of them, or None.
     An output row is a tuple in the order of the output schema, a ``Row`` or dict by name, or a bare value when the output
     schema has one column. One instance lives per slot; it is called by one thread.
+
+    Only state and timers are exactly-once. Attributes of the instance are neither stored nor rolled back: when a batch is rolled back, because
+    it failed here or elsewhere in the job, the instance is closed and a fresh copy of the one passed to ``process()`` is opened for the
+    retry. So an attribute may cache what state holds, and what must last belongs into state. Class attributes and module globals
+    are shared by all copies in a process and survive.
     """
 
     class Context(ABC):
-        """What surrounds one element."""
+        """Context of one element."""
 
         @abstractmethod
         def get_current_key(self) -> Any:
@@ -156,7 +164,7 @@ class KeyedProcessFunction(ABC):
             """Return the clocks and timers of the current key."""
 
     class OnTimerContext(Context):
-        """What surrounds one timer."""
+        """Context of one timer."""
 
         @abstractmethod
         def time_domain(self) -> TimeDomain:
@@ -174,4 +182,4 @@ class KeyedProcessFunction(ABC):
         return None
 
     def close(self) -> None:  # noqa: B027  # optional to override, as in PyFlink
-        """Let go of what ``open`` took; the slot is about to stop or to move the step."""
+        """Release what ``open`` acquired: the slot is about to stop, or a batch was rolled back and a fresh copy takes over."""

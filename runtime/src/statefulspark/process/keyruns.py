@@ -1,4 +1,4 @@
-"""Finds the distinct keys of a sorted chunk, so that the cost of a key is paid once and not per row."""
+"""Finds the distinct keys of a sorted chunk, so that the cost of a key is paid once instead of per row."""
 
 from __future__ import annotations
 
@@ -12,8 +12,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from statefulspark.errors import InternalError
+from statefulspark.keygroups import key_group_of_hash
 from statefulspark.process.columns import python_values
-from statefulspark.process.sortkeys import KEY_HASH
+from statefulspark.process.reserved_columns import KEY_HASH
 
 __all__ = ["KeyRun", "KeyRuns"]
 
@@ -58,12 +59,12 @@ class KeyRuns:
         positions = pa.array(firsts)
         values = [python_values(column.take(positions)) for column in columns]
         keys = values[0] if len(values) == 1 else list(zip(*values, strict=True))
-        key_groups = np.mod(hashes[firsts], self._max_parallelism).tolist()
+        key_groups = key_group_of_hash(hashes[firsts], self._max_parallelism).tolist()
         return ChunkKeys(len(hashes), firsts.tolist(), list(zip(key_groups, keys, map(self._encode, keys), strict=True)))
 
 
 def _changes(column: pa.Array) -> np.ndarray[Any, np.dtype[np.bool_]]:
-    """Where a value differs from the one before it."""
+    """A mask of the values that differ from the previous one."""
     try:
         different: np.ndarray[Any, np.dtype[np.bool_]] = pc.not_equal(column.slice(1), column.slice(0, len(column) - 1)).to_numpy(
             zero_copy_only=False

@@ -1,4 +1,4 @@
-"""Which state type a key column has."""
+"""Maps the Arrow type of a key column to a state type."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ import pyarrow as pa
 import pyarrow.types as pt
 
 from statefulspark.errors import InvalidInputError
-from statefulspark.state.typeinfo import Types
+from statefulspark.state.types.types import Types
 
 if TYPE_CHECKING:
     from statefulspark.process.step import StepSpec
-    from statefulspark.state.typeinfo import TypeInformation
+    from statefulspark.state.types.types import TypeInformation
 
 __all__ = ["key_type_info", "key_type_infos"]
 

@@ -1,4 +1,4 @@
-"""The metrics a function registers itself, with PyFlink's names."""
+"""User-defined metrics, registered by functions with PyFlink's names."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ class Distribution:
 class MetricGroup:
     """A named group of metrics of one step in one slot.
 
-    Metrics count what was executed: a retried batch counts again, and they start from zero with the slot.
+    Metrics count executions. They start from zero with each copy of the function: when the slot starts, and when a batch is rolled back.
     """
 
     def __init__(self, prefix: str = "") -> None:

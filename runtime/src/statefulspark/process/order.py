@@ -1,7 +1,7 @@
-"""BatchOrder: brings a batch's rows into the order in which functions see them, in bounded memory.
+"""BatchOrder: sorts a batch's rows into the order in which functions see them, in bounded memory.
 
-The order is (key hash, event time, source partition, arrival): all rows of a key are together, in event-time order, and a
-retry of the batch gives the same order.
+The order is (key hash, event time, source partition, arrival): all rows of a key are adjacent and in event-time order, and a
+retry of the batch has the same order.
 """
 
 from __future__ import annotations
@@ -14,10 +14,11 @@ from pathlib import Path
 import pyarrow as pa
 
 from statefulspark.errors import InvalidInputError, UnavailableError
+from statefulspark.process.reserved_columns import KEY_HASH
 from statefulspark.process.runs import Run, merged, write_run
-from statefulspark.process.sortkeys import KEY_HASH, ROW_BYTES, SOURCE, SortKeys, taken
+from statefulspark.process.sortkeys import ROW_BYTES, SortKeys, taken
 
-__all__ = ["KEY_HASH", "SOURCE", "BatchOrder"]
+__all__ = ["BatchOrder"]
 
 _FAN_IN = 16
 """Runs merged at once. With more, blocks would become too small to compress and read well."""
@@ -30,7 +31,7 @@ _SORT_BYTES_MAX = 1 << 30
 class BatchOrder:
     """Sorts the record batches of one batch of one operator in one slot.
 
-    What fits into ``sort_bytes`` is sorted in memory. More is spilled as sorted runs, which are merged with a bounded
+    Rows that fit into ``sort_bytes`` are sorted in memory. More rows are spilled as sorted runs, which are merged with a bounded
     read-ahead; hundreds of runs are merged in several passes.
 
     Args:
@@ -56,7 +57,7 @@ class BatchOrder:
 
     @property
     def spilled_runs(self) -> int:
-        """How many runs were written so far, merged ones included."""
+        """Number of runs written so far, including merged ones."""
         return self._run_count
 
     def sorted(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

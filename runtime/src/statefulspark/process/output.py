@@ -1,4 +1,4 @@
-"""Rows that users give (mostly what functions yield) as record batches of a schema, or an error that says what does not fit."""
+"""Converts the rows that users emit to record batches of a schema, or raises an error that names the mismatch."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.types as pt
 
-from statefulspark.errors import InvalidInputError
+from statefulspark.errors import InvalidInputError, type_name
+from statefulspark.process.output_types import MisfitError, ValueType
 from statefulspark.process.rows import Row
-from statefulspark.process.values import MisfitError, ValueType
 
 __all__ = ["OutputSchema"]
 
@@ -58,13 +58,20 @@ class OutputSchema:
             array = self._types[index].array(values)
         except MisfitError as misfit:
             raise InvalidInputError(
-                f"{self._giver} gave {misfit.found} for column {field.name + misfit.path!r} of type {misfit.expected}",
+                f"{self._giver} produced {misfit.found} for column {field.name + misfit.path!r} of type {misfit.expected}",
                 field=self._field,
-                remedy=misfit.remedy or "Give a value of that type, or change the column's type",
+                remedy=misfit.remedy or "Emit a value of that type, or change the column's type",
             ) from misfit.__cause__
+        if isinstance(array, pa.ChunkedArray):
+            # What Arrow makes of values that one array cannot hold.
+            raise InvalidInputError(
+                f"{self._giver} produced more than 2 GiB at once for column {field.name!r} of type {field.type}",
+                field=self._field,
+                remedy="Emit fewer or smaller values at once",
+            )
         if array.null_count and not field.nullable:
             raise InvalidInputError(
-                f"{self._giver} gave None for column {field.name!r}, which is not nullable ({field.type})",
+                f"{self._giver} produced None for column {field.name!r}, which is not nullable ({field.type})",
                 field=self._field,
                 remedy="Give a value, or make the column nullable",
             )
@@ -85,9 +92,9 @@ class OutputSchema:
         if len(self._names) == 1:
             return (row,)
         raise InvalidInputError(
-            f"{self._giver} gave a {type(row).__name__} as a row of {len(self._names)} columns",
+            f"{self._giver} produced {type_name(type(row))} as a row of {len(self._names)} columns",
             field=self._field,
-            remedy="Give tuples, Rows or dicts; a function that returns instead of yielding returns a list of rows",
+            remedy="Emit tuples, Rows or dicts; a function that returns instead of yielding returns a list of rows",
         )
 
     def _by_name(self, row: Mapping[str, Any]) -> tuple[Any, ...]:
@@ -95,14 +102,14 @@ class OutputSchema:
             values = tuple(row[name] for name in self._names)
         except KeyError as error:
             raise InvalidInputError(
-                f"{self._giver} gave a row without the column {error.args[0]!r}",
+                f"{self._giver} produced a row without the column {error.args[0]!r}",
                 field=self._field,
-                remedy="Give every column by name (None for null), or a plain tuple to go by position",
+                remedy="Set every column by name (None for null), or emit a plain tuple to match columns by position",
             ) from None
         if len(row) != len(values):
             extra = ", ".join(repr(name) for name in row if name not in self._names)
             raise InvalidInputError(
-                f"{self._giver} gave a row with unknown columns {extra}",
+                f"{self._giver} produced a row with unknown columns {extra}",
                 field=self._field,
                 remedy=f"The schema has: {', '.join(self._names)}",
             )
@@ -111,7 +118,7 @@ class OutputSchema:
     def _refuse_arity(self, rows: Sequence[tuple[Any, ...]]) -> None:
         found = next((len(row) for row in rows if len(row) != len(self._names)), 0)
         raise InvalidInputError(
-            f"{self._giver} gave a row of {found} values for {len(self._names)} columns ({', '.join(self._names)})",
+            f"{self._giver} produced a row of {found} values for {len(self._names)} columns ({', '.join(self._names)})",
             field=self._field,
-            remedy="Give one value per column; a function that returns instead of yielding returns a list of rows",
+            remedy="Emit one value per column; a function that returns instead of yielding returns a list of rows",
         )

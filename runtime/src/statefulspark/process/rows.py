@@ -1,6 +1,6 @@
-"""Input rows: a tuple class made once per schema.
+"""Input rows: a tuple class created once per schema.
 
-Attribute access costs the same as in a named tuple, also for columns called ``count`` or ``index``.
+Attribute access is as fast as in a named tuple, also for columns called ``count`` or ``index``.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class InputRow(tuple[Any, ...]):
             try:
                 return tuple.__getitem__(self, self._positions[item])
             except KeyError:
-                raise KeyError(f"{item}: not a column of this row, which has {', '.join(self._fields)}") from None
+                raise KeyError(f"{item}: not a column of this row; the columns are {', '.join(self._fields)}") from None
         return tuple.__getitem__(self, item)  # type: ignore[index]  # a str cannot get here
 
     if TYPE_CHECKING:

@@ -1,6 +1,6 @@
-"""Sorted runs on local disk and their merge.
+"""Sorted runs on local disk, and their merge.
 
-A run is an Arrow IPC file (lz4) of small sorted blocks. The merge keeps one block per run in memory and is vectorised: it
+A run is an Arrow IPC file (lz4) of small sorted blocks. The merge keeps one block per run in memory and is vectorized: it
 never compares single rows.
 """
 
@@ -50,7 +50,7 @@ class _Reader:
 
     @property
     def on_disk(self) -> bool:
-        """Whether blocks are still to be read."""
+        """True if there are blocks left to read."""
         return bool(self._next < self._blocks.num_record_batches)
 
     def fill(self) -> bool:

@@ -1,6 +1,6 @@
-"""The order of rows within a batch: (key hash, event time, source, arrival), as numpy columns.
+"""Sort keys of the rows in a batch: (key hash, event time, source, arrival), as numpy columns.
 
-Arrival is never stored: every sort here is stable and every concatenation keeps the order of arrival.
+Arrival is not stored: every sort is stable and every concatenation preserves the order of arrival.
 """
 
 from __future__ import annotations
@@ -13,13 +13,10 @@ import numpy as np
 import pyarrow as pa
 
 from statefulspark.process.columns import event_time_keys
+from statefulspark.process.pieces import pieces
+from statefulspark.process.reserved_columns import KEY_HASH, SOURCE
 
-__all__ = ["KEY_HASH", "SOURCE", "SortKeys", "taken"]
-
-KEY_HASH = "__kh"
-"""int64 column: the hash of the key columns, computed by Spark; null marks a tick row."""
-SOURCE = "__src"
-"""int32 column: which upstream partition a row came from."""
+__all__ = ["SortKeys", "taken"]
 
 ROW_BYTES = 36
 """Memory per row beside its columns while sorting: hash, time, source, permutation and the sort's own buffer."""
@@ -68,14 +65,4 @@ def taken(batch: pa.RecordBatch, permutation: Numbers, *, rows_max: int, bytes_m
     average = max(1, batch.nbytes // max(1, batch.num_rows))
     step = max(1, min(rows_max, bytes_max // average))
     for first in range(0, len(permutation), step):
-        yield from _halved(batch.take(pa.array(permutation[first : first + step])), bytes_max)
-
-
-def _halved(batch: pa.RecordBatch, bytes_max: int) -> Iterator[pa.RecordBatch]:
-    """Split until every piece fits: an average says little when one key's rows are long."""
-    if batch.nbytes <= bytes_max or batch.num_rows == 1:
-        yield batch
-        return
-    middle = batch.num_rows // 2
-    yield from _halved(batch.slice(0, middle), bytes_max)
-    yield from _halved(batch.slice(middle), bytes_max)
+        yield from pieces(batch.take(pa.array(permutation[first : first + step])), bytes_max)

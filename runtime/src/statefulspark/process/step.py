@@ -1,4 +1,4 @@
-"""StepSpec: everything a slot must know to run one keyed step."""
+"""StepSpec: everything a slot needs to run one keyed step."""
 
 from __future__ import annotations
 
@@ -6,15 +6,14 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from statefulspark.errors import InvalidInputError
+from statefulspark.errors import InvalidInputError, type_name
+from statefulspark.keygroups import MAX_PARALLELISM_LIMIT
 from statefulspark.process.columns import check_event_time
 from statefulspark.process.functions import KeyedProcessFunction
 from statefulspark.process.keytypes import key_type_info
-from statefulspark.process.sortkeys import KEY_HASH, SOURCE
+from statefulspark.process.reserved_columns import RESERVED
 
 __all__ = ["StepSpec"]
-
-MAX_PARALLELISM_MAX = 1 << 15
 
 
 @dataclass(frozen=True)
@@ -37,7 +36,7 @@ class StepSpec:
     event_time: str | None
     """A timestamp column, or a bigint column of milliseconds since the epoch; None when the step has no event time."""
     watermark_delay_ms: int
-    """How far the watermark stays behind the latest event time, in milliseconds."""
+    """Delay of the watermark behind the latest event time, in milliseconds."""
     max_parallelism: int
     """Number of key groups, 1..32768."""
 
@@ -46,17 +45,17 @@ class StepSpec:
             raise InvalidInputError("is empty", field="uid", remedy="Give the step a stable name")
         if not callable(getattr(self.function, "process_element", None)):
             raise InvalidInputError(
-                f"a {type(self.function).__name__} has no process_element",
+                f"{type_name(type(self.function))} has no process_element",
                 field="function",
                 remedy="Pass an instance of a KeyedProcessFunction",
             )
         if not self.key_columns:
-            raise InvalidInputError("is empty", field="key_columns", remedy="Name at least one column to key by")
+            raise InvalidInputError("is empty", field="key_columns", remedy="Pass at least one column to key by")
         for name in self.key_columns:
             key_type_info(self._column("key_columns", name).type, name)
         if self.event_time is not None:
             check_event_time(self._column("event_time", self.event_time).type, self.event_time)
-        for name in (KEY_HASH, SOURCE):
+        for name in RESERVED:
             if name in self.input_schema.names:
                 raise InvalidInputError(f"column {name!r} is reserved", field="input_schema", remedy="Rename the column")
         if not len(self.output_schema):
@@ -65,9 +64,9 @@ class StepSpec:
             raise InvalidInputError("has two columns of one name", field="output_schema", remedy="Rename one of them")
         if self.watermark_delay_ms < 0:
             raise InvalidInputError(f"{self.watermark_delay_ms} ms is negative", field="watermark", remedy="Give 0 or more")
-        if not 1 <= self.max_parallelism <= MAX_PARALLELISM_MAX:
+        if not 1 <= self.max_parallelism <= MAX_PARALLELISM_LIMIT:
             raise InvalidInputError(
-                f"{self.max_parallelism} is out of range", field="max_parallelism", remedy=f"Choose 1 to {MAX_PARALLELISM_MAX}"
+                f"{self.max_parallelism} is out of range", field="max_parallelism", remedy=f"Choose 1 to {MAX_PARALLELISM_LIMIT}"
             )
 
     def _column(self, field: str, name: str) -> pa.Field:

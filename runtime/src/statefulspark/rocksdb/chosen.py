@@ -1,6 +1,6 @@
-"""What a job has chosen about RocksDB, who chose it, and what becomes of it: the options factory, and memory that overrides choices.
+"""A job's RocksDB settings and who set them: the options factory, and settings that managed memory overrides.
 
-The driver does all of this once before anything starts, and each slot again with the factory as it runs there.
+The driver evaluates this once before anything starts, and each slot again, with the factory as it runs there.
 """
 
 from __future__ import annotations
@@ -9,13 +9,13 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
 from typing import Final
 
-from statefulspark.errors import InvalidInputError
+from statefulspark.errors import InvalidInputError, type_name
 from statefulspark.memory.split import MemorySplit
 from statefulspark.rocksdb.settings import RocksDBSettings
 from statefulspark.sizes import format_size, short_size
 
 FACTORY_FIELD: Final = "spec.stateBackend.rocksdb.optionsFactory"
-"""Where a manifest names the options factory."""
+"""Manifest field of the options factory."""
 
 OptionsFactory = Callable[[RocksDBSettings], RocksDBSettings]
 """Gets the settings that predefined and single options make, returns what to use."""
@@ -26,7 +26,7 @@ class Chosen:
     """The settings of a job, and who chose what. Picklable.
 
     Attributes:
-        settings: What to open RocksDB with.
+        settings: Settings to open RocksDB with.
         set_by: By attribute: ``predefinedOptions``, ``options`` or ``optionsFactory``, where it is not our default.
     """
 
@@ -42,7 +42,7 @@ class Overridden:
         option: Flink's name.
         set_by: Who chose it, as in `Chosen`.
         wanted: The value, as text.
-        effect: What holds instead.
+        effect: The value in effect instead.
     """
 
     option: str
@@ -64,11 +64,11 @@ def with_factory(chosen: Chosen, factory: OptionsFactory) -> Chosen:
         raise InvalidInputError(
             f"the options factory {name} raised {type(error).__name__}: {error}",
             field=FACTORY_FIELD,
-            remedy="Correct it; it gets a RocksDBSettings and returns one",
+            remedy="Correct it; it receives a RocksDBSettings and returns one",
         ) from error
     if not isinstance(made, RocksDBSettings):
         raise InvalidInputError(
-            f"the options factory {name} returned a {type(made).__name__}",
+            f"the options factory {name} returned {type_name(type(made))}",
             field=FACTORY_FIELD,
             remedy="Return a RocksDBSettings, for example dataclasses.replace(options, block_bytes=32 << 10)",
         )

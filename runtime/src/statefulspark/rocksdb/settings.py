@@ -1,4 +1,4 @@
-"""RocksDBSettings: every setting of a RocksDB instance that a job may choose. Plain data; the state layer turns it into RocksDB's words."""
+"""RocksDBSettings: every setting of a RocksDB instance that a job may change. Plain data; the state layer converts it to RocksDB's options."""
 
 from __future__ import annotations
 
@@ -6,23 +6,19 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Final
 
-from statefulspark.errors import InvalidInputError
-from statefulspark.sizes import format_size
-
-_KIB: Final = 1 << 10
-_MIB: Final = 1 << 20
-_GIB: Final = 1 << 30
+from statefulspark.errors import InvalidInputError, type_name
+from statefulspark.sizes import GIB, KIB, MIB, format_size
 
 
 class CompactionStyle(StrEnum):
-    """How files are merged. RocksDB's two other styles lose state (FIFO) or never merge (NONE)."""
+    """Compaction style. RocksDB's two other styles lose state (FIFO) or never compact (NONE)."""
 
     LEVEL = "LEVEL"
     UNIVERSAL = "UNIVERSAL"
 
 
 class Compression(StrEnum):
-    """How blocks of a level are compressed, by Flink's names."""
+    """Compression of a level's blocks, by Flink's names."""
 
     NO_COMPRESSION = "NO_COMPRESSION"
     SNAPPY_COMPRESSION = "SNAPPY_COMPRESSION"
@@ -34,7 +30,7 @@ class Compression(StrEnum):
 
 
 class LogLevel(StrEnum):
-    """How much RocksDB writes into its own log file, by RocksDB's names."""
+    """Log level of RocksDB's own log file, by RocksDB's names."""
 
     DEBUG_LEVEL = "DEBUG_LEVEL"
     INFO_LEVEL = "INFO_LEVEL"
@@ -46,21 +42,21 @@ class LogLevel(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RocksDBSettings:
-    """How RocksDB is tuned; an options factory gets one and returns one, for example by `dataclasses.replace`.
+    """Tuning of RocksDB. An options factory receives one and returns one, for example with `dataclasses.replace`.
 
     Attributes:
         background_jobs: Threads that flush and compact, 1 .. 64.
         open_files: Table files held open, 20 or more; -1 for all. A file that is not open costs a read of its footer and index.
-        log_level: What goes into RocksDB's log file.
-        log_file_bytes: Where the log file is rolled, 64 KiB .. 1 GiB.
+        log_level: Level of RocksDB's log file.
+        log_file_bytes: Size at which the log file is rotated, 64 KiB .. 1 GiB.
         log_files: Log files kept, 1 .. 1000.
-        log_dir: Folder for log files; None puts them beside the data, with which they are deleted.
+        log_dir: Folder for log files; None puts them next to the data; they are deleted with it.
         compaction_style: ``LEVEL`` or ``UNIVERSAL``.
-        dynamic_level_bytes: Whether level sizes follow the size of the last level, which bounds the space that old values take.
+        dynamic_level_bytes: True if level sizes follow the size of the last level, which bounds the space that old values take.
         target_file_bytes: Size of a file of level 1, 64 KiB .. 8 GiB; uploads are per file, so this is also the grain of increments.
         level_base_bytes: Size of level 1, 64 KiB .. 1 TiB.
         periodic_compaction_ms: Age at which a file is compacted without other reason; 0 for never.
-        compression: One for all levels, or one per level from level 0; the last one stands for all further levels.
+        compression: One for all levels, or one per level from level 0; the last one applies to all further levels.
         write_buffer_bytes: Size at which one write buffer is flushed, 64 KiB .. 8 GiB; the slot's shared limit may flush earlier.
         write_buffer_count: Write buffers held at a time, flushing ones included, 2 .. 64.
         write_buffers_to_merge: Full write buffers that are flushed together, from 1 to one below ``write_buffer_count``.
@@ -68,9 +64,9 @@ class RocksDBSettings:
         metadata_block_bytes: Size of a block of a partitioned index or filter, 512 B .. 64 MiB.
         block_cache_bytes: Block cache of each instance where no memory is shared, 64 KiB .. 1 TiB.
         write_batch_bytes: Size of one write to RocksDB, up to 1 GiB; 0 bounds only the number of entries.
-        bloom_filter: Whether a filter saves reading files for absent keys.
+        bloom_filter: True if a filter saves reading files for absent keys.
         bloom_bits_per_key: Bits of the filter for each key, 1 .. 64.
-        partitioned_index_filters: Whether index and filter are cut into blocks of ``metadata_block_bytes``, so that a look-up needs
+        partitioned_index_filters: True if index and filter are cut into blocks of ``metadata_block_bytes``, so that a look-up needs
             only the part for its key in the cache.
         arena_block_bytes: Pieces in which a write buffer takes memory, 4 KiB .. 2 GiB; 0 takes RocksDB's choice.
 
@@ -81,22 +77,22 @@ class RocksDBSettings:
     background_jobs: int = 2
     open_files: int = -1
     log_level: LogLevel = LogLevel.INFO_LEVEL
-    log_file_bytes: int = 1 * _MIB
+    log_file_bytes: int = 1 * MIB
     log_files: int = 1
     log_dir: str | None = None
     compaction_style: CompactionStyle = CompactionStyle.LEVEL
     dynamic_level_bytes: bool = True
-    target_file_bytes: int = 64 * _MIB
-    level_base_bytes: int = 256 * _MIB
+    target_file_bytes: int = 64 * MIB
+    level_base_bytes: int = 256 * MIB
     periodic_compaction_ms: int = 0
     compression: tuple[Compression, ...] = (Compression.LZ4_COMPRESSION,)
-    write_buffer_bytes: int = 64 * _MIB
+    write_buffer_bytes: int = 64 * MIB
     write_buffer_count: int = 2
     write_buffers_to_merge: int = 1
-    block_bytes: int = 16 * _KIB
-    metadata_block_bytes: int = 16 * _KIB
-    block_cache_bytes: int = 8 * _MIB
-    write_batch_bytes: int = 2 * _MIB
+    block_bytes: int = 16 * KIB
+    metadata_block_bytes: int = 16 * KIB
+    block_cache_bytes: int = 8 * MIB
+    write_batch_bytes: int = 2 * MIB
     bloom_filter: bool = True
     bloom_bits_per_key: float = 10.0
     partitioned_index_filters: bool = True
@@ -118,11 +114,11 @@ class RocksDBSettings:
             raise InvalidInputError("expected a tuple of 1 to 7 Compressions, one per level", field="compression")
         if 0 <= self.open_files < _OPEN_FILES_MIN:
             raise InvalidInputError("too few", field="open_files", remedy=f"Use -1 for all, or {_OPEN_FILES_MIN} or more")
-        if 0 < self.arena_block_bytes < 4 * _KIB:
+        if 0 < self.arena_block_bytes < 4 * KIB:
             raise InvalidInputError("too small", field="arena_block_bytes", remedy="Use 0 for RocksDB's choice, or 4Ki or more")
         if self.write_buffers_to_merge >= self.write_buffer_count:
             raise InvalidInputError(
-                f"{self.write_buffers_to_merge} full write buffers are never there when {self.write_buffer_count} are all and one is filled",
+                f"{self.write_buffers_to_merge} full write buffers cannot exist, because one of the {self.write_buffer_count} is always being filled",
                 field="write_buffers_to_merge",
                 remedy="Keep it below write_buffer_count",
             )
@@ -133,27 +129,27 @@ _OPEN_FILES_MIN: Final = 20
 _BOUNDS: Final[dict[str, tuple[float, float]]] = {
     "background_jobs": (1, 64),
     "open_files": (-1, 1 << 20),
-    "log_file_bytes": (64 * _KIB, _GIB),
+    "log_file_bytes": (64 * KIB, GIB),
     "log_files": (1, 1000),
-    "target_file_bytes": (64 * _KIB, 8 * _GIB),
-    "level_base_bytes": (64 * _KIB, 1024 * _GIB),
+    "target_file_bytes": (64 * KIB, 8 * GIB),
+    "level_base_bytes": (64 * KIB, 1024 * GIB),
     "periodic_compaction_ms": (0, 100 * 366 * 86_400_000),
-    "write_buffer_bytes": (64 * _KIB, 8 * _GIB),
+    "write_buffer_bytes": (64 * KIB, 8 * GIB),
     "write_buffer_count": (2, 64),
     "write_buffers_to_merge": (1, 63),
-    "block_bytes": (512, 64 * _MIB),
-    "metadata_block_bytes": (512, 64 * _MIB),
-    "block_cache_bytes": (64 * _KIB, 1024 * _GIB),
-    "write_batch_bytes": (0, _GIB),
+    "block_bytes": (512, 64 * MIB),
+    "metadata_block_bytes": (512, 64 * MIB),
+    "block_cache_bytes": (64 * KIB, 1024 * GIB),
+    "write_batch_bytes": (0, GIB),
     "bloom_bits_per_key": (1, 64),
-    "arena_block_bytes": (0, 2 * _GIB),
+    "arena_block_bytes": (0, 2 * GIB),
 }
 
 
 def _check_number(name: str, value: Any, least: float, most: float) -> None:
     kinds = (int, float) if name == "bloom_bits_per_key" else (int,)
     if isinstance(value, bool) or not isinstance(value, kinds):
-        raise InvalidInputError(f"expected a number, not a {type(value).__name__}", field=name)
+        raise InvalidInputError(f"expected a number, not {type_name(type(value))}", field=name)
     if not least <= value <= most:
         as_text = format_size if name.endswith("_bytes") else str
         raise InvalidInputError(f"expected {as_text(int(least))} .. {as_text(int(most))}", field=name)
@@ -161,4 +157,4 @@ def _check_number(name: str, value: Any, least: float, most: float) -> None:
 
 def _check_type(name: str, value: Any, kind: Any, expected: str) -> None:
     if not isinstance(value, kind):
-        raise InvalidInputError(f"expected {expected}, not a {type(value).__name__}", field=name)
+        raise InvalidInputError(f"expected {expected}, not {type_name(type(value))}", field=name)

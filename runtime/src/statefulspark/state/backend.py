@@ -1,8 +1,8 @@
 """KeyedStateBackend: the keyed state of one step in one slot, batch by batch.
 
-The changes of a batch stay apart until the next batch begins, which says that this one was committed: then they are written to the
-store. When instead the same batch begins again they are dropped. So the store never holds anything of a batch that may be undone.
-While a snapshot of the store is taken, which nothing may get into, the changes of committed batches are held over the store instead.
+Changes of a batch stay pending until the next batch begins, which implies that this batch was committed; then they are written to the
+store. If the same batch begins again, they are dropped. So the store never contains changes that may have to be rolled back.
+While a snapshot is being taken, the store must not change, so changes of committed batches are held in front of it.
 
     begin_batch -> states and timers are used -> finish_batch -> apply_pending (or the next begin_batch)
          ^                    | abort_batch           | begin_batch of the same batch
@@ -19,21 +19,21 @@ from typing import Any, Final
 
 from statefulspark.errors import FencedError, InvalidInputError
 from statefulspark.keygroups import KeyGroupRange
-from statefulspark.state.context import KeyContext
-from statefulspark.state.declared import DeclaredStates
-from statefulspark.state.descriptors import (
+from statefulspark.state.api.descriptors import (
     AggregatingStateDescriptor,
     ListStateDescriptor,
     MapStateDescriptor,
     ReducingStateDescriptor,
     ValueStateDescriptor,
 )
-from statefulspark.state.keys import KeyCodec
-from statefulspark.state.layers import Layers, SpillStore
-from statefulspark.state.layout import StateIds, group_prefix
-from statefulspark.state.states import AggregatingState, ListState, MapState, ReducingState, ValueState
-from statefulspark.state.store import Change, KeyValueStore
-from statefulspark.state.stores import open_spill
+from statefulspark.state.api.states import AggregatingState, ListState, MapState, ReducingState, ValueState
+from statefulspark.state.encoding.keys import KeyCodec
+from statefulspark.state.encoding.layout import StateIds, group_prefix
+from statefulspark.state.store.base import Change, KeyValueStore
+from statefulspark.state.store.layers import Layers, SpillStore
+from statefulspark.state.store.open_store import open_spill
+from statefulspark.state.tables.declared import DeclaredStates
+from statefulspark.state.tables.key_context import KeyContext
 from statefulspark.state.timers import TimerTable
 
 __all__ = ["BatchBudget", "KeyedStateBackend", "TimerTable"]
@@ -64,7 +64,7 @@ class BatchBudget:
 
 
 class KeyedStateBackend:
-    """See the module. Used by one thread.
+    """The keyed state of one step in one slot. Not thread-safe.
 
     Args:
         store: The slot's store; shared by all steps of the slot and not closed here.
@@ -73,11 +73,11 @@ class KeyedStateBackend:
         key_codec: Of its keys.
         key_groups: The slot's.
         budget: Bounds of memory.
-        spill_directory: Where a batch that outgrows memory may write; made and emptied here.
+        spill_directory: Folder for batches that outgrow memory; created and emptied here.
         open_spill: Makes an empty store in a directory, for use beside ``store``, instead of the usual one.
 
     Attributes:
-        batch: The last batch finished here, -1 at the start; whoever restores the store sets it.
+        batch: The last batch finished here, -1 at the start; set when the store is restored.
         key_codec: As given.
         timers: The step's timers.
 
@@ -117,18 +117,21 @@ class KeyedStateBackend:
         self._applying = False
         self._declared = DeclaredStates(self._context, self._layers, state_ids, uid=uid, key_codec=key_codec, key_groups=key_groups)
         self._tables = self._declared.tables
+        self._cleanup = self._declared.cleanup
+        self._written: dict[str, int] = {}
+        """Entries the running batch has written, by name of the state, as far as they are encoded."""
         self.timers = TimerTable(self._declared.timer_queues(), self._context, key_codec)
 
     @property
     def can_hold(self) -> bool:
-        """Whether `begin_batch` may be told to hold."""
+        """True if `begin_batch` may hold changes."""
         return self._layers.can_hold
 
     def begin_batch(self, batch: int, *, processing_time_ms: int, hold: bool = False) -> None:
         """Begin a batch.
 
         A batch after the last finished one commits that one; the last finished one again drops what it changed; a batch that was
-        begun and not finished is undone first.
+        begun but not finished is rolled back first.
 
         Args:
             batch: Its number, 0 or more.
@@ -140,10 +143,11 @@ class KeyedStateBackend:
             UnavailableError: The changes of the batch before cannot be written; begin again to retry.
         """
         if batch < self.batch or (batch == self.batch and (self._pending is None or self._applying)):
-            raise FencedError(f"batch {batch} of uid {self._uid!r} is part of the store, which stands at batch {self.batch}")
+            raise FencedError(f"batch {batch} of uid {self._uid!r} is already in the store, which is at batch {self.batch}")
         self.abort_batch()
         if batch == self.batch:
             self._pending = None
+            self._cleanup.undone()
             self._roll_back()
             self.batch = self._batch_before
         elif hold:
@@ -151,6 +155,7 @@ class KeyedStateBackend:
         else:
             self.apply_pending()
         self._context.processing_time_ms = processing_time_ms
+        self._written.clear()
         self._running = batch
 
     def set_current_key(self, key_group: int, key: Any, key_bytes: bytes) -> None:
@@ -221,31 +226,36 @@ class KeyedStateBackend:
         """Return the state of a descriptor; see `value_state`."""
         return self._declared.aggregating_state(descriptor)
 
-    def finish_batch(self, changes: Callable[[Iterable[Change]], None]) -> None:
+    def redeclare(self) -> None:
+        """Let a fresh copy of the function declare its states: it gets the same entries, but its own reduce and aggregate functions."""
+        self._declared.redeclare()
+
+    def finish_batch(self, changes: Callable[[Iterable[Change]], None], *, rows: int = 0) -> None:
         """End the batch: encode what it changed and pass it on exactly as it will be applied.
 
         Args:
             changes: Takes the changes in several calls; a store key occurs once in all of them. When it raises, the batch is
                 still running and can be aborted.
+            rows: Number of rows in the batch.
 
         Raises:
             InvalidInputError: A value does not fit its type.
         """
         if self._running is None:
-            raise InvalidInputError("no batch was begun", field="batch")
+            raise InvalidInputError("no batch has begun", field="batch")
         self._context.ident = self._context.key = None
-        for sweep, table in self._declared.sweeps:
-            for store_key, data in sweep.step():
-                table.remove_expired(store_key, data)
         pending: list[list[Change]] = []
         if self._layers.spills:
             self._spill()
             # Not in lists: ten thousand large values would take many times the memory for which they were spilled.
             changes(self._layers.spilled_changes())
         else:
-            pending = [encoded for table in self._tables.values() if (encoded := table.changes())]
-            for encoded in pending:
-                changes(encoded)
+            for name, table in self._tables.items():
+                if encoded := table.changes():
+                    pending.append(encoded)
+                    self._written[name] = len(encoded)
+                    changes(encoded)
+        self._cleanup.finished(self._written, rows, self._context.processing_time_ms)
         self._pending = pending
         self._batch_before, self.batch = self.batch, self._running
         self._running = None
@@ -259,7 +269,7 @@ class KeyedStateBackend:
     def apply_pending(self) -> None:
         """Write the changes of the finished batch, which has been committed, and what is held of batches before it to the store.
 
-        Afterwards the store stands at ``batch``; a second call does nothing.
+        Afterwards the store is at ``batch``; a second call does nothing.
 
         Raises:
             UnavailableError: The store cannot be written; call again to retry.
@@ -269,12 +279,34 @@ class KeyedStateBackend:
         elif self._layers.holding:
             self._layers.settle_held()
 
+    def sweep(self, *, reached_ms: int | None = None, idle_entries: int = 0) -> bool:
+        """Remove expired entries from the store. The caller must be its only writer. See `BackgroundCleanup`.
+
+        Args:
+            reached_ms: The processing time of the job's last committed batch, where it may not have reached this step.
+            idle_entries: Minimum number of entries to check.
+
+        Returns:
+            True if running again at once is worthwhile.
+
+        Raises:
+            UnavailableError: The store cannot be written; call again.
+        """
+        if reached_ms is not None:
+            self._cleanup.reached(reached_ms)
+        return self._cleanup.run(idle_entries)
+
+    def sweep_for_full_snapshot(self) -> None:
+        """Remove expired entries of states with ``cleanup_full_snapshot``. The caller must be the store's only writer."""
+        self._cleanup.run_for_full_snapshot()
+
     def _commit(self, take: Callable[[list[list[Change]]], None]) -> None:
         """Hand the changes of the finished batch, which has been committed, to a layer."""
         if self._pending is None:
             return
         # From here on the batch cannot be dropped any more, also when writing fails half-way: it can only be written again.
         self._applying = True
+        self._cleanup.committed()
         # Before they are written, which takes native memory: what the cache has no room for goes first. Nothing is read until it is written.
         for table in self._tables.values():
             table.commit()
@@ -292,7 +324,7 @@ class KeyedStateBackend:
         return {name: table.entry_count() for name, table in self._tables.items()}
 
     def cache_lookups(self) -> dict[str, tuple[int, int]]:
-        """Return per state: look-ups that the cache of decoded entries answered, and those that read the store; from any thread."""
+        """Return cache hits and misses per state. Thread-safe."""
         return {name: (table.hits, table.misses) for name, table in list(self._tables.items()) if table.hits or table.misses}
 
     def _roll_back(self) -> None:
@@ -330,8 +362,9 @@ class KeyedStateBackend:
         return sum(table.changed_bytes() for table in self._tables.values())
 
     def _spill(self) -> None:
-        for table in self._tables.values():
+        for name, table in self._tables.items():
             changes = table.changes()
             if changes:
                 self._layers.spill(changes)
+                self._written[name] = self._written.get(name, 0) + len(changes)
                 table.spilled()

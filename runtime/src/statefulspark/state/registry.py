@@ -1,32 +1,43 @@
-"""StateRegistry: gives each state of a job its number, and refuses to hand stored state to code that would misread it."""
+"""StateRegistry: assigns state ids, and rejects declarations that would misread stored state."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from difflib import get_close_matches
 from threading import Lock
 from typing import Any
 
 from statefulspark.errors import InvalidInputError, NotRestorableError
-from statefulspark.state.layout import STATE_ID_MAX, StateInfo
+from statefulspark.state.encoding.layout import STATE_ID_MAX, StateInfo
+from statefulspark.state.timers import TIMER_KINDS
 
 
 class StateRegistry:
     """All states of a job, thread-safe. Numbers are never used again, also not those of states that the code no longer has.
 
+    A function declares its states when it is opened, so which restored states it no longer has is known once every slot has opened it
+    (`all_opened`). A state that is new while a restored one of the same step is missing has probably been renamed, and is refused.
+
     Args:
         states: The states of the checkpoint the job starts from.
+        allow_non_restored: The manifest's ``allowNonRestoredState``: leave behind what is missing.
     """
 
-    def __init__(self, states: Iterable[StateInfo] = ()) -> None:
+    def __init__(self, states: Iterable[StateInfo] = (), *, allow_non_restored: bool = False) -> None:
         self._lock = Lock()
+        self._allow_non_restored = allow_non_restored
+        self._opened = False
+        self._new: set[tuple[str, str]] = set()
         self._states = {(state.uid, state.name): state for state in states}
+        self._missing = {key for key, state in self._states.items() if state.kind not in TIMER_KINDS}
         self._next = max((state.state_id for state in self._states.values()), default=0) + 1
 
     def register(self, uid: str, name: str, kind: str, description: dict[str, Any]) -> StateInfo:
         """Return the state of this name, numbered now or earlier; see `layout.StateIds`.
 
         Raises:
-            NotRestorableError: The name is taken by a state of another kind or type.
+            NotRestorableError: The name is taken by a state of another kind or type, or the state appears after `all_opened` while
+                a restored one is missing.
             InvalidInputError: All 65,535 numbers are used up.
         """
         with self._lock:
@@ -34,14 +45,48 @@ class StateRegistry:
             if known is None:
                 if self._next > STATE_ID_MAX:
                     raise InvalidInputError(f"a job has at most {STATE_ID_MAX} states", field="state")
+                if self._opened:
+                    self._refuse_renamed([(uid, name)])
                 wanted = StateInfo(self._next, uid, name, kind, **description)
                 self._next += 1
+                self._new.add((uid, name))
             else:
                 wanted = StateInfo(known.state_id, uid, name, kind, **description)
                 check_restorable(known, wanted)
+                self._missing.discard((uid, name))
             # A changed time to live is taken over, so that what is written down is what the code says now.
             self._states[uid, name] = wanted
             return wanted
+
+    @property
+    def in_doubt(self) -> bool:
+        """True while a new state may turn out to be a renamed one: no batch may run before `all_opened`."""
+        with self._lock:
+            return not self._opened and bool({uid for uid, _ in self._new} & {uid for uid, _ in self._missing})
+
+    def all_opened(self) -> list[StateInfo]:
+        """Handle that every slot has opened its functions.
+
+        Returns:
+            Restored states that the steps of the job no longer declare and that stay behind; empty after the first call.
+
+        Raises:
+            NotRestorableError: Such a state has probably been renamed; names both.
+        """
+        with self._lock:
+            if self._opened:
+                return []
+            self._refuse_renamed(sorted(self._new))
+            self._opened = True
+            return [self._states[key] for key in sorted(self._missing)]
+
+    def _refuse_renamed(self, new: list[tuple[str, str]]) -> None:
+        if self._allow_non_restored:
+            return
+        for uid, name in new:
+            missing = sorted(other for owner, other in self._missing if owner == uid)
+            if missing:
+                raise _renamed(uid, name, missing)
 
     def states(self) -> list[StateInfo]:
         """Return all states by number."""
@@ -58,20 +103,33 @@ def check_restorable(stored: StateInfo, wanted: StateInfo) -> None:
     field = f"state {stored.name!r} of uid {stored.uid!r}"
     remedy = "Declare it as before, or use a new name."
     if stored.kind != wanted.kind:
-        raise NotRestorableError(f"it was stored as {stored.kind}, the job declares {wanted.kind}", field=field, remedy=remedy)
+        raise NotRestorableError(f"it was stored as {stored.kind}, but the job declares {wanted.kind}", field=field, remedy=remedy)
     if stored.key_type != wanted.key_type:
         raise NotRestorableError(
-            f"it was stored for keys of {_names(stored.key_type)}, the job's keys are {_names(wanted.key_type)}",
+            f"it was stored for keys of type {_names(stored.key_type)}, but the job's keys are {_names(wanted.key_type)}",
             field=field,
             remedy="Key by columns of the same types as before, or use a new uid.",
         )
     if stored.type != wanted.type:
         raise NotRestorableError(
-            f"it was stored as {_name(stored.type)}, the job declares {_name(wanted.type)}", field=field, remedy=remedy
+            f"it was stored as {_name(stored.type)}, but the job declares {_name(wanted.type)}", field=field, remedy=remedy
         )
     if (stored.ttl_ms is None) != (wanted.ttl_ms is None):
         switched = "off" if wanted.ttl_ms is None else "on"
-        raise NotRestorableError(f"its time to live cannot be switched {switched} once it holds values", field=field, remedy=remedy)
+        raise NotRestorableError(
+            f"time to live cannot be switched {switched} for a state that already has values", field=field, remedy=remedy
+        )
+
+
+def _renamed(uid: str, name: str, missing: list[str]) -> NotRestorableError:
+    closest = get_close_matches(name, missing, n=1, cutoff=0)[0]
+    held = ", ".join(map(repr, missing))
+    return NotRestorableError(
+        f"it is new and would start empty, and the restored state {held} is no longer declared",
+        field=f"state {name!r} of uid {uid!r}",
+        remedy=f"Declare it as {closest!r} to keep its values (in open(), if it is declared later), or set spec.allowNonRestoredState: true "
+        f"to discard {held}",
+    )
 
 
 def _names(types: list[dict[str, Any]]) -> str:

@@ -1,4 +1,4 @@
-"""Row: the output row users build, with PyFlink's behaviour."""
+"""Row: the output row that users build. Behaves like PyFlink's."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Timers of one keyed step: registered, deleted and fired in order, in memory that does not grow with their number."""
+"""Timers of one keyed step: registers, deletes and fires them in order, in memory that does not grow with their number."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from typing import Any, Final
 
 from statefulspark.errors import InvalidInputError
 from statefulspark.keygroups import KeyGroupRange
-from statefulspark.state.context import KeyContext, no_current_key
-from statefulspark.state.keys import KeyCodec
-from statefulspark.state.layers import Layers
-from statefulspark.state.layout import group_prefix, state_range
-from statefulspark.state.store import Change
+from statefulspark.state.encoding.keys import KeyCodec
+from statefulspark.state.encoding.layout import group_prefix, state_range
+from statefulspark.state.store.base import Change
+from statefulspark.state.store.layers import Layers
+from statefulspark.state.tables.key_context import KeyContext, no_current_key
 
 EVENT_TIMERS: Final = "event-timers"
 PROCESSING_TIMERS: Final = "processing-timers"
@@ -41,7 +41,7 @@ class TimerTable:
         key_codec: Of the step's keys.
 
     Attributes:
-        registered: Calls of `register` so far, also those that changed nothing or were undone with their batch.
+        registered: Calls of `register` so far, including those that changed nothing or were rolled back.
     """
 
     __slots__ = ("_context", "_key_codec", "_kinds", "registered")
@@ -102,7 +102,7 @@ class TimerTable:
 
 
 class _Front:
-    """Where one key group's stored timers begin.
+    """The first stored timer of one key group.
 
     Attributes:
         at: No stored timer of the group that has not fired comes before it; None when there are no more.
@@ -268,7 +268,7 @@ class TimerQueue:
             heappush(self._queue, (front.at, front.group))
 
     def _pass_stored(self, timer: bytes) -> None:
-        """Move a front behind ``timer``, at which it stands."""
+        """Advance the front that is at ``timer``."""
         group = timer[8:10]
         front = self._fronts[group]
         self._before.setdefault(group, timer)
@@ -277,7 +277,7 @@ class TimerQueue:
         heappush(self._queue, (front.at, group))
 
     def _take_in_changed(self) -> None:
-        """Forget the changed timers, which now lie in the layers below; move fronts back where they would miss one."""
+        """Drop the changed timers, which are now in the layers below; move back fronts that would miss one."""
         moved = set()
         for timer, there in self._changed.items():
             front = self._fronts[timer[8:10]]

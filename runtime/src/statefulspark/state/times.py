@@ -1,4 +1,4 @@
-"""Time, Duration and Instant: PyFlink's small time classes that appear in state declarations and values."""
+"""Time, Duration and Instant: PyFlink's small time classes, used in state declarations and values."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""ObjectStore: the one seam between the runtime and durable storage.
+"""ObjectStore: the interface between the runtime and durable storage.
 
 Keys are relative paths with ``/`` (no leading slash, no ``..``), below the store's root URL.
 Implementations are thread-safe and picklable (they reconnect lazily after unpickling).

@@ -1,4 +1,4 @@
-"""Folders and temporary files of the local store: made durable, swept when their writer died, pruned when empty."""
+"""Folders and temporary files of the local store: syncs them, removes those of dead writers, and prunes empty folders."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from typing import BinaryIO
 from statefulspark.storage.keys import TEMPORARY_PREFIX
 
 _RACES_MAX = 1000
-"""How often a folder may vanish between its making and its use before that is an error rather than a race with a prune."""
+"""Number of times a folder may be deleted before its first use; more is an error rather than a race with a prune."""
 
 STALE_S = 3600.0
 """A temporary file not written to for so long has lost its writer (every write of a living one moves its time)."""
@@ -32,7 +32,7 @@ def make_folder(folder: Path) -> None:
         except FileExistsError:
             # Vanished again means a concurrent prune: the sync below then finds nothing, the caller's use of it tells.
             if step.exists() and not step.is_dir():
-                raise NotADirectoryError(errno.ENOTDIR, "a file is where a folder must be", str(step)) from None
+                raise NotADirectoryError(errno.ENOTDIR, "a file exists where a folder is needed", str(step)) from None
         sync_folder(step.parent)
 
 
@@ -68,7 +68,7 @@ def _create(folder: Path) -> tuple[Path, BinaryIO]:
             return path, path.open("xb")
         except FileNotFoundError:
             continue
-    raise FileNotFoundError(errno.ENOENT, "the folder keeps vanishing", str(folder))
+    raise FileNotFoundError(errno.ENOENT, "the folder was repeatedly deleted", str(folder))
 
 
 def prune(folders: Iterable[Path], root: Path) -> None:

@@ -1,4 +1,4 @@
-"""What a key may look like, checked the same way by every store so that data moves freely between file:// and s3://."""
+"""Validates keys the same way for every store, so that data can be moved between file:// and s3://."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def check_key(key: str, *, field: str = "key") -> str:
 
     Args:
         key: Relative path, at most ``KEY_BYTES_MAX`` bytes of UTF-8; each part at most ``PART_BYTES_MAX``.
-        field: Where it was written, for the error.
+        field: Field that contains the key, for the error.
 
     Raises:
         InvalidInputError: It is empty, absolute, climbs (``..``), has empty parts or unusable characters, or is too long.

@@ -25,7 +25,7 @@ from statefulspark.storage.os_errors import DIR_FIELD, WORKING_FIELD, translated
 
 _COPY_BUFFER_BYTES = 1 << 20
 _RACES_MAX = 100
-"""How often an object may appear and vanish again under a conditional write."""
+"""Number of times an object may be created and deleted during one conditional write."""
 
 _NO_LINKS = {errno.EOPNOTSUPP, errno.ENOTSUP, errno.ENOSYS, errno.EMLINK, errno.EXDEV}
 
@@ -74,7 +74,7 @@ class LocalStore:
                 # Also when it existed: its writer may have died before this step.
                 sync_folder(path.parent)
                 return
-        raise UnavailableError(f"{key} in {self.url} keeps appearing and vanishing")
+        raise UnavailableError(f"{key} in {self.url} was repeatedly created and deleted")
 
     def put_file(self, key: str, path: Path) -> None:
         """Copy a local file in; FileNotFoundError when there is none."""
@@ -181,7 +181,7 @@ class LocalStore:
                     status = entry.stat()
                     yield ObjectInfo(key=key, size_bytes=status.st_size, modified_s=status.st_mtime)
             except FileNotFoundError:
-                continue  # deleted while we look
+                continue  # deleted concurrently
 
 
 def _entries(folder: Path) -> builtins.list[os.DirEntry[str]]:

@@ -1,6 +1,6 @@
-"""From the URL of the manifest to a store that is ready to use.
+"""Opens a store from the URL in the manifest.
 
-What callers get is a stack: RetryingStore over LocalStore or S3Store, with FaultyStore between the two in tests.
+The result is a stack: RetryingStore on top of LocalStore or S3Store, with FaultyStore between the two in tests.
 """
 
 from __future__ import annotations
@@ -8,18 +8,19 @@ from __future__ import annotations
 import os
 import urllib.parse
 import uuid
+from importlib.util import find_spec
 from pathlib import Path
 
 from statefulspark.errors import ConflictError, InvalidInputError, UnavailableError
 from statefulspark.storage.base import ObjectStore
-from statefulspark.storage.faults import FAULTS_ENVIRONMENT, FaultyStore, parse_fault_plan
 from statefulspark.storage.local import LocalStore
 from statefulspark.storage.retrying import RetryingStore
-from statefulspark.storage.settings import StorageSettings
+from statefulspark.storage.storage_settings import StorageSettings
 
 __all__ = ["StorageSettings", "check_reachable", "open_store"]
 
 _FIELD = "checkpointing.dir"
+_FAULTS = "STATEFULSPARK_STORAGE_FAULTS"
 _PROBE_BUDGET_S = 10.0
 """A job that cannot reach its storage says so after this time (and one attempt), not after a batch's patience."""
 
@@ -30,20 +31,26 @@ def open_store(url: str, settings: StorageSettings | None = None) -> ObjectStore
     Args:
         url: ``s3://bucket/prefix``, ``file:///folder`` (percent-encoded), or a plain path (relative ones are taken
             from the working directory of this process).
-        settings: How to reach S3; file:// ignores them.
+        settings: Settings for S3; ignored for file://.
 
     Returns:
         A thread-safe, picklable store that repeats what fails for a moment. The environment variable
-        ``STATEFULSPARK_STORAGE_FAULTS`` (a test hook, see faults.py) makes it fail on purpose below that.
+        ``STATEFULSPARK_STORAGE_FAULTS`` (a test hook, see faults/storage.py) makes it fail on purpose below that; images have no such hooks.
 
     Raises:
         InvalidInputError: The URL names no store.
     """
     inner = _open(url, settings)
-    faults = os.environ.get(FAULTS_ENVIRONMENT)
-    if faults:
-        inner = FaultyStore(inner, parse_fault_plan(faults))
-    return RetryingStore(inner)
+    return RetryingStore(_with_faults(inner))
+
+
+def _with_faults(store: ObjectStore) -> ObjectStore:
+    wanted = os.environ.get(_FAULTS)
+    if not wanted or find_spec("statefulspark.faults") is None:
+        return store
+    from statefulspark.faults.storage import FaultyStore, parse_fault_plan  # noqa: PLC0415  images do not have it
+
+    return FaultyStore(store, parse_fault_plan(wanted))
 
 
 def check_reachable(store: ObjectStore) -> None:
@@ -62,13 +69,13 @@ def check_reachable(store: ObjectStore) -> None:
     store.put_if_absent(key, content)
     try:
         if store.get(key) != content or [info.key for info in store.list(key)] != [key]:
-            raise UnavailableError(f"{_FIELD}: {store.url} does not give back what was just written")
+            raise UnavailableError(f"{_FIELD}: {store.url} does not return the object that was just written")
         if _creates_twice(store, key):
             message = f"{store.url} lets a conditional write (If-None-Match) replace an object"
             remedy = "Use a service that honours conditional writes, such as AWS S3 or MinIO; two drivers could corrupt the job otherwise"
             raise InvalidInputError(message, field=_FIELD, remedy=remedy)
     except KeyError as exc:
-        raise UnavailableError(f"{_FIELD}: {store.url} does not show what was just written") from exc
+        raise UnavailableError(f"{_FIELD}: {store.url} does not list the object that was just written") from exc
     finally:
         store.delete([key])
 
@@ -107,7 +114,7 @@ def _local_path(rest: str) -> Path:
             raise InvalidInputError(message, field=_FIELD, remedy="Write three slashes: file:///folder")
         rest = slash + path
     if "?" in rest or "#" in rest:
-        raise InvalidInputError("has a '?' or '#'", field=_FIELD, remedy="Write them as %3F and %23")
+        raise InvalidInputError("contains '?' or '#'", field=_FIELD, remedy="Write them as %3F and %23")
     folder = Path(urllib.parse.unquote(rest))
     if not folder.is_absolute():
         raise InvalidInputError("is not absolute", field=_FIELD, remedy="Write file:///folder with an absolute path")
@@ -116,12 +123,12 @@ def _local_path(rest: str) -> Path:
 
 def _bucket_and_prefix(rest: str) -> tuple[str, str]:
     if not rest.startswith("//"):
-        raise InvalidInputError("lacks the slashes", field=_FIELD, remedy="Write s3://bucket/prefix")
+        raise InvalidInputError("has no slashes after the scheme", field=_FIELD, remedy="Write s3://bucket/prefix")
     bucket, _, prefix = rest[2:].partition("/")
     if "@" in bucket or ":" in bucket:
         # The text does not repeat the URL: it may hold a secret.
         remedy = "Write s3://bucket/prefix and give endpoint and credentials under checkpointing.storage"
-        raise InvalidInputError("must name only bucket and prefix", field=_FIELD, remedy=remedy)
+        raise InvalidInputError("must contain only bucket and prefix", field=_FIELD, remedy=remedy)
     if not bucket:
-        raise InvalidInputError("names no bucket", field=_FIELD, remedy="Write s3://bucket/prefix")
+        raise InvalidInputError("contains no bucket", field=_FIELD, remedy="Write s3://bucket/prefix")
     return bucket, prefix.strip("/")

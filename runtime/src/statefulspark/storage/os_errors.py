@@ -1,9 +1,11 @@
-"""What the operating system says about files, in the words of our error tree."""
+"""Translates operating system errors about files into our error hierarchy."""
 
 from __future__ import annotations
 
 import errno
 import os
+import re
+import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -11,13 +13,20 @@ from pathlib import Path
 from statefulspark.errors import InvalidInputError, StatefulSparkError, UnavailableError
 
 DIR_FIELD = "checkpointing.dir"
-"""Where the user chose the store's folder."""
+"""Manifest field of the store's folder."""
 
 WORKING_FIELD = "local working directory"
-"""Where downloads go: scratch space of a slot or the driver."""
+"""Manifest field of the folder for downloads: temporary space of a slot or the driver."""
 
 _FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 _REFUSED = {errno.EACCES, errno.EPERM, errno.EROFS}
+_DISK = {*_FULL, errno.EROFS, errno.EIO}
+_DISK_REASONS = tuple(os.strerror(code) for code in (errno.ENOSPC, errno.EDQUOT, errno.EROFS))
+_DISK_REMEDY = (
+    "Free space there, or choose another disk: spec.stateBackend.rocksdb.localDir for slots, spark.local.dir in spec.sparkConf for Spark, the "
+    "environment variable TMPDIR for other temporary files"
+)
+_PATH = re.compile(r"/[^\s'\"():]+")
 _MISPLACED = {errno.ENOTDIR, errno.EISDIR, errno.ENOTEMPTY, errno.EEXIST, errno.ENAMETOOLONG, errno.ELOOP, errno.EINVAL}
 
 
@@ -28,6 +37,49 @@ def translated(path: Path, field: str = DIR_FIELD) -> Iterator[None]:
         yield
     except OSError as exc:
         raise _translate(exc, path, field) from exc
+
+
+@contextmanager
+def local_disk(path: Path | None = None) -> Iterator[None]:
+    """Turn a full, write-protected or failing local disk into `UnavailableError`; all else passes.
+
+    Args:
+        path: The process's working folder, for errors that do not name a file; None for the folder of temporary files.
+    """
+    try:
+        yield
+    except OSError as exc:
+        found = disk_error(exc, path)
+        if found is None:
+            raise
+        raise found from exc
+
+
+def disk_error(error: BaseException, path: Path | None = None) -> UnavailableError | None:
+    """Return what to say of a full, write-protected or failing local disk, or None if the error is another one.
+
+    Args:
+        error: The exception.
+        path: The process's working folder, for errors that do not name a file.
+    """
+    if not isinstance(error, OSError) or error.errno not in _DISK:
+        return None
+    return disk_failure(error.filename or path or tempfile.gettempdir(), os.strerror(error.errno))
+
+
+def disk_failure(where: object, reason: str) -> UnavailableError:
+    """Return the one sentence about a local disk; ``reason`` is the operating system's."""
+    return UnavailableError(f"the local disk cannot be written: {where}: {reason}. {_DISK_REMEDY}", retry_after_s=10.0)
+
+
+def disk_trouble_in(text: str) -> UnavailableError | None:
+    """Return what to say of a local disk if another program's text, such as Spark's stack trace, says that one failed."""
+    for line in text.splitlines():
+        reason = next((reason for reason in _DISK_REASONS if reason in line), None)
+        if reason is not None:
+            path = _PATH.search(line)
+            return disk_failure(path[0] if path else "a folder of Spark's", reason)
+    return None
 
 
 def _translate(exc: OSError, path: Path, field: str) -> StatefulSparkError:

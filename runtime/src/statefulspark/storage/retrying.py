@@ -1,7 +1,7 @@
-"""RetryingStore: transient faults of storage end here, in bounded time, instead of failing a batch.
+"""RetryingStore: retries transient storage failures for a bounded time instead of failing a batch.
 
-Every operation of an ObjectStore may be repeated: puts write the same bytes, ``put_if_absent`` takes its own bytes for
-success, deletes accept absent keys.
+Every operation of an ObjectStore is safe to repeat: puts write the same bytes, ``put_if_absent`` succeeds if its own bytes are
+already stored, and deletes accept missing keys.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RetryPolicy:
-    """When to try again, and when to give up.
+    """When to retry and when to stop.
 
     Raises:
         InvalidInputError: A value is out of bounds.
@@ -120,7 +120,7 @@ class RetryingStore:
         def before_sleep(state: tenacity.RetryCallState) -> None:
             failure = state.outcome.exception() if state.outcome else None
             _log.warning(
-                "storage did not answer, trying again",
+                "storage request failed, retrying",
                 operation=operation,
                 key=key,
                 attempt=state.attempt_number,

@@ -1,8 +1,8 @@
 """S3Store: objects in a bucket of AWS S3 or a compatible service. The only module that imports boto3.
 
-Conditional writes are the base of exactly-once here, and they are where S3 is subtle: the service may store the object and
-the reply may be lost, after which the client's own retry is told "exists already". So whenever a conditional write ends in
-anything but plain success, the object is read back and its bytes decide.
+Exactly-once depends on conditional writes, and S3 makes them subtle: the service may store the object while
+the response is lost; the client's own retry then fails with "already exists". So unless a conditional write ends in
+plain success, the object is read back and its contents decide.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from statefulspark.storage import s3_errors
 from statefulspark.storage.base import ObjectInfo
 from statefulspark.storage.keys import TEMPORARY_PREFIX, check_folder, check_key, check_prefix
 from statefulspark.storage.os_errors import WORKING_FIELD, translated
-from statefulspark.storage.settings import FIELD, S3Limits, StorageSettings
+from statefulspark.storage.storage_settings import FIELD, S3Limits, StorageSettings
 
 if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client
@@ -39,7 +39,7 @@ _DELETE_BATCH = 1000
 """The most keys that one DeleteObjects request takes."""
 
 _RACES_MAX = 20
-"""How often an object may appear and vanish again under a conditional write."""
+"""Number of times an object may be created and deleted during one conditional write."""
 
 _NO_CREDENTIALS = (
     boto.NoCredentialsError,
@@ -111,7 +111,7 @@ class S3Store:
             if existing == data:
                 return
             raise ConflictError(f"{key} exists in {self.url} with other content") from failure
-        raise UnavailableError(f"{key} in {self.url} keeps appearing and vanishing")
+        raise UnavailableError(f"{key} in {self.url} was repeatedly created and deleted")
 
     def put_file(self, key: str, path: Path) -> None:
         """Upload a local file (in parts when large); FileNotFoundError when there is none.
@@ -259,7 +259,7 @@ class S3Store:
                 raise KeyError(key) from exc
             raise _translate(exc, url=f"{self.url}/{key}", operation=operation) from exc
         except RetriesExceededError as exc:
-            raise UnavailableError(f"{self.url}/{key}: the transfer kept breaking off") from exc
+            raise UnavailableError(f"{self.url}/{key}: the transfer was repeatedly interrupted") from exc
 
 
 def _connect(settings: StorageSettings, limits: S3Limits) -> S3Client:
@@ -292,7 +292,9 @@ def _connect(settings: StorageSettings, limits: S3Limits) -> S3Client:
     except (boto.BotoCoreError, ValueError) as exc:
         # botocore uses ValueError for an endpoint that is no URL.
         raise InvalidInputError(
-            f"no S3 client can be made ({type(exc).__name__})", field=FIELD, remedy="Correct endpoint, region, caBundle or the AWS profile"
+            f"cannot create an S3 client ({type(exc).__name__})",
+            field=FIELD,
+            remedy="Correct endpoint, region, caBundle or the AWS profile",
         ) from exc
 
 
@@ -318,7 +320,7 @@ def _translate(exc: Exception, *, url: str, operation: str) -> StatefulSparkErro
         status, request_id = int(metadata.get("HTTPStatusCode", 0)), str(metadata.get("RequestId", "unknown"))
         return s3_errors.translate_answer(_code(exc), status=status, request_id=request_id, url=url, operation=operation)
     if isinstance(exc, boto.FlexibleChecksumError):
-        return CorruptDataError("the bytes read do not have the checksum that the service stored", path=url)
+        return CorruptDataError("the data read does not match the checksum stored by the service", path=url)
     if isinstance(exc, boto.SSLError) and s3_errors.is_untrusted(exc):
         remedy = "Give the authority's PEM file as caBundle, or correct the host name"
         return InvalidInputError(f"{url}: the TLS certificate is not trusted", field=f"{FIELD}.endpoint", remedy=remedy)
@@ -328,7 +330,7 @@ def _translate(exc: Exception, *, url: str, operation: str) -> StatefulSparkErro
     if isinstance(exc, _MISCONFIGURED):
         remedy = "Correct the bucket's name, the region and the endpoint"
         return InvalidInputError(f"{url}: cannot {operation} ({name})", field=FIELD, remedy=remedy)
-    return UnavailableError(f"{url}: no answer to {operation} ({name}); is {FIELD}.endpoint right and reachable?")
+    return UnavailableError(f"{url}: no response to {operation} ({name}). Check that {FIELD}.endpoint is correct and reachable")
 
 
 def _crc32(data: bytes) -> str:

@@ -1,6 +1,6 @@
-"""What an S3 client says, in the words of our error tree: the codes; ``s3.py`` knows the classes.
+"""Translates S3 errors into our error hierarchy: this module knows the codes, ``s3.py`` the exception classes.
 
-Texts hold the service's error code and request id, never its message: messages may repeat parts of signed requests.
+Messages contain the service's error code and request id, never its own message, which may repeat parts of signed requests.
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from __future__ import annotations
 import ssl
 
 from statefulspark.errors import InvalidInputError, StatefulSparkError, UnavailableError
-from statefulspark.storage.settings import FIELD as STORAGE
+from statefulspark.storage.storage_settings import FIELD as STORAGE
 
 _DIR = "checkpointing.dir"
 
@@ -53,12 +53,12 @@ _STATUS_TEXTS = {"Forbidden", "Bad Request", "Unauthorized", "Moved Permanently"
 
 
 def is_absent(code: str) -> bool:
-    """Whether the service says that the object is not there."""
+    """True if the service reports that the object does not exist."""
     return code in _ABSENT
 
 
 def is_lost_condition(code: str) -> bool:
-    """Whether a conditional write was refused because the object exists, or because another one is being written now."""
+    """True if a conditional write was refused because the object exists, or because another one is being written now."""
     return code in _LOST_CONDITION
 
 
@@ -68,9 +68,9 @@ def translate_answer(code: str, *, status: int, request_id: str, url: str, opera
     Args:
         code: The service's error code; for a HEAD, which has no body, the status as text.
         status: HTTP status; 0 when the answer had none.
-        request_id: What the service's support asks for.
+        request_id: The service's request id, for support requests.
         url: The object.
-        operation: What was tried, a verb.
+        operation: The failed operation, a verb.
 
     Returns:
         InvalidInputError where only the user can help, else UnavailableError.
@@ -82,7 +82,7 @@ def translate_answer(code: str, *, status: int, request_id: str, url: str, opera
         return UnavailableError(message)
     if status in _REFUSED_BY_STATUS and code in _STATUS_TEXTS | {str(status)}:
         return _refusal(_REFUSED_BY_STATUS[status], message)
-    return InvalidInputError(message, field=STORAGE, remedy="See the error code in the documentation of the service")
+    return InvalidInputError(message, field=STORAGE, remedy="Look up the error code in the service's documentation")
 
 
 def translate_code(code: str, *, url: str, operation: str) -> StatefulSparkError:
@@ -97,7 +97,7 @@ def _refusal(code: str, message: str) -> InvalidInputError:
 
 
 def is_untrusted(exc: BaseException) -> bool:
-    """Whether a TLS error comes from a failed verification; others (a reset during the handshake) are transient."""
+    """True if a TLS error comes from a failed verification; others (a reset during the handshake) are transient."""
     seen: set[int] = set()
     pending: list[object] = [exc]
     while pending:

@@ -2,6 +2,49 @@
 
 from __future__ import annotations
 
+from statefulspark.testing.events import (
+    ADVANCE,
+    BATCH,
+    CHECKPOINT,
+    DAMAGE_CHECKPOINT,
+    DOWNTIME,
+    DRAIN,
+    FAIL_STORAGE,
+    KILL_DRIVER,
+    KILL_DRIVER_AFTER_SINK_COMMIT,
+    KILL_DRIVER_BEFORE_SINK_COMMIT,
+    KILL_SLOT,
+    PAUSE_DRIVER,
+    RESCALE,
+    RESTORE_FROM_SAVEPOINT,
+    RESUME_DRIVER,
+    RETRY_BATCH,
+    SAVEPOINT,
+    UPGRADE,
+)
 from statefulspark.testing.harness import HarnessSnapshot, KeyedProcessHarness
+from statefulspark.testing.job import TestingJob
 
-__all__ = ["HarnessSnapshot", "KeyedProcessHarness"]
+__all__ = [
+    "ADVANCE",
+    "BATCH",
+    "CHECKPOINT",
+    "DAMAGE_CHECKPOINT",
+    "DOWNTIME",
+    "DRAIN",
+    "FAIL_STORAGE",
+    "KILL_DRIVER",
+    "KILL_DRIVER_AFTER_SINK_COMMIT",
+    "KILL_DRIVER_BEFORE_SINK_COMMIT",
+    "KILL_SLOT",
+    "PAUSE_DRIVER",
+    "RESCALE",
+    "RESTORE_FROM_SAVEPOINT",
+    "RESUME_DRIVER",
+    "RETRY_BATCH",
+    "SAVEPOINT",
+    "UPGRADE",
+    "HarnessSnapshot",
+    "KeyedProcessHarness",
+    "TestingJob",
+]

@@ -4,31 +4,33 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
-from hashlib import blake2b
 from pathlib import Path
 from types import TracebackType
 from typing import Any, NamedTuple, Self, TypeAlias
 
+import cloudpickle
 import pyarrow as pa
 
-from statefulspark.errors import ClosedError, InvalidInputError
+from statefulspark.errors import ClosedError, InvalidInputError, NotRestorableError
 from statefulspark.keygroups import KeyGroupRange
 from statefulspark.process.columns import python_values
+from statefulspark.process.function_runner import KeyedFunctionRunner
 from statefulspark.process.functions import KeyedProcessFunction
 from statefulspark.process.keytypes import key_type_infos
-from statefulspark.process.operator import KeyedProcessOperator
+from statefulspark.process.lifecycle import FunctionLifecycle
 from statefulspark.process.output import OutputSchema
+from statefulspark.process.reserved_columns import KEY_HASH, SOURCE
 from statefulspark.process.rows import InputRow, row_class, rows_of
-from statefulspark.process.sortkeys import KEY_HASH, SOURCE
 from statefulspark.process.step import StepSpec
 from statefulspark.state.backend import BatchBudget, KeyedStateBackend
-from statefulspark.state.keys import KeyCodec
-from statefulspark.state.layout import StateInfo, key_group_range_bounds
-from statefulspark.state.memory import MemoryStore
+from statefulspark.state.encoding.keys import KeyCodec
+from statefulspark.state.encoding.layout import StateInfo, key_group_range_bounds
 from statefulspark.state.registry import StateRegistry
-from statefulspark.state.store import Change
+from statefulspark.state.store.base import Change
+from statefulspark.state.store.memory_store import MemoryStore
+from statefulspark.testing.key_hash import KeyHash
 
 __all__ = ["HarnessSnapshot", "KeyedProcessHarness"]
 
@@ -50,13 +52,24 @@ class HarnessSnapshot:
 
 
 class _Running(NamedTuple):
-    operator: KeyedProcessOperator
+    function: FunctionLifecycle
     backend: KeyedStateBackend
     directory: tempfile.TemporaryDirectory[str]
 
 
+class _Batch(NamedTuple):
+    rows: list[pa.RecordBatch]
+    watermark_ms: int | None
+    processing_time_ms: int
+    output_before: int
+    """Number of output rows before the batch."""
+
+
 class KeyedProcessHarness:
     """Drives one function like a slot does: each call below is one batch, finished when the call returns.
+
+    A call that raises is a batch that fails: its state and timers are rolled back, and the next call runs on a fresh copy of the
+    function, as a retry does in a job. `retry` repeats a batch that succeeded, as happens when another part of the job failed.
 
     >>> import pyarrow as pa
     >>> from statefulspark import KeyedProcessFunction
@@ -70,12 +83,13 @@ class KeyedProcessHarness:
     [Row(user='ada', at_ms=1000)]
 
     Args:
-        function: a fresh instance of the function under test.
+        function: a fresh instance of the function under test. It runs itself until a batch is undone; copies of it run after that.
         input_schema: the columns of its input, as an Arrow schema or a dict of Arrow types.
         output_schema: the columns of its output.
         key: the key column, or several.
         event_time: the event-time column; None for a step without event time.
         max_parallelism: number of key groups, 1..32768.
+        job_parameters: what ``RuntimeContext.get_job_parameter`` answers from.
 
     Raises:
         InvalidInputError: the pieces do not fit together; names the field and the remedy.
@@ -90,19 +104,25 @@ class KeyedProcessHarness:
         key: str | Sequence[str],
         event_time: str | None = None,
         max_parallelism: int = 128,
+        job_parameters: Mapping[str, str] | None = None,
     ) -> None:
         self._step = StepSpec(
             uid="harness",
             function=function,
-            input_schema=_arrow(input_schema),
-            output_schema=_arrow(output_schema),
+            input_schema=arrow_schema(input_schema),
+            output_schema=arrow_schema(output_schema),
             key_columns=(key,) if isinstance(key, str) else tuple(key),
             event_time=event_time,
             watermark_delay_ms=0,
             max_parallelism=max_parallelism,
         )
+        self._pickled = _pickled(function)
+        self._copies = 0
+        self._job_parameters = dict(job_parameters or {})
+        self._last: _Batch | None = None
         self._input = OutputSchema(self._step.input_schema, "the test", field="input_schema")
         self._codec = KeyCodec(key_type_infos(self._step))
+        self._key_hash = KeyHash(self._step)
         self._output_row = row_class(tuple(self._step.output_schema.names))
         self._output: list[InputRow] = []
         self._state_ids = StateRegistry()
@@ -112,17 +132,26 @@ class KeyedProcessHarness:
         self._batch = -1
         self._running: _Running | None = None
 
-    def restore(self, snapshot: HarnessSnapshot) -> None:
-        """Start from a snapshot of this or another harness; call it before ``open``."""
+    def restore(self, snapshot: HarnessSnapshot, *, allow_non_restored_state: bool = False) -> None:
+        """Start from a snapshot of this or another harness; call it before ``open``.
+
+        Args:
+            snapshot: State and clocks to start from.
+            allow_non_restored_state: As in a job's manifest; without it ``open`` refuses a function that seems to have renamed a state.
+        """
         if self._running is not None:
             raise InvalidInputError("the harness is open", field="restore", remedy="Restore into a new harness, before open()")
-        self._state_ids = StateRegistry(snapshot.states)
+        self._state_ids = StateRegistry(snapshot.states, allow_non_restored=allow_non_restored_state)
         self._store.write(snapshot.entries)
         self._watermark_ms = snapshot.watermark_ms
         self._processing_time_ms = snapshot.processing_time_ms
 
     def open(self) -> None:
-        """Open the function. ``with`` does it too."""
+        """Open the function. ``with`` does it too.
+
+        Raises:
+            NotRestorableError: The function does not fit the restored state.
+        """
         directory = tempfile.TemporaryDirectory(prefix="statefulspark-harness-")
         backend = KeyedStateBackend(
             self._store,
@@ -133,16 +162,19 @@ class KeyedProcessHarness:
             budget=_BUDGET,
             spill_directory=Path(directory.name) / "changes",
         )
-        operator = KeyedProcessOperator(self._step, backend, slot=0, parallelism=1, job_name="harness")
-        operator.open()
-        self._running = _Running(operator, backend, directory)
+        self._running = _Running(FunctionLifecycle(lambda: self._fresh_operator(backend)), backend, directory)
+        try:
+            self._state_ids.all_opened()
+        except NotRestorableError:
+            self.close()
+            raise
 
     def close(self) -> None:
         """Close the function. ``with`` does it too."""
         running, self._running = self._running, None
         if running is not None:
             running.directory.cleanup()
-            running.operator.close()
+            running.function.close()
 
     def __enter__(self) -> Self:
         if self._running is None:
@@ -164,9 +196,7 @@ class KeyedProcessHarness:
     def process_elements(self, values: Iterable[Any]) -> None:
         """Give the function several rows in one batch; rows of one key are brought into event-time order."""
         rows = self._input.batch(list(values))
-        columns = [python_values(rows.column(name)) for name in self._step.key_columns]
-        keys = columns[0] if len(columns) == 1 else list(zip(*columns, strict=True))
-        hashes = [_hash(self._codec.encode(key)) for key in keys]
+        hashes = self._key_hash.of(rows)
         exchange = [pa.array(hashes, pa.int64()), pa.array([0] * len(hashes), pa.int32())]
         self._run([pa.RecordBatch.from_arrays([*exchange, *rows.columns], names=[KEY_HASH, SOURCE, *rows.schema.names])])
 
@@ -182,6 +212,22 @@ class KeyedProcessHarness:
         self._processing_time_ms = timestamp
         self._run([])
 
+    def retry(self) -> None:
+        """Repeat the last batch as a retry: what it changed and emitted is undone, and a fresh copy of the function runs it again.
+
+        A function whose results depend only on its input, its state and its timers emits the same rows as before.
+
+        Raises:
+            InvalidInputError: There was no batch since ``open`` or `snapshot`, or the last one failed.
+        """
+        running, last = self._opened(), self._last
+        if last is None:
+            raise InvalidInputError("there is no batch to repeat", field="retry", remedy="Call it right after a call that succeeded")
+        del self._output[last.output_before :]
+        self._batch -= 1
+        running.function.undone()
+        self._run_batch(last)
+
     def get_output(self) -> list[Any]:
         """Return all output rows so far, in the order in which they came; they compare equal to tuples."""
         return list(self._output)
@@ -191,33 +237,51 @@ class KeyedProcessHarness:
         self._output.clear()
 
     def snapshot(self) -> HarnessSnapshot:
-        """Return state and clocks as they are now."""
+        """Return state and clocks as they are now. What is in a snapshot is committed: `retry` cannot undo it."""
         self._opened().backend.apply_pending()
+        self._last = None
         first, end = key_group_range_bounds(0, self._step.max_parallelism - 1)
         return HarnessSnapshot(
             tuple(self._state_ids.states()), tuple(self._store.scan(first, end)), self._watermark_ms, self._processing_time_ms
         )
 
-    def _run(self, batches: list[pa.RecordBatch]) -> None:
+    def _run(self, rows: list[pa.RecordBatch]) -> None:
+        self._run_batch(_Batch(rows, self._watermark_ms, self._processing_time_ms, len(self._output)))
+
+    def _run_batch(self, batch: _Batch) -> None:
         running = self._opened()
-        running.backend.begin_batch(self._batch + 1, processing_time_ms=self._processing_time_ms)
+        self._last = None
+        running.backend.begin_batch(self._batch + 1, processing_time_ms=batch.processing_time_ms)
         try:
+            running.function.renew_if_stale()
             results = list(
-                running.operator.run(
-                    iter(batches),
-                    watermark_ms=self._watermark_ms,
-                    processing_time_ms=self._processing_time_ms,
+                running.function.operator.run(
+                    iter(batch.rows),
+                    watermark_ms=batch.watermark_ms,
+                    processing_time_ms=batch.processing_time_ms,
                     sort_bytes=_SORT_BYTES,
                     spill_directory=Path(running.directory.name) / "rows",
                 )
             )
+            running.backend.finish_batch(_forget)
         except BaseException:
             running.backend.abort_batch()
+            running.function.undone()
             raise
-        running.backend.finish_batch(_forget)
         self._batch += 1
+        self._last = batch
         for result in results:
             self._output.extend(rows_of(self._output_row, [python_values(column) for column in result.columns]))
+
+    def _fresh_operator(self, backend: KeyedStateBackend) -> KeyedFunctionRunner:
+        """Make an operator with the function given at first, with a copy of it later."""
+        step = self._step if not self._copies else replace(self._step, function=cloudpickle.loads(self._pickled))
+        backend.redeclare()
+        operator = KeyedFunctionRunner(
+            step, backend, slot=0, parallelism=1, job_name="harness", attempt=self._copies, job_parameters=self._job_parameters
+        )
+        self._copies += 1
+        return operator
 
     def _opened(self) -> _Running:
         if self._running is None:
@@ -245,16 +309,24 @@ class KeyedProcessHarness:
         return tuple(values)
 
 
+def _pickled(function: KeyedProcessFunction) -> bytes:
+    """Return the function as a job sends it to its slots."""
+    try:
+        return bytes(cloudpickle.dumps(function))
+    except Exception as error:
+        raise InvalidInputError(
+            f"it cannot be sent to the slots of a job: {type(error).__name__}: {error}",
+            field="function",
+            remedy="Open connections and files in open(), not in __init__ or at module level",
+        ) from error
+
+
 def _forget(changes: Iterable[Change]) -> None:
     """A job makes the changes durable; here reading them is enough."""
     for _ in changes:
         pass
 
 
-def _arrow(schema: Schema) -> pa.Schema:
+def arrow_schema(schema: Schema) -> pa.Schema:
+    """Returns the schema as Arrow's."""
     return schema if isinstance(schema, pa.Schema) else pa.schema(list(schema.items()))
-
-
-def _hash(key_bytes: bytes) -> int:
-    """Any stable hash does: in a job Spark computes it from the key columns."""
-    return int.from_bytes(blake2b(key_bytes, digest_size=8).digest(), "big", signed=True)

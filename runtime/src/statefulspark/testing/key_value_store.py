@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from statefulspark.errors import ClosedError
-from statefulspark.state.store import KeyValueStore
+from statefulspark.state.store.base import KeyValueStore
 
 
 class KeyValueStoreContract(ABC):

@@ -8,11 +8,11 @@ from pathlib import Path
 
 from statefulspark.keygroups import KeyGroupRange
 from statefulspark.state.backend import BatchBudget, KeyedStateBackend
-from statefulspark.state.keys import KeyCodec
-from statefulspark.state.memory import MemoryStore
+from statefulspark.state.encoding.keys import KeyCodec
 from statefulspark.state.registry import StateRegistry
-from statefulspark.state.store import Change, KeyValueStore
-from statefulspark.state.typeinfo import Types
+from statefulspark.state.store.base import Change, KeyValueStore
+from statefulspark.state.store.memory_store import MemoryStore
+from statefulspark.state.types.types import Types
 
 ASCII_GROUPS = KeyGroupRange(0, 127)
 LETTER_GROUPS = KeyGroupRange(96, 127)

@@ -1,0 +1,173 @@
+"""Reads the state of pods from their objects: phase, termination, start problems, OOM kills. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from datetime import datetime
+from typing import Any, Final
+
+from statefulspark.config.pods import DRIVER_CONTAINER, EXECUTOR_CONTAINER
+from statefulspark.config.sizes import parse_size
+from statefulspark.errors import InvalidInputError, UnavailableError
+from statefulspark_operator.api.answers import EndingAnswer, StorageReport, parse
+from statefulspark_operator.api.drivers import Failure
+from statefulspark_operator.api.names import ANNOTATION_GENERATION, ANNOTATION_KEY_ID
+from statefulspark_operator.reconcile.job.observe.observation import DriverPod, Ending, OutOfMemory
+
+_TROUBLE: Final = frozenset(
+    {
+        "ErrImagePull",
+        "ImagePullBackOff",
+        "InvalidImageName",
+        "CreateContainerConfigError",
+        "CreateContainerError",
+        "CrashLoopBackOff",
+        "RunContainerError",
+    }
+)
+_STORAGE_START_S: Final = 120.0
+"""For a pod that opens storage to be scheduled, started and done; images may have to be pulled."""
+_OOM: Final = "OOMKilled"
+_REMEDIES: Final = {
+    "ErrImagePull": "Check spec.image and spec.imagePullSecrets",
+    "ImagePullBackOff": "Check spec.image and spec.imagePullSecrets",
+    "InvalidImageName": "Check spec.image",
+    "CreateContainerConfigError": "Check the Secrets and ConfigMaps that the spec refers to",
+    "CrashLoopBackOff": "Check the driver's log",
+}
+
+
+_METADATA: Final = ("name", "namespace", "uid", "resourceVersion", "creationTimestamp", "deletionTimestamp", "labels", "ownerReferences")
+_CONTAINER_STATUS: Final = ("name", "restartCount", "state", "lastState")
+
+
+def relevant_part(pod: Mapping[str, Any]) -> dict[str, Any]:
+    """The part of a pod that the operator reads, for the object cache: a whole pod is ten times as large, and a job has many."""
+    metadata, spec, status = pod["metadata"], pod.get("spec") or {}, pod.get("status") or {}
+    annotations = metadata.get("annotations") or {}
+    return {
+        **{name: pod[name] for name in ("apiVersion", "kind") if name in pod},
+        "metadata": {
+            **{name: metadata[name] for name in _METADATA if name in metadata},
+            "annotations": {name: value for name, value in annotations.items() if name in {ANNOTATION_GENERATION, ANNOTATION_KEY_ID}},
+        },
+        "spec": {
+            "containers": [
+                {
+                    "name": each.get("name"),
+                    "resources": {"limits": (each.get("resources") or {}).get("limits")},
+                }
+                for each in spec.get("containers") or ()
+            ]
+        },
+        "status": {
+            **{name: status[name] for name in ("phase", "podIP", "reason", "message") if name in status},
+            "conditions": [each for each in status.get("conditions") or () if each.get("type") == "PodScheduled"],
+            "containerStatuses": [
+                {name: each[name] for name in _CONTAINER_STATUS if name in each} for each in status.get("containerStatuses") or ()
+            ],
+        },
+    }
+
+
+def driver_pod(pod: Mapping[str, Any] | None) -> DriverPod | None:
+    """The state of the driver pod."""
+    if pod is None:
+        return None
+    metadata, status = pod["metadata"], pod.get("status") or {}
+    container = _container(status, DRIVER_CONTAINER)
+    terminated = (container.get("state") or {}).get("terminated") or {}
+    last = (container.get("lastState") or {}).get("terminated") or {}
+    phase = status.get("phase") or "Pending"
+    return DriverPod(
+        name=metadata["name"],
+        uid=metadata["uid"],
+        generation=int((metadata.get("annotations") or {}).get(ANNOTATION_GENERATION, 0)),
+        phase=phase,
+        deleting=metadata.get("deletionTimestamp") is not None,
+        gone_by=datetime.fromisoformat(metadata["deletionTimestamp"]) if metadata.get("deletionTimestamp") else None,
+        ip=status.get("podIP"),
+        restarts=container.get("restartCount", 0),
+        ending=_ending(terminated.get("message")) if terminated and terminated.get("exitCode") == 0 else None,
+        trouble=_trouble(status, container),
+        key_id=(metadata.get("annotations") or {}).get(ANNOTATION_KEY_ID),
+        oom_killed=_OOM in {terminated.get("reason"), last.get("reason")},
+    )
+
+
+def _container(status: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+    return next((each for each in status.get("containerStatuses") or () if each.get("name") == name), {})
+
+
+def _ending(message: str | None) -> Ending | None:
+    """The termination message (docs/formats.md); None if it has another format."""
+    try:
+        said = parse(EndingAnswer, message or "")
+    except UnavailableError:
+        return None
+    error = said.error.failure() if said.error is not None else None
+    return Ending(
+        state=said.state,
+        batch=said.batch,
+        path=said.path,
+        error=error,
+        checkpoint=said.left("checkpoint"),
+        savepoint=said.left("savepoint"),
+        kept=said.kept(),
+    )
+
+
+def storage_report(pod: Mapping[str, Any] | None, now: datetime) -> StorageReport | Failure | None:
+    """The report of a storage pod, or why there is none; None while the pod may still report."""
+    if pod is None or pod["metadata"].get("deletionTimestamp") is not None:
+        return None
+    status = pod.get("status") or {}
+    container = _container(status, DRIVER_CONTAINER)
+    terminated = (container.get("state") or {}).get("terminated")
+    if terminated:
+        try:
+            return parse(StorageReport, terminated.get("message") or "")
+        except UnavailableError as error:
+            why = terminated.get("reason") or f"exit code {terminated.get('exitCode')}"
+            return Failure(reason="StoragePodFailed", message=f"The storage pod terminated without a report ({why}); {error}")
+    if status.get("phase") == "Failed":
+        return Failure(reason="StoragePodFailed", message=f"The storage pod failed: {status.get('message') or status.get('reason')}")
+    if (now - datetime.fromisoformat(pod["metadata"]["creationTimestamp"])).total_seconds() < _STORAGE_START_S:
+        return None
+    return _trouble(status, container) or Failure(reason="StoragePodLate", message="The storage pod did not complete in time")
+
+
+def _trouble(status: Mapping[str, Any], container: Mapping[str, Any]) -> Failure | None:
+    waiting = (container.get("state") or {}).get("waiting") or {}
+    reason = waiting.get("reason")
+    if reason in _TROUBLE:
+        remedy = _REMEDIES.get(reason, "")
+        return Failure(reason=reason, message=f"{waiting.get('message') or 'the container does not start'}. {remedy}".strip())
+    for condition in status.get("conditions") or ():
+        if condition.get("type") == "PodScheduled" and condition.get("status") == "False":
+            return Failure(reason="Unschedulable", message=f"The pod cannot be scheduled: {condition.get('message') or 'unknown'}")
+    return None
+
+
+def executors(pods: Iterable[Mapping[str, Any]]) -> tuple[int, tuple[OutOfMemory, ...]]:
+    """The number of running executors, and the OOM-killed ones."""
+    running, lost = 0, []
+    for pod in pods:
+        status = pod.get("status") or {}
+        running += status.get("phase") == "Running" and pod["metadata"].get("deletionTimestamp") is None
+        container = _container(status, EXECUTOR_CONTAINER)
+        ends = [(container.get(state) or {}).get("terminated") or {} for state in ("state", "lastState")]
+        if any(end.get("reason") == _OOM for end in ends):
+            lost.append(OutOfMemory(pod=pod["metadata"]["name"], uid=pod["metadata"]["uid"], limit_bytes=_limit_bytes(pod)))
+    return running, tuple(lost)
+
+
+def _limit_bytes(pod: Mapping[str, Any]) -> int | None:
+    for container in pod["spec"].get("containers") or ():
+        if container.get("name") == EXECUTOR_CONTAINER:
+            limit = ((container.get("resources") or {}).get("limits") or {}).get("memory")
+            try:
+                return parse_size(str(limit)) if limit else None
+            except InvalidInputError:
+                return None
+    return None

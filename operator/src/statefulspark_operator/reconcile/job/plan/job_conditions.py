@@ -1,0 +1,133 @@
+"""The conditions of a job, derived from its status and the observation. Pure."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from statefulspark_operator.api.conditions import Condition, ConditionStatus, ConditionType
+from statefulspark_operator.api.jobs import LifecycleState
+from statefulspark_operator.reconcile.job.plan import failing_batches, name_conflicts, spec_validity
+from statefulspark_operator.reconcile.job.plan.draft import Draft
+from statefulspark_operator.reconcile.job.plan.initial_state import SNAPSHOT_REASONS
+from statefulspark_operator.reconcile.job.plan.last_state import TOO_OLD
+
+_RUNS: Final = frozenset({LifecycleState.RUNNING, LifecycleState.STABLE})
+_WAITS: Final = frozenset({LifecycleState.SUSPENDED, LifecycleState.FINISHED})
+_TROUBLE_CHECKPOINTS: Final = 3
+
+_Statement = tuple[ConditionType, bool, str, str]
+
+
+def set_conditions(draft: Draft) -> None:
+    """Set the conditions from everything else in the status."""
+    for type_, status, reason, message in (
+        _valid(draft),
+        _ready(draft),
+        _running(draft),
+        _progressing(draft),
+        _degraded(draft),
+        _stalled(draft),
+    ):
+        _set_condition(draft, type_, status, reason, message)
+
+
+def _valid(draft: Draft) -> _Statement:
+    problem = spec_validity.problem_of(draft)
+    if problem is not None:
+        return ConditionType.VALID, False, problem.reason, problem.message
+    return ConditionType.VALID, True, "Valid", "The spec is valid"
+
+
+def _ready(draft: Draft) -> _Statement:
+    state, valid = draft.status.lifecycle_state, _valid(draft)[1]
+    current = draft.status.reconciliation is not None and draft.status.transition is None and valid
+    driver = draft.observed.driver
+    if state in _RUNS and current and driver is not None:
+        if driver.works:
+            return ConditionType.READY, True, "Running", "The job is running with the current spec"
+        if (failure := failing_batches.failure_of(draft)) is not None:
+            return ConditionType.READY, False, failure.reason, failure.message
+        return ConditionType.READY, False, "WaitingForFirstBatch", "The driver is running and has not committed a batch yet"
+    if state in _WAITS:
+        return ConditionType.READY, True, str(state).capitalize(), "The job is in the desired state"
+    return ConditionType.READY, False, _reason(draft), _message(draft)
+
+
+def _running(draft: Draft) -> _Statement:
+    driver = draft.observed.driver
+    if driver is not None and driver.state == "RUNNING":
+        if driver.fails and (failure := failing_batches.failure_of(draft)) is not None:
+            return ConditionType.RUNNING, False, failure.reason, failure.message
+        return ConditionType.RUNNING, True, "Running", "The driver is processing batches"
+    return ConditionType.RUNNING, False, _reason(draft), _message(draft)
+
+
+def _progressing(draft: Draft) -> _Statement:
+    transition = draft.status.transition
+    if transition is None:
+        return ConditionType.PROGRESSING, False, "NotProgressing", "No transition is in progress"
+    return ConditionType.PROGRESSING, True, str(transition.kind).capitalize(), f"Current step: {transition.step}"
+
+
+def _degraded(draft: Draft) -> _Statement:
+    driver, state = draft.observed.driver, draft.status.lifecycle_state
+    if (failure := failing_batches.failure_of(draft)) is not None:
+        return ConditionType.DEGRADED, True, failure.reason, failure.message
+    if state is LifecycleState.ROLLED_BACK:
+        return ConditionType.DEGRADED, True, "RolledBack", "Running the last stable spec because the new spec failed"
+    if state is LifecycleState.RECOVERING:
+        return ConditionType.DEGRADED, True, "Recovering", "Restarting the driver after it was lost"
+    if driver is not None:
+        lost = [slot.slot for slot in driver.slots if slot.state != "RUNNING"]
+        if lost and driver.state == "RUNNING":
+            return ConditionType.DEGRADED, True, "SlotsMissing", f"{len(lost)} of {len(driver.slots)} slots are not running"
+        if driver.failed_checkpoints >= _TROUBLE_CHECKPOINTS and driver.last_checkpoint is None:
+            return (
+                ConditionType.DEGRADED,
+                True,
+                "CheckpointsFail",
+                f"{driver.failed_checkpoints} checkpoints failed and none has completed",
+            )
+    return ConditionType.DEGRADED, False, "NotDegraded", "The job has no known problems"
+
+
+def _stalled(draft: Draft) -> _Statement:
+    error = draft.status.error
+    if draft.status.lifecycle_state is LifecycleState.FAILED:
+        return ConditionType.STALLED, True, error.reason if error else "Failed", error.message if error else "The job failed"
+    if draft.observed.problem is not None:
+        return ConditionType.STALLED, True, "InvalidSpec", draft.observed.problem
+    if (
+        draft.status.transition is not None
+        and error is not None
+        and error.reason in {"StopFailed", "RescaleFailed", TOO_OLD, name_conflicts.TAKEN}
+    ):
+        return ConditionType.STALLED, True, error.reason, error.message
+    if draft.status.transition is None and error is not None and error.reason in SNAPSHOT_REASONS | {name_conflicts.TAKEN}:
+        return ConditionType.STALLED, True, error.reason, error.message
+    return ConditionType.STALLED, False, "NotStalled", "No intervention is needed"
+
+
+def _reason(draft: Draft) -> str:
+    if draft.status.error is not None:
+        return draft.status.error.reason
+    state = draft.status.lifecycle_state
+    return "".join(part.capitalize() for part in str(state or "Unknown").split("_"))
+
+
+def _message(draft: Draft) -> str:
+    if draft.status.error is not None:
+        return draft.status.error.message
+    history = draft.status.lifecycle_history
+    return str(history[0].message) if history else "The operator has seen the job"
+
+
+def _set_condition(draft: Draft, type_: ConditionType, holds: bool, reason: str, message: str) -> None:
+    status = ConditionStatus.TRUE if holds else ConditionStatus.FALSE
+    before = next((condition for condition in draft.status.conditions if condition.type is type_), None)
+    since = before.last_transition_time if before is not None and before.status is status else draft.now
+    condition = Condition(
+        type=type_, status=status, reason=reason, message=message, last_transition_time=since, observed_generation=draft.observed.generation
+    )
+    others = [each for each in draft.status.conditions if each.type is not type_]
+    draft.set(conditions=tuple(sorted((*others, condition), key=lambda each: list(ConditionType).index(each.type))))

@@ -1,0 +1,318 @@
+"""The steps of a transition: stop, remove, start, wait, rescale. Pure.
+
+A transition is written into the status before its first step is taken, and each step is decided from the observation. So when an operator
+terminates at any point, the next one continues: it observes whether the step is done.
+
+==========  ==========================================================
+deploy      start, wait
+upgrade     stop, remove, start, wait
+rescale     rescale; or stop, remove, start, wait
+suspend     stop, remove
+recover     remove, start, wait
+rollback    remove, start, wait
+==========  ==========================================================
+
+One driver at a time: a pod is created only if none of its name exists, and the name never changes. A pod on a lost node, which may
+still run, is force-deleted only after its grace period; a newer attempt then fences its driver in storage.
+"""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Final
+
+from statefulspark.config.job import DesiredState, StatefulSparkJobSpec, UpgradeMode
+from statefulspark_operator.api.drivers import Failure, Operation
+from statefulspark_operator.api.jobs import LifecycleState, ReconciliationState, Transition, TransitionKind
+from statefulspark_operator.builders.pods import GRACE_S
+from statefulspark_operator.reconcile.job.observe.observation import DriverPod
+from statefulspark_operator.reconcile.job.plan import last_state, stopping
+from statefulspark_operator.reconcile.job.plan.actions import ApplyChildren, AskDriver, CreateDriver, DeleteDriver
+from statefulspark_operator.reconcile.job.plan.draft import Draft
+from statefulspark_operator.reconcile.job.plan.initial_state import children_spec
+from statefulspark_operator.reconcile.job.plan.stopping import REMOVE
+from statefulspark_operator.reconcile.specs import spec_text
+
+STOP: Final = "stop"
+START: Final = "start"
+WAIT: Final = "wait"
+RESCALE: Final = "rescale"
+
+STOP_GRACE_S: Final = GRACE_S
+"""Grace period of a driver for its last checkpoint after SIGTERM."""
+FORCE_AFTER: Final = timedelta(seconds=60)
+"""A pod that still exists this long after its grace period is on an unreachable node."""
+_CREATIONS_MAX: Final = 5
+"""After this many creations without an observed pod, the pod counts as lost."""
+_POLL_S: Final = 1.0
+
+
+def advance(draft: Draft) -> None:
+    """Takes the next step of the transition in progress."""
+    transition = draft.status.transition
+    if transition is None:
+        return
+    {STOP: stopping.stop, REMOVE: _remove, START: _start, WAIT: _wait, RESCALE: _rescale}[transition.step](draft, transition)
+
+
+# -- remove --------------------------------------------------------------------------------------------------------------
+
+
+def _remove(draft: Draft, transition: Transition) -> None:
+    """Removes the driver pod."""
+    if remove_pod(draft):
+        if transition.kind is TransitionKind.SUSPEND:
+            _suspended(draft, transition)
+        else:
+            draft.step(START)
+
+
+def remove_pod(draft: Draft) -> bool:
+    """Deletes the driver pod. Returns True once it is gone."""
+    last_state.register_last_state(draft)
+    pod = draft.observed.pod
+    if pod is None:
+        return True
+    if not pod.deleting:
+        draft.do(DeleteDriver(uid=pod.uid, grace_s=STOP_GRACE_S))
+    elif pod.gone_by is not None and draft.now > pod.gone_by + FORCE_AFTER:
+        draft.record_event(
+            "ForceDeleted",
+            f"Pod {pod.name} did not terminate within its grace period and is force-deleted; storage fences any further writes",
+            warning=True,
+        )
+        draft.do(DeleteDriver(uid=pod.uid, grace_s=0))
+    draft.requeue_after(_POLL_S)
+    return False
+
+
+def _suspended(draft: Draft, transition: Transition) -> None:
+    draft.end()
+    draft.set(job_state=None, driver_pod=None, error=None)
+    where = f" Its state is stored in {transition.state_path}" if transition.state_path else ""
+    draft.enter(LifecycleState.SUSPENDED, "Suspended", f"The job is suspended.{where}")
+    draft.record_event("Suspended", f"The job is suspended.{where}")
+
+
+# -- start ---------------------------------------------------------------------------------------------------------------
+
+
+def _start(draft: Draft, transition: Transition) -> None:
+    """Creates the driver pod. Its spec is written into the status first."""
+    spec = stopping.target_spec(draft, transition)
+    if spec is None:
+        draft.end()
+        return
+    if spec.state is DesiredState.SUSPENDED and transition.kind is not TransitionKind.ROLLBACK:
+        _suspended(draft, transition)  # requested while the transition was in progress
+        return
+    pod = draft.observed.pod
+    if pod is not None:
+        draft.step(WAIT if pod.generation == transition.generation and not pod.deleting else REMOVE)
+        return
+    text = spec_text(spec)
+    reconciliation = draft.status.reconciliation
+    if reconciliation is None or reconciliation.last_reconciled_spec != text:
+        # The latest generation, which may be newer than the one the transition began with.
+        generation = transition.generation if transition.kind is TransitionKind.ROLLBACK else draft.observed.generation
+        _enter_folder(draft, _folder(draft, transition, spec, generation))
+        draft.set(transition=transition.model_copy(update={"generation": generation}))
+        draft.reconciled(
+            state=ReconciliationState.ROLLING_BACK if transition.kind is TransitionKind.ROLLBACK else ReconciliationState.UPGRADING,
+            reconciled_at=draft.now,
+            last_reconciled_generation=generation,
+            last_reconciled_spec=text,
+            stable_by=None,
+        )
+        draft.requeue_after(0)
+        return
+    if draft.observed.name_conflict is None and transition.attempts >= _CREATIONS_MAX:
+        draft.end()  # it is deleted as soon as it is created; recovery decides when to create it again
+        draft.requeue_after(0)
+        return
+    # Time spent in earlier steps, such as a stop, does not count against the start.
+    deadline = transition.deadline if transition.attempts else draft.now + timedelta(milliseconds=spec.upgrade_timeout)
+    begun = transition.model_copy(update={"attempts": transition.attempts + 1, "deadline": deadline})
+    draft.set(desired_parallelism=spec.parallelism, transition=begun)
+    manifest = children_spec(draft, spec)
+    draft.do(ApplyChildren(spec=manifest, parallelism=spec.parallelism), CreateDriver(spec=manifest, generation=transition.generation))
+    draft.requeue_after(_POLL_S)
+
+
+def _folder(draft: Draft, transition: Transition, spec: StatefulSparkJobSpec, generation: int) -> str:
+    """The job's directory in storage for this start: a new one for a stateless upgrade, that of the last stable spec for a rollback."""
+    now, reconciliation = draft.status.job_id or draft.observed.uid, draft.status.reconciliation
+    if transition.kind is TransitionKind.ROLLBACK:
+        return (reconciliation.last_stable_job_id if reconciliation is not None else None) or now
+    if transition.kind is not TransitionKind.UPGRADE or spec.upgrade_mode is not UpgradeMode.STATELESS:
+        return now
+    if reconciliation is not None and reconciliation.last_stable_job_id is None:
+        # An older operator may have marked the job stable without recording its directory.
+        draft.reconciled(last_stable_job_id=now)
+    return f"{draft.observed.uid}-{generation}"
+
+
+def _enter_folder(draft: Draft, folder: str) -> None:
+    """Sets the job's directory. A previous one is kept in storage, but its checkpoints and key groups no longer apply."""
+    if folder != (draft.status.job_id or draft.observed.uid):
+        draft.set(last_checkpoint=None, max_parallelism=None, batch=None, restored_from=None)
+    draft.set(job_id=folder)
+
+
+# -- wait ----------------------------------------------------------------------------------------------------------------
+
+
+def _wait(draft: Draft, transition: Transition) -> None:
+    """Waits until batches run, or until it is clear that they will not."""
+    pod, driver = draft.observed.pod, draft.observed.driver
+    newer = draft.observed.generation != transition.generation and draft.observed.spec is not None
+    if newer and transition.kind is not TransitionKind.ROLLBACK:
+        # The correction of a spec that does not start must not wait for the deadline of the old one.
+        draft.end()
+        draft.requeue_after(0)
+        return
+    if pod is None:
+        draft.end()  # lost before it ran; recovery decides when to start it again
+        draft.requeue_after(0)
+        return
+    if driver is not None and driver.runs:
+        _runs(draft, transition)
+        return
+    if draft.observed.other_key:
+        draft.step(REMOVE)  # an operator with another key has made it, and only that one could call it
+        return
+    failure = _why_not(pod)
+    if failure is None and transition.deadline is not None and draft.now >= transition.deadline:
+        failure = pod.trouble or Failure(
+            reason="NotReady", message="The driver did not start processing batches within spec.upgradeTimeout. Check the driver's log"
+        )
+    if failure is None:
+        if pod.trouble is not None:
+            draft.failed(pod.trouble)
+        draft.requeue_after(_POLL_S)
+        return
+    start_failed(draft, failure)
+
+
+def _why_not(pod: DriverPod) -> Failure | None:
+    """Why the driver will not start, if that is certain."""
+    if pod.ending is not None and pod.ending.state == "FAILED":
+        return pod.ending.error or Failure(reason="Failed", message="The job failed. Check the driver's log")
+    return None
+
+
+def start_failed(draft: Draft, failure: Failure) -> None:
+    """Rolls back to the last stable spec, or fails the job if there is none."""
+    reconciliation, transition = draft.status.reconciliation, draft.status.transition
+    spec = draft.observed.spec
+    draft.failed(failure)
+    stable = reconciliation.last_stable_spec if reconciliation is not None else None
+    rolls_back = (
+        stable is not None
+        and reconciliation is not None
+        and stable != reconciliation.last_reconciled_spec
+        and (spec is None or spec.rollback)
+        and (transition is None or transition.kind is not TransitionKind.ROLLBACK)
+    )
+    if not rolls_back:
+        draft.end()
+        draft.enter(LifecycleState.FAILED, failure.reason, failure.message)
+        draft.record_event("Failed", failure.message, warning=True)
+        return
+    draft.record_event("RollingBack", f"The upgrade failed; rolling back to the last stable spec: {failure.message}", warning=True)
+    draft.begin(TransitionKind.ROLLBACK, REMOVE, within=timedelta(minutes=10))
+    draft.reconciled(state=ReconciliationState.ROLLING_BACK)
+    draft.enter(LifecycleState.ROLLING_BACK, failure.reason, failure.message)
+
+
+def runs_after_all(draft: Draft) -> None:
+    """Marks a failed job as running if its driver runs after all, for example because a slow node exceeded spec.upgradeTimeout."""
+    pod, driver, reconciliation = draft.observed.pod, draft.observed.driver, draft.status.reconciliation
+    if pod is None or pod.over or pod.deleting or driver is None or not (driver.runs and driver.works) or reconciliation is None:
+        return
+    kind = TransitionKind.ROLLBACK if reconciliation.state is ReconciliationState.ROLLING_BACK else TransitionKind.DEPLOY
+    generation = reconciliation.last_reconciled_generation or draft.observed.generation
+    _runs(draft, Transition(kind=kind, step=WAIT, since=draft.now, generation=generation))
+
+
+def _runs(draft: Draft, transition: Transition) -> None:
+    driver = draft.observed.driver
+    draft.end()
+    restored = f", restored from {driver.restored_from}" if driver is not None and driver.restored_from else ""
+    if transition.kind is TransitionKind.ROLLBACK:
+        draft.reconciled(state=ReconciliationState.ROLLED_BACK)
+        draft.enter(LifecycleState.ROLLED_BACK, "RolledBack", "Running the last stable spec. Correct the new spec to try again")
+        draft.record_event("RolledBack", f"Rolled back to the last stable spec{restored}")
+        return
+    draft.reconciled(state=ReconciliationState.DEPLOYED)
+    if transition.kind is not TransitionKind.RECOVER and driver is not None:
+        draft.reconciled(began_batch=driver.batch)
+    # A recovered driver may fail in the same way: the start time of the failure is kept until a batch succeeds.
+    if transition.kind is not TransitionKind.RECOVER or (driver is not None and driver.works):
+        draft.set(error=None)
+    draft.enter(
+        LifecycleState.RUNNING,
+        _DONE[transition.kind],
+        "The driver is running. The job becomes stable when a batch and a checkpoint have completed",
+    )
+    draft.record_event(_DONE[transition.kind], f"Running generation {transition.generation} of the spec{restored}")
+
+
+_DONE: Final = {
+    TransitionKind.DEPLOY: "Deployed",
+    TransitionKind.UPGRADE: "Upgraded",
+    TransitionKind.RESCALE: "Rescaled",
+    TransitionKind.RECOVER: "Recovered",
+}
+
+
+# -- rescale -------------------------------------------------------------------------------------------------------------
+
+
+def _rescale(draft: Draft, transition: Transition) -> None:
+    """Changes the number of slots inside the running driver."""
+    pod, driver, spec = draft.observed.pod, draft.observed.driver, draft.observed.spec
+    wanted = transition.to_parallelism
+    if pod is None or pod.over or spec is None or wanted is None or spec.parallelism != wanted or spec.state is DesiredState.SUSPENDED:
+        draft.set(error=None)
+        draft.end()  # plan again from the current state
+        draft.requeue_after(0)
+        return
+    if driver is None:
+        if transition.deadline is not None and draft.now >= transition.deadline:
+            draft.step(STOP)
+        draft.requeue_after(_POLL_S)
+        return
+    if driver.parallelism == wanted and driver.runs:
+        # The ConfigMap first: a driver restarted by the kubelet reads its parallelism there.
+        draft.do(ApplyChildren(spec=children_spec(draft, spec), parallelism=wanted, changed_only=True))
+        draft.reconciled(
+            last_reconciled_spec=spec_text(spec), last_reconciled_generation=draft.observed.generation, reconciled_at=draft.now
+        )
+        draft.set(error=None)
+        draft.end()
+        draft.enter(LifecycleState.RUNNING, "Rescaled", f"Running with {wanted} slots")
+        draft.record_event("Rescaled", f"Rescaled from {transition.from_parallelism} to {wanted} slots")
+        return
+    key = f"rescale-{transition.generation}-{transition.attempts}"
+    operation = driver.operations.get(key)
+    if operation is None:
+        draft.do(AskDriver(kind="rescale", key=key, parallelism=wanted))
+    elif operation.state == "FAILED":
+        _rescale_failed(draft, transition, operation)
+        return
+    draft.requeue_after(_POLL_S)
+
+
+def _rescale_failed(draft: Draft, transition: Transition, operation: Operation) -> None:
+    """Retries later if a resource was unavailable, such as capacity for executors, while the job keeps running. Otherwise restarts the driver."""
+    failure = operation.error or Failure(reason="Unknown", message="the driver gave no reason")
+    if failure.reason != "Unavailable":
+        draft.record_event(
+            "RescaleInPlaceFailed", f"Rescaling in place failed; restarting the driver instead: {failure.message}", warning=True
+        )
+        draft.step(STOP)
+        return
+    told = f"Rescaling failed; the job keeps running with its current parallelism and the operator will retry: {failure.message}"
+    draft.record_failure(Failure(reason="RescaleFailed", message=failure.message), told)
+    stopping.again_later(draft, transition)

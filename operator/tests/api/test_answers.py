@@ -1,0 +1,69 @@
+"""Answers of tenants' code: whatever bytes come, the outcome is a value within its bounds or one error of ours."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from statefulspark.errors import UnavailableError
+from statefulspark_operator.api.answers import (
+    CheckpointsAnswer,
+    EndingAnswer,
+    OperationsAnswer,
+    ProblemAnswer,
+    StatusAnswer,
+    StorageReport,
+    driver_of,
+    parse,
+)
+from statefulspark_operator.api.jobs import ErrorInfo, SnapshotInfo
+
+KINDS = (CheckpointsAnswer, EndingAnswer, OperationsAnswer, ProblemAnswer, StatusAnswer, StorageReport)
+Scalar = (
+    st.none() | st.booleans() | st.integers() | st.integers(-2, 40_000) | st.floats() | st.text(max_size=20)
+    | st.sampled_from(["RUNNING", "FAILED", "checkpoint", "1-9", "9-1", "0-9999999999999999", "s3://b/x", "UserFunction", "x" * 5000, "\ud800"])
+)  # fmt: skip
+Names = st.sampled_from(
+    [
+        "state", "attempt", "batch", "parallelism", "max_parallelism", "slots", "slot", "first", "last", "memory", "last_checkpoint", "id", "kind",
+        "path", "completed_ms", "error", "reason", "message", "operations", "key", "checkpoint", "checkpoints", "version", "snapshot", "disposed",
+    ]
+)  # fmt: skip
+Anything = st.recursive(Scalar, lambda inner: st.lists(inner, max_size=4) | st.dictionaries(Names, inner, max_size=8), max_leaves=30)
+GOOD: dict[str, Any] = {
+    "version": 1, "state": "RUNNING", "attempt": 1, "batch": 3, "parallelism": 1, "max_parallelism": 128, "path": None, "error": None,
+    "slots": [{"slot": 0, "first": 0, "last": 127, "state": "RUNNING"}], "checkpoints": [], "operations": [],
+}  # fmt: skip
+
+
+@given(st.dictionaries(Names, Anything, max_size=4) | Anything | st.binary(max_size=40))
+def test_no_answer_is_anything_but_a_value_or_unavailable(part: Any) -> None:
+    document = GOOD | part if isinstance(part, dict) else part
+    body = part if isinstance(part, bytes) else json.dumps(document).encode()
+    for kind in KINDS:
+        try:
+            said = parse(kind, body)
+        except UnavailableError:
+            continue
+        if isinstance(said, StatusAnswer):
+            driver = driver_of(said, None, None)
+            for info in (driver.last_checkpoint, driver.last_savepoint):
+                if info is not None:
+                    SnapshotInfo.model_validate(info.model_dump())
+            if driver.error is not None:
+                # As the status keeps it.
+                ErrorInfo.model_validate({"reason": driver.error.reason, "message": driver.error.message, "since": "2026-11-22T00:00:00Z"})
+        if isinstance(said, EndingAnswer):
+            assert len(said.kept() or ()) <= 10_000
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("levels", [500, 5_000, 500_000])
+def test_depth_is_bounded(kind: Any, levels: int) -> None:
+    for body in (b"[" * levels + b"]" * levels, b'{"error":' * levels + b"1" + b"}" * levels, b'{"unknown": ' + b"[" * levels):
+        with pytest.raises(UnavailableError):
+            parse(kind, body)

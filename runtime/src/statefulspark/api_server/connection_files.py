@@ -1,0 +1,177 @@
+"""Connection files: how the command line finds the API of a local job by the job's name.
+
+``<home>/jobs/<name>.json`` contains URL and token and is readable by its owner only. ``<name>.lock`` is locked as
+long as the job's process lives, so that a second start of the same job is rejected and the file of a killed process is detected.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import re
+import stat
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Annotated, Self
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from statefulspark.errors import ConflictError, InvalidInputError
+
+_NAME = re.compile(r"[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?")
+
+
+class _Record(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="ignore")
+
+    url: Annotated[str, Field(pattern=r"^https?://")]
+    token: Annotated[str, Field(min_length=1, repr=False)]
+    pid: int
+
+
+@dataclass(frozen=True, slots=True)
+class Connection:
+    """URL and token of a job's API."""
+
+    url: str
+    token: str
+
+    def __repr__(self) -> str:
+        """Without the token: reprs end up in logs."""
+        return f"Connection(url={self.url!r}, token=...)"
+
+
+def home_directory(environ: Mapping[str, str], user_home: Path) -> Path:
+    """Return ``$STATEFULSPARK_HOME``, else ``$XDG_RUNTIME_DIR/statefulspark``, else ``~/.statefulspark``."""
+    if home := environ.get("STATEFULSPARK_HOME"):
+        return Path(home)
+    if runtime := environ.get("XDG_RUNTIME_DIR"):
+        return Path(runtime) / "statefulspark"
+    return user_home / ".statefulspark"
+
+
+def running_jobs(home: Path) -> list[str]:
+    """Names of the jobs that run on this machine now, sorted."""
+    folder = home / "jobs"
+    return sorted(path.stem for path in folder.glob("*.json") if _is_locked(path.with_suffix(".lock"))) if folder.is_dir() else []
+
+
+def read_connection(home: Path, name: str) -> Connection:
+    """Find a running job.
+
+    Raises:
+        InvalidInputError: No job of that name runs here, or others could have read or changed the file.
+    """
+    path = _path(home, name)
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW)
+    except OSError as exc:
+        raise _unknown(home, name) from exc
+    with os.fdopen(descriptor, encoding="utf-8") as file:
+        info = os.fstat(file.fileno())
+        if info.st_uid != os.geteuid() or stat.S_IMODE(info.st_mode) & 0o077:
+            raise InvalidInputError(
+                f"{path} belongs to another user or is open to others", field="--job", remedy="Give the job's URL and --token-file instead"
+            )
+        text = file.read()
+    if not _is_locked(path.with_suffix(".lock")):
+        raise _unknown(home, name)
+    try:
+        record = _Record.model_validate_json(text)
+    except ValidationError as exc:
+        # `from None`: pydantic's message would quote the file, token included.
+        del exc
+        raise InvalidInputError(f"{path} is damaged", field="--job", remedy="Give the job's URL and --token-file instead") from None
+    return Connection(record.url, record.token)
+
+
+class ConnectionFile:
+    """Holds a job's name on this machine; a context manager around the job's life.
+
+    Raises:
+        ConflictError: On entry, when a job of this name already runs here.
+    """
+
+    def __init__(self, home: Path, name: str) -> None:
+        self._path = _path(home, name)
+        self._name = name
+        self._lock: int | None = None
+
+    @property
+    def path(self) -> Path:
+        """The file that ``write`` makes."""
+        return self._path
+
+    def __enter__(self) -> Self:
+        """Claim the name."""
+        self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        lock = os.open(self._path.with_suffix(".lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        if not _lock(lock):
+            os.close(lock)
+            raise ConflictError(f"job {self._name!r} already runs on this machine. Stop it first: statefulspark stop --job {self._name}")
+        self._lock = lock
+        self._path.unlink(missing_ok=True)
+        return self
+
+    def write(self, connection: Connection) -> None:
+        """Publish where the API listens; readers see the whole file or none."""
+        record = _Record(url=connection.url, token=connection.token, pid=os.getpid())
+        temporary = self._path.with_suffix(f".{os.getpid()}.tmp")
+        temporary.unlink(missing_ok=True)
+        # Mode in open(): the bytes are never readable by others, whatever the umask.
+        descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
+        with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+            file.write(record.model_dump_json(indent=2) + "\n")
+        temporary.replace(self._path)
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        """Remove the file and give the name back. The lock file stays: removing it would race with the next owner."""
+        self._path.unlink(missing_ok=True)
+        if self._lock is not None:
+            os.close(self._lock)
+            self._lock = None
+
+
+def _path(home: Path, name: str) -> Path:
+    if not _NAME.fullmatch(name):
+        raise InvalidInputError(
+            f"{name!r} is neither a URL nor a job name", field="--job", remedy="Names have lower-case letters, digits, '-' and '.'"
+        )
+    return home / "jobs" / f"{name}.json"
+
+
+def _unknown(home: Path, name: str) -> InvalidInputError:
+    jobs = ", ".join(running_jobs(home)) or "none"
+    return InvalidInputError(
+        f"no job {name!r} runs on this machine (running: {jobs}, by {home / 'jobs'})",
+        field="--job",
+        remedy="Give the job's URL, or set STATEFULSPARK_HOME as it was for `statefulspark run`",
+    )
+
+
+def _lock(descriptor: int) -> bool:
+    for pause_s in (0.05, 0.1, 0.2, 0.0):  # `statefulspark status` holds the shared lock briefly while it checks
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            time.sleep(pause_s)
+        else:
+            return True
+    return False
+
+
+def _is_locked(path: Path) -> bool:
+    try:
+        descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+    except OSError:
+        return False
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except OSError:
+        return True
+    finally:
+        os.close(descriptor)
+    return False

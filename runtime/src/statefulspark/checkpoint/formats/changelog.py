@@ -1,0 +1,309 @@
+"""Changelogs: what one operator's state in one slot changed in one batch; one object each.
+
+The writer is on the path of every batch, so entries are laid out by column (all key lengths, all value lengths, all keys, all
+values) and every step over them is one call into C. Written to a local file in bounded memory, uploaded by the caller.
+
+Layout (big-endian; also in ``docs/formats.md``)::
+
+    "SSCL" | version u8 = 1 | header length u32 | header (JSON) | crc32 of all before u32
+    frame: 0x01 | entries u32 | raw length u32 | stored length u32 | crc32 of those fields and the stored bytes u32 | stored bytes (Zstandard)
+           raw: key lengths u32 * entries | value lengths u32 * entries (0xFFFFFFFF = deleted) | keys | values
+    end:   0x02 | entries of all frames u64 | frames u32 | crc32 of the end frame's bytes before u32
+
+The end frame is what makes truncation visible; nothing may follow it.
+"""
+
+from __future__ import annotations
+
+import os
+import struct
+import sys
+import zlib
+from array import array
+from collections.abc import Iterable, Iterator
+from hashlib import sha256
+from itertools import accumulate, islice, pairwise
+from pathlib import Path
+from typing import IO, Any
+
+import pyarrow as pa
+from pydantic import Field, JsonValue, ValidationError
+
+from statefulspark.checkpoint.formats.digests import FileDigest
+from statefulspark.checkpoint.formats.documents import Document
+from statefulspark.errors import ClosedError, CorruptDataError, IncompatibleFormatError, InvalidInputError
+from statefulspark.keygroups import MAX_PARALLELISM_LIMIT
+from statefulspark.state.store.base import Change
+
+MAGIC = b"SSCL"
+VERSION = 1
+FRAME_BYTES = 1 << 20
+"""A frame is closed when its keys and values reach this size: large enough to compress well, small enough to hold in memory."""
+FRAME_ENTRIES = 16_384
+"""A frame is closed at this many entries, so that tiny entries do not make a frame of millions of objects."""
+ENTRY_BYTES_MAX = 1 << 30
+"""Largest key or value, 1 GiB; also bounds what a reader allocates for a frame (u32 lengths)."""
+
+_DELETED = 0xFFFFFFFF
+_FIRST_PIECE_ENTRIES = 64
+_PIECE_ENTRIES_MAX = 1024
+_FRAME = struct.Struct(">BIII")
+_END = struct.Struct(">BQI")
+_CRC = struct.Struct(">I")
+_START = struct.Struct(">4sBI")
+_FRAME_TAG = 1
+_END_TAG = 2
+_HEADER_BYTES_MAX = 16 << 20
+
+
+class ChangelogHeader(Document):
+    """Says which changes the file holds."""
+
+    uid: str = Field(min_length=1, max_length=1024)
+    """Operator."""
+    slot: int = Field(ge=0, lt=MAX_PARALLELISM_LIMIT)
+    batch: int = Field(ge=0)
+    epoch: int = Field(ge=0)
+    """Incarnation of the slot that wrote it."""
+    first_key_group: int = Field(ge=0, lt=MAX_PARALLELISM_LIMIT)
+    last_key_group: int = Field(ge=0, lt=MAX_PARALLELISM_LIMIT)
+    """Every changed key is in first .. last, inclusive."""
+    max_event_time_ms: int | None = None
+    """Greatest event time of the batch's rows here; a driver that finds the batch done without having run it needs it."""
+    states: tuple[dict[str, JsonValue], ...] = ()
+    """``StateInfo.to_json()`` of the operator's states, so that a state first used after the checkpoint is known on restore."""
+
+
+class ChangelogWriter:
+    """Writes one changelog to a local file.
+
+    Args:
+        path: File to create; it must not exist.
+        header: Identifies the step, slot and batch.
+
+    Raises:
+        OSError: The local disk refuses.
+    """
+
+    def __init__(self, path: Path, header: ChangelogHeader) -> None:
+        self._file: IO[bytes] | None = path.open("xb")
+        self._digest = sha256()
+        self._size_bytes = 0
+        self._entries = 0
+        self._frames = 0
+        self._keys: list[bytes] = []
+        self._values: list[bytes | None] = []
+        self._pending_bytes = 0
+        body = header.model_dump_json().encode()
+        start = _START.pack(MAGIC, VERSION, len(body)) + body
+        self._write(start + _CRC.pack(zlib.crc32(start)))
+
+    @property
+    def entries(self) -> int:
+        """Changes appended so far."""
+        return self._entries + len(self._keys)
+
+    def append(self, changes: Iterable[Change]) -> None:
+        """Add changes in the order in which they must be applied; memory stays bounded for an iterator of any length.
+
+        Raises:
+            InvalidInputError: A key or value is larger than 1 GiB.
+            ClosedError: After `close` or `abandon`.
+        """
+        if self._file is None:
+            raise ClosedError("the changelog is closed")
+        iterator = iter(changes)
+        # Pieces grow only as fast as entries prove to be small: a piece of unknown entries must not fill the memory.
+        piece_entries = _FIRST_PIECE_ENTRIES
+        while piece := list(islice(iterator, piece_entries)):
+            keys, values = zip(*piece, strict=True)
+            piece_bytes = _length_sum(keys) + _length_sum(filter(None, values))
+            self._keys += keys
+            self._values += values
+            self._pending_bytes += piece_bytes
+            if self._pending_bytes >= FRAME_BYTES or len(self._keys) >= FRAME_ENTRIES:
+                self._write_frame()
+            affordable = FRAME_BYTES * len(piece) // max(piece_bytes, 1)
+            piece_entries = max(1, min(affordable, piece_entries * 4, _PIECE_ENTRIES_MAX))
+
+    def close(self) -> FileDigest:
+        """Write the end frame and return size and checksum of the file.
+
+        Raises:
+            ClosedError: Already closed.
+        """
+        if self._file is None:
+            raise ClosedError("the changelog is closed")
+        if self._keys:
+            self._write_frame()
+        end = _END.pack(_END_TAG, self._entries, self._frames)
+        self._write(end + _CRC.pack(zlib.crc32(end)))
+        self._file.close()
+        self._file = None
+        return FileDigest(self._size_bytes, f"sha256:{self._digest.hexdigest()}")
+
+    def abandon(self) -> None:
+        """Close without an end frame: what was written can never be read as a changelog. Fine after `close`."""
+        if self._file is not None:
+            self._file.close()
+            self._file = None
+
+    def _write_frame(self) -> None:
+        frame = _encode_frame(self._keys, self._values)
+        self._entries += len(self._keys)
+        self._frames += 1
+        self._keys, self._values, self._pending_bytes = [], [], 0
+        self._write(frame)
+
+    def _write(self, data: bytes) -> None:
+        if self._file is None:
+            raise ClosedError("the changelog is closed")
+        self._file.write(data)
+        self._digest.update(data)
+        self._size_bytes += len(data)
+
+
+def read_changelog(path: Path, *, name: str | None = None) -> tuple[ChangelogHeader, Iterator[Change]]:
+    """Open a changelog.
+
+    Args:
+        path: Local file.
+        name: Key of the object in storage that the file is a copy of, for error texts. Defaults to ``path``.
+
+    Returns:
+        The header, and the changes in order, read frame by frame. The changes are complete only when the iterator ends
+        without an error: damage further back is seen when it is reached, so apply them to a store that is thrown away on error.
+
+    Raises:
+        CorruptDataError: Not a changelog, or damaged (also while iterating).
+        IncompatibleFormatError: Written in a version this release does not read.
+        OSError: The file cannot be read.
+    """
+    with path.open("rb") as file:
+        header = _read_header(file, name or str(path))
+        position = file.tell()
+    # The changes open the file themselves, so an iterator that is never started holds nothing open.
+    return header, _read_frames(path, position, name or str(path))
+
+
+def _length_sum(parts: Iterable[bytes]) -> int:
+    return sum(map(len, parts))
+
+
+def _encode_frame(keys: list[bytes], values: list[bytes | None]) -> bytes:
+    stored_values: list[bytes]
+    if None in values:
+        lengths = [_DELETED if value is None else len(value) for value in values]
+        stored_values = [value for value in values if value is not None]
+        value_lengths = array("I", lengths)
+    else:
+        stored_values = values  # type: ignore[assignment]  # the branch proves that no value is None
+        value_lengths = array("I", map(len, stored_values))
+    key_lengths = array("I", map(len, keys))
+    if max(key_lengths) > ENTRY_BYTES_MAX or any(ENTRY_BYTES_MAX < length < _DELETED for length in set(value_lengths)):
+        raise InvalidInputError(
+            "a state entry is larger than 1 GiB", field="state", remedy="Split the value over several keys or map entries."
+        )
+    raw = b"".join((_to_big_endian(key_lengths), _to_big_endian(value_lengths), *keys, *stored_values))
+    if len(raw) >= 1 << 32:
+        raise InvalidInputError("state entries are too large for one frame", field="state", remedy="Split the value over several keys.")
+    stored: bytes = pa.compress(raw, codec="zstd", asbytes=True)
+    head = _FRAME.pack(_FRAME_TAG, len(keys), len(raw), len(stored))
+    return b"".join((head, _CRC.pack(zlib.crc32(stored, zlib.crc32(head))), stored))
+
+
+def _to_big_endian(lengths: array[int]) -> bytes:
+    if sys.byteorder == "little":
+        lengths = lengths[:]
+        lengths.byteswap()
+    return lengths.tobytes()
+
+
+def _from_big_endian(data: bytes) -> array[int]:
+    lengths = array("I", data)
+    if sys.byteorder == "little":
+        lengths.byteswap()
+    return lengths
+
+
+def _read_exactly(file: IO[bytes], size: int, path: str) -> bytes:
+    data = file.read(size)
+    if len(data) != size:
+        raise CorruptDataError("the changelog is truncated", path=path, expected=f"{size} bytes", found=f"{len(data)} bytes")
+    return data
+
+
+def _read_header(file: IO[bytes], path: str) -> ChangelogHeader:
+    start = file.read(_START.size)
+    if start[:4] != MAGIC:
+        raise CorruptDataError("not a changelog", path=path)
+    if len(start) > 4 and start[4] != VERSION:
+        raise IncompatibleFormatError(
+            "written in a format that this release cannot read. Use the release that wrote it, or a later one",
+            path=path,
+            expected=f"version {VERSION}",
+            found=f"version {start[4]}",
+        )
+    if len(start) != _START.size:
+        raise CorruptDataError("the changelog is truncated", path=path)
+    length = _START.unpack(start)[2]
+    if length > _HEADER_BYTES_MAX:
+        raise CorruptDataError("the changelog's header is damaged", path=path)
+    body = _read_exactly(file, length, path)
+    (crc,) = _CRC.unpack(_read_exactly(file, _CRC.size, path))
+    if crc != zlib.crc32(start + body):
+        raise CorruptDataError("the changelog's header is damaged", path=path)
+    try:
+        return ChangelogHeader.model_validate_json(body)
+    except ValidationError as exc:
+        raise IncompatibleFormatError(f"the header's fields do not match version {VERSION}", path=path) from exc
+
+
+def _read_frames(local: Path, position: int, path: str) -> Iterator[Change]:
+    entries = frames = 0
+    with local.open("rb") as file:
+        file.seek(position)
+        while True:
+            tag = _read_exactly(file, 1, path)[0]
+            if tag == _END_TAG:
+                break
+            if tag != _FRAME_TAG:
+                raise CorruptDataError(f"frame {frames} of the changelog is damaged", path=path)
+            changes = _read_frame(file, path, frames)
+            frames += 1
+            entries += len(changes)
+            yield from changes
+        rest = _read_exactly(file, _END.size - 1 + _CRC.size, path)
+        end = bytes([_END_TAG]) + rest[: -_CRC.size]
+        if _CRC.unpack(rest[-_CRC.size :])[0] != zlib.crc32(end) or _END.unpack(end)[1:] != (entries, frames) or file.read(1):
+            raise CorruptDataError("the changelog's end frame does not match its frames", path=path)
+
+
+def _read_frame(file: IO[bytes], path: str, frame: int) -> list[Any]:
+    """Return the frame's changes; ``Any`` because zip cannot say that they are pairs of key and value."""
+    head = bytes([_FRAME_TAG]) + _read_exactly(file, _FRAME.size - 1, path)
+    _, count, raw_length, stored_length = _FRAME.unpack(head)
+    (crc,) = _CRC.unpack(_read_exactly(file, _CRC.size, path))
+    if stored_length > os.fstat(file.fileno()).st_size - file.tell():
+        # Checked before reading: a damaged length must not become a huge allocation.
+        raise CorruptDataError("the changelog is truncated", path=path)
+    stored = _read_exactly(file, stored_length, path)
+    if zlib.crc32(stored, zlib.crc32(head)) != crc:
+        raise CorruptDataError(f"frame {frame} of the changelog is damaged", path=path)
+    try:
+        raw: bytes = pa.decompress(stored, decompressed_size=raw_length, codec="zstd", asbytes=True)
+    except (pa.ArrowException, OSError) as exc:
+        raise CorruptDataError(f"frame {frame} of the changelog is damaged", path=path) from exc
+    if len(raw) != raw_length or raw_length < 8 * count:
+        raise CorruptDataError(f"frame {frame} of the changelog is damaged", path=path)
+    key_lengths = _from_big_endian(raw[: 4 * count])
+    value_lengths = _from_big_endian(raw[4 * count : 8 * count])
+    key_ends = list(accumulate(key_lengths, initial=8 * count))
+    value_ends = list(accumulate((0 if length == _DELETED else length for length in value_lengths), initial=key_ends[-1]))
+    if value_ends[-1] != raw_length:
+        raise CorruptDataError(f"frame {frame} of the changelog is damaged", path=path)
+    keys = [raw[start:end] for start, end in pairwise(key_ends)]
+    values: list[bytes | None] = [raw[start:end] for start, end in pairwise(value_ends)]
+    if _DELETED in value_lengths:
+        values = [None if length == _DELETED else value for length, value in zip(value_lengths, values, strict=True)]
+    return list(zip(keys, values, strict=True))

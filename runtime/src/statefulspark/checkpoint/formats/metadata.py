@@ -1,0 +1,162 @@
+"""The model of ``_metadata``: everything a checkpoint consists of.
+
+Every path is relative to the folder of ``_metadata``, so a job folder or a savepoint can be moved or copied as a whole.
+The coordinator writes it once, after every slot has acknowledged its part. A checkpoint without it does not exist.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Literal, Self
+
+from pydantic import Field, JsonValue, field_validator, model_validator
+
+from statefulspark.checkpoint.formats.digests import CHECKSUM_PATTERN, FileDigest
+from statefulspark.checkpoint.formats.documents import Document, decode_document, encode_document
+from statefulspark.checkpoint.formats.pipeline import Pipeline
+from statefulspark.keygroups import MAX_PARALLELISM_LIMIT, KeyGroupRange
+
+METADATA_NAME = "_metadata"
+"""Name of the object that makes a folder a checkpoint."""
+
+CheckpointKind = Literal["checkpoint", "savepoint"]
+
+
+class FileRef(Document):
+    """One immutable stored file."""
+
+    name: str = Field(min_length=1, max_length=255, pattern=r"^[^/\\\x00]+$")
+    """File name the store opens it by."""
+    path: str = Field(min_length=1, max_length=1024)
+    """Relative to the folder of ``_metadata``; ``../shared/...`` for a file that several checkpoints use."""
+    size_bytes: int = Field(ge=0)
+    checksum: str = Field(pattern=CHECKSUM_PATTERN)
+
+    @field_validator("name", "path")
+    @classmethod
+    def _refuse_escapes(cls, value: str) -> str:
+        inner = value.removeprefix("../")
+        if value.startswith("/") or any(part in ("", ".", "..") for part in inner.split("/")):
+            raise ValueError("must be a relative path inside the checkpoint or beside it")
+        return value
+
+    @property
+    def digest(self) -> FileDigest:
+        """Size and checksum."""
+        return FileDigest(self.size_bytes, self.checksum)
+
+
+class SlotState(Document):
+    """The store of one slot."""
+
+    slot: int = Field(ge=0, lt=MAX_PARALLELISM_LIMIT)
+    first: int = Field(ge=0, lt=MAX_PARALLELISM_LIMIT)
+    """First key group of the slot."""
+    last: int = Field(ge=0, lt=MAX_PARALLELISM_LIMIT)
+    """Last key group of the slot, included."""
+    backend: str = Field(min_length=1, max_length=32)
+    """Kind of store that opens the files: memory, filesystem or rocksdb."""
+    shared: tuple[FileRef, ...] = ()
+    """Files that other checkpoints may use too."""
+    private: tuple[FileRef, ...] = ()
+    """Files of this checkpoint alone."""
+    operator_batches: dict[str, int] = Field(default_factory=dict)
+    """Last batch contained in the store, per operator uid; -1 before its first."""
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        if self.last < self.first:
+            raise ValueError("last must not be less than first")
+        names = [file.name for file in self.files]
+        if len(set(names)) != len(names):
+            raise ValueError("two files have one name")
+        return self
+
+    @property
+    def files(self) -> tuple[FileRef, ...]:
+        """All files of the store."""
+        return self.shared + self.private
+
+    @property
+    def key_groups(self) -> KeyGroupRange:
+        """The slot's key groups."""
+        return KeyGroupRange(self.first, self.last)
+
+
+class CheckpointMetadata(Document):
+    """One complete checkpoint or savepoint of a whole job."""
+
+    later_fields = {"spark_state": 2, "processing_time_ms": 3, "pipeline": 3}  # noqa: RUF012  a ClassVar of the base
+
+    job_id: str = Field(min_length=1, max_length=255)
+    job_name: str = Field(max_length=255)
+    checkpoint_id: int = Field(ge=0)
+    """Number of the checkpoint; savepoints take numbers from the same sequence."""
+    kind: CheckpointKind
+    attempt: int = Field(ge=0)
+    """Attempt (start of the driver) that took it."""
+    batch: int = Field(ge=-1)
+    """The state is that after this batch; -1 before the first."""
+    max_parallelism: int = Field(ge=1, le=MAX_PARALLELISM_LIMIT)
+    parallelism: int = Field(ge=1, le=MAX_PARALLELISM_LIMIT)
+    created_ms: int = Field(ge=0)
+    """When it was triggered, milliseconds since the epoch."""
+    duration_ms: int = Field(ge=0)
+    """From trigger to publication."""
+    states: tuple[dict[str, JsonValue], ...] = ()
+    """``StateInfo.to_json()`` of every state of the job."""
+    slots: tuple[SlotState, ...]
+    spark_location: FileRef | None = None
+    """Bundle of the local Spark checkpoint location up to and including ``batch``."""
+    spark_state: tuple[FileRef, ...] = ()
+    """Packs of Spark's own state after ``batch``, oldest first: of two with the same path inside the later one counts."""
+    watermarks: dict[str, int | None] = Field(default_factory=dict)
+    """Largest event time seen per operator uid, milliseconds; None before its first row."""
+    processing_time_ms: int = Field(default=0, ge=0)
+    """Processing time of ``batch``, milliseconds since the epoch; later batches have none that is earlier. 0 in versions 1 and 2."""
+    pipeline: Pipeline | None = None
+    """Keyed steps and sources of the job; None in versions 1 and 2."""
+
+    @model_validator(mode="after")
+    def _check_slots(self) -> Self:
+        expected = 0
+        for index, slot in enumerate(self.slots):
+            if slot.slot != index or slot.first != expected:
+                raise ValueError(f"the key groups of slot {index} do not follow those of the previous slot")
+            expected = slot.last + 1
+        if len(self.slots) != self.parallelism or expected != self.max_parallelism:
+            raise ValueError("the slots do not own every key group exactly once")
+        return self
+
+    def files(self) -> Iterator[FileRef]:
+        """Every file the checkpoint needs."""
+        for slot in self.slots:
+            yield from slot.files
+        if self.spark_location is not None:
+            yield self.spark_location
+        yield from self.spark_state
+
+    @property
+    def processed_ms(self) -> int:
+        """Processing time that the next batch must not fall behind; what versions 1 and 2 know of it is when they were triggered."""
+        return self.processing_time_ms or self.created_ms
+
+    @property
+    def replay_after(self) -> int:
+        """Smallest batch that some operator's store in some slot contains; changelogs of later batches are needed with it."""
+        return min((batch for slot in self.slots for batch in slot.operator_batches.values()), default=self.batch)
+
+
+def encode_metadata(metadata: CheckpointMetadata) -> bytes:
+    """Return the bytes of ``_metadata``."""
+    return encode_document("checkpoint", metadata)
+
+
+def decode_metadata(data: bytes, *, path: str) -> CheckpointMetadata:
+    """Read and verify the bytes of ``_metadata``.
+
+    Raises:
+        IncompatibleFormatError: Written by a version this release does not read.
+        CorruptDataError: Damaged.
+    """
+    return decode_document(data, "checkpoint", CheckpointMetadata, path=path)

@@ -1,0 +1,1 @@
+"""Reads and verifies checkpoints without running a job."""

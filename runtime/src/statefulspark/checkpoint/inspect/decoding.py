@@ -1,0 +1,199 @@
+"""Decodes store entries without the job's code, using the types stored in the checkpoint."""
+
+from __future__ import annotations
+
+import base64
+import json
+import struct
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from datetime import date, datetime, time
+from decimal import Decimal
+from typing import Any, Final
+
+from statefulspark.errors import CorruptDataError, InvalidInputError
+from statefulspark.state.encoding.keys import KeyCodec
+from statefulspark.state.encoding.layout import StateInfo, split_store_key, split_timer_store_key
+from statefulspark.state.encoding.values import EXPIRING, EXPIRING_LIST, EXPIRING_NONE, NONE, PLAIN, ValueCodec
+from statefulspark.state.timers import TIMER_KINDS
+from statefulspark.state.types.composites import ListType
+from statefulspark.state.types.types import TypeInformation, type_from_json
+
+_PICKLED = "PICKLED_BYTE_ARRAY"
+
+_PLAIN, _EXPIRING, _NONE, _EXPIRING_NONE, _EXPIRING_LIST = (
+    bytes((version,)) for version in (PLAIN, EXPIRING, NONE, EXPIRING_NONE, EXPIRING_LIST)
+)
+_EXPIRY_BYTES = 8
+
+
+_FROM_TEXT: Final[Mapping[str, Callable[[str], Any]]] = {
+    "SQL_DATE": date.fromisoformat,
+    "SQL_TIME": time.fromisoformat,
+    "SQL_TIMESTAMP": datetime.fromisoformat,
+    "BIG_DEC": Decimal,
+    "PRIMITIVE_ARRAY": lambda text: base64.b64decode(text, validate=True),
+}
+"""Text form of a key for which JSON has no type, as `statefulspark state` prints it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StateEntry:
+    """One entry of a state."""
+
+    key_group: int
+    key: Any
+    """A single value for one key column, a tuple for several."""
+    value: Any = None
+    """Value, list of elements, or accumulator; None for a timer. Bytes as stored when the type is pickled and was not to be unpickled."""
+    user_key: Any = None
+    """Key within a map state."""
+    timestamp_ms: int | None = None
+    """When a timer is due."""
+    expires_ms: int | None = None
+    """When the value, or the last element of the list, expires; expired ones are shown as long as they are stored."""
+
+
+class EntryDecoder:
+    """Decodes the entries of one state.
+
+    Args:
+        info: The state, as the checkpoint describes it.
+        unpickle: Also decode pickled values, which runs code that the bytes name: only for checkpoints you trust.
+
+    Raises:
+        IncompatibleFormatError: The types are not known to this release.
+    """
+
+    def __init__(self, info: StateInfo, *, unpickle: bool = False) -> None:
+        self.info = info
+        self._where = f"state {info.name!r} of uid {info.uid!r}"
+        self._keys = KeyCodec.from_json(info.key_type)
+        self._is_timer = info.kind in TIMER_KINDS
+        self._user_key: Callable[[bytes], Any] | None = None
+        self._value: Callable[[bytes], Any] = bytes
+        if self._is_timer:
+            return
+        if info.kind == "map":
+            self._user_key = bytes if self._hidden(info.type["key"], unpickle) else type_from_json(info.type["key"]).decode
+            self._value = self._value_decoder(info.type["value"], unpickle)
+        else:
+            self._value = self._value_decoder(info.type, unpickle)
+
+    def encode_key(self, key: Any) -> bytes:
+        """Return the bytes of a key.
+
+        Raises:
+            InvalidInputError: It is not of the key's types.
+        """
+        return self._keys.encode(key)
+
+    def decode(self, store_key: bytes, stored: bytes) -> StateEntry:
+        """Return the entry of a store key and value.
+
+        Raises:
+            CorruptDataError: The bytes do not fit the state's types.
+        """
+        if self._is_timer:
+            timer = split_timer_store_key(store_key)
+            return StateEntry(key_group=timer.key_group, key=self._keys.decode(timer.key), timestamp_ms=timer.timestamp_ms)
+        parts = split_store_key(store_key)
+        expires_ms, plain = self._without_expiry(stored)
+        return StateEntry(
+            key_group=parts.key_group,
+            key=self._keys.decode(parts.key),
+            value=self._value(plain),
+            user_key=self._decode_user_key(parts.user_key),
+            expires_ms=expires_ms,
+        )
+
+    def _without_expiry(self, stored: bytes) -> tuple[int | None, bytes]:
+        """The expiry, and the bytes of the same value that does not expire; of a list, when its last element does."""
+        version = stored[:1]
+        if version in (_EXPIRING, _EXPIRING_NONE):
+            if len(stored) < 1 + _EXPIRY_BYTES:
+                raise CorruptDataError("damaged value", path=self._where)
+            plain = _NONE if version == _EXPIRING_NONE else _PLAIN + stored[1 + _EXPIRY_BYTES :]
+            return int.from_bytes(stored[1 : 1 + _EXPIRY_BYTES], "big", signed=True), plain
+        if version == _EXPIRING_LIST:
+            try:
+                elements = ListType.split(stored[1:])
+            except (ValueError, struct.error) as exc:
+                raise CorruptDataError("damaged list", path=self._where) from exc
+            expiries = [int.from_bytes(element[:_EXPIRY_BYTES], "big", signed=True) for element in elements]
+            return max(expiries, default=None), _PLAIN + ListType.join([element[_EXPIRY_BYTES:] for element in elements])
+        return None, stored
+
+    def _decode_user_key(self, data: bytes) -> Any:
+        if self._user_key is None:
+            return None
+        try:
+            return self._user_key(data)
+        except (ValueError, IndexError, OverflowError) as exc:
+            raise CorruptDataError("damaged key of a map", path=self._where) from exc
+
+    def _value_decoder(self, description: Mapping[str, Any], unpickle: bool) -> Callable[[bytes], Any]:
+        if self._hidden(description, unpickle):
+            return bytes
+        return ValueCodec(type_from_json(description), self._where).decode_nullable
+
+    @staticmethod
+    def _hidden(description: Mapping[str, Any], unpickle: bool) -> bool:
+        return not unpickle and any(part == _PICKLED for part in _type_names(description))
+
+
+def parse_key(info: StateInfo, text: str) -> Any:
+    """Turn a key that a person typed into one of the state's key types.
+
+    Args:
+        info: The state.
+        text: One column's value as it is; a JSON list for several columns. Dates and times in ISO form, bytes in base64.
+
+    Raises:
+        InvalidInputError: The text is no such key.
+    """
+    types = [type_from_json(each) for each in info.key_type]
+    try:
+        if len(types) == 1:
+            (type_,) = types
+            return _typed(type_, text if type_.name in {"STRING", "CHAR", *_FROM_TEXT} else json.loads(text))
+        values = json.loads(text, parse_float=Decimal)
+        if not isinstance(values, list):
+            raise _wrong_key(types, text)
+        return tuple(_typed(type_, value) for type_, value in zip(types, values, strict=True))
+    except (ValueError, ArithmeticError, InvalidInputError):
+        raise _wrong_key(types, text) from None
+
+
+def _typed(type_: TypeInformation, value: Any) -> Any:
+    """One column of a key, from what JSON holds of it."""
+    read = _FROM_TEXT.get(type_.name)
+    return type_.normalize(value if read is None else read(str(value)))
+
+
+def type_text(description: Mapping[str, Any]) -> str:
+    """A type as its declaration reads, e.g. ``MAP(STRING, LONG)``; empty for timers."""
+    parts = [type_text(description[part]) for part in ("key", "value", "element") if part in description]
+    parts += [type_text(each) for each in description.get("fields", ())]
+    name = str(description.get("type", ""))
+    return f"{name}({', '.join(parts)})" if parts else name
+
+
+def _type_names(description: Any) -> Iterator[str]:
+    """All type names in a description, however deep."""
+    if isinstance(description, Mapping):
+        if isinstance(name := description.get("type"), str):
+            yield name
+        for part in description.values():
+            yield from _type_names(part)
+    elif isinstance(description, list | tuple):
+        for part in description:
+            yield from _type_names(part)
+
+
+def _wrong_key(types: list[TypeInformation], text: str) -> InvalidInputError:
+    expected = ", ".join(type_.name for type_ in types)
+    example = "a JSON list such as '[\"AA\", 1]'" if len(types) > 1 else "a value such as 42, 2024-02-29 or aGk="
+    return InvalidInputError(
+        f"{text!r} is not a key of type {expected}", field="key", remedy=f"Write the key as the command prints it, for example {example}."
+    )

@@ -1,0 +1,210 @@
+"""Reads the states in a checkpoint and their entries, like Flink's State Processor API.
+
+Slots are downloaded one after the other into a temporary folder, verified, opened and deleted again. The checkpoint is never written.
+"""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from collections.abc import Callable, Generator, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from statefulspark.checkpoint.catalog import OpenStore, StoredCheckpoint, open_checkpoint
+from statefulspark.checkpoint.formats.metadata import SlotState
+from statefulspark.checkpoint.inspect.decoding import EntryDecoder, StateEntry
+from statefulspark.checkpoint.restore.slot import download_slot
+from statefulspark.checkpoint.restore.state_table import StateTable
+from statefulspark.errors import InvalidInputError
+from statefulspark.state.encoding.layout import StateInfo, key_group_range_bounds, prefix_end, state_range, store_key
+from statefulspark.state.store.base import KeyValueStore
+from statefulspark.state.store.open_store import open_store as open_kind
+from statefulspark.state.timers import TIMER_KINDS
+from statefulspark.storage.open import open_store as open_url
+
+OpenKind = Callable[[str, Path], KeyValueStore]
+"""Opens the store of a kind in a folder that holds a snapshot's files."""
+
+_THREADS = 8
+_LOOKUP_KEYS = 512
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StateSize:
+    """One state and how much it holds."""
+
+    info: StateInfo
+    entries: int
+    """Stored entries: keys, map entries or timers."""
+    size_bytes: int
+    """Bytes of their keys and values, before compression."""
+
+
+def state_sizes(url: str, *, open_store: OpenStore = open_url, open_kind: OpenKind = open_kind) -> list[StateSize]:
+    """Count the entries of every state of a checkpoint or savepoint, by uid and name.
+
+    Args:
+        url: A checkpoint's, savepoint's or job's folder; of a job, its newest complete checkpoint.
+        open_store: Opens the store of a URL; replace it to give storage settings.
+        open_kind: Opens a slot's store.
+
+    Raises:
+        InvalidInputError: There is no checkpoint.
+        CorruptDataError: A file is damaged; run `statefulspark verify` for all of them.
+        UnavailableError: Storage did not answer.
+    """
+    checkpoint = open_checkpoint(url, open_store)
+    counts = {info.state_id: [0, 0] for info in state_infos(checkpoint)}
+    for slot in checkpoint.metadata.slots:
+        with opened_slot(checkpoint, slot, open_kind) as store:
+            for key, value in store.scan(*key_group_range_bounds(slot.first, slot.last)):
+                count = counts.setdefault(int.from_bytes(key[2:4], "big"), [0, 0])
+                count[0] += 1
+                count[1] += len(key) + len(value)
+    sizes = [
+        StateSize(info=info, entries=counts[info.state_id][0], size_bytes=counts[info.state_id][1]) for info in state_infos(checkpoint)
+    ]
+    return sorted(sizes, key=lambda size: (size.info.uid, size.info.name))
+
+
+def read_state(
+    url: str,
+    uid: str,
+    state: str,
+    *,
+    key: Any = None,
+    unpickle: bool = False,
+    open_store: OpenStore = open_url,
+    open_kind: OpenKind = open_kind,
+) -> Generator[StateEntry, None, None]:
+    """Iterate over the entries of one state, in order of key group and key bytes; timers in order of time within a key group.
+
+    Close the iterator (``contextlib.closing``) when you do not exhaust it: a downloaded slot is kept in a temporary folder until then.
+
+    >>> for entry in read_state("s3://bucket/checkpoints/flights/chk-7", "turnaround", "last-leg"):  # doctest: +SKIP
+    ...     print(entry.key, entry.value)
+
+    Args:
+        url: A checkpoint's, savepoint's or job's folder; of a job, its newest complete checkpoint.
+        uid: The keyed step.
+        state: Name of the state; ``event-timers`` and ``processing-timers`` are the step's timers.
+        key: Only the entries of this key; a tuple for several key columns.
+        unpickle: Also decode pickled values, which runs code that the bytes name: only for checkpoints you trust.
+        open_store: Opens the store of a URL; replace it to give storage settings.
+        open_kind: Opens a slot's store.
+
+    Raises:
+        InvalidInputError: There is no such checkpoint, state or kind of key.
+        CorruptDataError: A file is damaged.
+        UnavailableError: Storage did not answer.
+    """
+    checkpoint = open_checkpoint(url, open_store)
+    decoder = EntryDecoder(find_state(checkpoint, uid, state), unpickle=unpickle)
+    wanted = None if key is None else decoder.encode_key(key)
+    return _entries(checkpoint, decoder, wanted, open_kind)
+
+
+def read_state_table(entries: Iterable[StateEntry]) -> pa.Table:
+    """Collect entries in an Arrow table with the columns of `StateEntry`; values that no Arrow type fits become text."""
+    collected = list(entries)
+    columns: dict[str, pa.Array] = {
+        "key_group": pa.array([entry.key_group for entry in collected], pa.int32()),
+        "key": _column([entry.key for entry in collected]),
+        "user_key": _column([entry.user_key for entry in collected]),
+        "value": _column([entry.value for entry in collected]),
+        "timestamp_ms": pa.array([entry.timestamp_ms for entry in collected], pa.int64()),
+        "expires_ms": pa.array([entry.expires_ms for entry in collected], pa.int64()),
+    }
+    return pa.table(columns)
+
+
+def state_infos(checkpoint: StoredCheckpoint) -> list[StateInfo]:
+    """States of a checkpoint by id.
+
+    Raises:
+        CorruptDataError: Descriptions contradict each other, or are of another version.
+    """
+    table = StateTable()
+    table.add(checkpoint.metadata.states, where=checkpoint.url)
+    return [StateInfo.from_json(state) for state in table.states]
+
+
+def find_state(checkpoint: StoredCheckpoint, uid: str, state: str) -> StateInfo:
+    """The description of one state.
+
+    Raises:
+        InvalidInputError: There is none of that name; the text lists what there is.
+    """
+    infos = state_infos(checkpoint)
+    for info in infos:
+        if (info.uid, info.name) == (uid, state):
+            return info
+    uids = sorted({info.uid for info in infos})
+    if uid not in uids:
+        raise InvalidInputError(f"{checkpoint.url} has no uid {uid!r}", field="uid", remedy=f"Use one of: {', '.join(uids) or 'none'}.")
+    names = ", ".join(sorted(info.name for info in infos if info.uid == uid))
+    raise InvalidInputError(f"uid {uid!r} has no state {state!r}", field="state", remedy=f"Use one of: {names}.")
+
+
+@contextmanager
+def opened_slot(checkpoint: StoredCheckpoint, slot: SlotState, open_kind: OpenKind) -> Iterator[KeyValueStore]:
+    """Download, verify and open the store of one slot; deletes it afterwards.
+
+    Raises:
+        CorruptDataError: A file is damaged or missing.
+        UnavailableError: Storage did not answer.
+    """
+    scratch = Path(tempfile.mkdtemp(prefix="statefulspark-inspect-"))
+    try:
+        download_slot(checkpoint, slot, scratch / "store", _THREADS)
+        store = open_kind(slot.backend, scratch / "store")
+        try:
+            yield store
+        finally:
+            store.close()
+    finally:
+        shutil.rmtree(scratch, ignore_errors=True)
+
+
+def _entries(
+    checkpoint: StoredCheckpoint, decoder: EntryDecoder, wanted: bytes | None, open_kind: OpenKind
+) -> Generator[StateEntry, None, None]:
+    for slot in checkpoint.metadata.slots:
+        with opened_slot(checkpoint, slot, open_kind) as store:
+            for key, value in _stored(store, slot, decoder.info, wanted):
+                yield decoder.decode(key, value)
+
+
+def _stored(store: KeyValueStore, slot: SlotState, info: StateInfo, wanted: bytes | None) -> Iterator[tuple[bytes, bytes]]:
+    """Stored entries of one state, of one key if ``wanted`` is its bytes."""
+    key_groups = range(slot.first, slot.last + 1)
+    if wanted is None or info.kind in TIMER_KINDS:
+        for key_group in key_groups:
+            for key, value in store.scan(*state_range(key_group, info.state_id)):
+                # A timer's store key is 12 bytes of key group, state and time, then the key.
+                if wanted is None or key[12:] == wanted:
+                    yield key, value
+    elif info.kind == "map":
+        for key_group in key_groups:
+            prefix = store_key(key_group, info.state_id, wanted)
+            yield from store.scan(prefix, prefix_end(prefix))
+    else:
+        # Which key group a key is in is known to Spark's hash only, so each is asked for; they are few.
+        keys = iter([store_key(key_group, info.state_id, wanted) for key_group in key_groups])
+        while piece := list(islice(keys, _LOOKUP_KEYS)):
+            for key, found in zip(piece, store.get_many(piece), strict=True):
+                if found is not None:
+                    yield key, found
+
+
+def _column(values: list[Any]) -> pa.Array:
+    try:
+        return pa.array(values)
+    except (pa.ArrowException, OverflowError):
+        return pa.array([None if value is None else repr(value) for value in values], pa.string())

@@ -1,0 +1,153 @@
+"""Verifies, file by file, that a checkpoint could be restored, without restoring it."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from statefulspark.checkpoint.catalog import OpenStore, StoredCheckpoint, checkpoint_before, open_checkpoint
+from statefulspark.checkpoint.formats import paths
+from statefulspark.checkpoint.formats.bundle import decode_bundle
+from statefulspark.checkpoint.formats.metadata import FileRef, SlotState
+from statefulspark.checkpoint.formats.packs import check_pack
+from statefulspark.checkpoint.inspect.reader import OpenKind, state_infos
+from statefulspark.checkpoint.transfers import download_verified, in_parallel
+from statefulspark.errors import CorruptDataError, InvalidInputError
+from statefulspark.state.store.open_store import open_store as open_kind
+from statefulspark.storage.open import open_store as open_url
+
+_THREADS = 8
+_AFTER_ALL_KEYS = b"\xff\xff\xff"
+"""Store keys begin with a key group, which is below 32,768."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VerifyReport:
+    """Result of a verification."""
+
+    url: str
+    """The verified checkpoint."""
+    problems: tuple[str, ...]
+    """One sentence per damaged file or entry; empty when the checkpoint is sound."""
+    files: int
+    """Files that were read and compared."""
+    size_bytes: int
+    """Their bytes."""
+    entries: int
+    """Entries of stores whose place was checked."""
+    alternative: str | None
+    """The newest older checkpoint of the same job whose files are all there; None when there is none or none is needed."""
+
+    @property
+    def sound(self) -> bool:
+        """True if nothing is damaged."""
+        return not self.problems
+
+
+def verify(
+    url: str, *, open_store: OpenStore = open_url, open_kind: OpenKind = open_kind, progress: Callable[[str], None] = lambda _: None
+) -> VerifyReport:
+    """Read every file of a checkpoint, open every slot's store and check every key.
+
+    Args:
+        url: A checkpoint's, savepoint's or job's folder; of a job, its newest complete checkpoint.
+        open_store: Opens the store of a URL; replace it to give storage settings.
+        open_kind: Opens a slot's store.
+        progress: Called with the name of each object before it is checked.
+
+    Raises:
+        InvalidInputError: There is no checkpoint.
+        UnavailableError: Storage did not answer.
+    """
+    try:
+        checkpoint = open_checkpoint(url, open_store)
+    except CorruptDataError as problem:
+        return _report(url, [str(problem)], checkpoint_before(url, open_store), files=0, size_bytes=0, entries=0)
+    problems: list[str] = []
+    entries = 0
+    known = _known_states(checkpoint, problems)
+    for slot in checkpoint.metadata.slots:
+        progress(f"slot {slot.slot} of {checkpoint.metadata.parallelism}")
+        with tempfile.TemporaryDirectory(prefix="statefulspark-verify-") as scratch:
+            damaged = _download(checkpoint, slot.files, Path(scratch))
+            problems += damaged
+            if not damaged:
+                entries += _check_entries(slot, Path(scratch), known, open_kind, problems)
+    if (location := checkpoint.metadata.spark_location) is not None:
+        problems += _damaged_bundle(checkpoint, location)
+    for pack in checkpoint.metadata.spark_state:
+        problems += _damaged_pack(checkpoint, pack)
+    files = list(checkpoint.metadata.files())
+    alternative = checkpoint_before(checkpoint.url, open_store) if problems else None
+    size_bytes = sum(file.size_bytes for file in files)
+    return _report(checkpoint.url, problems, alternative, files=len(files), size_bytes=size_bytes, entries=entries)
+
+
+def _report(url: str, problems: list[str], alternative: str | None, *, files: int, size_bytes: int, entries: int) -> VerifyReport:
+    return VerifyReport(url=url, problems=tuple(problems), files=files, size_bytes=size_bytes, entries=entries, alternative=alternative)
+
+
+def _known_states(checkpoint: StoredCheckpoint, problems: list[str]) -> set[int]:
+    try:
+        return {info.state_id for info in state_infos(checkpoint)}
+    except CorruptDataError as problem:
+        problems.append(str(problem))
+        return set()
+
+
+def _download(checkpoint: StoredCheckpoint, files: tuple[FileRef, ...], folder: Path) -> list[str]:
+    """Fetch each file on its own, so that one damaged file does not hide another."""
+
+    def fetch(file: FileRef) -> str | None:
+        try:
+            download_verified(checkpoint.store, paths.resolve_reference(checkpoint.key, file.path), folder / file.name, file.digest)
+        except (CorruptDataError, InvalidInputError) as problem:
+            return str(problem)
+        return None
+
+    return [problem for problem in in_parallel(fetch, files, _THREADS) if problem is not None]
+
+
+def _check_entries(slot: SlotState, folder: Path, known: set[int], open_kind: OpenKind, problems: list[str]) -> int:
+    entries = wrong = 0
+    first, end = slot.first.to_bytes(2, "big"), (slot.last + 1).to_bytes(2, "big")
+    try:
+        store = open_kind(slot.backend, folder)
+        try:
+            for key, _ in store.scan(b"", _AFTER_ALL_KEYS):
+                entries += 1
+                if not first <= key < end or int.from_bytes(key[2:4], "big") not in known:
+                    wrong += 1
+        finally:
+            store.close()
+    except CorruptDataError as problem:
+        problems.append(f"slot {slot.slot}: {problem}")
+    if wrong:
+        problems.append(f"slot {slot.slot}: {wrong} entries are outside key groups {slot.key_groups} or belong to no known state")
+    return entries
+
+
+def _damaged_bundle(checkpoint: StoredCheckpoint, location: FileRef) -> list[str]:
+    with tempfile.TemporaryDirectory(prefix="statefulspark-verify-") as scratch:
+        damaged = _download(checkpoint, (location,), Path(scratch))
+        if damaged:
+            return damaged
+        try:
+            decode_bundle((Path(scratch) / location.name).read_bytes(), path=f"{checkpoint.url}/{location.path}")
+        except CorruptDataError as problem:
+            return [str(problem)]
+    return []
+
+
+def _damaged_pack(checkpoint: StoredCheckpoint, pack: FileRef) -> list[str]:
+    with tempfile.TemporaryDirectory(prefix="statefulspark-verify-") as scratch:
+        damaged = _download(checkpoint, (pack,), Path(scratch))
+        if damaged:
+            return damaged
+        try:
+            check_pack(Path(scratch) / pack.name, name=f"{checkpoint.url}/{pack.path}")
+        except CorruptDataError as problem:
+            return [str(problem)]
+    return []

@@ -1,0 +1,1 @@
+"""Attempts of a job's driver, and the state that each of them started from."""

@@ -1,0 +1,1 @@
+"""Rebuilds a slot's store from a checkpoint and changelogs."""

@@ -1,0 +1,106 @@
+"""Replays changelogs on top of a checkpoint, in batch order."""
+
+from __future__ import annotations
+
+import shutil
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+
+from statefulspark.checkpoint.formats.changelog import read_changelog
+from statefulspark.checkpoint.formats.records import ChangelogRef
+from statefulspark.checkpoint.restore.state_table import StateTable
+from statefulspark.checkpoint.transfers import download_verified
+from statefulspark.errors import CorruptDataError
+from statefulspark.keygroups import KeyGroupRange
+from statefulspark.state.encoding.layout import key_group_range_bounds
+from statefulspark.state.store.base import Change, KeyValueStore
+from statefulspark.storage.base import ObjectStore
+
+
+@dataclass(frozen=True, slots=True)
+class Replayed:
+    """Result of a replay."""
+
+    changes: int
+    downloaded_bytes: int
+
+
+def replay(
+    source: ObjectStore,
+    changelogs: Iterable[ChangelogRef],
+    store: KeyValueStore,
+    key_groups: KeyGroupRange,
+    *,
+    folder: Path,
+    table: StateTable,
+    threads: int,
+) -> Replayed:
+    """Apply the changes of the given key groups.
+
+    Args:
+        source: Opened at the job folder.
+        changelogs: In batch order.
+        store: Holds the state before the first of them.
+        key_groups: Key groups of the store; changes of others are left out.
+        folder: New local folder for downloads; removed at the end.
+        table: Takes up the states that the changelogs name.
+        threads: Parallel downloads; at most twice as many files wait on the local disk.
+
+    Raises:
+        CorruptDataError: A changelog is damaged or missing.
+        UnavailableError: Storage did not answer.
+    """
+    needed = [ref for ref in changelogs if ref.key_groups.intersect(key_groups) is not None]
+    changes = 0
+    folder.mkdir(parents=True)
+
+    def fetch(position: int) -> Path:
+        ref = needed[position]
+        path = folder / f"{position:09d}"
+        download_verified(source, ref.key, path, ref.digest)
+        return path
+
+    def counted(entries: Iterable[Change]) -> Iterator[Change]:
+        nonlocal changes
+        for entry in entries:
+            changes += 1
+            yield entry
+
+    try:
+        for position, path in enumerate(_ahead(fetch, len(needed), threads)):
+            store.write(counted(_changes(path, needed[position], key_groups, table)))
+            path.unlink()
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+    return Replayed(changes, sum(ref.size_bytes for ref in needed))
+
+
+def _changes(path: Path, ref: ChangelogRef, key_groups: KeyGroupRange, table: StateTable) -> Iterator[Change]:
+    header, changes = read_changelog(path, name=ref.key)
+    found = (header.uid, header.slot, header.batch, header.epoch, header.first_key_group, header.last_key_group)
+    if found != (ref.uid, ref.slot, ref.batch, ref.epoch, ref.first, ref.last):
+        raise CorruptDataError("the changelog is not the one that was acknowledged", path=ref.key)
+    table.add(header.states, where=ref.key)
+    if key_groups.first <= ref.first and ref.last <= key_groups.last:
+        return changes
+    first, end = key_group_range_bounds(key_groups.first, key_groups.last)
+    return (change for change in changes if first <= change[0] < end)
+
+
+def _ahead(fetch: Callable[[int], Path], count: int, threads: int) -> Iterator[Path]:
+    """Results of ``fetch(0 .. count - 1)`` in order, a bounded number of them made ahead in threads."""
+    with ThreadPoolExecutor(max_workers=threads, thread_name_prefix="changelogs") as pool:
+        waiting: deque[Future[Path]] = deque()
+        submitted = 0
+        try:
+            for _ in range(count):
+                while submitted < count and len(waiting) < 2 * threads:
+                    waiting.append(pool.submit(fetch, submitted))
+                    submitted += 1
+                yield waiting.popleft().result()
+        finally:
+            for future in waiting:
+                future.cancel()

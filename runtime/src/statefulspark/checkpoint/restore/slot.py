@@ -1,0 +1,241 @@
+"""Restores one slot from any checkpoint, for any parallelism, to the state after the last committed batch.
+
+A key begins with its key group, so the key groups of a slot are a contiguous range of the store. The old slot's store that
+holds most of the new slot's key groups is opened and clipped to the new range; missing key groups are copied from the other old
+slots' stores. Then the changelogs of later batches are applied in order, restricted to the slot's key groups.
+
+Size and checksum of every file are verified before it is opened.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from statefulspark.checkpoint.catalog import StoredCheckpoint
+from statefulspark.checkpoint.formats import paths
+from statefulspark.checkpoint.formats.metadata import SlotState
+from statefulspark.checkpoint.formats.records import ChangelogRef
+from statefulspark.checkpoint.restore.replay import replay
+from statefulspark.checkpoint.restore.state_table import StateTable
+from statefulspark.checkpoint.transfers import download_verified, in_parallel
+from statefulspark.checkpoint.write.upload import StoredFile
+from statefulspark.errors import NotRestorableError
+from statefulspark.keygroups import KeyGroupRange
+from statefulspark.state.encoding.layout import key_group_range_bounds
+from statefulspark.state.store.base import KeyValueStore
+from statefulspark.storage.base import ObjectStore
+
+OpenState = Callable[[Path], KeyValueStore]
+"""Opens a slot's store of the job's kind in a folder, which may be missing (an empty store) or hold a snapshot's files."""
+
+_SAME_FILES = {"filesystem": "memory"}
+"""Kinds of stores that read each other's files, by the kind whose files they are."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RestorePlan:
+    """Everything that one slot's state is restored from. The coordinator creates it, the slot executes it; `plan` serializes it."""
+
+    store: ObjectStore
+    """Opened at the job folder, which contains the changelogs."""
+    base: StoredCheckpoint | None
+    """Checkpoint or savepoint to start from; None for empty state."""
+    changelogs: tuple[ChangelogRef, ...]
+    """Changelogs after the base in batch order, of all slots; those of other key groups are skipped."""
+    batch: int
+    """The last committed batch, which the state is restored to; -1 before the first."""
+    key_groups: KeyGroupRange
+    """Key groups of the slot."""
+    max_parallelism: int
+    """Key groups of the job."""
+    backend: str
+    """Kind of the job's stores."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RestoredSlot:
+    """A slot's store, ready for the batch after ``batch``."""
+
+    store: KeyValueStore
+    base_checkpoint_id: int | None
+    """Checkpoint that ``uploaded`` belongs to; None when nothing is uploaded yet."""
+    uploaded: tuple[StoredFile, ...]
+    """Files in the store's folder that are already in ``shared/``; for `SlotUploader.seed`."""
+    batch: int
+    """Last batch in the store."""
+    operator_batches: Mapping[str, int]
+    """Last batch in the store per operator uid that ever had state: ``batch`` for each."""
+    states: tuple[dict[str, Any], ...]
+    """``StateInfo`` in JSON of every state known so far."""
+    downloaded_bytes: int
+    copied_entries: int
+    """Entries copied from other old slots' stores."""
+    replayed_changes: int
+    """Changes applied from changelogs."""
+
+
+def restore_slot(plan: RestorePlan, directory: Path, open_state: OpenState, *, threads: int = 8) -> RestoredSlot:
+    """Build the store of a slot in ``directory``.
+
+    Args:
+        plan: The state to restore.
+        directory: New or empty folder on the local disk; the store stays in ``directory/store``.
+        open_state: Opens a store of the kind ``plan.backend``.
+        threads: Parallel downloads.
+
+    Raises:
+        NotRestorableError: Key groups, store kind or states do not fit the job.
+        CorruptDataError: A file is damaged or missing; its name is in the text. Restore from an older checkpoint.
+        UnavailableError: Storage did not answer.
+    """
+    table = StateTable()
+    directory.mkdir(parents=True, exist_ok=True)
+    build = (
+        _from_base(plan, plan.base, directory, open_state, table, threads)
+        if plan.base is not None
+        else _Built(open_state(directory / "store"))
+    )
+    try:
+        after = plan.base.metadata.replay_after if plan.base is not None else -1
+        changelogs = [ref for ref in plan.changelogs if after < ref.batch <= plan.batch]
+        replayed = replay(
+            plan.store, changelogs, build.store, plan.key_groups, folder=directory / "changelogs", table=table, threads=threads
+        )
+    except BaseException:
+        build.store.close()
+        raise
+    return RestoredSlot(
+        store=build.store,
+        base_checkpoint_id=plan.base.metadata.checkpoint_id if plan.base is not None and build.uploaded else None,
+        uploaded=build.uploaded,
+        batch=plan.batch,
+        operator_batches=dict.fromkeys(table.uids(), plan.batch),
+        states=table.states,
+        downloaded_bytes=build.downloaded_bytes + replayed.downloaded_bytes,
+        copied_entries=build.copied_entries,
+        replayed_changes=replayed.changes,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Source:
+    """An old slot, and the key groups it shares with the new one."""
+
+    slot: SlotState
+    shared: KeyGroupRange
+
+
+@dataclass(frozen=True, slots=True)
+class _Built:
+    """The store as of the base."""
+
+    store: KeyValueStore
+    uploaded: tuple[StoredFile, ...] = ()
+    downloaded_bytes: int = 0
+    copied_entries: int = 0
+
+
+def _from_base(
+    plan: RestorePlan, base: StoredCheckpoint, directory: Path, open_state: OpenState, table: StateTable, threads: int
+) -> _Built:
+    first, *others = _sources(plan, base)
+    table.add(base.metadata.states, where=base.url)
+    downloaded = download_slot(base, first.slot, directory / "store", threads)
+    copied = 0
+    store = open_state(directory / "store")
+    try:
+        _cut(store, first.slot.key_groups, plan.key_groups)
+        for source in others:
+            with _temporary(directory / f"old-{source.slot.slot}") as folder:
+                downloaded += download_slot(base, source.slot, folder, threads)
+                copied += _copy(open_state, folder, store, source.shared)
+    except BaseException:
+        store.close()
+        raise
+    return _Built(store, _already_uploaded(plan, base, first.slot), downloaded, copied)
+
+
+def _sources(plan: RestorePlan, base: StoredCheckpoint) -> list[_Source]:
+    """Old slots that hold some of the new slot's key groups; the one to open comes first: it holds most."""
+    metadata = base.metadata
+    if metadata.max_parallelism != plan.max_parallelism:
+        raise NotRestorableError(
+            f"{base.url} has {metadata.max_parallelism} key groups, but the job has {plan.max_parallelism}",
+            field="maxParallelism",
+            remedy=f"Set maxParallelism to {metadata.max_parallelism}; it is fixed for the life of a job's state.",
+        )
+    found = [(slot, slot.key_groups.intersect(plan.key_groups)) for slot in metadata.slots]
+    sources = [_Source(slot, shared) for slot, shared in found if shared is not None]
+    for slot in (source.slot for source in sources):
+        if _SAME_FILES.get(slot.backend, slot.backend) != _SAME_FILES.get(plan.backend, plan.backend):
+            raise NotRestorableError(
+                f"{base.url} was written by the state backend {slot.backend!r}, but the job uses {plan.backend!r}",
+                field="state.backend",
+                remedy=f"Set the state backend to {slot.backend!r}.",
+            )
+    # Of equally good ones the smaller store: less to download and to cut off.
+    return sorted(sources, key=lambda source: (-source.shared.count, source.slot.key_groups.count, source.slot.slot))
+
+
+def download_slot(base: StoredCheckpoint, slot: SlotState, folder: Path, threads: int) -> int:
+    """Put the verified files of an old slot's store into a new folder; returns their bytes.
+
+    Raises:
+        CorruptDataError: A file is damaged or missing.
+        UnavailableError: Storage did not answer.
+    """
+    if slot.files:
+        folder.mkdir(parents=True)
+
+    def fetch(index: int) -> int:
+        file = slot.files[index]
+        download_verified(base.store, paths.resolve_reference(base.key, file.path), folder / file.name, file.digest)
+        return file.size_bytes
+
+    return sum(in_parallel(fetch, range(len(slot.files)), threads))
+
+
+def _cut(store: KeyValueStore, held: KeyGroupRange, wanted: KeyGroupRange) -> None:
+    """Delete the key groups that are held and not wanted."""
+    if held.first < wanted.first:
+        store.delete_range(*key_group_range_bounds(held.first, wanted.first - 1))
+    if held.last > wanted.last:
+        store.delete_range(*key_group_range_bounds(wanted.last + 1, held.last))
+
+
+def _copy(open_state: OpenState, folder: Path, store: KeyValueStore, shared: KeyGroupRange) -> int:
+    copied = 0
+
+    def counted(entries: Iterable[tuple[bytes, bytes]]) -> Iterator[tuple[bytes, bytes]]:
+        nonlocal copied
+        for entry in entries:
+            copied += 1
+            yield entry
+
+    old = open_state(folder)
+    try:
+        store.write(counted(old.scan(*key_group_range_bounds(shared.first, shared.last))))
+    finally:
+        old.close()
+    return copied
+
+
+def _already_uploaded(plan: RestorePlan, base: StoredCheckpoint, slot: SlotState) -> tuple[StoredFile, ...]:
+    """Files of the opened store that the next checkpoint may reference; only those of this job's folder, which its retention manages."""
+    if not paths.same_folder(base.store.url, plan.store.url):
+        return ()
+    keys = ((file, paths.resolve_reference(base.key, file.path)) for file in slot.shared)
+    return tuple(StoredFile(key, file.model_copy(update={"path": f"../{key}"})) for file, key in keys)
+
+
+@contextmanager
+def _temporary(folder: Path) -> Iterator[Path]:
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)

@@ -1,0 +1,1 @@
+"""Stores Spark's own checkpoint location and state durably."""

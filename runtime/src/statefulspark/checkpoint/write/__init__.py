@@ -1,0 +1,1 @@
+"""Writes checkpoints and savepoints, and deletes objects that are no longer needed."""

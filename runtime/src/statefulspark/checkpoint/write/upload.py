@@ -1,0 +1,183 @@
+"""Uploads one slot's store; this is where checkpoints become incremental.
+
+A store's snapshot is a folder of files. RocksDB's table files (``*.sst``) never change and keep their names while the store
+lives, so each is uploaded once to ``shared/`` and later checkpoints only reference it. All other files are small and belong to one
+checkpoint. A savepoint has a copy of every file in its own folder.
+
+A file is referenced again only if it is part of the *base*: a complete checkpoint that the coordinator retains while the new one is
+pending. Files that an unfinished checkpoint uploaded are never referenced again, because retention may delete them at any time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from uuid import uuid4
+
+from statefulspark.checkpoint.formats import paths
+from statefulspark.checkpoint.formats.digests import digest_file
+from statefulspark.checkpoint.formats.metadata import FileRef, SlotState
+from statefulspark.checkpoint.transfers import in_parallel
+from statefulspark.errors import InvalidInputError
+from statefulspark.keygroups import KeyGroupRange
+from statefulspark.storage.base import ObjectStore
+
+_SHARED_SUFFIX = ".sst"
+_WRITE_AHEAD_LOG_SUFFIX = ".log"
+_REMEMBERED_CHECKPOINTS_MAX = 16
+
+_LocalFile = tuple[str, int]
+"""Name and size in bytes: identifies an immutable file as long as the store is open."""
+
+
+@dataclass(frozen=True, slots=True)
+class StoredFile:
+    """An immutable file of the open store that is already in ``shared/``."""
+
+    key: str
+    """In the job folder."""
+    ref: FileRef
+    """Its path is relative to a checkpoint's folder."""
+
+
+def is_shared(name: str) -> bool:
+    """Return True for a file of a store that never changes and keeps its name, so several checkpoints may name it."""
+    return name.endswith(_SHARED_SUFFIX)
+
+
+class SlotUploader:
+    """Uploads the snapshots of one incarnation of a slot's store; one upload at a time per instance.
+
+    Args:
+        store: Opened at the job folder.
+        slot: Number of the slot.
+        key_groups: Key groups that the store holds.
+        backend: Kind of the store.
+        threads: Parallel uploads, 1 .. 64.
+    """
+
+    def __init__(self, store: ObjectStore, *, slot: int, key_groups: KeyGroupRange, backend: str, threads: int = 4) -> None:
+        if not 1 <= threads <= 64:
+            raise InvalidInputError(f"{threads} upload threads are out of bounds", field="threads", remedy="Use 1 .. 64.")
+        self._store = store
+        self._slot = slot
+        self._key_groups = key_groups
+        self._backend = backend
+        self._threads = threads
+        self._uploaded: dict[int, dict[_LocalFile, StoredFile]] = {}
+
+    def seed(self, checkpoint_id: int, files: Iterable[StoredFile]) -> None:
+        """Take over the files that a restore put into the store's folder from a checkpoint of this job folder."""
+        self._uploaded[checkpoint_id] = {(file.ref.name, file.ref.size_bytes): file for file in files}
+
+    def upload(
+        self, snapshot: Path, checkpoint_id: int, *, base_checkpoint_id: int | None, operator_batches: Mapping[str, int]
+    ) -> SlotState:
+        """Upload what is new in a snapshot.
+
+        Args:
+            snapshot: Folder that the store's ``snapshot`` made; only read.
+            checkpoint_id: Number of the checkpoint that is being taken.
+            base_checkpoint_id: A complete checkpoint that retention keeps until this one is complete; its files are named
+                instead of uploaded. None uploads everything.
+            operator_batches: Last batch in the store per operator uid.
+
+        Returns:
+            The slot's part of ``_metadata``.
+
+        Raises:
+            UnavailableError: Storage did not answer; nothing refers to what was uploaded.
+        """
+        known = self._uploaded.get(base_checkpoint_id, {}) if base_checkpoint_id is not None else {}
+        folder = paths.checkpoint_folder(checkpoint_id)
+        private_folder = f"slot-{self._slot}-{uuid4().hex[:8]}"
+
+        def send(path: Path) -> StoredFile:
+            name, size_bytes = path.name, path.stat().st_size
+            shared = is_shared(name)
+            if shared and (found := known.get((name, size_bytes))) is not None:
+                return found
+            key = paths.shared_key(checkpoint_id) if shared else f"{folder}/{private_folder}/{name}"
+            digest = digest_file(path)
+            self._store.put_file(key, path)
+            reference = paths.relative_reference(folder, key)
+            return StoredFile(key, FileRef(name=name, path=reference, size_bytes=digest.size_bytes, checksum=digest.checksum))
+
+        files = in_parallel(send, _store_files(snapshot), self._threads)
+        shared = [file for file in files if paths.shared_checkpoint_id(file.key) is not None]
+        self._remember(checkpoint_id, shared, base_checkpoint_id)
+        private = [file.ref for file in files if paths.shared_checkpoint_id(file.key) is None]
+        return self._state([file.ref for file in shared], private, operator_batches)
+
+    def upload_savepoint(
+        self,
+        snapshot: Path,
+        target: ObjectStore,
+        folder: str,
+        *,
+        base_checkpoint_id: int | None,
+        operator_batches: Mapping[str, int],
+        common: ObjectStore | None = None,
+    ) -> SlotState:
+        """Put every file of a snapshot into a savepoint's own folder.
+
+        Given ``common``, files of the base are copied inside the storage, which moves no bytes through this machine; without
+        it everything is uploaded from the snapshot.
+
+        Args:
+            snapshot: Folder that the store's ``snapshot`` made; only read.
+            target: Opened at the folder above the savepoint's.
+            folder: Name of the savepoint's folder.
+            base_checkpoint_id: As in `upload`.
+            operator_batches: Last batch in the store per operator uid.
+            common: Opened at a folder (or bucket) that both the job folder and ``target`` lie in; see `paths.common_root`.
+
+        Raises:
+            UnavailableError: Storage did not answer; the savepoint has no ``_metadata`` and is no savepoint.
+        """
+        known = self._uploaded.get(base_checkpoint_id, {}) if base_checkpoint_id is not None else {}
+        private_folder = f"slot-{self._slot}-{uuid4().hex[:8]}"
+
+        def send(path: Path) -> FileRef:
+            reference = f"{private_folder}/{path.name}"
+            key = f"{folder}/{reference}"
+            found = known.get((path.name, path.stat().st_size))
+            if found is not None and common is not None:
+                common.copy(paths.key_below(common.url, self._store.url, found.key), paths.key_below(common.url, target.url, key))
+                return found.ref.model_copy(update={"path": reference})
+            digest = digest_file(path)
+            target.put_file(key, path)
+            return FileRef(name=path.name, path=reference, size_bytes=digest.size_bytes, checksum=digest.checksum)
+
+        return self._state([], in_parallel(send, _store_files(snapshot), self._threads), operator_batches)
+
+    def _remember(self, checkpoint_id: int, shared: Iterable[StoredFile], base_checkpoint_id: int | None) -> None:
+        self.seed(checkpoint_id, shared)
+        # Later checkpoints never have an older base than this one had.
+        oldest = base_checkpoint_id if base_checkpoint_id is not None else -1
+        kept = sorted(number for number in self._uploaded if number >= oldest)[-_REMEMBERED_CHECKPOINTS_MAX:]
+        self._uploaded = {number: self._uploaded[number] for number in kept}
+
+    def _state(self, shared: Iterable[FileRef], private: Iterable[FileRef], operator_batches: Mapping[str, int]) -> SlotState:
+        return SlotState(
+            slot=self._slot,
+            first=self._key_groups.first,
+            last=self._key_groups.last,
+            backend=self._backend,
+            shared=tuple(shared),
+            private=tuple(private),
+            operator_batches=dict(operator_batches),
+        )
+
+
+def _store_files(snapshot: Path) -> list[Path]:
+    """Files of a snapshot, large ones first so that threads end together; an empty write-ahead log is left out."""
+    files: list[Path] = []
+    for path in snapshot.iterdir():
+        if not path.is_file():
+            raise InvalidInputError(f"the snapshot holds a folder: {path.name}", field="snapshot", remedy="Report this defect.")
+        if path.name.endswith(_WRITE_AHEAD_LOG_SUFFIX) and path.stat().st_size == 0:
+            continue
+        files.append(path)
+    return sorted(files, key=lambda path: (-path.stat().st_size, path.name))

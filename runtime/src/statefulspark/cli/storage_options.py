@@ -1,0 +1,64 @@
+"""Options of the commands that look into storage, and the store they open."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:
+    from statefulspark.storage.base import ObjectStore
+
+EndpointOption = Annotated[str | None, typer.Option("--endpoint", help="URL of an S3-compatible service. Defaults to AWS.")]
+RegionOption = Annotated[str | None, typer.Option("--region", help="AWS region. Defaults to AWS_REGION or the shared AWS configuration.")]
+PathStyleOption = Annotated[
+    bool | None,
+    typer.Option("--path-style/--virtual-host", help="Address buckets as endpoint/bucket (default with --endpoint) or bucket.endpoint."),
+]
+
+
+def storage_opener(
+    endpoint: str | None, region: str | None, path_style: bool | None, ca_bundle: str | None = None
+) -> Callable[[str], ObjectStore]:
+    """Return what opens the store of a URL; credentials come from the usual AWS places.
+
+    Raises:
+        InvalidInputError: The endpoint is no URL.
+    """
+    # Imported here so that the command's help does not wait for the S3 client.
+    from statefulspark.storage.open import open_store
+    from statefulspark.storage.storage_settings import StorageSettings
+
+    settings = StorageSettings(endpoint=endpoint, region=region, path_style=path_style, ca_bundle=ca_bundle)
+    return lambda url: open_store(url, settings)
+
+
+def bytes_text(size_bytes: int) -> str:
+    """A size for people, e.g. ``1.5 MiB``."""
+    size = float(size_bytes)
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if size < 1024:
+            return f"{size:.0f} {unit}" if unit == "B" else f"{size:.1f} {unit}"
+        size /= 1024
+    return f"{size:.1f} TiB"
+
+
+def time_text(time_ms: int | None) -> str | None:
+    """A time for people, in UTC."""
+    if time_ms is None:
+        return None
+    try:
+        return datetime.fromtimestamp(time_ms / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S")
+    except (ValueError, OverflowError, OSError):
+        # Timers may be set for the end of all time.
+        return str(time_ms)
+
+
+def age_text(age_s: float) -> str:
+    """An age for people, in its largest fitting unit."""
+    for unit, length_s in (("d", 86_400), ("h", 3_600), ("min", 60)):
+        if age_s >= 2 * length_s:
+            return f"{age_s / length_s:.0f} {unit}"
+    return f"{max(age_s, 0):.0f} s"

@@ -1,0 +1,22 @@
+"""Spark settings whose values are secrets, by Spark's own rule for what its pages and logs must not show. Pure."""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+PATTERN: Final = "secret|password|token|access[.]?key"
+"""``spark.redaction.regex`` as Spark sets it, in any case of letters."""
+REFERENCES: Final = ("spark.kubernetes.executor.secretKeyRef.", "spark.kubernetes.executor.secrets.")
+"""Settings that name a Secret of Kubernetes and hold nothing of it."""
+WAY: Final = (
+    "Its value would be in the job's object, its ConfigMap and the arguments of processes. Put it into a Secret: for storage"
+    " checkpointing.storage.credentialsSecret, else an environment variable of driver.podTemplate and executor.podTemplate"
+    " that the program reads"
+)
+_SECRET: Final = re.compile(PATTERN, re.IGNORECASE)
+
+
+def is_secret(name: str) -> bool:
+    """True if the value of a Spark setting is a secret."""
+    return _SECRET.search(name) is not None and not name.startswith(REFERENCES)

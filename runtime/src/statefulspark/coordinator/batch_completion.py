@@ -1,0 +1,221 @@
+"""Completion: when a batch that Spark has committed counts as committed here.
+
+Spark commits a batch when its sink returns, whatever the sink has read of it. The state must hold every row of a committed batch, so a batch
+counts only once every key group of every keyed step has processed it:
+
+* every slot acknowledged the batch or had no rows, in this attempt; else
+* another attempt processed it completely (its sink commit landed late, so that this attempt's query skipped the batch or ended within it):
+  its changelogs are adopted, and none of this attempt's; else
+* the batch makes a dry run (`dry_runs`). A batch that is not complete even then fails the job, because its query leaves rows out.
+
+The coordinator guards it with its lock; only `report` and `acknowledged` take that lock themselves, to leave it while storage is written.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+
+import structlog
+
+from statefulspark.coordinator.batch_changelogs import BatchChangelogs
+from statefulspark.coordinator.batch_log import BatchLog, BatchParameters
+from statefulspark.coordinator.dry_runs import DryRuns
+from statefulspark.coordinator.empty_partitions import EmptyPartitions
+from statefulspark.coordinator.slot_calls import SlotCalls
+from statefulspark.coordinator.slot_table import LOST, READY, SlotTable
+from statefulspark.errors import InvalidInputError, StatefulSparkError
+from statefulspark.keygroups import KeyGroupRange, key_group_range
+from statefulspark.rpc.messages.batches import PartitionRun
+
+_log = structlog.get_logger("statefulspark.coordinator")
+
+
+class Completion:
+    """Decides about the batch that runs.
+
+    Args:
+        batches: The job's batches.
+        changelogs: Of batches, in storage.
+        dry_runs: Batches that run again without a sink, and Spark's local checkpoint location.
+        slots: The slots of the present parallelism.
+        calls: Calls slots.
+        max_parallelism: Number of key groups.
+        recovered: The uncommitted batch that runs again.
+        lock: The coordinator's.
+        fail: Ends the job with an error.
+    """
+
+    def __init__(
+        self,
+        *,
+        batches: BatchLog,
+        changelogs: BatchChangelogs,
+        dry_runs: DryRuns,
+        slots: Callable[[], SlotTable],
+        calls: SlotCalls,
+        max_parallelism: int,
+        recovered: BatchParameters | None,
+        lock: threading.RLock,
+        fail: Callable[[StatefulSparkError], None],
+    ) -> None:
+        self.recovered = recovered
+        self._batches = batches
+        self._changelogs = changelogs
+        self._dry_runs = dry_runs
+        self._slots = slots
+        self._calls = calls
+        self._max_parallelism = max_parallelism
+        self._lock = lock
+        self._fail = fail
+        self._empty = EmptyPartitions()
+        self._without_rows: dict[str, set[int]] = {}
+
+    # -- what is reported of the running batch ---------------------------------------------------------------------------
+
+    def begin(self) -> None:
+        """A batch begins whose record is durable."""
+        self.recovered = None
+        self._empty = EmptyPartitions()
+        self._without_rows = {}
+
+    def begun(self, uid: str, slot: int) -> None:
+        """A partition of the running batch has rows for this slot."""
+        self._empty.begun(uid, slot)
+        self._without_rows.get(uid, set()).discard(slot)
+
+    def report(self, uid: str, batch: int, run: PartitionRun) -> None:
+        """A partition of ``batch`` had no rows.
+
+        Raises:
+            UnavailableError: Storage did not answer.
+        """
+        with self._lock:
+            if self._is_running(batch):
+                self._empty.report(uid, run)
+        self.acknowledged(uid, batch)
+
+    def acknowledged(self, uid: str, batch: int) -> None:
+        """One more slot or partition is done: once all others had no rows, that is made durable, before the sink can commit the batch.
+
+        Raises:
+            UnavailableError: Storage did not answer.
+        """
+        with self._lock:
+            if not self._is_running(batch):
+                return
+            slots = self._open_slots(uid)
+            if not slots or not self._empty.account_for(uid, slots):
+                return
+        self._changelogs.write_without_rows(batch, uid, [(slot, self._key_groups(slot)) for slot in slots])
+        with self._lock:
+            if self._is_running(batch) and self._empty.account_for(uid, slots):
+                self._without_rows.setdefault(uid, set()).update(slots)
+
+    def _is_running(self, batch: int) -> bool:
+        current = self._batches.current
+        return current is not None and current.batch == batch > self._batches.committed
+
+    def _open_slots(self, uid: str) -> set[int]:
+        """Slots that have neither acknowledged the running batch nor are known to have no rows."""
+        done = {slot for owner, slot in self._batches.acknowledgements if owner == uid} | self._without_rows.get(uid, set())
+        return set(range(len(self._slots().all()))) - done
+
+    def _key_groups(self, slot: int) -> KeyGroupRange:
+        return key_group_range(slot, len(self._slots().all()), self._max_parallelism)
+
+    # -- the end of the batch --------------------------------------------------------------------------------------------
+
+    @property
+    def running(self) -> BatchParameters | None:
+        """The batch that runs, or runs again; None between batches."""
+        current = self._batches.current
+        if self.recovered is not None:
+            return self.recovered
+        return current if current is not None and current.batch > self._batches.committed else None
+
+    def finish(self, *, before: int | None = None) -> bool:
+        """Commit the running batch if Spark has committed it and it is complete.
+
+        Args:
+            before: The batch that is about to begin, which proves that Spark has committed those before it.
+
+        Returns:
+            True if no batch is running any more.
+
+        Raises:
+            UnavailableError: Storage did not answer.
+            IncompatibleFormatError: A newer release processed the batch.
+        """
+        running = self.running
+        if running is None:
+            return self._began(before) and self._dry_runs.batch is None
+        if not self._dry_runs.files.is_committed(running.batch) and (before is None or before <= running.batch):
+            return False
+        if self._dry_runs.batch is not None or (self.recovered is not None and self._dry_runs.wanted(running.batch)):
+            return False
+        here = self._is_running(running.batch)
+        if here and not any(self._open_slots(uid) for uid in self._batches.delays_ms):
+            self._batches.commit_current()
+            self.recovered = None
+            return True
+        return self._adopted(running, here=here) or self._completed_later(running.batch)
+
+    def _began(self, before: int | None) -> bool:
+        """False if Spark has committed a batch that never began here: the first one, of which the sink has read nothing."""
+        files = self._dry_runs.files
+        last = files.planned_batch() if before is None else before - 1
+        if last > self._batches.committed and files.is_committed(last):
+            self._completed_later(last)
+            return False
+        return True
+
+    def _adopted(self, running: BatchParameters, *, here: bool) -> bool:
+        """Take over the batch from an attempt that processed it completely; steps that the pipeline did not have then begin after it."""
+        found = self._changelogs.complete(running.batch, set(self._batches.delays_ms) & set(running.watermarks))
+        if found is None:
+            return False
+        if here:
+            self._undo(running.batch)
+        slots = [self._key_groups(slot.index) for slot in self._slots().all()]
+        self._batches.adopt(running, [(done.ref, done.max_event_time_ms) for done in found], slots)
+        self.recovered = None
+        _log.info("batch was taken over", batch=running.batch)
+        return True
+
+    def _undo(self, batch: int) -> None:
+        """Let slots drop what they changed in ``batch``: the changelogs of another attempt count, perhaps of other code."""
+        for slot in self._slots().all():
+            if slot.state == READY:
+                try:
+                    self._calls.undo(slot, batch)
+                except StatefulSparkError as error:
+                    _log.info("slot did not undo the batch and is started again", slot=slot.index, error=str(error)[:200])
+                    self._slots().retire(slot.index, slot.epoch)
+            elif slot.state == LOST:
+                self._slots().retire(slot.index, slot.epoch)
+
+    def _completed_later(self, batch: int) -> bool:
+        """Ask for a dry run of the batch, once; always False."""
+        uids = sorted(uid for uid in self._batches.delays_ms if self._open_slots(uid))
+        if self._dry_runs.complete(batch):
+            if self.recovered is not None:
+                _log.warning(
+                    "the sink has a batch that no driver processed completely; it is processed again, without the sink", batch=batch
+                )
+            else:
+                _log.warning(
+                    "the sink did not read all rows of a batch; the rest is processed in a run of its own, which takes time. "
+                    "Let the sink evaluate the whole DataFrame, for example with write or collect",
+                    batch=batch,
+                    uids=uids,
+                )
+        else:
+            self._fail(
+                InvalidInputError(
+                    f"the query does not read all rows of uid {', '.join(map(repr, uids))} in batch {batch}",
+                    field="spec.job",
+                    remedy="Let the query use every row of a keyed step; filter rows before it or in its function",
+                )
+            )
+        return False

@@ -1,0 +1,195 @@
+"""What the coordinator knows of batches: the one that runs, what slots acknowledged, and the changelogs since the base checkpoint. Pure.
+
+A batch is *begun* by its first exchange and *committed* when Spark has written its commit, which is certain when the next batch begins.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+from statefulspark.checkpoint.formats.records import BatchRecord, ChangelogRef
+from statefulspark.coordinator.totals import StepTotals
+from statefulspark.keygroups import KeyGroupRange
+from statefulspark.rpc.messages.batches import Acknowledge
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BatchParameters:
+    """What is fixed for a batch, through all its retries."""
+
+    batch: int
+    watermarks: Mapping[str, int | None]
+    """Per uid, milliseconds since the epoch; None before the first event."""
+    processing_time_ms: int
+
+
+def parameters_of(record: BatchRecord) -> BatchParameters:
+    """The parameters that a batch record fixes."""
+    return BatchParameters(batch=record.batch, watermarks=dict(record.watermarks), processing_time_ms=record.processing_time_ms)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Adopted:
+    """What an earlier attempt did in a batch; stands in the place of a slot's acknowledgement."""
+
+    changelog: ChangelogRef
+    max_event_time_ms: int | None
+
+
+@dataclass(slots=True)
+class BatchLog:
+    """The state of the job's batches; the caller guards it with a lock."""
+
+    delays_ms: Mapping[str, int]
+    """Watermark delay per uid; its keys are all uids with event time or without."""
+    committed: int = -1
+    """Last batch known to be committed."""
+    commits: int = 0
+    """Batches that were committed after they ran in this driver."""
+    current: BatchParameters | None = None
+    acknowledgements: dict[tuple[str, int], Acknowledge | Adopted] = field(default_factory=dict)
+    """Newest acknowledgement per (uid, slot) of the current batch."""
+    max_event_times: dict[str, int | None] = field(default_factory=dict)
+    """Greatest event time per uid over committed batches."""
+    base: int = -1
+    """Batch of the base checkpoint: slots restore it, then the changelogs after it."""
+    changelogs: list[ChangelogRef] = field(default_factory=list)
+    """Changelogs of committed batches after ``base``, in batch order."""
+    expected: dict[tuple[str, int], int] = field(default_factory=dict)
+    """Last committed batch that reached the step in the slot, where it is later than ``expected_base``."""
+    expected_base: int = -1
+    """Last batch every slot has after being started from scratch."""
+    timers: dict[tuple[str, int], tuple[int | None, int | None]] = field(default_factory=dict)
+    """Earliest (event time, processing time) timer per (uid, slot)."""
+    processing_time_ms: int = 0
+    committed_time_ms: int | None = None
+    """Processing time of the last batch that this driver saw committed."""
+    rows_in: int = 0
+    rows_out: int = 0
+    totals: dict[tuple[str, int], StepTotals] = field(default_factory=dict)
+    """Of this driver's committed batches per (uid, slot)."""
+
+    def commit_current(self) -> None:
+        """The current batch is committed. Does nothing when it already is."""
+        if self.current is None or self.current.batch <= self.committed:
+            return
+        batch = self.current.batch
+        self.committed = batch
+        self.commits += 1
+        self.committed_time_ms = self.current.processing_time_ms
+        for (uid, slot), ack in self.acknowledgements.items():
+            self.expected[(uid, slot)] = batch
+            self.changelogs.append(ack.changelog)
+            seen = ack.max_event_time_ms
+            if seen is not None:
+                self.max_event_times[uid] = max(seen, self.max_event_times.get(uid) or seen)
+            if isinstance(ack, Acknowledge):
+                self.rows_in += ack.rows_in
+                self.rows_out += ack.rows_out
+                self.totals.setdefault((uid, slot), StepTotals()).add(ack)
+
+    def next_parameters(self, batch: int, now_ms: int, *, drain: bool = False) -> BatchParameters:
+        """Fix a new batch's watermarks and processing time; neither ever goes back."""
+        return BatchParameters(
+            batch=batch,
+            watermarks={uid: self.watermark(uid, drain=drain) for uid in self.delays_ms},
+            processing_time_ms=max(now_ms, self.processing_time_ms),
+        )
+
+    def begin(self, parameters: BatchParameters) -> None:
+        """Start a batch whose record is durable."""
+        self.current = parameters
+        self.processing_time_ms = parameters.processing_time_ms
+        self.acknowledgements = {}
+
+    def acknowledge(self, ack: Acknowledge) -> bool:
+        """Take a slot's acknowledgement; False when it is of another batch than the current one."""
+        if self.current is None or ack.batch != self.current.batch or self.committed >= ack.batch:
+            return False
+        key = (ack.uid, ack.slot)
+        self.acknowledgements[key] = ack
+        self.timers[key] = (ack.event_timer_ms, ack.processing_timer_ms)
+        return True
+
+    def watermark(self, uid: str, *, drain: bool = False) -> int | None:
+        """Watermark of ``uid`` for a batch that begins now."""
+        if drain:
+            return _MAX_WATERMARK
+        seen = self.max_event_times.get(uid)
+        return None if seen is None else seen - self.delays_ms[uid]
+
+    def pending_watermark(self, uid: str) -> int | None:
+        """Watermark that the next batch will have, counting what the current batch has acknowledged."""
+        seen = [self.max_event_times.get(uid)]
+        seen += [ack.max_event_time_ms for (owner, _), ack in self.acknowledgements.items() if owner == uid]
+        known = [time for time in seen if time is not None]
+        return max(known) - self.delays_ms[uid] if known else None
+
+    def tick_due(self, uid: str, now_ms: int, *, drain: bool = False) -> bool:
+        """Whether a timer of ``uid`` could fire in a batch that begins now."""
+        watermark = _MAX_WATERMARK if drain else self.pending_watermark(uid)
+        for (owner, _), (event_timer, processing_timer) in self.timers.items():
+            if owner != uid:
+                continue
+            if event_timer is not None and watermark is not None and event_timer <= watermark:
+                return True
+            if processing_timer is not None and processing_timer <= now_ms:
+                return True
+        return False
+
+    def expected_batch(self, uid: str, slot: int) -> int:
+        """Last committed batch that changed ``uid`` in ``slot``."""
+        return self.expected.get((uid, slot), self.expected_base)
+
+    def reset_slots(self) -> None:
+        """All slots start from scratch at the committed batch (rescale, recovery); they report their timers again."""
+        self.expected = {}
+        self.expected_base = self.committed
+        self.timers = {}
+
+    def rebase(self, batch: int) -> None:
+        """A checkpoint of ``batch`` is complete: earlier changelogs are no longer needed by this attempt."""
+        self.base = batch
+        self.changelogs = [ref for ref in self.changelogs if ref.batch > batch]
+
+    def fall_back(self, batch: int, changelogs: Iterable[ChangelogRef]) -> None:
+        """The base checkpoint is damaged: slots restore the one of ``batch`` instead, and the changelogs after it."""
+        self.base = batch
+        known = {ref.key: ref for ref in (*changelogs, *self.changelogs)}
+        self.changelogs = sorted((ref for ref in known.values() if batch < ref.batch <= self.committed), key=lambda ref: ref.batch)
+
+    def changelogs_of(self, uid: str, key_groups: KeyGroupRange, after: int, until: int) -> list[ChangelogRef]:
+        """Changelogs of ``uid`` that touch ``key_groups``, of batches ``after < batch <= until``."""
+        return [ref for ref in self.changelogs if ref.uid == uid and _touches(ref, key_groups) and after < ref.batch <= until]
+
+    def adopt(self, parameters: BatchParameters, done: Iterable[tuple[ChangelogRef, int | None]], slots: Iterable[KeyGroupRange]) -> None:
+        """Commit a batch that an attempt processed completely. Nothing that the present slots acknowledged of it counts.
+
+        Args:
+            parameters: of the batch.
+            done: its changelogs with the greatest event time of each.
+            slots: key groups of the present slots, which stand at the batch before and catch up.
+        """
+        taken = list(done)
+        self.begin(parameters)
+        for number, (ref, seen) in enumerate(taken):
+            # Attempts of another parallelism have other slots of the same number, so the number here only tells entries apart.
+            self.acknowledgements[(ref.uid, -1 - number)] = Adopted(changelog=ref, max_event_time_ms=seen)
+        self.commit_current()
+        self.commits -= 1
+        self.expected = {key: batch for key, batch in self.expected.items() if key[1] >= 0}
+        for index, key_groups in enumerate(slots):
+            for uid in {ref.uid for ref, _ in taken if _touches(ref, key_groups)}:
+                self.expected[(uid, index)] = parameters.batch
+                # What its timers are is known once the slot has caught up, so let a tick go there.
+                self.timers[(uid, index)] = (UNKNOWN_TIMER_MS, None)
+
+
+def _touches(ref: ChangelogRef, key_groups: KeyGroupRange) -> bool:
+    return ref.first <= key_groups.last and key_groups.first <= ref.last
+
+
+_MAX_WATERMARK = (1 << 63) - 1
+UNKNOWN_TIMER_MS = -_MAX_WATERMARK
+"""Stands for the first timer of a slot that has not caught up with an adopted batch: always due, so that a tick goes there."""

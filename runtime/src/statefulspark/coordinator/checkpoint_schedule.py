@@ -1,0 +1,229 @@
+"""The job's checkpoints over time: when one is due, what was asked for, and how each one ended.
+
+It shares the coordinator's batch lock; see there for the order in which locks may be nested.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+
+import structlog
+
+from statefulspark.checkpoint.formats.metadata import SlotState
+from statefulspark.coordinator.batch_log import BatchLog
+from statefulspark.coordinator.controls import CheckpointInfo
+from statefulspark.coordinator.dry_runs import DryRuns
+from statefulspark.coordinator.durable_job import DurableJob
+from statefulspark.coordinator.pending_checkpoint import CheckpointCoordinator, CheckpointTimes, PendingCheckpoint, Request, info_of
+from statefulspark.coordinator.slot_table import READY, RESTORING, Slot
+from statefulspark.coordinator.totals import SnapshotTotals
+from statefulspark.errors import FencedError, StatefulSparkError, UnavailableError
+from statefulspark.rpc.messages.slot_control import Snapshot
+from statefulspark.rpc.messages.slots import SnapshotDone
+from statefulspark.state.registry import StateRegistry
+
+_RETRY_PAUSE_S = 0.2
+_log = structlog.get_logger("statefulspark.checkpoints")
+
+
+class CheckpointSchedule:
+    """Starts checkpoints at batch boundaries and keeps what came of them.
+
+    Attributes:
+        last_checkpoint: The newest complete checkpoint of this driver.
+        last_savepoint: The newest complete savepoint of this driver.
+        failed: How many checkpoints and savepoints failed.
+        totals: What they add up to, by ``checkpoint`` and ``savepoint``.
+    """
+
+    def __init__(
+        self,
+        *,
+        durable: DurableJob,
+        batches: BatchLog,
+        states: StateRegistry,
+        dry_runs: DryRuns,
+        times: CheckpointTimes,
+        lock: threading.RLock,
+        slots: Callable[[], list[Slot]],
+        call_slot: Callable[[Slot, Snapshot], None],
+        fenced: Callable[[FencedError], None],
+    ) -> None:
+        """Prepare; nothing is taken yet.
+
+        Args:
+            durable: the job's folder in storage.
+            batches: the job's batches, guarded by ``lock``.
+            states: state ids.
+            dry_runs: Spark's local checkpoint location and the state of its own steps there.
+            times: when checkpoints are taken.
+            lock: the coordinator's batch lock.
+            slots: all slots of the present parallelism.
+            call_slot: sends a snapshot request to a slot.
+            fenced: told when publishing found that a newer attempt runs the job.
+        """
+        self.last_checkpoint: CheckpointInfo | None = None
+        self.last_savepoint: CheckpointInfo | None = None
+        self.failed = 0
+        self.totals = {"checkpoint": SnapshotTotals(), "savepoint": SnapshotTotals()}
+        self._durable = durable
+        self._batches = batches
+        self._states = states
+        self._files = dry_runs.files
+        self._spark_state = dry_runs.state
+        self._times = times
+        self._lock = lock
+        self._slots = slots
+        self._fenced = fenced
+        self._told: Callable[[CheckpointInfo | StatefulSparkError, bool], None] | None = None
+        self._requests: list[Request] = []
+        self._last_started_s = time.monotonic()
+        self._last_ended_s = float("-inf")
+        self._checkpointed_batch = batches.base
+        self._snapshots = CheckpointCoordinator(
+            call_slot=call_slot, publish=self._publish, finished=self._finished, timeout_s=times.timeout_s
+        )
+
+    def on_checkpoint(self, told: Callable[[CheckpointInfo | StatefulSparkError, bool], None]) -> None:
+        """Tell ``told`` of every outcome, and whether it was of a savepoint."""
+        self._told = told
+
+    def request(self, savepoint: str | None) -> Request:
+        """Ask for a checkpoint or savepoint at the next boundary."""
+        request = Request(savepoint=savepoint)
+        with self._lock:
+            self._requests.append(request)
+        return request
+
+    def withdraw(self, request: Request) -> None:
+        """Nobody waits for this request any more."""
+        with self._lock:
+            if request in self._requests:
+                self._requests.remove(request)
+
+    def take(self, savepoint: str | None, timeout_s: float, check_open: Callable[[], None]) -> CheckpointInfo:
+        """Ask for a snapshot and wait; one that fails because a slot is being started is asked for again.
+
+        Args:
+            savepoint: where a savepoint goes; None for a checkpoint.
+            timeout_s: for all attempts together.
+            check_open: raises when the job has ended.
+
+        Raises:
+            UnavailableError: None was complete in time.
+        """
+        deadline = time.monotonic() + timeout_s
+        while True:
+            check_open()
+            request = self.request(savepoint)
+            if not request.done.wait(max(0.0, deadline - time.monotonic())):
+                self.withdraw(request)
+                raise UnavailableError(f"no checkpoint was complete within {timeout_s:.0f} s")
+            outcome = request.result[0]
+            if isinstance(outcome, CheckpointInfo):
+                return outcome
+            if not isinstance(outcome, UnavailableError) or time.monotonic() >= deadline:
+                raise outcome
+            time.sleep(_RETRY_PAUSE_S)
+
+    def expire(self) -> None:
+        """Cancel a checkpoint that takes too long or whose slots are gone."""
+        self._snapshots.expire(gone={slot.index: slot.epoch for slot in self._slots() if slot.state == READY})
+
+    def is_due(self) -> bool:
+        """Whether a checkpoint was requested or the interval is over. The caller holds the lock."""
+        return bool(self._requests) or self._interval_due()
+
+    def _interval_due(self) -> bool:
+        now = time.monotonic()
+        return (
+            self._times.interval_s is not None
+            and now - self._last_started_s >= self._times.interval_s
+            and now - self._last_ended_s >= self._times.min_pause_s
+            and self._batches.committed > self._checkpointed_batch
+        )
+
+    def start_if_due(self) -> None:
+        """Start a checkpoint of the committed batch. The caller holds the lock and no batch is running."""
+        if self._snapshots.running or not self.is_due():
+            return
+        log = self._batches
+        self._durable.capture_state(self._spark_state, log.committed)
+        request = self._requests.pop(0) if self._requests else None
+        slots = self._slots()
+        self._last_started_s = time.monotonic()
+        progress = PendingCheckpoint(
+            checkpoint_id=self._durable.next_checkpoint_id(),
+            batch=log.committed,
+            request=request,
+            started_s=time.monotonic(),
+            created_ms=int(time.time() * 1000),
+            savepoint_folder=self._durable.savepoint_folder() if request is not None and request.savepoint is not None else None,
+            base_checkpoint_id=self._durable.reusable_checkpoint_id,
+            frame={
+                "files": self._files.all_files(batch=log.committed),
+                "spark_state": self._spark_state.freeze(),
+                "watermarks": dict(log.max_event_times),
+                "processing_time_ms": log.processing_time_ms,
+                "parallelism": len(slots),
+            },
+            waiting={slot.index for slot in slots},
+            epochs={slot.index: slot.epoch for slot in slots},
+        )
+        expected = {slot.index: {uid: log.expected_batch(uid, slot.index) for uid in log.delays_ms} for slot in slots}
+        self._snapshots.start(progress, slots, expected)
+
+    def slot_done(self, done: SnapshotDone) -> None:
+        """A slot's background part has ended."""
+        self._snapshots.slot_done(done)
+
+    def _publish(self, progress: PendingCheckpoint, slots: tuple[SlotState, ...]) -> CheckpointInfo:
+        metadata, path = self._durable.publish(progress, slots, [state.to_json() for state in self._states.states()])
+        info = info_of(metadata, path, sync_ms=progress.sync_ms, uploaded_bytes=progress.uploaded_bytes)
+        with self._lock:
+            self._durable.completed_checkpoint(metadata, info)
+            if metadata.kind == "checkpoint":
+                self._checkpointed_batch = max(self._checkpointed_batch, info.batch)
+                self._batches.rebase(info.batch)
+        return info
+
+    def _finished(self, progress: PendingCheckpoint, outcome: CheckpointInfo | StatefulSparkError) -> None:
+        self._last_ended_s = time.monotonic()
+        totals = self.totals["checkpoint" if progress.savepoint is None else "savepoint"]
+        if isinstance(outcome, CheckpointInfo):
+            totals.completed += 1
+            totals.seconds += outcome.duration_ms / 1000
+            totals.uploaded_bytes += outcome.uploaded_bytes
+            totals.handover_ms, totals.slots = progress.handover_ms, progress.parts
+            if progress.savepoint is not None:
+                self.last_savepoint = outcome
+            else:
+                self.last_checkpoint = outcome
+                self._clean()
+        else:
+            totals.failed += 1
+            self.failed += 1
+            if isinstance(outcome, FencedError) and self._durable.fence.fenced:
+                self._fenced(outcome)
+        if progress.request is not None:
+            progress.request.finish(outcome)
+        if self._told is not None:
+            self._told(outcome, progress.savepoint is not None)
+
+    def _clean(self) -> None:
+        """Delete what no retained checkpoint needs; trouble here never hurts the job."""
+        if any(slot.state == RESTORING for slot in self._slots()):
+            # It may read the checkpoint before this one and the changelogs since; the next checkpoint cleans.
+            return
+        try:
+            self._durable.clean(self._snapshots.current_id, self._spark_state.in_use)
+        except StatefulSparkError as error:
+            _log.warning("retention failed", error=str(error)[:300])
+
+    def close(self) -> None:
+        """Cancel the pending checkpoint. Callers that still wait get an error: the job is ending."""
+        self._snapshots.close()
+        for request in self._requests:
+            request.finish(FencedError("the job is ending"))

@@ -1,0 +1,348 @@
+"""What a running attempt writes to and reads from the job's folder: batch records, checkpoints, restore plans, retention."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Collection
+from typing import Any
+from uuid import uuid4
+
+from statefulspark.checkpoint.catalog import StoredCheckpoint, checkpoint_before, checkpoint_ids, damaged_checkpoints
+from statefulspark.checkpoint.formats import paths
+from statefulspark.checkpoint.formats.bundle import encode_bundle
+from statefulspark.checkpoint.formats.digests import digest_bytes
+from statefulspark.checkpoint.formats.metadata import CheckpointMetadata, FileRef, SlotState
+from statefulspark.checkpoint.formats.pipeline import Pipeline
+from statefulspark.checkpoint.lineage.lineage import Lineage, resolve_left
+from statefulspark.checkpoint.restore.plan import plan_to_json
+from statefulspark.checkpoint.restore.slot import RestorePlan
+from statefulspark.checkpoint.spark.location import LocationFiles
+from statefulspark.checkpoint.spark.state_packs import references_to, store_in_savepoint
+from statefulspark.checkpoint.spark.state_uploader import SparkStateUploader
+from statefulspark.checkpoint.write.publish import publish
+from statefulspark.checkpoint.write.removal import remove_state
+from statefulspark.checkpoint.write.retention import Retention
+from statefulspark.coordinator.batch_changelogs import BatchChangelogs
+from statefulspark.coordinator.batch_log import BatchLog, BatchParameters
+from statefulspark.coordinator.batch_records import BatchRecords
+from statefulspark.coordinator.completed_checkpoints import CompletedCheckpoints
+from statefulspark.coordinator.controls import CheckpointInfo
+from statefulspark.coordinator.fence import Fence
+from statefulspark.coordinator.pending_checkpoint import PendingCheckpoint
+from statefulspark.errors import CorruptDataError, FencedError, IncompatibleFormatError, InternalError, InvalidInputError
+from statefulspark.keygroups import key_group_range
+from statefulspark.storage.base import ObjectStore
+
+_LOCATION_FILE = "spark-location"
+
+
+class DurableJob:
+    """The job's folder as seen by one attempt."""
+
+    def __init__(
+        self,
+        *,
+        store: ObjectStore,
+        open_store: Callable[[str], ObjectStore],
+        job_id: str,
+        name: str,
+        max_parallelism: int,
+        backend: str,
+        lineage: Lineage,
+        savepoint_dir: str | None,
+        retained: int,
+    ) -> None:
+        """Take over a claimed attempt.
+
+        Args:
+            store: opened at the job's folder.
+            open_store: opens the store of any URL, with the job's credentials.
+            job_id: name of the folder.
+            name: the job's name.
+            max_parallelism: number of key groups.
+            backend: kind of the slots' stores.
+            lineage: what the attempt starts from.
+            savepoint_dir: where savepoints go when the caller names no place.
+            retained: how many checkpoints are kept.
+        """
+        if lineage.claim is None:
+            raise InternalError(f"attempt {lineage.attempt} was not begun by this driver")
+        self.store = store
+        self.job_id = job_id
+        self._claim = lineage.claim
+        self.fence = Fence(store, lineage.claim)
+        self._open_store = open_store
+        self._name = name
+        self.max_parallelism = max_parallelism
+        self._backend = backend
+        self._lineage = lineage
+        self._base: StoredCheckpoint | None = lineage.base
+        self.restored_from = lineage.copied_from or (lineage.base.url if lineage.base is not None else None)
+        self._reusable = True
+        self._failed: set[str] = set()
+        """Checkpoints that slots could not restore in this attempt."""
+        self._savepoint_dir = savepoint_dir
+        self._retention = Retention(store, retained=retained)
+        self.pipeline: Pipeline | None = None
+        """Keyed steps and sources of the job's query; stored with every batch and checkpoint."""
+        self.changelogs = BatchChangelogs(store, lineage, max_parallelism)
+        self._records = BatchRecords(store, lineage, self.fence.check, self.changelogs)
+        self._completed = CompletedCheckpoints(store.url)
+        self._cleaning = threading.Lock()
+        taken = checkpoint_ids(store)
+        if lineage.base is not None:
+            taken.append(lineage.base.metadata.checkpoint_id)
+            if self.base_checkpoint_id is not None:
+                self._completed.retained({self.base_checkpoint_id: lineage.base.metadata})
+        self._last_id = max(taken, default=0)
+
+    @property
+    def attempt(self) -> int:
+        """Number of this driver start."""
+        return self._lineage.attempt
+
+    @property
+    def base_checkpoint_id(self) -> int | None:
+        """The newest checkpoint of this folder that slots may refer to; None when there is none."""
+        base = self._base
+        if base is None or not paths.same_folder(base.store.url, self.store.url):
+            return None
+        return base.metadata.checkpoint_id
+
+    @property
+    def base_url(self) -> str | None:
+        """What slots restore, before changelogs; None for empty state."""
+        return self._base.url if self._base is not None else None
+
+    @property
+    def reusable_checkpoint_id(self) -> int | None:
+        """The checkpoint whose files the next one may name; none after damage was found, because it may be in any of them."""
+        return self.base_checkpoint_id if self._reusable else None
+
+    def capture_state(self, state: SparkStateUploader, batch: int) -> None:
+        """Make Spark's own state after the committed ``batch`` durable.
+
+        Raises:
+            UnavailableError: storage does not answer.
+        """
+        state.capture(self.store, self.attempt, batch)
+
+    def write_record(
+        self, parameters: BatchParameters, location: LocationFiles, state: SparkStateUploader, log: BatchLog, epochs: list[int]
+    ) -> None:
+        """Make the record of a new batch durable; when that failed before, the same record is tried again.
+
+        Raises:
+            FencedError: a newer attempt runs the job.
+            UnavailableError: storage does not answer; the batch has not begun.
+        """
+        self._records.write(parameters, self.pipeline, location, state, log, epochs)
+
+    @property
+    def begun(self) -> BatchParameters | None:
+        """See `BatchRecords.begun`."""
+        return self._records.begun
+
+    def restore_plan(self, slot: int, parallelism: int, log: BatchLog) -> dict[str, Any]:
+        """What a slot restores, as JSON data."""
+        plan = RestorePlan(
+            store=self.store,
+            base=self._base,
+            changelogs=tuple(log.changelogs),
+            batch=log.committed,
+            key_groups=key_group_range(slot, parallelism, self.max_parallelism),
+            max_parallelism=self.max_parallelism,
+            backend=self._backend,
+        )
+        return plan_to_json(plan)
+
+    def next_checkpoint_id(self) -> int:
+        """A number no checkpoint of this folder has."""
+        self._last_id += 1
+        return self._last_id
+
+    @property
+    def has_savepoint_dir(self) -> bool:
+        """Whether the manifest names a folder for savepoints."""
+        return self._savepoint_dir is not None
+
+    def savepoint_target(self, target: str | None) -> str:
+        """URL below which a savepoint goes.
+
+        Raises:
+            InvalidInputError: neither the caller nor the manifest names one.
+        """
+        where = target or self._savepoint_dir
+        if where is None:
+            raise InvalidInputError(
+                "no place for savepoints is configured", field="target", remedy="Give a target URL, or set spec.checkpointing.savepointDir"
+            )
+        return where.rstrip("/")
+
+    def savepoint_folder(self) -> str:
+        """Name of a new savepoint's folder."""
+        return paths.savepoint_folder(self.job_id)
+
+    def publish(
+        self, progress: PendingCheckpoint, slots: tuple[SlotState, ...], states: list[dict[str, Any]]
+    ) -> tuple[CheckpointMetadata, str]:
+        """Write the bundle of Spark's location and ``_metadata``; the checkpoint exists when this returns.
+
+        Returns:
+            The metadata and the URL of the checkpoint's folder.
+        """
+        self.fence.check()
+        store = self.store if progress.savepoint is None else self._open_store(progress.savepoint)
+        folder = progress.savepoint_folder or paths.checkpoint_folder(progress.checkpoint_id)
+        bundle = encode_bundle(progress.frame["files"])
+        location = f"{_LOCATION_FILE}-{uuid4().hex[:8]}"  # a driver that does not know yet that it is fenced may write to this folder too
+        store.put(f"{folder}/{location}", bundle)
+        digest = digest_bytes(bundle)
+        packs = progress.frame["spark_state"]
+        metadata = CheckpointMetadata(
+            job_id=self.job_id,
+            job_name=self._name,
+            checkpoint_id=progress.checkpoint_id,
+            kind="checkpoint" if progress.savepoint is None else "savepoint",
+            attempt=self.attempt,
+            batch=progress.batch,
+            max_parallelism=self.max_parallelism,
+            parallelism=progress.frame["parallelism"],
+            created_ms=progress.created_ms,
+            duration_ms=int((time.monotonic() - progress.started_s) * 1000),
+            states=tuple(states),
+            slots=slots,
+            spark_location=FileRef(name=_LOCATION_FILE, path=location, size_bytes=digest.size_bytes, checksum=digest.checksum),
+            spark_state=references_to(packs, folder)
+            if progress.savepoint is None
+            else store_in_savepoint(packs, self.store, store, folder, self._open_store),
+            watermarks=progress.frame["watermarks"],
+            processing_time_ms=progress.frame["processing_time_ms"],
+            pipeline=self.pipeline,
+        )
+        return metadata, publish(store, metadata, progress.savepoint_folder)
+
+    def completed_checkpoint(self, metadata: CheckpointMetadata, info: CheckpointInfo) -> None:
+        """A checkpoint or savepoint is complete; a checkpoint becomes what slots restore from."""
+        self._completed.add(info)
+        if metadata.kind == "checkpoint":
+            self._base = StoredCheckpoint(self.store, paths.checkpoint_folder(metadata.checkpoint_id), metadata)
+            self._reusable = True
+
+    def completed(self) -> list[CheckpointInfo]:
+        """Checkpoints that still exist and savepoints taken by this driver, oldest first."""
+        return self._completed.all()
+
+    def clean(self, in_flight: int | None, packs_in_use: Callable[[], Collection[str]]) -> None:
+        """Delete what neither a retained checkpoint nor this attempt's lineage needs.
+
+        Args:
+            in_flight: number of the checkpoint that is being taken meanwhile.
+            packs_in_use: asked for the keys of the packs of Spark's state that are needed beside those that checkpoints name.
+        """
+        if not self._cleaning.acquire(blocking=False):
+            return
+        try:
+            self.fence.check()
+            base = self.base_checkpoint_id
+            self._retention.run(
+                self._lineage,
+                now_s=time.time(),
+                in_flight=() if in_flight is None else (in_flight,),
+                pins=() if base is None else (base,),
+                packs_in_use=packs_in_use,
+                check_fence=self.fence.check,
+            )
+            self._completed.retained(self._retention.retained)
+        except FencedError:
+            return  # what is here belongs to the newer attempt; batches and the idle watch report it
+        finally:
+            self._cleaning.release()
+
+    def fall_back(self, error: CorruptDataError, log: BatchLog) -> None:
+        """Slots could not restore the base: mark it as damaged and resume from the checkpoint before it and the batches since.
+
+        Retention keeps the records and changelogs since the oldest retained checkpoint for this.
+
+        Raises:
+            CorruptDataError: there is nothing to resume from, or it is no file of the checkpoint; the text says what to do.
+            IncompatibleFormatError: a newer release wrote the file; nothing was marked.
+            FencedError: a newer attempt runs the job.
+            UnavailableError: storage does not answer.
+        """
+        base = self._base
+        if isinstance(error, IncompatibleFormatError):
+            raise error  # the release is too old for the file, which is sound
+        if base is None or _is_changelog(error):
+            raise self._refusal(error, base)
+        self.fence.check()  # a newer attempt may stand on this checkpoint
+        self._failed.add(base.url)
+        if self.base_checkpoint_id is not None:
+            self.store.put(paths.damaged_key(base.folder), str(error).encode())
+        try:
+            found = resolve_left(self.store, open_store=self._open_store, marked=damaged_checkpoints(self.store), failed=self._failed)
+        except CorruptDataError:
+            raise self._refusal(error, base) from error
+        if found.base is not None and found.base.url == base.url:
+            raise self._refusal(error, base)
+        changelogs = list(found.changelogs)
+        last = found.uncommitted_batch
+        if last is not None and last <= log.committed and not any(ref.batch == last for ref in log.changelogs):
+            # The damaged checkpoint alone proves that this batch was committed; no record names its changelogs.
+            done = self.changelogs.complete(last, set(log.delays_ms))
+            if done is None:
+                raise self._refusal(error, base) from error
+            changelogs += [each.ref for each in done]
+        log.fall_back(found.base.metadata.batch if found.base is not None else -1, changelogs)
+        self._base = found.base
+        self._reusable = False
+        if self.restored_from == base.url:
+            self.restored_from = found.base.url if found.base is not None else None
+
+    def _refusal(self, error: CorruptDataError, base: StoredCheckpoint | None) -> CorruptDataError:
+        if base is None:
+            return error
+        if _is_changelog(error):
+            remedy = f"Go back to the checkpoint before that batch with --from {base.url}; the rows after it are processed again"
+        elif (before := checkpoint_before(base.url, self._open_store)) is not None:
+            remedy = f"The checkpoint before it is there: start with --from {before}"
+        else:
+            remedy = "No older checkpoint is retained: start from a savepoint with --from PATH"
+        return CorruptDataError(f"{base.url} cannot be restored: {error}. {remedy}", path=error.path)
+
+    def mark_damaged(self, error: CorruptDataError) -> CorruptDataError:
+        """Note that the base checkpoint cannot be restored; the next attempt passes it over.
+
+        Returns:
+            The error with what to do about it.
+
+        Raises:
+            FencedError: a newer attempt runs the job; it may stand on this checkpoint.
+        """
+        base = self._base
+        if base is None or self.base_checkpoint_id is None or isinstance(error, IncompatibleFormatError):
+            return error
+        self.fence.check()
+        self.store.put(paths.damaged_key(base.folder), str(error).encode())
+        others = [number for number in checkpoint_ids(self.store) if number < base.metadata.checkpoint_id]
+        remedy = (
+            f"Run the job again: it resumes from checkpoint {max(others)} and the batches since, without losing any"
+            if others
+            else "No older checkpoint is retained: start from a savepoint with --from PATH"
+        )
+        return CorruptDataError(f"{base.url} cannot be restored: {error}. {remedy}", path=error.path)
+
+    def delete_checkpoints(self) -> None:
+        """Delete the state of the cancelled job; savepoints stay, they belong to who asked for them.
+
+        Raises:
+            FencedError: a newer attempt runs the job; nothing was deleted.
+            UnavailableError: storage does not answer.
+        """
+        remove_state(self.store, self._claim, now_ms=int(time.time() * 1000))
+        self._completed.drop_checkpoints()
+
+
+def _is_changelog(error: CorruptDataError) -> bool:
+    return f"/{paths.CHANGELOG_PREFIX}" in f"/{error.path}"

@@ -1,0 +1,254 @@
+"""The checkpoint in progress: asks every slot for a snapshot at one batch boundary, collects them, publishes `_metadata`.
+
+At most one runs at a time. It is triggered between two batches (or while the query is idle), so every slot's store holds exactly the
+committed batch; the slots flush and upload while the next batch runs.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from typing import Any
+
+import structlog
+
+from statefulspark import failpoints
+from statefulspark.checkpoint.formats.metadata import CheckpointMetadata, FileRef, SlotState
+from statefulspark.coordinator.controls import CheckpointInfo
+from statefulspark.coordinator.slot_table import READY, Slot
+from statefulspark.coordinator.totals import SlotSnapshot
+from statefulspark.errors import FencedError, StatefulSparkError, UnavailableError
+from statefulspark.rpc.messages.slot_control import SavepointFolder, Snapshot
+from statefulspark.rpc.messages.slots import SnapshotDone, SnapshotPart
+
+_log = structlog.get_logger("statefulspark.checkpoints")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CheckpointTimes:
+    """When checkpoints are taken."""
+
+    interval_s: float | None
+    """Pause between starts of periodic checkpoints; None = none are taken by themselves."""
+    timeout_s: float
+    """Longest duration of a checkpoint."""
+    min_pause_s: float = 0.0
+    """Least pause between the end of one checkpoint and the start of the next."""
+
+
+class SlotLostError(UnavailableError):
+    """A checkpoint failed because a slot was gone. The slot is started again by itself, so this says nothing about storage."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Request:
+    """A request for a checkpoint (``savepoint`` None) or for a savepoint in that folder URL ("" = the configured one)."""
+
+    savepoint: str | None
+    done: threading.Event = field(default_factory=threading.Event)
+    result: list[CheckpointInfo | StatefulSparkError] = field(default_factory=list)
+
+    def finish(self, outcome: CheckpointInfo | StatefulSparkError) -> None:
+        """Hand the outcome to the waiting caller."""
+        self.result.append(outcome)
+        self.done.set()
+
+
+@dataclass(slots=True, kw_only=True)
+class PendingCheckpoint:
+    """One running checkpoint."""
+
+    checkpoint_id: int
+    batch: int
+    request: Request | None
+    started_s: float
+    created_ms: int
+    frame: Mapping[str, Any]
+    """What the metadata says besides the slots: fixed at the boundary."""
+    savepoint_folder: str | None
+    """Name of the folder when it is a savepoint."""
+    base_checkpoint_id: int | None
+    """Complete checkpoint whose files the new one may name."""
+    waiting: set[int]
+    """Slots that have not answered, with their epochs in ``epochs``."""
+    epochs: dict[int, int]
+    states: dict[int, SlotState] = field(default_factory=dict)
+    sync_ms: float = 0.0
+    """Longest time for which a batch waited for a slot's flush and hard links."""
+    handover_ms: float = 0.0
+    """Time until every slot had written the last batch's changes and begun its snapshot."""
+    uploaded_bytes: int = 0
+    parts: dict[int, SlotSnapshot] = field(default_factory=dict)
+    """What each slot said of its own part."""
+
+    @property
+    def savepoint(self) -> str | None:
+        """Target when it is a savepoint."""
+        return self.request.savepoint if self.request is not None else None
+
+
+class CheckpointCoordinator:
+    """Runs one checkpoint at a time over all slots."""
+
+    def __init__(
+        self,
+        *,
+        call_slot: Callable[[Slot, Snapshot], None],
+        publish: Callable[[PendingCheckpoint, tuple[SlotState, ...]], CheckpointInfo],
+        finished: Callable[[PendingCheckpoint, CheckpointInfo | StatefulSparkError], None],
+        timeout_s: float,
+    ) -> None:
+        """Prepare.
+
+        Args:
+            call_slot: sends a snapshot request to a slot.
+            publish: writes the metadata (may raise).
+            finished: told of every outcome, from a background thread.
+            timeout_s: a checkpoint that takes longer is cancelled.
+        """
+        self._call_slot = call_slot
+        self._publish = publish
+        self._finished = finished
+        self._timeout_s = timeout_s
+        self._lock = threading.Lock()
+        self._current: PendingCheckpoint | None = None
+        self._pool = ThreadPoolExecutor(max_workers=16, thread_name_prefix="snapshot")
+
+    @property
+    def running(self) -> bool:
+        """Whether a checkpoint is in progress."""
+        return self._current is not None
+
+    @property
+    def current_id(self) -> int | None:
+        """Number of the checkpoint in progress."""
+        current = self._current
+        return current.checkpoint_id if current is not None else None
+
+    def start(self, progress: PendingCheckpoint, slots: list[Slot], expected: Mapping[int, Mapping[str, int]]) -> None:
+        """Ask every slot; returns when each has settled at the boundary, so that the next batch may run.
+
+        Args:
+            progress: the new checkpoint.
+            slots: all slots.
+            expected: per slot, the last batch per uid that its store must contain.
+        """
+        with self._lock:
+            self._current = progress
+        if any(slot.state != READY for slot in slots):
+            self._end(progress, SlotLostError("a slot is being started; the checkpoint is tried again at a later batch"))
+            return
+
+        started = time.monotonic()
+
+        def ask(slot: Slot) -> None:
+            request = Snapshot(
+                epoch=slot.epoch,
+                checkpoint_id=progress.checkpoint_id,
+                batch=progress.batch,
+                expected=dict(expected[slot.index]),
+                savepoint=_savepoint(progress),
+                base_checkpoint_id=progress.base_checkpoint_id,
+            )
+            self._call_slot(slot, request)
+
+        try:
+            list(self._pool.map(ask, slots))
+            progress.handover_ms = (time.monotonic() - started) * 1000
+        except (UnavailableError, FencedError) as error:  # the slot is gone, or another incarnation is coming
+            self._end(progress, SlotLostError(str(error)))
+        except StatefulSparkError as error:
+            self._end(progress, error)
+
+    def slot_done(self, done: SnapshotDone) -> None:
+        """A slot's background part has ended; the last one publishes."""
+        with self._lock:
+            progress = self._current
+            if progress is None or done.checkpoint_id != progress.checkpoint_id or progress.epochs.get(done.slot) != done.epoch:
+                return
+            part = done.part
+            if part is not None:
+                progress.states[done.slot] = part.state
+                progress.parts[done.slot] = _slot_snapshot(part)
+                progress.sync_ms = max(progress.sync_ms, part.sync_ms)
+                progress.uploaded_bytes += part.uploaded_bytes
+                progress.waiting.discard(done.slot)
+                if progress.waiting:
+                    return
+        if part is None:
+            self._end(progress, UnavailableError(f"slot {done.slot}: {done.error}"))
+        else:
+            self._pool.submit(self._complete, progress)
+
+    def _complete(self, progress: PendingCheckpoint) -> None:
+        try:
+            failpoints.reach("driver.checkpoint.collected")
+            info = self._publish(progress, tuple(progress.states[slot] for slot in sorted(progress.states)))
+            failpoints.reach("driver.checkpoint.published")
+        except StatefulSparkError as error:
+            self._end(progress, error)
+        except Exception as error:  # noqa: BLE001  a checkpoint that fails must not hang
+            self._end(progress, UnavailableError(f"{type(error).__name__}: {error}"))
+        else:
+            self._end(progress, info)
+
+    def expire(self, *, gone: Mapping[int, int] | None = None) -> None:
+        """Cancel a checkpoint that takes too long, or one of whose slots has another epoch by now."""
+        progress = self._current
+        if progress is None:
+            return
+        if time.monotonic() - progress.started_s > self._timeout_s:
+            self._end(progress, UnavailableError(f"checkpoint {progress.checkpoint_id} took longer than {self._timeout_s:.0f} s"))
+        elif gone is not None and any(gone.get(slot) != epoch for slot, epoch in progress.epochs.items() if slot in progress.waiting):
+            self._end(progress, SlotLostError("a slot was lost while it took its snapshot"))
+
+    def _end(self, progress: PendingCheckpoint, outcome: CheckpointInfo | StatefulSparkError) -> None:
+        with self._lock:
+            if self._current is not progress:
+                return
+            self._current = None
+        if isinstance(outcome, StatefulSparkError):
+            _log.warning("checkpoint failed", id=progress.checkpoint_id, error=str(outcome)[:300])
+        self._finished(progress, outcome)
+
+    def close(self) -> None:
+        """Forget the checkpoint in progress."""
+        progress = self._current
+        if progress is not None:
+            self._end(progress, FencedError("the job is ending"))
+        self._pool.shutdown(wait=False, cancel_futures=True)
+
+
+def _savepoint(progress: PendingCheckpoint) -> SavepointFolder | None:
+    if progress.savepoint is None or progress.savepoint_folder is None:
+        return None
+    return SavepointFolder(url=progress.savepoint, name=progress.savepoint_folder)
+
+
+def _slot_snapshot(part: SnapshotPart) -> SlotSnapshot:
+    return SlotSnapshot(
+        sync_ms=part.sync_ms,
+        flush_ms=part.flush_ms,
+        upload_ms=part.upload_ms,
+        size_bytes=sum(ref.size_bytes for ref in part.state.files),
+        uploaded_bytes=part.uploaded_bytes,
+    )
+
+
+def info_of(metadata: CheckpointMetadata, path: str, *, sync_ms: float, uploaded_bytes: int) -> CheckpointInfo:
+    """Describe a published checkpoint."""
+    unique: dict[str, FileRef] = {ref.path: ref for ref in metadata.files()}
+    return CheckpointInfo(
+        id=metadata.checkpoint_id,
+        kind=metadata.kind,
+        path=path,
+        batch=metadata.batch,
+        completed_ms=metadata.created_ms + metadata.duration_ms,
+        duration_ms=metadata.duration_ms,
+        sync_ms=int(sync_ms),
+        size_bytes=sum(ref.size_bytes for ref in unique.values()),
+        uploaded_bytes=uploaded_bytes,
+    )

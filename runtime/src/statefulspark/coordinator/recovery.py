@@ -1,0 +1,143 @@
+"""From a lineage to what a new attempt starts with: Spark's local checkpoint location, the batch log, the states."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Collection, Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from statefulspark.checkpoint.formats import paths
+from statefulspark.checkpoint.formats.bundle import decode_bundle
+from statefulspark.checkpoint.formats.changelog import read_changelog
+from statefulspark.checkpoint.formats.pipeline import Pipeline, SourceId
+from statefulspark.checkpoint.lineage.lineage import Lineage
+from statefulspark.checkpoint.spark.location import LocationFiles
+from statefulspark.checkpoint.spark.source_offsets import realign
+from statefulspark.checkpoint.spark.state_packs import stored_packs
+from statefulspark.checkpoint.spark.state_uploader import SparkStateUploader
+from statefulspark.checkpoint.transfers import download_verified
+from statefulspark.coordinator.batch_changelogs import BatchChangelogs
+from statefulspark.coordinator.batch_log import BatchLog, BatchParameters, parameters_of
+from statefulspark.state.encoding.layout import StateInfo
+from statefulspark.state.registry import StateRegistry
+from statefulspark.storage.base import ObjectStore
+
+
+def restore_location(files: LocationFiles, lineage: Lineage, pipeline: Pipeline | None = None, *, may_drop: bool = False) -> None:
+    """Fill Spark's local checkpoint location: the uncommitted batch, if there is one, runs again with its recorded offsets.
+
+    Args:
+        files: The new location.
+        lineage: What the attempt starts from.
+        pipeline: The one that is about to run; its sources need not be those that wrote the files.
+        may_drop: Whether sources that it no longer reads are left behind.
+
+    Raises:
+        NotRestorableError: its sources cannot be matched with those that are stored.
+    """
+    base, uncommitted = lineage.base, lineage.uncommitted_batch
+    if uncommitted is None and base is None:
+        return
+    content, sources = location_files(lineage)
+    changed = pipeline is not None and pipeline.sources != sources
+    if pipeline is not None and changed:
+        content = realign(content, sources, pipeline.sources, may_drop=may_drop)
+    planned = uncommitted if uncommitted is not None else lineage.last_committed_in_spark
+    files.restore(content, planned=planned, committed=lineage.last_committed_in_spark, durable=not changed)
+
+
+def location_files(lineage: Lineage) -> tuple[dict[str, bytes], tuple[SourceId, ...] | None]:
+    """All stored files of Spark's location, and the sources that they are in order of; None if those are not stored."""
+    files: dict[str, bytes] = {}
+    sources: tuple[SourceId, ...] | None = None
+    base = lineage.base
+    if base is not None and base.metadata.spark_location is not None:
+        key = paths.resolve_reference(base.key, base.metadata.spark_location.path)
+        files = decode_bundle(base.store.get(key), path=f"{base.url}/{base.metadata.spark_location.path}")
+        sources = base.metadata.pipeline.sources if base.metadata.pipeline is not None else None
+    for record in lineage.records:
+        if record.pipeline is not None:
+            files = realign(files, sources, record.pipeline.sources, may_drop=True)  # it was accepted when the record was written
+            sources = record.pipeline.sources
+        files |= decode_bundle(record.files, path=f"batch record {record.batch}")
+    return files, sources
+
+
+def restore_spark_state(state: SparkStateUploader, lineage: Lineage, store: ObjectStore) -> None:
+    """Fill ``state/`` of Spark's local checkpoint location with the state before the batch that runs next.
+
+    Args:
+        state: Of the new location.
+        lineage: What the attempt starts from.
+        store: Opened at the job folder.
+
+    Raises:
+        CorruptDataError: a pack is damaged or missing.
+    """
+    uncommitted = lineage.uncommitted_batch
+    if uncommitted is None:
+        uncommitted = lineage.base.metadata.batch + 1 if lineage.base is not None else 0
+    state.restore(stored_packs(lineage, store), uncommitted)
+
+
+def batch_log(lineage: Lineage, delays_ms: dict[str, int]) -> BatchLog:
+    """What is known of the batches so far."""
+    seen: dict[str, int | None] = {}
+    if lineage.base is not None:
+        seen |= dict(lineage.base.metadata.watermarks)
+    if lineage.records:
+        seen |= dict(lineage.records[-1].max_event_times)
+    last = lineage.records[-1] if lineage.records else None
+    return BatchLog(
+        delays_ms=delays_ms,
+        committed=lineage.committed_batch,
+        max_event_times=seen,
+        base=lineage.base.metadata.batch if lineage.base is not None else -1,
+        changelogs=list(lineage.changelogs),
+        expected_base=lineage.committed_batch,
+        processing_time_ms=max(
+            lineage.base.metadata.processed_ms if lineage.base is not None else 0, last.processing_time_ms if last is not None else 0
+        ),
+    )
+
+
+def recovered_batch(lineage: Lineage) -> BatchParameters | None:
+    """The batch that runs again, with the parameters of its record."""
+    return parameters_of(lineage.records[-1]) if lineage.records else None
+
+
+def state_registry(
+    lineage: Lineage, store: ObjectStore, *, changelogs: BatchChangelogs, uids: Collection[str], allow_non_restored: bool = False
+) -> StateRegistry:
+    """The states of the base checkpoint and of the changelogs after it, whose headers name those that were first used since.
+
+    The batch that runs again counts too if an attempt has processed it completely: once Spark turns out to have committed it, its
+    changelogs are taken over, with the state ids in them.
+
+    Args:
+        lineage: What the attempt starts from.
+        store: Opened at the job folder.
+        changelogs: Of batches, in storage.
+        uids: The keyed steps of the pipeline that is about to run.
+        allow_non_restored: Whether the job may leave restored state behind.
+    """
+    found: dict[int, StateInfo] = {}
+    if lineage.base is not None:
+        found |= _by_id(lineage.base.metadata.states)
+    newest = {(ref.uid, ref.slot): ref for ref in lineage.changelogs}
+    for ref in newest.values():
+        with tempfile.TemporaryDirectory() as folder:
+            path = Path(folder) / "changelog"
+            download_verified(store, ref.key, path, ref.digest)
+            header, _ = read_changelog(path, name=ref.key)
+            found |= _by_id(header.states)
+    uncommitted = lineage.uncommitted_batch
+    if uncommitted is not None:
+        for done in changelogs.complete(uncommitted, set(uids) & set(lineage.records[-1].watermarks)) or ():
+            found |= _by_id(done.states)
+    return StateRegistry(found.values(), allow_non_restored=allow_non_restored)
+
+
+def _by_id(states: Iterable[Mapping[str, Any]]) -> dict[int, StateInfo]:
+    return {info.state_id: info for info in map(StateInfo.from_json, states)}

@@ -1,0 +1,135 @@
+"""Answers the requests of slots: registration, readiness, failed restores, heartbeats, state ids and missed changelogs.
+
+The lock is the coordinator's batch lock; see there for the order in which locks may be nested.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import structlog
+
+from statefulspark.coordinator.batch_completion import Completion
+from statefulspark.coordinator.batch_log import BatchLog
+from statefulspark.coordinator.durable_job import DurableJob
+from statefulspark.coordinator.memory_tuning import MemoryTuner
+from statefulspark.coordinator.restore_failures import RestoreFailures
+from statefulspark.coordinator.slot_crashes import CrashWatch
+from statefulspark.coordinator.slot_table import SlotTable
+from statefulspark.errors import NotRestorableError, StatefulSparkError
+from statefulspark.rpc.codec import Action
+from statefulspark.rpc.messages.slots import (
+    Changelogs,
+    ChangelogsAnswer,
+    Heartbeat,
+    HeartbeatAnswer,
+    Ready,
+    Register,
+    RegisterAnswer,
+    RegisterState,
+    RegisterStateAnswer,
+    Reopened,
+    ReopenedAnswer,
+    RestoreFailed,
+    RestoreFailedAnswer,
+    SlotUnreachable,
+)
+from statefulspark.state.registry import StateRegistry
+
+_log = structlog.get_logger("statefulspark.coordinator")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SlotActions:
+    """The coordinator's side of the requests that slots make.
+
+    Attributes:
+        slots: Returns the table of now, which a rescale replaces.
+        fail: Ends the job.
+    """
+
+    lock: threading.RLock
+    slots: Callable[[], SlotTable]
+    durable: DurableJob
+    batches: BatchLog
+    states: StateRegistry
+    memory: MemoryTuner
+    completion: Completion
+    crashes: CrashWatch
+    restores: RestoreFailures
+    fail: Callable[[StatefulSparkError], None]
+
+    def actions(self) -> tuple[Action, ...]:
+        """Return what slots can ask for."""
+        return (
+            Register.served_by(self._register),
+            Reopened.served_by(self._reopened),
+            Ready.served_by(self._ready),
+            RestoreFailed.served_by(self._restore_failed),
+            Heartbeat.served_by(self._heartbeat),
+            SlotUnreachable.served_by(self._slot_unreachable),
+            RegisterState.served_by(self._register_state),
+            Changelogs.served_by(self._changelogs),
+        )
+
+    def _register(self, request: Register) -> RegisterAnswer | None:
+        index, before = request.slot, self.slots().get(request.slot).epoch
+        epoch = self.slots().register(index, request.executor, request.host, request.pid)
+        if epoch is None:
+            return None
+        with self.lock:
+            self.completion.finish()
+            self.crashes.registered(index, request.executor, before=before, committed=self.batches.committed)
+            return RegisterAnswer(
+                epoch=epoch,
+                attempt=self.slots().get(index).attempt,
+                base=self.durable.base_url,
+                restore=self.durable.restore_plan(index, len(self.slots().all()), self.batches),
+                expected={uid: self.batches.expected_batch(uid, index) for uid in self.batches.delays_ms},
+                memory=self.memory.tuning,
+            )
+
+    def _reopened(self, request: Reopened) -> ReopenedAnswer:
+        return ReopenedAnswer(attempt=self.slots().reopened(request.slot, request.epoch))
+
+    def _ready(self, request: Ready) -> None:
+        with self.lock:
+            for uid, timers in request.timers.items():
+                self.batches.timers.setdefault((uid, request.slot), timers)
+        self.slots().ready(request.slot, request.epoch, request.location, request.unix)
+        if self.slots().all_served():
+            self._check_states()
+
+    def _check_states(self) -> None:
+        """Every slot has opened its functions: a restored state that none declares has been renamed, which ends the job, or stays behind."""
+        try:
+            for left in self.states.all_opened():
+                _log.warning("restored state is not declared any more and stays behind", uid=left.uid, state=left.name)
+        except NotRestorableError as error:
+            self.fail(error)
+
+    def _restore_failed(self, request: RestoreFailed) -> RestoreFailedAnswer:
+        self.slots().check(request.slot, request.epoch)
+        with self.lock:
+            return RestoreFailedAnswer(again=self.restores.try_again(request.error, request.base))
+
+    def _heartbeat(self, request: Heartbeat) -> HeartbeatAnswer:
+        self.slots().heartbeat(request.slot, request.epoch, request.report)
+        return HeartbeatAnswer(stop=self.slots().stopping, memory=self.memory.tuning, processing_time_ms=self.batches.committed_time_ms)
+
+    def _slot_unreachable(self, request: SlotUnreachable) -> None:
+        self.slots().lose(request.slot, request.epoch)
+
+    def _register_state(self, request: RegisterState) -> RegisterStateAnswer:
+        try:
+            return RegisterStateAnswer(state=self.states.register(request.uid, request.name, request.kind, request.description))
+        except NotRestorableError as error:
+            # Also where a function declares it only in the middle of a batch: trying that batch again cannot help.
+            self.fail(error)
+            raise
+
+    def _changelogs(self, request: Changelogs) -> ChangelogsAnswer:
+        found = self.batches.changelogs_of(request.uid, request.key_groups, request.after, request.until)
+        return ChangelogsAnswer(changelogs=tuple(found))

@@ -1,0 +1,202 @@
+"""The table of slots: which incarnation (epoch) of each slot is alive, and where it answers."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from statefulspark.errors import FencedError, InvalidInputError
+
+STARTING = "starting"
+RESTORING = "restoring"
+READY = "ready"
+LOST = "lost"
+
+
+@dataclass(slots=True)
+class Slot:
+    """What the driver knows of one slot."""
+
+    index: int
+    epoch: int = 0
+    """0 = never registered in this table."""
+    state: str = STARTING
+    executor: str = ""
+    host: str = ""
+    pid: int = 0
+    location: str = ""
+    unix: str = ""
+    incarnations: int = 0
+    attempt: int = -1
+    """Attempt number of the newest copy of the user's function in this slot, from 0; see `SlotTable.reopened`."""
+    served: bool = False
+    """Whether any incarnation got ready."""
+    last_heartbeat_s: float = 0.0
+    report: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def restarts(self) -> int:
+        """How often the slot was started again."""
+        return max(0, self.incarnations - 1)
+
+
+class SlotTable:
+    """Slots ``0..parallelism-1``. Epochs grow over all slots and tables of a driver, so that no two incarnations share one."""
+
+    def __init__(
+        self,
+        parallelism: int,
+        *,
+        slots_per_executor: int | None,
+        executors: Callable[[], int] = lambda: 1,
+        spread_s: float = 5.0,
+        silent_s: float = 10.0,
+    ) -> None:
+        """Create the table.
+
+        Args:
+            parallelism: number of slots.
+            slots_per_executor: how many live slots an executor's memory is made for; None = no bound.
+            executors: how many executors there are now.
+            spread_s: how long a slot that starts waits for an executor that holds fewer slots.
+            silent_s: a slot without a heartbeat for this long no longer counts for its executor.
+        """
+        self._made_s = time.monotonic()
+        self._lock = threading.Lock()
+        self._slots = [Slot(index) for index in range(parallelism)]
+        self._bound = slots_per_executor
+        self._silent_s = silent_s
+        self._executors = executors
+        self._spread_s = spread_s
+        self._asked_s: dict[int, float] = {}
+        self.next_epoch = 1
+        self.stopping = False
+
+    def register(self, index: int, executor: str, host: str, pid: int) -> int | None:
+        """Start a new incarnation.
+
+        Returns:
+            Its epoch, or None when the executor already holds as many slots as its memory is made for.
+        """
+        with self._lock:
+            slot = self._slot(index)
+            if self.stopping:
+                return None
+            if self._bound is not None and self._held_by(executor, index) >= self._allowed(index):
+                return None
+            self._asked_s.pop(index, None)
+            slot.epoch = self.next_epoch
+            self.next_epoch += 1
+            slot.state = RESTORING
+            slot.executor, slot.host, slot.pid = executor, host, pid
+            slot.location = slot.unix = ""
+            slot.report = {}
+            slot.incarnations += 1
+            slot.attempt += 1
+            slot.last_heartbeat_s = time.monotonic()
+            return slot.epoch
+
+    def reopened(self, index: int, epoch: int) -> int:
+        """Return the attempt number of a function that this incarnation opens again, because a batch was rolled back or it caught up."""
+        with self._lock:
+            slot = self._current(index, epoch)
+            slot.attempt += 1
+            return slot.attempt
+
+    def _allowed(self, index: int) -> int:
+        """Slots an executor may hold: first its even share, and after a while as many as its memory is made for."""
+        bound = self._bound or len(self._slots)
+        waited_s = time.monotonic() - self._asked_s.setdefault(index, time.monotonic())
+        if waited_s > self._spread_s:
+            return bound
+        return min(bound, -(-len(self._slots) // max(1, self._executors())))
+
+    def _held_by(self, executor: str, besides: int) -> int:
+        now = time.monotonic()
+        return sum(
+            1
+            for slot in self._slots
+            if slot.executor == executor
+            and slot.index != besides
+            and slot.state in (READY, RESTORING)
+            and now - slot.last_heartbeat_s < self._silent_s
+        )
+
+    def ready(self, index: int, epoch: int, location: str, unix: str) -> None:
+        """The incarnation has restored its state and serves."""
+        with self._lock:
+            slot = self._current(index, epoch)
+            slot.state, slot.location, slot.unix = READY, location, unix
+            slot.served = True
+            slot.last_heartbeat_s = time.monotonic()
+
+    def heartbeat(self, index: int, epoch: int, report: dict[str, Any]) -> None:
+        """A slot has reported."""
+        with self._lock:
+            slot = self._current(index, epoch)
+            slot.report = report
+            if slot.state == LOST and slot.location:
+                slot.state = READY  # it was only slow
+            slot.last_heartbeat_s = time.monotonic()
+
+    def lose(self, index: int, epoch: int) -> None:
+        """An exchange could not reach this incarnation; nobody is sent to it until its next heartbeat, or until a new one registers."""
+        with self._lock:
+            slot = self._slot(index)
+            if slot.epoch == epoch and slot.state == READY and time.monotonic() - slot.last_heartbeat_s > 2.0:
+                slot.state = LOST
+
+    def retire(self, index: int, epoch: int) -> None:
+        """Fence this incarnation for good, because its state may be wrong; it ends at its next heartbeat and the slot is started again."""
+        with self._lock:
+            slot = self._slot(index)
+            if slot.epoch == epoch:
+                slot.epoch = self.next_epoch
+                self.next_epoch += 1
+                slot.state = LOST
+                slot.location = slot.unix = ""
+
+    def silence_s(self) -> float:
+        """Seconds since the last heartbeat of any slot, or since the table was made; 0 if there are no slots."""
+        with self._lock:
+            now_s = time.monotonic()
+            return now_s - max((self._made_s, *(slot.last_heartbeat_s for slot in self._slots))) if self._slots else 0.0
+
+    def get(self, index: int) -> Slot:
+        """The slot; read its fields at once, they change."""
+        with self._lock:
+            return self._slot(index)
+
+    def check(self, index: int, epoch: int) -> None:
+        """Raise FencedError unless ``epoch`` is the slot's newest incarnation."""
+        with self._lock:
+            self._current(index, epoch)
+
+    def all(self) -> list[Slot]:
+        """All slots in order."""
+        with self._lock:
+            return list(self._slots)
+
+    def all_ready(self) -> bool:
+        """Whether every slot serves."""
+        with self._lock:
+            return all(slot.state == READY for slot in self._slots)
+
+    def all_served(self) -> bool:
+        """Whether every slot has been ready once, so that each has opened its functions."""
+        with self._lock:
+            return all(slot.served for slot in self._slots)
+
+    def _slot(self, index: int) -> Slot:
+        if not 0 <= index < len(self._slots):
+            raise InvalidInputError(f"slot {index} does not exist, the job has {len(self._slots)}")
+        return self._slots[index]
+
+    def _current(self, index: int, epoch: int) -> Slot:
+        slot = self._slot(index)
+        if slot.epoch != epoch:
+            raise FencedError(f"slot {index} has been started again: epoch {epoch} is over, {slot.epoch} is current")
+        return slot

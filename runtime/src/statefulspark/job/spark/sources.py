@@ -1,0 +1,126 @@
+"""Reads a query's streaming sources from its logical plan, in the order in which Spark numbers them.
+
+Source: ``MicroBatchExecution.logicalPlan`` of Spark. It traverses the analyzed plan from the top, gives each distinct relation the next number,
+and writes an offset for each occurrence.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any
+from urllib.parse import urlsplit
+
+from pyspark.sql import DataFrame
+
+from statefulspark.checkpoint.formats.pipeline import TICKS, SourceId
+
+_FILES = frozenset({"avro", "binaryfile", "csv", "json", "orc", "parquet", "text", "xml"})
+_TELLING = {"kafka": ("assign", "subscribe", "subscribepattern")}
+"""Options that tell where a source reads; for files it is the path, for sources that are not listed every option but secrets."""
+_SECRET = re.compile(r"secret|password|token|key|credential|jaas", re.IGNORECASE)
+
+
+def source_ids(df: DataFrame) -> tuple[SourceId, ...]:
+    """The sources of a streaming query, one for each place in its plan."""
+    seen: list[Any] = []
+    return tuple(_source(relation, feeds, seen) for relation, feeds in _relations(df._jdf.queryExecution().analyzed(), ""))  # noqa: SLF001
+
+
+def source_labels(plan: Any) -> tuple[str, ...]:
+    """Labels of the sources below a node of a logical plan, each once and sorted; alike ones are told apart by their identity."""
+    found = (_source(relation, feeds, []) for relation, feeds in _relations(plan, ""))
+    return tuple(sorted({each.label if each.provider == TICKS else f"{each.label} ({each.identity[:8]})" for each in found}))
+
+
+def _relations(plan: Any, feeds: str) -> Iterator[tuple[Any, str]]:
+    """Streaming relations below a node, with the keyed step that each feeds."""
+    if not plan.isStreaming():
+        return
+    children = [plan.children().apply(index) for index in range(plan.children().size())]
+    if not children:
+        yield plan, feeds
+        return
+    if str(plan.nodeName()) == "Union" and len(children) == 2 and (uid := _ticked(children[1])) is not None:
+        yield from _relations(children[0], uid)
+        yield from _relations(children[1], uid)
+        return
+    for child in children:
+        yield from _relations(child, feeds)
+
+
+def _ticked(plan: Any) -> str | None:
+    """The uid whose tick source is all that a plan reads; None if it reads something else."""
+    while plan.children().size() == 1:
+        plan = plan.children().apply(0)
+    if plan.children().size() or _name(plan) != "StreamingRelationV2" or str(plan.sourceName()) != TICKS:
+        return None
+    return _options(plan)["uid"]
+
+
+def _source(relation: Any, feeds: str, seen: list[Any]) -> SourceId:
+    number = next((index for index, other in enumerate(seen) if other.equals(relation)), None)
+    if number is None:
+        number = len(seen)
+        seen.append(relation)
+    provider, options = _provider(relation), _options(relation)
+    if provider == TICKS:
+        return SourceId(provider=provider, identity=options["uid"], label=f"ticks of {options['uid']!r}", feeds=feeds, number=number)
+    where = telling(provider, options)
+    return SourceId(provider=provider, identity=_digest(provider, where), label=_label(provider, where), feeds=feeds, number=number)
+
+
+def telling(provider: str, options: Mapping[str, str]) -> dict[str, str]:
+    """The options that tell where a source reads; none of them is a secret.
+
+    Args:
+        provider: Its short name, in lower case.
+        options: All its options.
+    """
+    lowered = {name.lower(): value for name, value in options.items()}
+    if provider in _FILES:
+        return {"path": lowered.get("path", "")}
+    if provider in _TELLING:
+        return {name: lowered[name] for name in _TELLING[provider] if name in lowered}
+    return {name: value for name, value in lowered.items() if not _SECRET.search(name)}
+
+
+def _digest(provider: str, where: Mapping[str, str]) -> str:
+    return hashlib.sha256(json.dumps([provider, sorted(where.items())]).encode()).hexdigest()
+
+
+def _label(provider: str, where: Mapping[str, str]) -> str:
+    """Provider and path or topics; other options are not shown, and no credentials of a URL."""
+    shown = next((where[name] for name in ("path", *_TELLING["kafka"], "identifier") if name in where), "")
+    credentials = urlsplit(shown).netloc.rpartition("@")[0] if "@" in shown else ""
+    return f"{provider} {shown.replace(f'{credentials}@', '') if credentials else shown}".strip()
+
+
+def _name(relation: Any) -> str:
+    return str(relation.getClass().getSimpleName())
+
+
+def _provider(relation: Any) -> str:
+    if _name(relation) == "StreamingRelation":
+        return str(relation.dataSource().className()).lower()
+    if _name(relation) == "StreamingRelationV2":
+        return str(relation.sourceName()).lower()
+    return _name(relation)
+
+
+def _options(relation: Any) -> dict[str, str]:
+    if _name(relation) == "StreamingRelation":
+        found = {}
+        entries = relation.dataSource().options().iterator()
+        while entries.hasNext():
+            entry = entries.next()
+            found[str(entry._1())] = str(entry._2())  # noqa: SLF001  a Scala tuple
+        return found
+    if _name(relation) == "StreamingRelationV2":
+        options = {str(name): str(value) for name, value in relation.extraOptions().asCaseSensitiveMap().items()}
+        if relation.identifier().isDefined():
+            options["identifier"] = str(relation.identifier().get().toString())
+        return options
+    return {}

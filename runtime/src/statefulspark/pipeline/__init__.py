@@ -1,0 +1,1 @@
+"""The API of pipeline scripts: the job, keyed streams and their tick sources."""

@@ -1,0 +1,132 @@
+"""Job: the object that a pipeline function receives. It collects the keyed steps while the pipeline is built, once per parallelism."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+import cloudpickle
+from pyspark.sql import DataFrame, SparkSession
+
+from statefulspark.checkpoint.formats.pipeline import WIDENED, StepKey
+from statefulspark.errors import InvalidInputError
+from statefulspark.exchange.config import Endpoint
+from statefulspark.pipeline.keyed_streams import KeyedStream
+
+if TYPE_CHECKING:
+    from statefulspark.process.function_runner import StepSpec
+
+
+class Job:
+    """Handed to the user's ``pipeline(job)``, which builds one streaming query and returns its DataStreamWriter, not started.
+
+    The pipeline is built again when the job is rescaled, so it must build the same query each time.
+    """
+
+    def __init__(
+        self,
+        *,
+        spark: SparkSession,
+        name: str,
+        args: list[str],
+        parallelism: int,
+        max_parallelism: int,
+        endpoint: Endpoint,
+        hashings: Mapping[str, int],
+    ) -> None:
+        self._spark = spark
+        self._name = name
+        self._args = args
+        self._parallelism = parallelism
+        self._max_parallelism = max_parallelism
+        self._endpoint = endpoint
+        self._hashings = hashings
+        self._steps: dict[str, StepSpec] = {}
+        self._keys: dict[str, StepKey] = {}
+
+    @property
+    def spark(self) -> SparkSession:
+        """The session to read sources with."""
+        return self._spark
+
+    @property
+    def name(self) -> str:
+        """The job's name, from the manifest's ``metadata.name``."""
+        return self._name
+
+    @property
+    def args(self) -> list[str]:
+        """The manifest's ``spec.job.args``."""
+        return self._args
+
+    @property
+    def parallelism(self) -> int:
+        """Number of slots."""
+        return self._parallelism
+
+    @property
+    def max_parallelism(self) -> int:
+        """Number of key groups."""
+        return self._max_parallelism
+
+    @property
+    def time_zone(self) -> str:
+        """The session's time zone, in which Spark hands timestamps to Python."""
+        return str(self._spark.conf.get("spark.sql.session.timeZone"))
+
+    @property
+    def endpoint(self) -> Endpoint:
+        """Endpoint of the coordinator, for exchanges."""
+        return self._endpoint
+
+    @property
+    def steps(self) -> list[StepSpec]:
+        """The keyed steps of the pipeline, in the order in which it made them."""
+        return list(self._steps.values())
+
+    def key_by(self, df: DataFrame, *keys: str) -> KeyedStream:
+        """Partition a streaming DataFrame by one key column or several.
+
+        Args:
+            df: a streaming DataFrame.
+            *keys: column names; together they are the key. Null keys make the batch fail before any state is touched.
+
+        Raises:
+            InvalidInputError: a column is missing or its type cannot be a key.
+        """
+        return KeyedStream(self, df, keys)
+
+    @property
+    def keys(self) -> tuple[StepKey, ...]:
+        """The keys of the keyed steps, in the same order."""
+        return tuple(self._keys.values())
+
+    def hashing(self, uid: str) -> int:
+        """Hash version of a step's key: the one its stored state was written with."""
+        return self._hashings.get(uid, WIDENED)
+
+    def add_step(self, step: StepSpec, key: StepKey) -> None:
+        """Note a keyed step; called by ``KeyedStream.process``.
+
+        Raises:
+            InvalidInputError: the uid is taken.
+        """
+        if step.uid in self._steps:
+            raise InvalidInputError(f"{step.uid!r} is used by two steps", field="uid", remedy="Give each keyed step a unique uid")
+        self._steps[step.uid] = step
+        self._keys[step.uid] = key
+
+    def pickled_steps(self) -> bytes:
+        """The steps as slots get them.
+
+        Raises:
+            InvalidInputError: a function cannot be pickled.
+        """
+        try:
+            return bytes(cloudpickle.dumps(self.steps))
+        except Exception as error:
+            raise InvalidInputError(
+                f"a function cannot be sent to the slots: {type(error).__name__}: {error}",
+                field="process",
+                remedy="Open connections and files in open(), not in __init__ or at module level",
+            ) from error

@@ -1,0 +1,98 @@
+"""OutputBuffer: collects the rows that a function emits until they fill a record batch, by number or by size."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.types as pt
+
+from statefulspark.process.output import OutputSchema
+from statefulspark.process.rows import Row
+
+__all__ = ["OutputBuffer"]
+
+_VALUE_BYTES: Final = 16
+"""Estimated size of a value that has no length."""
+_UTF8_BYTES_MAX: Final = 4
+
+
+class OutputBuffer:
+    """Collects output rows. Used by one thread.
+
+    Args:
+        schema: Schema of the record batch.
+        giver: Who gives the rows, for error messages.
+        rows_max: Rows per record batch.
+        bytes_max: Estimated bytes per record batch; it is passed by at most one row.
+
+    Attributes:
+        add: Takes a row and returns whether `take` should be called now.
+    """
+
+    __slots__ = ("_bytes", "_bytes_max", "_rows", "_rows_max", "_schema", "add")
+
+    def __init__(self, schema: pa.Schema, giver: str, *, rows_max: int, bytes_max: int) -> None:
+        self._schema = OutputSchema(schema, giver)
+        self._rows: list[Any] = []
+        self._rows_max = rows_max
+        self._bytes = 0
+        self._bytes_max = bytes_max
+        self.add: Callable[[Any], bool] = self._counted if all(map(_is_small, schema.types)) else self._measured
+
+    def __bool__(self) -> bool:
+        return bool(self._rows)
+
+    def take(self) -> pa.RecordBatch:
+        """Return the rows as one record batch and clear the buffer.
+
+        Raises:
+            InvalidInputError: A row does not fit the schema.
+        """
+        batch = self._schema.batch(self._rows)
+        self.clear()
+        return batch
+
+    def clear(self) -> None:
+        """Forget the rows."""
+        self._rows.clear()
+        self._bytes = 0
+
+    def _counted(self, row: Any) -> bool:
+        rows = self._rows
+        rows.append(row)
+        return len(rows) >= self._rows_max
+
+    def _measured(self, row: Any) -> bool:
+        rows = self._rows
+        rows.append(row)
+        self._bytes += _size(row)
+        return self._bytes >= self._bytes_max or len(rows) >= self._rows_max
+
+
+def _is_small(kind: pa.DataType) -> bool:
+    return bool(pt.is_primitive(kind) or pt.is_null(kind) or pt.is_decimal(kind) or pt.is_boolean(kind))
+
+
+def _size(value: Any) -> int:
+    """Estimate the bytes of a row or of a value in it, rather too high than too low."""
+    kind = value.__class__
+    if kind is str:
+        return _VALUE_BYTES + (len(value) if value.isascii() else _UTF8_BYTES_MAX * len(value))
+    if kind is int or kind is float or value is None:
+        return _VALUE_BYTES
+    if kind is tuple or isinstance(value, tuple | list):
+        return _VALUE_BYTES + sum(map(_size, value))
+    if isinstance(value, bytes | bytearray):
+        return _VALUE_BYTES + len(value)
+    if isinstance(value, Row) or (isinstance(value, np.ndarray) and value.dtype == object):
+        return _VALUE_BYTES + sum(map(_size, value))
+    if isinstance(value, memoryview | np.ndarray):
+        return _VALUE_BYTES + int(value.nbytes)
+    if isinstance(value, Mapping):
+        return _VALUE_BYTES + sum(map(_size, value.keys())) + sum(map(_size, value.values()))
+    if isinstance(value, str):
+        return _VALUE_BYTES + _UTF8_BYTES_MAX * len(value)
+    return _VALUE_BYTES

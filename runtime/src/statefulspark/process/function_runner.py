@@ -1,0 +1,260 @@
+"""KeyedFunctionRunner: runs a user's function over one batch of one slot.
+
+Order within a batch: due timers, then rows, then timers that became due. Everything that orders or times a call (hash,
+event time, watermark, processing time) is fixed by the batch, so a retry gives the same output.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
+from inspect import isgeneratorfunction
+from itertools import repeat
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from statefulspark.errors import InvalidInputError, StatefulSparkError, type_name
+from statefulspark.process.buffer import OutputBuffer
+from statefulspark.process.columns import event_time_ms, max_event_time_ms, python_values
+from statefulspark.process.contexts import (
+    MIN_WATERMARK_MS,
+    ElementContext,
+    SlotRuntimeContext,
+    SlotTimerService,
+    TimerContext,
+)
+from statefulspark.process.failures import timestamp_hint, user_function_error
+from statefulspark.process.functions import TimeDomain
+from statefulspark.process.keyruns import KeyRuns
+from statefulspark.process.metrics import MetricGroup
+from statefulspark.process.order import BatchOrder
+from statefulspark.process.reserved_columns import KEY_HASH
+from statefulspark.process.rows import row_class, rows_of
+from statefulspark.process.step import StepSpec
+from statefulspark.state.timers import EVENT_TIMERS, PROCESSING_TIMERS
+
+if TYPE_CHECKING:
+    from statefulspark.state.backend import KeyedStateBackend
+
+__all__ = ["KeyedFunctionRunner", "StepSpec"]
+
+Produce = Callable[[Any, Any], Iterable[Any] | None]
+
+
+class KeyedFunctionRunner:
+    """One keyed step in one slot; used by one thread.
+
+    Args:
+        step: the step.
+        backend: its keyed state in this slot. The caller begins, finishes and aborts batches on it.
+        slot: number of the slot, 0..parallelism-1.
+        parallelism: number of slots.
+        job_name: for the function's information.
+        output_rows: most rows per record batch given back.
+        output_bytes: about the most bytes per record batch given back; one row may be larger.
+        attempt: how often the step was started before in this slot.
+        job_parameters: what ``RuntimeContext.get_job_parameter`` answers from.
+    """
+
+    def __init__(
+        self,
+        step: StepSpec,
+        backend: KeyedStateBackend,
+        *,
+        slot: int,
+        parallelism: int,
+        job_name: str,
+        output_rows: int = 10_000,
+        output_bytes: int = 8 << 20,
+        attempt: int = 0,
+        job_parameters: Mapping[str, str] | None = None,
+    ) -> None:
+        self.step = step
+        self.job_name = job_name
+        self.metrics = MetricGroup()
+        self.max_event_time_ms: int | None = None
+        """Latest event time of the rows of the last run, in milliseconds; None when there was none."""
+        self.rows_in = 0
+        """Rows of the last run, without tick rows."""
+        self.rows_out = 0
+        self.timers_fired = 0
+        self._backend = backend
+        self._function = step.function
+        self._output = OutputBuffer(step.output_schema, f"the step {step.uid!r}", rows_max=output_rows, bytes_max=output_bytes)
+        self._row = row_class(tuple(step.input_schema.names))
+        self._event_time = step.event_time
+        self._timer_service = SlotTimerService(backend.timers, uid=step.uid, event_time=step.event_time is not None)
+        self._element_context = ElementContext(self._timer_service)
+        self._timer_context = TimerContext(self._timer_service)
+        self._key_runs = KeyRuns(step.key_columns, step.max_parallelism, backend.key_codec.encode)
+        self._runtime_context = SlotRuntimeContext(
+            backend,
+            uid=step.uid,
+            slot=slot,
+            parallelism=parallelism,
+            max_parallelism=step.max_parallelism,
+            attempt=attempt,
+            job_parameters=dict(job_parameters or {}),
+            metrics=self.metrics,
+        )
+
+    def open(self) -> None:
+        """Open the user's function.
+
+        Raises:
+            UserFunctionError: it raised.
+        """
+        self._call(lambda: self._function.open(self._runtime_context))
+
+    def close(self) -> None:
+        """Close the user's function.
+
+        Raises:
+            UserFunctionError: it raised.
+        """
+        self._call(self._function.close)
+
+    def run(
+        self,
+        batches: Iterator[pa.RecordBatch],
+        *,
+        watermark_ms: int | None,
+        processing_time_ms: int,
+        sort_bytes: int,
+        spill_directory: Path,
+    ) -> Generator[pa.RecordBatch, None, None]:
+        """Process one batch; the output is produced as it is asked for.
+
+        Args:
+            batches: the rows: ``__kh`` (int64, null for tick rows), ``__src`` (int32), then the columns of the input schema.
+            watermark_ms: the batch's watermark in milliseconds since the epoch; None when there is none yet.
+            processing_time_ms: the batch's processing time in milliseconds since the epoch.
+            sort_bytes: memory for sorting the rows, in bytes; more rows are spilled.
+            spill_directory: local directory for spilled rows.
+
+        Yields:
+            Record batches of the output schema, 1 to ``output_rows`` rows each, of about ``output_bytes`` at most.
+
+        Raises:
+            UserFunctionError: the function raised. After this and any other error the caller aborts the batch.
+            InvalidInputError: the function's output or a timer does not fit; names the field and the remedy.
+            UnavailableError: the local disk refused the spilled rows.
+        """
+        self.max_event_time_ms = None
+        self.rows_in = self.rows_out = self.timers_fired = 0
+        self._output.clear()
+        self._timer_service.processing_time_ms = processing_time_ms
+        self._timer_service.watermark_ms = MIN_WATERMARK_MS if watermark_ms is None else watermark_ms
+        yield from self._fire_due_timers()
+        order = BatchOrder(event_time=self._event_time, sort_bytes=sort_bytes, spill_directory=spill_directory)
+        for chunk in order.sorted(self._counted(batches)):
+            yield from self._process_chunk(chunk)
+        yield from self._fire_due_timers()
+        if self._output:
+            yield self._flush()
+
+    def _counted(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Drop tick rows, count the others and track their latest event time."""
+        for batch in batches:
+            key_hash = batch.column(KEY_HASH)
+            rows = batch.filter(key_hash.is_valid()) if key_hash.null_count else batch
+            if not rows.num_rows:
+                continue
+            self.rows_in += rows.num_rows
+            if self._event_time is not None:
+                latest = max_event_time_ms(rows.column(self._event_time))
+                if latest is not None and (self.max_event_time_ms is None or latest > self.max_event_time_ms):
+                    self.max_event_time_ms = latest
+            yield rows
+
+    def _process_chunk(self, chunk: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+        columns = [python_values(chunk.column(name)) for name in self._row._fields]
+        times: Iterable[int | None] = repeat(None) if self._event_time is None else event_time_ms(chunk.column(self._event_time))
+        runs = self._key_runs.of(chunk)
+        keys = [(key_group, key_bytes) for key_group, _, key_bytes in runs.keys]
+        run_number = prefetched = 0
+        # Local names: this loop is what a row costs.
+        context, set_current_key, process_element = self._element_context, self._backend.set_current_key, self._produce("process_element")
+        is_full = self._output.add
+        key_group = None
+        try:
+            for row, time, run in zip(rows_of(self._row, columns), times, runs.per_row(), strict=False):
+                if run is not None:
+                    if run_number == prefetched:
+                        prefetched += self._backend.prefetch(keys[prefetched:])
+                    run_number += 1
+                    key_group, key, key_bytes = run
+                    set_current_key(key_group, key, key_bytes)
+                    context.key = key
+                context.time = time
+                produced = process_element(row, context)
+                if produced is not None:
+                    for each in produced:
+                        if is_full(each):
+                            yield self._flush()
+        except StatefulSparkError:
+            raise
+        except Exception as error:
+            hint = timestamp_hint(error, event_time=self._event_time, timestamp_ms=context.time)
+            raise user_function_error(error, uid=self.step.uid, key_group=key_group, hint=hint) from error
+
+    def _fire_due_timers(self) -> Iterator[pa.RecordBatch]:
+        """Fire until nothing is due: a timer may register timers that are due at once."""
+        service = self._timer_service
+        fired = -1
+        while fired != self.timers_fired:
+            fired = self.timers_fired
+            yield from self._fire(EVENT_TIMERS, TimeDomain.EVENT_TIME, service.watermark_ms)
+            yield from self._fire(PROCESSING_TIMERS, TimeDomain.PROCESSING_TIME, service.processing_time_ms)
+
+    def _fire(self, kind: str, domain: TimeDomain, up_to_ms: int) -> Iterator[pa.RecordBatch]:
+        context, set_current_key, on_timer = self._timer_context, self._backend.set_current_key, self._produce("on_timer")
+        is_full = self._output.add
+        context.domain = domain
+        key_group = None
+        try:
+            for timestamp_ms, key_group, key, key_bytes in self._backend.timers.due(kind, up_to_ms):
+                self.timers_fired += 1
+                set_current_key(key_group, key, key_bytes)
+                context.key, context.time = key, timestamp_ms
+                produced = on_timer(timestamp_ms, context)
+                if produced is not None:
+                    for each in produced:
+                        if is_full(each):
+                            yield self._flush()
+        except StatefulSparkError:
+            raise
+        except Exception as error:
+            raise user_function_error(error, uid=self.step.uid, key_group=key_group) from error
+
+    def _flush(self) -> pa.RecordBatch:
+        batch = self._output.take()
+        self.rows_out += batch.num_rows
+        return batch
+
+    def _produce(self, name: str) -> Produce:
+        """Return the function's method; wraps a method that is not a generator, to check what it returns."""
+        method: Produce = getattr(self._function, name)
+        if isgeneratorfunction(method):
+            return method
+
+        def checked(first: Any, context: Any) -> Iterable[Any] | None:
+            produced = method(first, context)
+            if isinstance(produced, str | bytes | Mapping):
+                raise InvalidInputError(
+                    f"{name} of the step {self.step.uid!r} returned {type_name(type(produced))}",
+                    field=name,
+                    remedy="Yield output rows, or return a list of them",
+                )
+            return produced
+
+        return checked
+
+    def _call(self, action: Callable[[], object]) -> None:
+        try:
+            action()
+        except StatefulSparkError:
+            raise
+        except Exception as error:
+            raise user_function_error(error, uid=self.step.uid, key_group=None) from error

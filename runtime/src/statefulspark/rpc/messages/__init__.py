@@ -1,0 +1,1 @@
+"""What driver, slots and exchange tasks send each other."""

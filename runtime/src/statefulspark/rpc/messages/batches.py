@@ -1,0 +1,143 @@
+"""Messages of a batch: exchange tasks and tick sources to the coordinator, exchange tasks to slots, slots to the coordinator."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from statefulspark.checkpoint.formats.records import ChangelogRef
+from statefulspark.rpc.codec import Message, RemoteError, Request
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wait(Message):
+    """Not yet; the caller asks again."""
+
+    reason: str
+    """``paused``, ``timers``, or the state of the slot that the caller waits for."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BatchRun:
+    """What is fixed for one run of a batch by one keyed step in one slot."""
+
+    attempt: int
+    """The driver's; changelogs are stored by it."""
+    watermark_ms: int | None
+    """Milliseconds since the epoch; None before the first event."""
+    processing_time_ms: int
+    expected: int
+    """The last batch before it that changed the step in this slot."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BeginAnswer(Message):
+    """Where the slot is and how the batch runs."""
+
+    location: str
+    unix: str
+    """Path of the slot's Unix socket on its own host."""
+    epoch: int
+    run: BatchRun
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Begin(Request[BeginAnswer | Wait]):
+    """An exchange task has rows of a batch for a slot; the first one begins the batch."""
+
+    uid: str
+    slot: int
+    batch: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExchangeRequest(Message):
+    """Opens the exchange of a task with a slot."""
+
+    uid: str
+    slot: int
+    batch: int
+    epoch: int
+    run: BatchRun
+    waited_s: float
+    """How long the task waited for the slot."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExchangeEnd(Message):
+    """Follows the results of an exchange; without it they are not complete."""
+
+    error: RemoteError | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunMetrics:
+    """What a slot measured while it processed a batch."""
+
+    timers_fired: int
+    timers_registered: int
+    seconds: dict[str, float]
+    """By part of the batch (`slot.step_metrics.PARTS`)."""
+    exchange_seconds: dict[str, float]
+    """What the exchange waited for: ``slot`` until it was ready, ``send`` until it took rows."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Acknowledge(Request[None]):
+    """A slot has processed its rows of a batch, and its changelog is durable."""
+
+    uid: str
+    slot: int
+    epoch: int
+    batch: int
+    changelog: ChangelogRef
+    max_event_time_ms: int | None
+    """Greatest event time of the batch's rows."""
+    event_timer_ms: int | None
+    """Earliest event-time timer."""
+    processing_timer_ms: int | None
+    """Earliest processing-time timer."""
+    rows_in: int
+    rows_out: int
+    metrics: RunMetrics
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionRun:
+    """Which task of which execution computed a partition."""
+
+    execution: str
+    """Spark's number of the query execution (``spark.sql.execution.id``)."""
+    partition: int
+    """Partition of the task in its stage."""
+    task: int
+    """Spark's number of the task attempt; a retry has another one."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EmptyPartition(Request[Wait | None]):
+    """A partition of a batch had no rows."""
+
+    uid: str
+    batch: int
+    run: PartitionRun
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Planned(Request[Wait | None]):
+    """Spark has written the offsets of a batch and runs it once this is answered with None."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TickAnswer(Message):
+    """The newest offset of a tick source."""
+
+    offset: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tick(Request[TickAnswer | Wait]):
+    """A tick source asks for its newest offset."""
+
+    uid: str
+    after: int
+    """Its offset in the last batch."""

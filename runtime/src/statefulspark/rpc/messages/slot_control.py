@@ -1,0 +1,62 @@
+"""The driver's requests to a slot. Each names the incarnation (epoch) that it is meant for; another one refuses it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from statefulspark.rpc.codec import Request
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ping(Request[None]):
+    """Whether this incarnation answers; an exchange task asks before it sends rows."""
+
+    epoch: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stop(Request[None]):
+    """End in good order."""
+
+    epoch: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settle(Request[None]):
+    """Write what committed batches changed, unless a batch or a snapshot is in the way."""
+
+    epoch: int
+    expected: dict[str, int]
+    """The last committed batch per uid that changed it in this slot."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Undo(Request[None]):
+    """Drop what ``batch`` changed: changelogs of another attempt count."""
+
+    epoch: int
+    batch: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SavepointFolder:
+    """Where a savepoint goes."""
+
+    url: str
+    """The folder above it."""
+    name: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Snapshot(Request[None]):
+    """Take a snapshot of the committed state; answered when it has begun."""
+
+    epoch: int
+    checkpoint_id: int
+    batch: int
+    expected: dict[str, int]
+    """The last committed batch per uid that changed it in this slot."""
+    savepoint: SavepointFolder | None
+    """None for a checkpoint."""
+    base_checkpoint_id: int | None
+    """Complete checkpoint whose files the new one may name; None: upload everything."""

@@ -1,0 +1,173 @@
+"""A slot's requests to the coordinator."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from statefulspark.checkpoint.formats.metadata import SlotState
+from statefulspark.checkpoint.formats.records import ChangelogRef
+from statefulspark.keygroups import KeyGroupRange
+from statefulspark.memory.tuning import MemoryTuning
+from statefulspark.rpc.codec import AnyJson, Message, RemoteError, Request
+from statefulspark.state.encoding.layout import StateInfo
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RegisterAnswer(Message):
+    """The slot's incarnation, and what it restores."""
+
+    epoch: int
+    attempt: int
+    """Attempt number of the user's function."""
+    base: str | None
+    """URL of the checkpoint that it restores."""
+    restore: dict[str, Any]
+    """The restore plan; `checkpoint.restore.plan` reads it."""
+    expected: dict[str, int]
+    """The last committed batch per uid that changed it in this slot."""
+    memory: MemoryTuning | None
+    """None: the slot's native memory is not managed."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Register(Request[RegisterAnswer | None]):
+    """A slot starts. None: it is to start again, perhaps on another executor."""
+
+    slot: int
+    executor: str
+    host: str
+    pid: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ready(Request[None]):
+    """The slot has restored its state and serves."""
+
+    slot: int
+    epoch: int
+    location: str
+    unix: str
+    """Path of its Unix socket on its own host."""
+    timers: dict[str, tuple[int | None, int | None]]
+    """Earliest event-time and processing-time timer per uid, in milliseconds."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RestoreFailedAnswer(Message):
+    """What the slot does next."""
+
+    again: bool
+    """Whether it restores once more, from another checkpoint or when storage answers."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RestoreFailed(Request[RestoreFailedAnswer]):
+    """The slot cannot restore its state."""
+
+    slot: int
+    epoch: int
+    base: str | None
+    error: RemoteError
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HeartbeatAnswer(Message):
+    """What the job wants of the slot now."""
+
+    stop: bool
+    memory: MemoryTuning | None
+    """None: the slot's native memory is not managed."""
+    processing_time_ms: int | None
+    """Of the job's last committed batch; None before the first."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Heartbeat(Request[HeartbeatAnswer]):
+    """The slot lives."""
+
+    slot: int
+    epoch: int
+    report: AnyJson
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SlotUnreachable(Request[None]):
+    """An exchange task cannot reach this incarnation of a slot."""
+
+    slot: int
+    epoch: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReopenedAnswer(Message):
+    """The number of the new copy."""
+
+    attempt: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reopened(Request[ReopenedAnswer]):
+    """The slot opens a new copy of the user's function and needs its attempt number."""
+
+    slot: int
+    epoch: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RegisterStateAnswer(Message):
+    """The state, numbered now or earlier."""
+
+    state: StateInfo
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RegisterState(Request[RegisterStateAnswer]):
+    """A function declares a state."""
+
+    uid: str
+    name: str
+    kind: str
+    description: dict[str, Any]
+    """Types and time to live, as `StateIds.register` takes them."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChangelogsAnswer(Message):
+    """Changelogs in batch order."""
+
+    changelogs: tuple[ChangelogRef, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Changelogs(Request[ChangelogsAnswer]):
+    """Ask for changelogs of ``uid`` that touch ``key_groups``, of batches ``after < batch <= until``."""
+
+    uid: str
+    key_groups: KeyGroupRange
+    after: int
+    until: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SnapshotPart:
+    """A slot's part of a checkpoint: its files are in storage."""
+
+    state: SlotState
+    sync_ms: float
+    """For how long a batch waited for the flush and the hard links."""
+    flush_ms: float
+    upload_ms: float
+    uploaded_bytes: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SnapshotDone(Request[None]):
+    """A snapshot has ended; either ``part`` or ``error`` is given."""
+
+    slot: int
+    epoch: int
+    checkpoint_id: int
+    part: SnapshotPart | None = None
+    error: str | None = None
+    """What failed."""

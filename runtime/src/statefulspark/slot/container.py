@@ -1,0 +1,44 @@
+"""What the kernel says of the container's memory: its limit, its peak, and the processes that it has ended for lack of it.
+
+A slot that the kernel ends does not end its container, whose first process is the executor's JVM, so Kubernetes learns nothing of it. The
+count stays with the container's cgroup and is reported by the next process in it.
+Source: Linux, Documentation/admin-guide/cgroup-v2.rst (memory.events, memory.max, memory.peak) and cgroup-v1/memory.rst.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Final
+
+CGROUPS: Final = Path("/sys/fs/cgroup")
+"""Where a container sees its own cgroup."""
+_UNLIMITED: Final = 1 << 60
+"""Version 1 writes about 2^63 for no limit."""
+_VERSIONS: Final = (
+    ("memory.max", "memory.peak", "memory.events"),
+    ("memory/memory.limit_in_bytes", "memory/memory.max_usage_in_bytes", "memory/memory.oom_control"),
+)
+
+
+def container_memory(root: Path = CGROUPS) -> dict[str, int]:
+    """``limit_bytes``, ``peak_bytes`` (where the kernel keeps it) and ``oom_kills`` of this container; empty when nothing limits its memory."""
+    for limit_file, peak_file, kills_file in _VERSIONS:
+        limit = _number(_text(root / limit_file))
+        if limit is None or limit >= _UNLIMITED:
+            continue
+        peak = _number(_text(root / peak_file))
+        kills = dict(line.split(" ", 1) for line in _text(root / kills_file).splitlines() if " " in line).get("oom_kill")
+        found = {"limit_bytes": limit, "peak_bytes": peak, "oom_kills": _number(kills or "")}
+        return {name: value for name, value in found.items() if value is not None}
+    return {}
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text("ascii")
+    except (OSError, ValueError):
+        return ""
+
+
+def _number(text: str) -> int | None:
+    return int(text) if text.strip().isdecimal() else None

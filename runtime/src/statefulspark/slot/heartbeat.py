@@ -1,0 +1,107 @@
+"""The report in each heartbeat of a slot: its process, its store, its states, its steps, RocksDB's own metrics."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import asdict
+from typing import Any, Final
+
+import psutil
+
+from statefulspark.errors import CorruptDataError
+from statefulspark.memory.tuning import MemoryTuning
+from statefulspark.slot.container import container_memory
+from statefulspark.slot.keyed_step import KeyedStep
+from statefulspark.slot.memory_split import TunedMemory
+from statefulspark.state.store.base import KeyValueStore
+from statefulspark.state.store.native_metrics import read_native_metrics
+from statefulspark.state.store.rocksdb_store import RocksDBStore
+from statefulspark.state.store.state_sizes import StateSizes
+
+_SIZES_S: Final = 0.004
+"""Time per heartbeat for measuring states: less than half a percent of a core."""
+_PSS_REPORTS: Final = 10
+"""Heartbeats between two readings of what costs more or changes seldom: the proportional set size, for which the kernel walks all pages, and the
+container's limit."""
+
+
+class SlotReporter:
+    """Reads the metrics; used by the thread that sends heartbeats.
+
+    Args:
+        baseline_bytes: Resident memory of the process before it opened its store.
+        store: The slot's.
+        sizes: Of its states.
+        operators: By uid.
+        native_metrics: Flink's names of those to read.
+        tuned: The slot's native memory, when the driver may change it.
+    """
+
+    def __init__(
+        self,
+        *,
+        baseline_bytes: int,
+        store: KeyValueStore,
+        sizes: StateSizes,
+        operators: Mapping[str, KeyedStep],
+        native_metrics: tuple[str, ...],
+        tuned: TunedMemory | None,
+    ) -> None:
+        self._baseline_bytes = baseline_bytes
+        self._store = store
+        self._sizes = sizes
+        self._operators = operators
+        self._native_metrics = native_metrics
+        self._tuned = tuned
+        self._process = psutil.Process()
+        self._pss_bytes = 0
+        self._container: dict[str, int] = {}
+        self._reports = 0
+
+    def read(self) -> dict[str, Any]:
+        """Return the report as JSON data."""
+        if self._reports % _PSS_REPORTS == 0:
+            self._pss_bytes = int(self._process.memory_full_info().pss)
+            self._container = container_memory()
+        self._reports += 1
+        with suppress(CorruptDataError):  # who reads damaged state for the job reports it
+            self._sizes.step(_SIZES_S)
+        return {
+            "rss_bytes": self._process.memory_info().rss,
+            "pss_bytes": self._pss_bytes,
+            "baseline_bytes": self._baseline_bytes,
+            "container": self._container,
+            "state_bytes": self._store.size_bytes(),
+            "sizes": {
+                "coverage": self._sizes.coverage(),
+                "states": {number: [size.entries, size.size_bytes] for number, size in self._sizes.by_state_id().items()},
+            },
+            "steps": {uid: operator.report() for uid, operator in self._operators.items()},
+            **self._native(),
+        }
+
+    def follow(self, wanted: MemoryTuning | None) -> None:
+        """Divide the native memory as the driver wants it; see `TunedMemory.follow`."""
+        if self._tuned is not None:
+            self._tuned.follow(wanted)
+
+    def _native(self) -> dict[str, Any]:
+        store = self._store
+        if not isinstance(store, RocksDBStore):
+            return {}
+        memory = store.memory
+        buffers = memory.write_buffers
+        return {
+            "memory": {
+                **(asdict(self._tuned.tuning) if self._tuned is not None else {}),
+                "cache_bytes": store.property_int_value("rocksdb.block-cache-capacity"),
+                "cache_used_bytes": memory.cache.get_usage(),
+                **(
+                    {"write_buffer_bytes": buffers.get_buffer_size(), "write_buffer_used_bytes": buffers.get_usage()}
+                    if buffers is not None
+                    else {}
+                ),
+            },
+            "native": list(read_native_metrics(store, self._native_metrics)),
+        }

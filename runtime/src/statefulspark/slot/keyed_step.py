@@ -1,0 +1,338 @@
+"""One keyed step (uid) in one slot: runs batches against its keyed state backend and makes their changelogs durable."""
+
+from __future__ import annotations
+
+import secrets
+import threading
+from collections.abc import Callable, Generator, Iterable, Iterator
+from contextlib import closing, contextmanager, suppress
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import cloudpickle
+import pyarrow as pa
+
+from statefulspark import failpoints
+from statefulspark.checkpoint.formats.changelog import ChangelogHeader, ChangelogWriter
+from statefulspark.checkpoint.formats.digests import FileDigest
+from statefulspark.checkpoint.formats.paths import changelog_key
+from statefulspark.checkpoint.formats.records import ChangelogRef
+from statefulspark.checkpoint.restore.replay import replay
+from statefulspark.checkpoint.restore.state_table import StateTable
+from statefulspark.errors import FencedError, UnavailableError
+from statefulspark.exchange.config import SlotConfig
+from statefulspark.keygroups import key_group_range
+from statefulspark.process.function_runner import KeyedFunctionRunner, StepSpec
+from statefulspark.process.key_group_rows import KeyGroupRows
+from statefulspark.process.keytypes import key_type_infos
+from statefulspark.process.lifecycle import FunctionLifecycle
+from statefulspark.rpc.flight import ExchangeStream, FlightPeer
+from statefulspark.rpc.messages.batches import Acknowledge, BatchRun, ExchangeRequest, RunMetrics
+from statefulspark.rpc.messages.slots import Changelogs, Reopened
+from statefulspark.slot.state_ids import CoordinatorStateIds
+from statefulspark.slot.step_metrics import USER_METRICS_MAX, BatchClock, counted, step_report
+from statefulspark.state.backend import BatchBudget, KeyedStateBackend
+from statefulspark.state.encoding.keys import KeyCodec
+from statefulspark.state.store.base import Change, KeyValueStore
+from statefulspark.state.timers import EVENT_TIMERS, PROCESSING_TIMERS
+
+_BUSY_S = 600.0
+_CATCH_UP_THREADS = 2
+
+
+class KeyedStep:
+    """The state of one uid in this slot, at the end of batch ``batch``."""
+
+    def __init__(
+        self,
+        step: StepSpec,
+        *,
+        config: SlotConfig,
+        slot: int,
+        epoch: int,
+        store: KeyValueStore,
+        batch: int,
+        work: Path,
+        coordinator: FlightPeer,
+        attempt: int = 0,
+    ) -> None:
+        self.step = step
+        self.lock = threading.Lock()
+        self._exchange_lock = threading.Lock()
+        self._config = config
+        self._slot = slot
+        self._epoch = epoch
+        self._store = store
+        self._work = work / f"uid-{secrets.token_hex(4)}"
+        self._work.mkdir(parents=True)
+        self._coordinator = coordinator
+        self._attempt: int | None = attempt
+        self._key_groups = key_group_range(slot, config.parallelism, config.max_parallelism)
+        self._ids = CoordinatorStateIds(coordinator)
+        self._rows = KeyGroupRows(self._key_groups, config.max_parallelism)
+        self._clock = BatchClock()
+        self._open(batch)
+
+    def _open(self, batch: int) -> None:
+        """Open a fresh copy of the function on a backend that stands at the end of ``batch``."""
+        self.backend = KeyedStateBackend(
+            self._store,
+            self._ids,
+            uid=self.step.uid,
+            key_codec=KeyCodec(key_type_infos(self.step)),
+            key_groups=self._key_groups,
+            budget=BatchBudget(cache_bytes=self._config.cache_bytes, dirty_bytes=self._config.dirty_bytes),
+            spill_directory=self._work / "spill",
+        )
+        self.backend.batch = batch
+        self._function = FunctionLifecycle(self._fresh_operator)
+
+    def _fresh_operator(self) -> KeyedFunctionRunner:
+        """Make an operator with a new copy of what the user passed to ``process()``."""
+        steps: list[StepSpec] = cloudpickle.loads(self._config.steps)
+        self.backend.redeclare()
+        attempt, self._attempt = self._attempt, None
+        if attempt is None:
+            attempt = self._coordinator.call(Reopened(slot=self._slot, epoch=self._epoch)).attempt
+        return KeyedFunctionRunner(
+            next(step for step in steps if step.uid == self.step.uid),
+            self.backend,
+            slot=self._slot,
+            parallelism=self._config.parallelism,
+            job_name=self._config.job_name,
+            attempt=attempt,
+            job_parameters=self._config.parameters,
+        )
+
+    def can_hold(self, batch: int, expected: int) -> bool:
+        """Whether the batch can begin without writing the store; arguments as in `begin`."""
+        return self.backend.batch in (expected, batch) and self.backend.can_hold
+
+    def begin(self, batch: int, expected: int, processing_time_ms: int, *, hold: bool = False) -> None:
+        """Bring the state to the start of ``batch``.
+
+        Args:
+            batch: the batch that runs.
+            expected: the last batch before it that changed this operator here; the state is brought there first.
+            processing_time_ms: the batch's processing time.
+            hold: a snapshot of the store is being taken: leave it alone. Only after `can_hold` said so.
+
+        Without ``hold`` the caller has the store for itself.
+        """
+        self._clock = BatchClock()
+        with self._clock.part("begin"):
+            if self.backend.batch not in (expected, batch):
+                self._catch_up(expected)
+            if self.backend.batch == batch:
+                self._function.undone()
+            self.backend.begin_batch(batch, processing_time_ms=processing_time_ms, hold=hold)
+            if not hold:
+                self.backend.sweep()
+
+    def settle(self, expected: int) -> None:
+        """Put everything up to the committed batch ``expected`` into the store, which the caller has for itself."""
+        if self.backend.batch != expected:
+            self._catch_up(expected)
+        self.backend.apply_pending()
+
+    def settle_early(self, expected: int) -> None:
+        """Like `settle`, but does nothing when the state stands at another batch: the call may be late."""
+        if self.backend.batch == expected:
+            self.backend.apply_pending()
+            self.backend.sweep()
+
+    def undo(self, batch: int) -> None:
+        """Drop what ``batch`` changed if it was the last to run here.
+
+        Raises:
+            FencedError: It is part of the store already.
+        """
+        if self.backend.batch == batch:
+            self._function.undone()
+            self.backend.begin_batch(batch, processing_time_ms=0)
+            self.backend.abort_batch()
+
+    def _catch_up(self, expected: int) -> None:
+        """Apply changelogs of committed batches that another incarnation of this slot wrote."""
+        if self.backend.batch > expected:
+            raise FencedError(f"slot {self._slot} is at batch {self.backend.batch} of {self.step.uid!r}, the job is at {expected}")
+        self.backend.apply_pending()
+        groups = self._key_groups
+        request = Changelogs(uid=self.step.uid, key_groups=groups, after=self.backend.batch, until=expected)
+        refs = self._coordinator.call(request).changelogs
+        folder = self._work / f"catch-up-{secrets.token_hex(4)}"
+        replay(self._config.store, refs, self._store, groups, folder=folder, table=StateTable(), threads=_CATCH_UP_THREADS)
+        self._function.close()
+        self._open(expected)
+
+    def run(self, request: ExchangeRequest, stream: ExchangeStream) -> Acknowledge:
+        """Process one batch that has begun, send its results, and make its changes durable.
+
+        Returns:
+            The acknowledgement for the coordinator.
+        """
+        batch = request.batch
+        clock = self._clock
+        registered_before = self.backend.timers.registered
+        path = self._work / f"changelog-{batch}-{secrets.token_hex(4)}"
+        changelog = _Changelog(path, lambda: self._header(batch))
+        finished = False
+        try:
+            self._function.renew_if_stale()
+            # Closed before the batch is undone: a generator of the user's may still change state in its ``finally``.
+            with closing(self._results(request.run, counted(clock.waits(stream.batches()), self._rows))) as results:
+                for result in results:
+                    with clock.part("output"):
+                        stream.send(result)
+            failpoints.reach("slot.processed")
+            with clock.part("encode"):
+                self.backend.finish_batch(changelog.append, rows=self._function.operator.rows_in)
+            finished = True
+            with clock.part("durable"):
+                digest = changelog.close()
+                changelog_ref = self._make_durable(request.run.attempt, batch, path, digest)
+            metrics = RunMetrics(
+                timers_fired=self._function.operator.timers_fired,
+                timers_registered=self.backend.timers.registered - registered_before,
+                seconds=clock.seconds(),
+                exchange_seconds={"slot": request.waited_s, "send": stream.sender_waited_s},
+            )
+            ack = self._acknowledgement(batch, changelog_ref, metrics)
+            failpoints.reach("slot.changelog.durable")
+        except BaseException:
+            if not finished:
+                self.backend.abort_batch()
+                self._function.undone()
+            raise
+        finally:
+            changelog.discard()
+            path.unlink(missing_ok=True)
+        return ack
+
+    def _make_durable(self, attempt: int, batch: int, path: Path, digest: FileDigest) -> ChangelogRef:
+        """Upload the changelog. One without changes goes up too: it proves that the batch was processed here."""
+        key = changelog_key(attempt, batch, self.step.uid, self._slot, self._epoch)
+        self._config.store.put_file(key, path)
+        return ChangelogRef(
+            uid=self.step.uid,
+            slot=self._slot,
+            first=self._key_groups.first,
+            last=self._key_groups.last,
+            batch=batch,
+            epoch=self._epoch,
+            key=key,
+            size_bytes=digest.size_bytes,
+            checksum=digest.checksum,
+        )
+
+    def _header(self, batch: int) -> ChangelogHeader:
+        return ChangelogHeader(
+            uid=self.step.uid,
+            slot=self._slot,
+            batch=batch,
+            epoch=self._epoch,
+            first_key_group=self._key_groups.first,
+            last_key_group=self._key_groups.last,
+            max_event_time_ms=self._function.operator.max_event_time_ms,
+            states=tuple(self._ids.known(self.step.uid)),
+        )
+
+    def _results(self, run: BatchRun, batches: Iterator[pa.RecordBatch]) -> Generator[pa.RecordBatch, None, None]:
+        return self._function.operator.run(
+            batches,
+            watermark_ms=run.watermark_ms,
+            processing_time_ms=run.processing_time_ms,
+            sort_bytes=self._config.sort_bytes,
+            spill_directory=self._work / "sort",
+        )
+
+    def report(self) -> dict[str, Any]:
+        """Returns what the heartbeat reports of the step; called from another thread."""
+        user: dict[str, float] = {}
+        # Names, and what gauges return or raise, are the user's: none of them may keep the slot from reporting.
+        with suppress(Exception):
+            values = self._function.operator.metrics.values().items()
+            user = {name.encode(errors="replace").decode(): float(value) for name, value in islice(values, USER_METRICS_MAX)}
+        return step_report(self.backend, self._rows, user)
+
+    def _acknowledgement(self, batch: int, changelog: ChangelogRef, metrics: RunMetrics) -> Acknowledge:
+        operator = self._function.operator
+        event_timer, processing_timer = self.earliest_timers()
+        return Acknowledge(
+            uid=self.step.uid,
+            slot=self._slot,
+            epoch=self._epoch,
+            batch=batch,
+            changelog=changelog,
+            max_event_time_ms=operator.max_event_time_ms,
+            event_timer_ms=event_timer,
+            processing_timer_ms=processing_timer,
+            rows_in=operator.rows_in,
+            rows_out=operator.rows_out,
+            metrics=metrics,
+        )
+
+    def earliest_timers(self) -> tuple[int | None, int | None]:
+        """Timestamps of the earliest event-time and processing-time timer."""
+        return self.backend.timers.min_timestamp(EVENT_TIMERS), self.backend.timers.min_timestamp(PROCESSING_TIMERS)
+
+    @contextmanager
+    def exchange(self) -> Iterator[None]:
+        """Run one attempt at a batch at a time, up to the answer to its acknowledgement, so that the coordinator takes them in order.
+
+        Raises:
+            UnavailableError: An earlier attempt did not end in time.
+        """
+        with self._taken(self._exchange_lock, _BUSY_S):
+            yield
+
+    @contextmanager
+    def held(self, timeout_s: float = _BUSY_S) -> Iterator[None]:
+        """Have the state for oneself. Nobody who has it may wait for the coordinator's batch lock, whose holder may wait for the state.
+
+        Raises:
+            UnavailableError: A batch that runs did not end in time.
+        """
+        with self._taken(self.lock, timeout_s):
+            yield
+
+    @contextmanager
+    def _taken(self, lock: threading.Lock, timeout_s: float) -> Iterator[None]:
+        if not lock.acquire(timeout=timeout_s):
+            raise UnavailableError(f"uid {self.step.uid!r} is busy with an earlier attempt")
+        try:
+            yield
+        finally:
+            lock.release()
+
+    def close(self) -> None:
+        """Close the function."""
+        self._function.close()
+
+
+class _Changelog:
+    """A changelog that is begun when the batch has been processed, so that its header knows all states and event times."""
+
+    def __init__(self, path: Path, header: Callable[[], ChangelogHeader]) -> None:
+        self._path = path
+        self._header = header
+        self._writer: ChangelogWriter | None = None
+
+    def append(self, changes: Iterable[Change]) -> None:
+        """Write changes as they will be applied."""
+        self._begun().append(changes)
+
+    def close(self) -> FileDigest:
+        """Complete the file."""
+        return self._begun().close()
+
+    def _begun(self) -> ChangelogWriter:
+        if self._writer is None:
+            self._writer = ChangelogWriter(self._path, self._header())
+        return self._writer
+
+    def discard(self) -> None:
+        """Release the file, complete or not."""
+        if self._writer is not None:
+            self._writer.abandon()

@@ -1,0 +1,224 @@
+"""A slot: the long-lived process that owns a contiguous range of key groups, one store and one memory budget.
+
+It registers with the coordinator (which gives it an epoch and what to restore), restores, serves exchanges, takes snapshots in the
+background, and lives until it is told to stop, is fenced by a newer incarnation, or cannot reach its coordinator any more.
+"""
+
+from __future__ import annotations
+
+import gc
+import os
+import socket
+import sys
+import tempfile
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import cloudpickle
+import psutil
+
+from statefulspark import failpoints
+from statefulspark.checkpoint.restore.plan import plan_from_json
+from statefulspark.checkpoint.restore.slot import restore_slot
+from statefulspark.checkpoint.write.upload import SlotUploader
+from statefulspark.errors import CorruptDataError, FencedError, NotRestorableError, UnavailableError
+from statefulspark.exchange.config import SlotConfig
+from statefulspark.exchange.task import peer_of
+from statefulspark.keygroups import key_group_range
+from statefulspark.memory.tuning import MemoryTuning
+from statefulspark.process.function_runner import StepSpec
+from statefulspark.rpc.flight import FlightPeer
+from statefulspark.rpc.listener import FlightListener
+from statefulspark.rpc.messages.slots import Heartbeat, Ready, Register, RegisterAnswer, RestoreFailed
+from statefulspark.slot.allocator import AllocatorWatch
+from statefulspark.slot.heartbeat import SlotReporter
+from statefulspark.slot.keyed_step import KeyedStep
+from statefulspark.slot.memory_split import TunedMemory
+from statefulspark.slot.rocksdb_settings import rocksdb_options
+from statefulspark.slot.service import SlotService
+from statefulspark.state.store.open_store import open_store as open_kind
+from statefulspark.state.store.open_store import sizes_of
+from statefulspark.state.store.rocksdb_store import RocksDBStore
+from statefulspark.storage.open import open_store
+from statefulspark.storage.os_errors import WORKING_FIELD, local_disk
+from statefulspark.storage.working_folder import WorkingFolder, open_working_folder, private_folder
+
+STOPPED = "stopped"
+DECLINED = "declined"
+
+_ALLOCATOR_STEPS = 48
+"""Free memory goes back whenever the process has grown by this part of the managed memory."""
+
+
+def run_slot(config: SlotConfig, slot: int, executor: str) -> str:
+    """Live as slot ``slot`` until told otherwise.
+
+    Returns:
+        ``stopped`` after an orderly end, ``declined`` when the coordinator wants this slot started again, perhaps elsewhere.
+
+    Raises:
+        StatefulSparkError: the slot cannot restore its state; the slot supervisor decides what happens next.
+    """
+    allocator = AllocatorWatch(config.managed_bytes // _ALLOCATOR_STEPS)
+    folder = _working_folder(config, slot)
+    work = folder.path
+    baseline_bytes = psutil.Process().memory_info().rss
+    coordinator = peer_of(config.coordinator)
+    service: SlotService | None = None
+    try:
+        registered = coordinator.call(Register(slot=slot, executor=executor, host=socket.gethostname(), pid=os.getpid()))
+        if registered is None:
+            return DECLINED
+        epoch = registered.epoch
+        config = _tuned(config, registered.memory)
+        try:
+            with local_disk(work):
+                service = restored_service(config, slot, registered, work, coordinator)
+        except (CorruptDataError, NotRestorableError) as error:
+            failed = RestoreFailed(slot=slot, epoch=epoch, base=registered.base, error=error)
+            if coordinator.call(failed, timeout_s=120).again:
+                return DECLINED  # there is an older checkpoint to restore
+            # Trying again elsewhere cannot help, so the job ends with this error and not with Spark's account of a failed task.
+            raise
+        if isinstance(service.store, RocksDBStore) and service.store.memory.write_buffer_limit is not None:
+            service.store.memory.write_buffer_limit.used = allocator.look
+        location, unix = listen(config, service, slot)
+        _settle_collector()
+        coordinator.call(Ready(slot=slot, epoch=epoch, location=location, unix=unix, timers=service.timers()))
+        reporter = _reporter(config, slot, service, registered.memory, baseline_bytes)
+        return _send_heartbeats(config, (slot, epoch), coordinator, service, reporter)
+    finally:
+        if service is not None:
+            service.close()
+        coordinator.close()
+        allocator.close()
+        folder.close()
+
+
+def _working_folder(config: SlotConfig, slot: int) -> WorkingFolder:
+    field = WORKING_FIELD if config.local_dir is None else "spec.stateBackend.rocksdb.localDir"
+    own = private_folder(Path(config.local_dir or tempfile.gettempdir()) / f"statefulspark-{os.geteuid()}", field=field)
+    return open_working_folder(own / config.job_name, slot, field=field)
+
+
+def restored_service(config: SlotConfig, slot: int, registered: RegisterAnswer, work: Path, coordinator: FlightPeer) -> SlotService:
+    """Restore the slot's state as the coordinator's answer to its registration says, and open its functions."""
+    epoch = registered.epoch
+    plan = plan_from_json(registered.restore, store=config.store, open_store=lambda url: open_store(url, config.storage))
+    key_groups = key_group_range(slot, config.parallelism, config.max_parallelism)
+    started = time.monotonic()
+    sys.path[:0] = [path for path in config.python_path if path not in sys.path and Path(path).exists()]
+    options = rocksdb_options(config)
+    restored = restore_slot(plan, work / "state", lambda path: open_kind(config.backend, path, options))
+    failpoints.reach("slot.restored")
+    uploader = SlotUploader(config.store, slot=slot, key_groups=key_groups, backend=config.backend)
+    if restored.base_checkpoint_id is not None:
+        uploader.seed(restored.base_checkpoint_id, restored.uploaded)
+    steps: list[StepSpec] = cloudpickle.loads(config.steps)
+    operators = {
+        step.uid: KeyedStep(
+            step,
+            config=config.for_one_of(len(steps)),
+            slot=slot,
+            epoch=epoch,
+            store=restored.store,
+            batch=registered.expected[step.uid],
+            work=work,
+            coordinator=coordinator,
+            attempt=registered.attempt,
+        )
+        for step in steps
+    }
+    service = SlotService(
+        slot=slot,
+        epoch=epoch,
+        store=restored.store,
+        operators=operators,
+        uploader=uploader,
+        work=work,
+        coordinator=coordinator,
+        job_url=config.store.url,
+        open_store=lambda url: open_store(url, config.storage),
+    )
+    service.restore_ms = int((time.monotonic() - started) * 1000)
+    return service
+
+
+def _tuned(config: SlotConfig, tuning: MemoryTuning | None) -> SlotConfig:
+    """The configuration with the split that the running job has, which may not be the manifest's any more."""
+    if tuning is None:
+        return config
+    return replace(
+        config,
+        fixed_per_slot=tuning.managed_bytes,
+        write_buffer_ratio=tuning.write_buffer_ratio,
+        high_prio_pool_ratio=tuning.high_prio_pool_ratio,
+    )
+
+
+def _reporter(config: SlotConfig, slot: int, service: SlotService, tuning: MemoryTuning | None, baseline_bytes: int) -> SlotReporter:
+    store = service.store
+    return SlotReporter(
+        baseline_bytes=baseline_bytes,
+        store=store,
+        sizes=sizes_of(store, key_group_range(slot, config.parallelism, config.max_parallelism)),
+        operators=service.operators,
+        native_metrics=config.native_metrics,
+        tuned=TunedMemory(store.memory, tuning) if tuning is not None and isinstance(store, RocksDBStore) else None,
+    )
+
+
+def listen(config: SlotConfig, service: SlotService, slot: int) -> tuple[str, str]:
+    """Serve on a Unix socket for exchanges of this host, and over TLS for those of others if there are others.
+
+    Returns:
+        The location for others, and the path of the socket.
+    """
+    own = FlightListener(None, config.coordinator.secret, service.actions(), service, name=slot)
+    service.servers = [own]
+    location = own.location
+    if config.host is not None:
+        host = config.host if config.host != "auto" else socket.gethostbyname(socket.gethostname())
+        others = FlightListener(host, config.coordinator.secret, service.actions(), service, certificates=config.coordinator.certificates)
+        service.servers.append(others)
+        location = others.location
+    return location, own.location.removeprefix("grpc+unix://")
+
+
+def _settle_collector() -> None:
+    """Keep Python's cycle collector off the long-lived objects of the slot.
+
+    Decoded state is many small objects without cycles; walking them again and again doubles the cost of a row.
+    """
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(50_000, 20, 50)
+
+
+def _send_heartbeats(
+    config: SlotConfig, incarnation: tuple[int, int], coordinator: FlightPeer, service: SlotService, reporter: SlotReporter
+) -> str:
+    """Send heartbeats until the coordinator stops the slot, a newer epoch exists, or nobody answers."""
+    slot, epoch = incarnation
+    parent = os.getppid()
+    last_answer = time.monotonic()
+    while True:
+        if service.stopping.wait(config.heartbeat_s):
+            return STOPPED
+        try:
+            report = {"restore_ms": service.restore_ms, **reporter.read()}
+            answer = coordinator.call(Heartbeat(slot=slot, epoch=epoch, report=report), timeout_s=5)
+            last_answer = time.monotonic()
+            if answer.stop:
+                return STOPPED
+            reporter.follow(answer.memory)
+            if answer.processing_time_ms is not None:
+                service.sweep(answer.processing_time_ms)
+        except FencedError:
+            return STOPPED
+        except UnavailableError:
+            if time.monotonic() - last_answer > config.orphan_s:
+                raise
+        if os.getppid() != parent:
+            os._exit(1)  # the executor is gone: nobody would collect this process

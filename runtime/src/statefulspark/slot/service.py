@@ -1,0 +1,263 @@
+"""What a slot serves: exchanges of its operators, and snapshots of its store."""
+
+from __future__ import annotations
+
+import secrets
+import shutil
+import threading
+import time
+from collections.abc import Callable
+from contextlib import ExitStack, suppress
+from pathlib import Path
+
+import pyarrow as pa
+
+from statefulspark import failpoints
+from statefulspark.checkpoint.formats import paths
+from statefulspark.checkpoint.formats.metadata import SlotState
+from statefulspark.checkpoint.write.upload import SlotUploader
+from statefulspark.errors import FencedError, StatefulSparkError, UnavailableError
+from statefulspark.rpc.codec import Action
+from statefulspark.rpc.flight import ExchangeStream, FlightPeer
+from statefulspark.rpc.listener import FlightListener
+from statefulspark.rpc.messages.batches import Acknowledge, ExchangeRequest
+from statefulspark.rpc.messages.slot_control import Ping, Settle, Snapshot, Stop, Undo
+from statefulspark.rpc.messages.slots import SnapshotDone, SnapshotPart
+from statefulspark.slot.keyed_step import KeyedStep
+from statefulspark.slot.store_gate import StoreGate
+from statefulspark.state.store.base import KeyValueStore
+from statefulspark.state.store.memory_store import MemoryStore
+from statefulspark.storage.base import ObjectStore
+from statefulspark.storage.os_errors import disk_error, local_disk
+
+_SNAPSHOT_WAIT_S = 30.0
+"""A snapshot waits this long for cancelled exchanges, and for an earlier snapshot."""
+_SWEEP_ENTRIES = 1000
+_SWEEPS_MAX = 10
+"""So many times so many entries are looked at per heartbeat at most; a batch that begins meanwhile waits for one of them only."""
+
+
+class SlotService:
+    """One incarnation of a slot while it is ready. The store holds the last committed batch while the next one runs."""
+
+    def __init__(
+        self,
+        *,
+        slot: int,
+        epoch: int,
+        store: KeyValueStore,
+        operators: dict[str, KeyedStep],
+        uploader: SlotUploader,
+        work: Path,
+        coordinator: FlightPeer,
+        job_url: str,
+        open_store: Callable[[str], ObjectStore],
+    ) -> None:
+        self.stopping = threading.Event()
+        self.servers: list[FlightListener] = []
+        self.restore_ms = 0
+        self._slot = slot
+        self._epoch = epoch
+        self.store = store
+        self._gate = StoreGate()
+        self.operators = operators
+        self._uploader = uploader
+        self._work = work
+        self._coordinator = coordinator
+        self._job_url = job_url
+        self._open_store = open_store
+
+    def actions(self) -> tuple[Action, ...]:
+        """What the driver and exchange tasks can ask of a slot, besides exchanges."""
+        return (
+            Ping.served_by(self.ping),
+            Settle.served_by(self.settle),
+            Undo.served_by(self.undo),
+            Snapshot.served_by(self.snapshot),
+            Stop.served_by(self.stop),
+        )
+
+    def output_schema(self, request: ExchangeRequest) -> pa.Schema:
+        """Schema of a step's results."""
+        self._check_epoch(request.epoch)
+        return self.operators[request.uid].step.output_schema
+
+    def exchange(self, request: ExchangeRequest, stream: ExchangeStream) -> None:
+        """Run one batch of one step and acknowledge it to the coordinator."""
+        self._check_epoch(request.epoch)
+        with local_disk(self._work):
+            self._exchange(request, stream)
+
+    def _exchange(self, request: ExchangeRequest, stream: ExchangeStream) -> None:
+        operator = self.operators[request.uid]
+        batch, expected = request.batch, request.run.expected
+        with operator.exchange():
+            with operator.held():
+                with self._gate.turn(can_hold=operator.can_hold(batch, expected)) as store_is_free:
+                    operator.begin(batch, expected, request.run.processing_time_ms, hold=not store_is_free)
+                failpoints.reach("slot.begun")
+                ack = operator.run(request, stream)
+            # The step is free meanwhile: the coordinator may be waiting for it in a call to this slot, and takes no acknowledgement before.
+            self._acknowledge(operator, ack)
+
+    def _acknowledge(self, operator: KeyedStep, ack: Acknowledge) -> None:
+        """Send the acknowledgement to the coordinator. If it may not have taken this run, another run's changelog may count, so the changes are dropped.
+
+        Where they are committed already, only the answer was lost.
+        """
+        try:
+            self._coordinator.call(ack)
+            failpoints.reach("slot.acknowledged")
+        except BaseException:
+            with operator.held(), suppress(FencedError):
+                operator.undo(ack.batch)
+            raise
+
+    def _check_epoch(self, epoch: int) -> None:
+        if epoch != self._epoch or self.stopping.is_set():
+            raise FencedError(f"slot {self._slot} is at epoch {self._epoch}, the caller asks for {epoch}")
+
+    def ping(self, request: Ping) -> None:
+        """Answer while this incarnation serves."""
+        self._check_epoch(request.epoch)
+
+    def stop(self, request: Stop) -> None:
+        """End in good order."""
+        self._check_epoch(request.epoch)
+        self.stopping.set()
+
+    def sweep(self, processing_time_ms: int) -> None:
+        """Remove expired entries while no batch runs, so that a slot without rows gets rid of them too.
+
+        Args:
+            processing_time_ms: of the job's last committed batch: what has expired by then is seen by no later batch.
+        """
+        for operator in self.operators.values():
+            for _ in range(_SWEEPS_MAX):
+                if not self._swept(operator, processing_time_ms):
+                    break
+
+    def _swept(self, operator: KeyedStep, processing_time_ms: int) -> bool:
+        """Whether another round is worthwhile; not where a batch or a snapshot is in the way."""
+        if not operator.lock.acquire(blocking=False):
+            return False
+        try:
+            with self._gate.turn(can_hold=True) as store_is_free:
+                return store_is_free and operator.backend.sweep(reached_ms=processing_time_ms, idle_entries=_SWEEP_ENTRIES)
+        finally:
+            operator.lock.release()
+
+    def settle(self, request: Settle) -> None:
+        """Write what the last batch changed, which is committed, while no rows of the next one are here yet.
+
+        Only where nothing is in the way; otherwise the next batch does it when it begins.
+        """
+        self._check_epoch(request.epoch)
+        for uid, expected in request.expected.items():
+            operator = self.operators[uid]
+            if operator.lock.acquire(blocking=False):
+                try:
+                    with self._gate.turn(can_hold=True) as store_is_free:
+                        if store_is_free:
+                            operator.settle_early(expected)
+                finally:
+                    operator.lock.release()
+
+    def undo(self, request: Undo) -> None:
+        """Drop what a finished batch changed, because another attempt's changelogs of it count."""
+        self._check_epoch(request.epoch)
+        for operator in self.operators.values():
+            with operator.held():
+                operator.undo(request.batch)
+
+    def snapshot(self, request: Snapshot) -> None:
+        """Start a snapshot of the committed state; flush, links and upload run in the background.
+
+        Settling writes the changes of the last batch, which the next batch would do otherwise. From then on until the hard links are
+        there nobody writes the store: what batches commit meanwhile is held over it.
+
+        A request that arrives late may meet a batch that has begun since. Settling holds each step's lock, as a batch does, because one that
+        ends between the comparison of its number and the write would have its uncommitted changes written.
+        """
+        self._check_epoch(request.epoch)
+        operators = {uid: self.operators[uid] for uid in sorted(request.expected)}
+        with ExitStack() as held:
+            # Before the gate, in the order in which a batch takes them.
+            for operator in operators.values():
+                held.enter_context(operator.held(_SNAPSHOT_WAIT_S))
+            self._begin_snapshot(request, operators)
+
+    def _begin_snapshot(self, request: Snapshot, operators: dict[str, KeyedStep]) -> None:
+        self._gate.close(timeout_s=_SNAPSHOT_WAIT_S)
+        try:
+            for uid, operator in operators.items():
+                operator.settle(request.expected[uid])
+            thread = threading.Thread(target=self._snapshot_in_background, args=(request,), name="snapshot", daemon=True)
+            thread.start()
+        except BaseException:
+            self._gate.open()
+            raise
+
+    def _snapshot_in_background(self, request: Snapshot) -> None:
+        folder = self._work / f"snapshot-{secrets.token_hex(4)}"
+        part, problem = None, None
+        started = time.monotonic()
+        try:
+            held_up_ms = 0.0
+            try:
+                if request.savepoint is not None or isinstance(self.store, MemoryStore):
+                    for operator in self.operators.values():
+                        operator.backend.sweep_for_full_snapshot()
+                held_up_ms = self.store.snapshot(folder)
+            finally:
+                self._gate.open(held_up_ms)
+            failpoints.reach("slot.snapshot.linked")
+            linked = time.monotonic()
+            state = self._upload(folder, request)
+            failpoints.reach("slot.snapshot.uploaded")
+            part = SnapshotPart(
+                state=state,
+                sync_ms=self._gate.delay_ms,
+                flush_ms=(linked - started) * 1000,
+                upload_ms=(time.monotonic() - linked) * 1000,
+                uploaded_bytes=_uploaded_bytes(state, request.checkpoint_id),
+            )
+        except Exception as error:  # noqa: BLE001  the coordinator must hear of every failure
+            error = disk_error(error, self._work) or error
+            problem = f"{type(error).__name__}: {error}"
+        finally:
+            shutil.rmtree(folder, ignore_errors=True)
+        try:
+            done = SnapshotDone(slot=self._slot, epoch=self._epoch, checkpoint_id=request.checkpoint_id, part=part, error=problem)
+            self._coordinator.call(done)
+        except StatefulSparkError:
+            return  # the coordinator times the checkpoint out
+
+    def _upload(self, folder: Path, request: Snapshot) -> SlotState:
+        batches = dict.fromkeys(self.operators, request.batch)
+        base = request.base_checkpoint_id
+        if request.savepoint is None:
+            return self._uploader.upload(folder, request.checkpoint_id, base_checkpoint_id=base, operator_batches=batches)
+        target, name = self._open_store(request.savepoint.url), request.savepoint.name
+        shared_root = paths.common_root(self._job_url, target.url)
+        common = self._open_store(shared_root) if shared_root is not None else None
+        return self._uploader.upload_savepoint(folder, target, name, base_checkpoint_id=base, operator_batches=batches, common=common)
+
+    def timers(self) -> dict[str, tuple[int | None, int | None]]:
+        """Earliest event-time and processing-time timer per uid."""
+        return {uid: operator.earliest_timers() for uid, operator in self.operators.items()}
+
+    def close(self) -> None:
+        """Stop serving and close the store. Safe to call once."""
+        self.stopping.set()
+        for operator in self.operators.values():
+            operator.close()
+        with self._gate.turn(can_hold=False), suppress(UnavailableError):  # of the disk: all that is in the store is in storage too
+            self.store.close()
+        for server in self.servers:
+            threading.Thread(target=server.shutdown, daemon=True).start()  # waits for open calls, which die with the process
+
+
+def _uploaded_bytes(state: SlotState, checkpoint_id: int) -> int:
+    """Bytes of the files that were uploaded for this checkpoint; the others were named again."""
+    return sum(ref.size_bytes for ref in state.files if paths.shared_checkpoint_id(ref.path.removeprefix("../")) in (None, checkpoint_id))

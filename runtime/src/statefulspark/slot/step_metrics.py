@@ -1,0 +1,73 @@
+"""What one keyed step in one slot counts while it runs: where a batch's time goes, and how its rows spread over key groups."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, Final
+
+import pyarrow as pa
+
+from statefulspark.process.key_group_rows import KeyGroupRows
+from statefulspark.process.reserved_columns import KEY_HASH
+from statefulspark.state.backend import KeyedStateBackend
+
+TOP_KEY_GROUPS: Final = 5
+"""How many of the fullest key groups a slot reports per uid."""
+USER_METRICS_MAX: Final = 100
+"""How many metrics of a function are reported per uid and slot; more are left out, in the order in which they were registered."""
+
+PARTS: Final = ("begin", "input", "process", "output", "encode", "durable")
+"""Where the time of a batch goes in a slot: bringing the state to its start, waiting for rows, sorting and calling the function,
+waiting for the exchange to take results, encoding what changed, making the changelog durable."""
+
+
+class BatchClock:
+    """Splits the time of one batch; what is in no other part is ``process``. Used by one thread."""
+
+    def __init__(self) -> None:
+        self._seconds = dict.fromkeys(PARTS, 0.0)
+        self._started = time.monotonic()
+
+    @contextmanager
+    def part(self, name: str) -> Iterator[None]:
+        """Count what happens inside as ``name``."""
+        started = time.monotonic()
+        try:
+            yield
+        finally:
+            self._seconds[name] += time.monotonic() - started
+
+    def waits(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Pass rows on and count the time until each comes as ``input``."""
+        while True:
+            with self.part("input"):
+                batch = next(batches, None)
+            if batch is None:
+                return
+            yield batch
+
+    def seconds(self) -> dict[str, float]:
+        """Return the parts; their sum is the time since this was made."""
+        spent = time.monotonic() - self._started
+        others = sum(seconds for name, seconds in self._seconds.items() if name != "process")
+        return {**self._seconds, "process": max(0.0, spent - others)}
+
+
+def counted(batches: Iterator[pa.RecordBatch], rows: KeyGroupRows) -> Iterator[pa.RecordBatch]:
+    """Pass rows on and count them by key group; tick rows have no key."""
+    for batch in batches:
+        hashes = batch.column(KEY_HASH)
+        rows.add((hashes.drop_null() if hashes.null_count else hashes).to_numpy(zero_copy_only=False))
+        yield batch
+
+
+def step_report(backend: KeyedStateBackend, rows: KeyGroupRows, user: dict[str, float]) -> dict[str, Any]:
+    """Return what a slot reports of a keyed step."""
+    spread = rows.spread(TOP_KEY_GROUPS)
+    return {
+        "caches": backend.cache_lookups(),
+        "key_groups": {"rows": spread.rows, "number": spread.key_groups, "top": spread.top},
+        "user": user,
+    }

@@ -1,0 +1,1 @@
+"""Declaring and accessing state, with PyFlink's names."""

@@ -1,0 +1,1 @@
+"""Encoding of store keys and values."""

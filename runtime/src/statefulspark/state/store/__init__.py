@@ -1,0 +1,1 @@
+"""Stores: a slot's entries in memory or in RocksDB."""

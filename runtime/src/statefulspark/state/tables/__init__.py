@@ -1,0 +1,1 @@
+"""One module per kind of state, on top of the store."""

@@ -1,0 +1,174 @@
+"""DeclaredStates: the states that a step's function has declared, each created once from its descriptor."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, TypeVar, cast
+
+from statefulspark.errors import InvalidInputError
+from statefulspark.keygroups import KeyGroupRange
+from statefulspark.state.api.descriptors import (
+    AggregatingStateDescriptor,
+    ListStateDescriptor,
+    MapStateDescriptor,
+    ReducingStateDescriptor,
+    StateDescriptor,
+    ValueStateDescriptor,
+)
+from statefulspark.state.api.states import AggregatingState, ListState, MapState, ReducingState, State, ValueState
+from statefulspark.state.encoding.keys import KeyCodec
+from statefulspark.state.encoding.layout import StateIds
+from statefulspark.state.store.layers import Layers
+from statefulspark.state.tables.background_cleanup import BackgroundCleanup
+from statefulspark.state.tables.combining import KeyedAggregatingState, KeyedReducingState
+from statefulspark.state.tables.expiring import ExpiringListState, ExpiringMapState, ExpiringTable, ExpiringValueState
+from statefulspark.state.tables.key_context import KeyContext
+from statefulspark.state.tables.lists import KeyedListState
+from statefulspark.state.tables.maps import KeyedMapState
+from statefulspark.state.tables.sweep import Sweep
+from statefulspark.state.tables.table import StateTable
+from statefulspark.state.tables.value import KeyedValueState
+from statefulspark.state.timers import TIMER_KINDS, TimerQueue
+from statefulspark.state.types.base import TypeInformation
+
+_S = TypeVar("_S", bound=State)
+_T = TypeVar("_T", bound=StateTable)
+_E = TypeVar("_E", bound=ExpiringTable)
+
+
+class DeclaredStates:
+    """Creates each declared state once, and returns the same object afterwards.
+
+    Args:
+        context: The backend's.
+        layers: The backend's.
+        state_ids: Numbers the states.
+        uid: The step.
+        key_codec: Of its keys.
+        key_groups: The slot's.
+
+    Attributes:
+        tables: By name, the table of each state and of each kind of timers.
+        cleanup: The background clean-up of states that expire.
+    """
+
+    def __init__(
+        self, context: KeyContext, layers: Layers, state_ids: StateIds, *, uid: str, key_codec: KeyCodec, key_groups: KeyGroupRange
+    ) -> None:
+        self._context = context
+        self._layers = layers
+        self._state_ids = state_ids
+        self._uid = uid
+        self._key_types = key_codec.to_json()
+        self._key_groups = key_groups
+        self._states: dict[str, tuple[StateDescriptor, State]] = {}
+        self._combining: dict[str, State] = {}
+        self.tables: dict[str, StateTable] = {}
+        self.cleanup = BackgroundCleanup()
+
+    def timer_queues(self) -> dict[str, TimerQueue]:
+        """Make the timers of both kinds."""
+        queues = {}
+        for kind in TIMER_KINDS:
+            description: dict[str, Any] = {"key_type": self._key_types, "type": {}, "ttl_ms": None}
+            state_id = self._state_ids.register(self._uid, kind, kind, description).state_id
+            queues[kind] = TimerQueue(self._context, self._layers, state_id, self._key_groups)
+        self.tables.update(queues)
+        return queues
+
+    def value_state(self, descriptor: ValueStateDescriptor) -> ValueState[Any]:
+        """Return the state of a descriptor; errors as in ``KeyedStateBackend.value_state``."""
+        return self._once(descriptor, lambda: self._cell(descriptor, descriptor.value_type))
+
+    def reducing_state(self, descriptor: ReducingStateDescriptor) -> ReducingState[Any]:
+        """Return the state of a descriptor."""
+        cell = self._once(descriptor, lambda: self._cell(descriptor, descriptor.value_type))
+        return self._combined(descriptor, lambda: KeyedReducingState(cell, descriptor.reduce))
+
+    def aggregating_state(self, descriptor: AggregatingStateDescriptor) -> AggregatingState[Any, Any]:
+        """Return the state of a descriptor."""
+        cell = self._once(descriptor, lambda: self._cell(descriptor, descriptor.value_type))
+        return self._combined(descriptor, lambda: KeyedAggregatingState(cell, descriptor.aggregate))
+
+    def list_state(self, descriptor: ListStateDescriptor) -> ListState[Any]:
+        """Return the state of a descriptor."""
+
+        def make() -> ListState[Any]:
+            state_id, where = self._register(descriptor)
+            parts = (self._context, self._layers, state_id)
+            element = descriptor.element_type
+            if descriptor.ttl is None:
+                return self._added(descriptor, KeyedListState(*parts, element=element, where=where))
+            return self._added_expiring(
+                descriptor, state_id, ExpiringListState(*parts, element=element, where=where, config=descriptor.ttl)
+            )
+
+        return self._once(descriptor, make)
+
+    def map_state(self, descriptor: MapStateDescriptor) -> MapState[Any, Any]:
+        """Return the state of a descriptor."""
+
+        def make() -> MapState[Any, Any]:
+            state_id, where = self._register(descriptor)
+            parts = (self._context, self._layers, state_id)
+            key_type, value_type = descriptor.key_type, descriptor.value_type
+            if descriptor.ttl is None:
+                return self._added(descriptor, KeyedMapState(*parts, key_type=key_type, value_type=value_type, where=where))
+            expiring = ExpiringMapState(*parts, key_type=key_type, value_type=value_type, where=where, config=descriptor.ttl)
+            return self._added_expiring(descriptor, state_id, expiring)
+
+        return self._once(descriptor, make)
+
+    def redeclare(self) -> None:
+        """Prepare for a fresh copy of the function: it gets the same tables, but its own reduce and aggregate functions."""
+        self._combining = {}
+
+    def _combined(self, descriptor: StateDescriptor, make: Callable[[], _S]) -> _S:
+        if descriptor.name not in self._combining:
+            self._combining[descriptor.name] = make()
+        return cast("_S", self._combining[descriptor.name])
+
+    def _once(self, descriptor: StateDescriptor, make: Callable[[], _S]) -> _S:
+        known = self._states.get(descriptor.name)
+        if known is None:
+            state = make()
+            self._states[descriptor.name] = descriptor, state
+            return state
+        before, restorable_state = known
+        if before.kind != descriptor.kind or before.stored_type != descriptor.stored_type or before.ttl != descriptor.ttl:
+            raise InvalidInputError(
+                f"declared as {before.kind} of {before.stored_type!r} before, now as {descriptor.kind} of {descriptor.stored_type!r}",
+                field=f"state {descriptor.name!r}",
+                remedy="Give each state of a step its own name.",
+            )
+        return cast("_S", restorable_state)
+
+    def _cell(self, descriptor: StateDescriptor, type_: TypeInformation) -> ValueState[Any]:
+        """Make the table of a state that keeps one value per key."""
+        state_id, where = self._register(descriptor)
+        parts = (self._context, self._layers, state_id)
+        if descriptor.ttl is None:
+            return self._added(descriptor, KeyedValueState(*parts, type_=type_, where=where))
+        return self._added_expiring(descriptor, state_id, ExpiringValueState(*parts, type_=type_, where=where, config=descriptor.ttl))
+
+    def _added(self, descriptor: StateDescriptor, table: _T) -> _T:
+        self.tables[descriptor.name] = table
+        return table
+
+    def _added_expiring(self, descriptor: StateDescriptor, state_id: int, table: _E) -> _E:
+        if descriptor.ttl is not None:
+            sweep = Sweep(self._layers.base, state_id, self._key_groups, table)
+            self.cleanup.add(descriptor.name, sweep, descriptor.ttl.cleanup)
+        return self._added(descriptor, table)
+
+    def _register(self, descriptor: StateDescriptor) -> tuple[int, str]:
+        """Return the state's id and what errors call it."""
+        if descriptor.name in TIMER_KINDS:
+            raise InvalidInputError("the name is reserved", field=f"state {descriptor.name!r}", remedy="Choose another name.")
+        description = {
+            "key_type": self._key_types,
+            "type": descriptor.stored_type.to_json(),
+            "ttl_ms": descriptor.ttl.ttl_ms if descriptor.ttl else None,
+        }
+        info = self._state_ids.register(self._uid, descriptor.name, descriptor.kind, description)
+        return info.state_id, f"state {descriptor.name!r} of uid {self._uid!r}"

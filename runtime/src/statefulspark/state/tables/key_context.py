@@ -1,0 +1,44 @@
+"""KeyContext: the current key, and the size of the batch's changes so far; shared by all states of a backend."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from statefulspark.errors import InvalidInputError
+
+
+class KeyContext:
+    """Plain fields, because every access to state reads them.
+
+    Attributes:
+        ident: Two bytes of key group, then the key's bytes; None when no key is current. Caches are keyed by it.
+        key: The current key as the user sees it.
+        processing_time_ms: The running batch's processing time.
+        growth_bytes: Estimated memory of changes since `relieve` ran last.
+        growth_bytes_max: When growth exceeds it, the state that caused it calls `relieve`.
+        relieve: Compares memory with the budget and spills or evicts.
+    """
+
+    __slots__ = ("growth_bytes", "growth_bytes_max", "ident", "key", "processing_time_ms", "relieve")
+
+    def __init__(self, growth_bytes_max: int, relieve: Callable[[], None]) -> None:
+        self.ident: bytes | None = None
+        self.key: Any = None
+        self.processing_time_ms = 0
+        self.growth_bytes = 0
+        self.growth_bytes_max = growth_bytes_max
+        self.relieve = relieve
+
+    def grow(self, size_bytes: int) -> None:
+        """Record that changes use ``size_bytes`` more memory; may spill before it returns."""
+        self.growth_bytes += size_bytes
+        if self.growth_bytes > self.growth_bytes_max:
+            self.relieve()
+
+
+def no_current_key() -> InvalidInputError:
+    """Build the error of a state access when no key is current."""
+    return InvalidInputError(
+        "there is no current key", field="state", remedy="Use keyed state and timers only in process_element and on_timer."
+    )

@@ -1,0 +1,319 @@
+"""KeyedMapState: MapState on top of the layers. Each map entry is an entry of the store."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import islice
+from typing import Any, Final
+
+from statefulspark.errors import CorruptDataError, InvalidInputError
+from statefulspark.state.api.states import MapState
+from statefulspark.state.encoding.layout import prefix_end
+from statefulspark.state.encoding.values import Encoded, ValueCodec
+from statefulspark.state.store.base import Change
+from statefulspark.state.store.layers import Layers
+from statefulspark.state.tables.key_context import KeyContext, no_current_key
+from statefulspark.state.tables.point import Heads
+from statefulspark.state.tables.table import ENTRY_BYTES
+from statefulspark.state.tables.value import restorer, size_in_memory, storer
+from statefulspark.state.types.base import TypeInformation
+
+_CHUNK_ENTRIES: Final = 256
+ABSENT: Final[Any] = type("Absent", (), {"__slots__": (), "__repr__": lambda _: "ABSENT"})()
+"""The entry of an absent user key; None is a value."""
+
+
+class KeyedMapState(MapState[Any, Any]):
+    """A map per key.
+
+    Changes of the batch are kept per key, by the bytes of the user key. The cache of stored entries is one dict by store key.
+
+    Args:
+        context: The backend's.
+        layers: The backend's.
+        state_id: Of the state.
+        key_type: Of the user keys.
+        value_type: Of the values.
+        where: Names the state in errors.
+    """
+
+    __slots__ = (
+        "_cached_bytes",
+        "_changed",
+        "_changed_bytes",
+        "_codec",
+        "_context",
+        "_heads",
+        "_ident",
+        "_key_type",
+        "_layers",
+        "_mine",
+        "_old",
+        "_prefix",
+        "_restored",
+        "_sizer",
+        "_stored",
+        "_value_type",
+        "_where",
+        "_young",
+        "hits",
+        "misses",
+    )
+
+    def __init__(
+        self,
+        context: KeyContext,
+        layers: Layers,
+        state_id: int,
+        *,
+        key_type: TypeInformation,
+        value_type: TypeInformation,
+        where: str,
+    ) -> None:
+        self._context = context
+        self._layers = layers
+        self._heads = Heads(state_id)
+        self._key_type = key_type
+        self._value_type = value_type
+        self._codec = ValueCodec(value_type, where)
+        self._sizer = size_in_memory(value_type)
+        self._restored = restorer(value_type, self._codec.decode_nullable)
+        self._stored = storer(self._codec.encode_nullable)
+        self._where = where
+        self._changed: dict[bytes, dict[bytes, Any]] = {}
+        self._changed_bytes = 0
+        self._young: dict[bytes, Any] = {}
+        self._old: dict[bytes, Any] = {}
+        self._cached_bytes = 0
+        self.hits = self.misses = 0
+        # Of the key that was current at the last access: its ident, its store key prefix, its changed entries.
+        self._ident: bytes | None = None
+        self._prefix = b""
+        self._mine: dict[bytes, Any] = {}
+
+    def get(self, key: Any) -> Any:
+        entry = self._entry(self._user_key(key))
+        return None if entry is ABSENT else self._value(entry)
+
+    def contains(self, key: Any) -> bool:
+        return self._entry(self._user_key(key)) is not ABSENT
+
+    def put(self, key: Any, value: Any) -> None:
+        self._put(self._user_key(key), self._accepted(value))
+
+    def put_all(self, dict_value: Mapping[Any, Any]) -> None:
+        for key, value in dict_value.items():
+            self.put(key, value)
+
+    def remove(self, key: Any) -> None:
+        self._remove(self._user_key(key))
+
+    def clear(self) -> None:
+        self._enter()
+        for user_key, _ in self._walk(self._prefix):
+            self._remove(user_key)
+
+    def is_empty(self) -> bool:
+        self._enter()
+        return next(self._walk(self._prefix), None) is None
+
+    def items(self) -> Iterator[tuple[Any, Any]]:
+        self._enter()
+        return ((self._decoded_key(user_key), self._value(entry)) for user_key, entry in self._walk(self._prefix))
+
+    def keys(self) -> Iterator[Any]:
+        self._enter()
+        return (self._decoded_key(user_key) for user_key, _ in self._walk(self._prefix))
+
+    def values(self) -> Iterator[Any]:
+        self._enter()
+        return (self._value(entry) for _, entry in self._walk(self._prefix))
+
+    def changes(self) -> list[Change]:
+        stored = self._stored
+        return [
+            (prefix + user_key, None if entry is ABSENT else stored(entry))
+            for prefix, mine in self._changed.items()
+            for user_key, entry in mine.items()
+        ]
+
+    def changed_bytes(self) -> int:
+        return self._changed_bytes
+
+    def recount(self) -> None:
+        sizer = self._sizer
+        self._changed_bytes = sum(
+            ENTRY_BYTES + len(user_key) + (0 if entry is None or entry is ABSENT else sizer(entry))
+            for mine in self._changed.values()
+            for user_key, entry in mine.items()
+        )
+
+    def cached_bytes(self) -> int:
+        return self._cached_bytes
+
+    def age(self) -> None:
+        self._old = self._young
+        self._young = {}
+        self._cached_bytes = 0
+
+    def spilled(self) -> None:
+        for prefix, mine in self._changed.items():
+            for user_key in mine:
+                self._young.pop(prefix + user_key, None)
+                self._old.pop(prefix + user_key, None)
+        self._forget_changed()
+
+    def commit(self) -> None:
+        self.recount()
+        young = self._young
+        for prefix, mine in self._changed.items():
+            for user_key, entry in mine.items():
+                young[prefix + user_key] = entry
+        self._cached_bytes += self._changed_bytes
+        self._forget_changed()
+
+    def rollback(self, *, spilled: bool) -> None:
+        self._forget_changed()
+        if spilled:
+            self._young = {}
+            self._old = {}
+            self._cached_bytes = 0
+
+    def prefetch(self, idents: Sequence[bytes]) -> None:
+        """Do nothing: which user keys will be asked for is not known."""
+
+    def entry_count(self) -> int:
+        return sum(map(len, self._changed.values())) + len(self._young) + len(self._old)
+
+    def _enter(self) -> None:
+        """Make the current key this state's current key."""
+        ident = self._context.ident
+        if ident is self._ident and ident is not None:
+            return
+        if ident is None:
+            raise no_current_key()
+        self._ident = ident
+        self._prefix = ident[:2] + self._heads[len(ident)] + ident[2:]
+        self._mine = self._changed.get(self._prefix) or {}
+
+    def _forget_changed(self) -> None:
+        self._changed = {}
+        self._changed_bytes = 0
+        self._mine = {}
+
+    def _user_key(self, key: Any) -> bytes:
+        """Enter the current key and return the bytes of a user key."""
+        if self._context.ident is not self._ident or self._ident is None:
+            self._enter()
+        try:
+            return self._key_type.encode(key)
+        except InvalidInputError as error:
+            raise InvalidInputError(str(error), field=f"map key of {self._where}", remedy=error.remedy) from error
+
+    def _entry(self, user_key: bytes) -> Any:
+        """Return the entry from wherever it is."""
+        if user_key in self._mine:
+            return self._mine[user_key]
+        store_key = self._prefix + user_key
+        if store_key in self._young:
+            self.hits += 1
+            return self._young[store_key]
+        if store_key in self._old:
+            self.hits += 1
+            entry = self._old.pop(store_key)
+        else:
+            self.misses += 1
+            data = self._layers.get(store_key)
+            entry = ABSENT if data is None else self._restored(data)
+        self._young[store_key] = entry
+        self._cached_bytes += ENTRY_BYTES + len(store_key) + self._cached_size(entry)
+        return entry
+
+    def _cached_size(self, entry: Any) -> int:
+        return 0 if entry is None or entry is ABSENT else self._sizer(entry)
+
+    def _put(self, user_key: bytes, entry: Any) -> None:
+        size_bytes = ENTRY_BYTES + len(user_key) + (0 if entry is None else self._sizer(entry))
+        self._mine[user_key] = entry
+        self._changed[self._prefix] = self._mine
+        self._changed_bytes += size_bytes
+        self._context.grow(size_bytes)
+
+    def _remove(self, user_key: bytes) -> None:
+        if self._young.get(self._prefix + user_key) is ABSENT:
+            # Nothing is stored: forgetting the change saves a useless delete in the changelog and the store.
+            self._mine.pop(user_key, None)
+            return
+        self._mine[user_key] = ABSENT
+        self._changed[self._prefix] = self._mine
+        size_bytes = ENTRY_BYTES + len(user_key)
+        self._changed_bytes += size_bytes
+        self._context.grow(size_bytes)
+
+    def _walk(self, prefix: bytes) -> Iterator[tuple[bytes, Any]]:
+        """Yield user keys and entries of one key in key order.
+
+        Entries that are removed or changed during iteration are seen as such; added entries may be seen. No iterator of the store is kept open
+        while the caller runs, so that it may write, spill or stop in the middle.
+        """
+        changed_keys = iter(sorted(self._changed.get(prefix, ())))
+        changed_key = next(changed_keys, None)
+        for user_key, data, spills in self._walk_layers(prefix):
+            while changed_key is not None and changed_key < user_key:
+                yield from self._live(prefix, changed_key)
+                changed_key = next(changed_keys, None)
+            if changed_key == user_key:
+                changed_key = next(changed_keys, None)
+            mine = self._changed.get(prefix, {})
+            if user_key in mine or spills != self._layers.spills:
+                yield from self._live(prefix, user_key)
+            else:
+                yield user_key, self._restored(data)
+        while changed_key is not None:
+            yield from self._live(prefix, changed_key)
+            changed_key = next(changed_keys, None)
+
+    def _walk_layers(self, prefix: bytes) -> Iterator[tuple[bytes, bytes, int]]:
+        """Yield user keys and stored bytes below the changed entries, and after how many spills they were read."""
+        first, end = prefix, prefix_end(prefix)
+        while True:
+            spills = self._layers.spills
+            chunk = list(islice(self._layers.scan(first, end), _CHUNK_ENTRIES))
+            for store_key, data in chunk:
+                yield store_key[len(prefix) :], data, spills
+            if len(chunk) < _CHUNK_ENTRIES:
+                return
+            first = chunk[-1][0] + b"\0"
+
+    def _live(self, prefix: bytes, user_key: bytes) -> Iterator[tuple[bytes, Any]]:
+        """Yield the current entry, or nothing if it was removed."""
+        mine = self._changed.get(prefix, {})
+        if user_key in mine:
+            entry = mine[user_key]
+        else:
+            data = self._layers.get(prefix + user_key)
+            entry = ABSENT if data is None else self._restored(data)
+        if entry is not ABSENT:
+            yield user_key, entry
+
+    def _accepted(self, value: Any) -> Any:
+        """Check a value and make the entry to keep for it."""
+        type_ = self._value_type
+        if value.__class__ is type_.accepted_class or value is None:
+            return value
+        try:
+            if type_.immutable:
+                return type_.normalize(value)
+            return value if type_.is_immutable(value) else Encoded(self._codec.encode(value))
+        except InvalidInputError as error:
+            raise InvalidInputError(str(error), field=self._where, remedy=error.remedy) from error
+
+    def _value(self, entry: Any) -> Any:
+        return self._codec.decode_nullable(entry) if entry.__class__ is Encoded else entry
+
+    def _decoded_key(self, user_key: bytes) -> Any:
+        try:
+            return self._key_type.decode(user_key)
+        except (ValueError, IndexError, struct.error, OverflowError) as error:
+            raise CorruptDataError("damaged map key", path=self._where) from error

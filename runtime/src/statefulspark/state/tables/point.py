@@ -1,0 +1,200 @@
+"""PointTable: a state with one entry per key (value, list, reducing, aggregating).
+
+It has three dicts by key: changes of the running batch, and two generations of a cache of stored entries. Rolling back a batch
+clears the first. The cache is bounded by aging: when the younger generation is full, it replaces the older one, whose entries
+were not used in the meantime and are dropped. A hit in the older generation moves the entry to the younger one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from statefulspark.state.store.base import Change
+from statefulspark.state.store.layers import Layers
+from statefulspark.state.tables.key_context import KeyContext, no_current_key
+from statefulspark.state.tables.table import DECODED_FACTOR, ENTRY_BYTES
+
+
+class Heads(dict[int, bytes]):
+    """By length of ident: the bytes of a store key between the key group and the key."""
+
+    def __init__(self, state_id: int) -> None:
+        super().__init__()
+        self._state_id = state_id.to_bytes(2, "big")
+
+    def __missing__(self, ident_length: int) -> bytes:
+        head = self[ident_length] = self._state_id + (ident_length - 2).to_bytes(4, "big")
+        return head
+
+
+class PointTable:
+    """A table with one entry per key. The state decides what an entry is; None means absent.
+
+    Args:
+        context: The backend's.
+        layers: The backend's.
+        state_id: Of the state.
+        restored: Makes an entry of stored bytes.
+        stored: Makes bytes of an entry that is not None.
+        entry_bytes: Memory per entry if all entries are about the same size, None if it varies: then code that changes an entry adds its
+            size to ``_changed_payload_bytes``, and ``sizer`` measures one.
+        sizer: Memory that one entry takes.
+    """
+
+    __slots__ = (
+        "_cached_payload_bytes",
+        "_changed",
+        "_changed_payload_bytes",
+        "_context",
+        "_entry_bytes",
+        "_heads",
+        "_layers",
+        "_old",
+        "_restored",
+        "_sizer",
+        "_stored",
+        "_young",
+        "hits",
+        "misses",
+    )
+
+    def __init__(
+        self,
+        context: KeyContext,
+        layers: Layers,
+        state_id: int,
+        *,
+        restored: Callable[[bytes], Any],
+        stored: Callable[[Any], bytes],
+        entry_bytes: int | None,
+        sizer: Callable[[Any], int],
+    ) -> None:
+        self._context = context
+        self._layers = layers
+        self._heads = Heads(state_id)
+        self._restored = restored
+        self._stored = stored
+        self._entry_bytes = entry_bytes
+        self._sizer = sizer
+        self._changed: dict[bytes | None, Any] = {}
+        self._young: dict[bytes | None, Any] = {}
+        self._old: dict[bytes | None, Any] = {}
+        self._changed_payload_bytes = 0
+        self._cached_payload_bytes = 0
+        self.hits = self.misses = 0
+
+    def changes(self) -> list[Change]:
+        heads, stored = self._heads, self._stored
+        return [
+            (ident[:2] + heads[len(ident)] + ident[2:], None if entry is None else stored(entry))
+            for ident, entry in self._changed.items()
+            if ident is not None
+        ]
+
+    def changed_bytes(self) -> int:
+        per_entry = ENTRY_BYTES if self._entry_bytes is None else ENTRY_BYTES + self._entry_bytes
+        return len(self._changed) * per_entry + self._changed_payload_bytes
+
+    def recount(self) -> None:
+        if self._entry_bytes is None:
+            sizer = self._sizer
+            self._changed_payload_bytes = sum([sizer(entry) for entry in self._changed.values() if entry is not None])
+
+    def cached_bytes(self) -> int:
+        return len(self._young) * ENTRY_BYTES + self._cached_payload_bytes
+
+    def age(self) -> None:
+        self._old = self._young
+        self._young = {}
+        self._cached_payload_bytes = 0
+
+    def spilled(self) -> None:
+        for ident in self._changed:
+            self._young.pop(ident, None)
+            self._old.pop(ident, None)
+        self._changed = {}
+        self._changed_payload_bytes = 0
+
+    def commit(self) -> None:
+        if not self._changed:
+            return
+        if self._entry_bytes is None:
+            self.recount()
+            self._cached_payload_bytes += self._changed_payload_bytes
+        else:
+            self._cached_payload_bytes += len(self._changed) * self._entry_bytes
+        if self._young:
+            self._young.update(self._changed)
+        else:
+            self._young = self._changed
+        self._changed = {}
+        self._changed_payload_bytes = 0
+
+    def rollback(self, *, spilled: bool) -> None:
+        self._changed = {}
+        self._changed_payload_bytes = 0
+        if spilled:
+            self._young = {}
+            self._old = {}
+            self._cached_payload_bytes = 0
+
+    def prefetch(self, idents: Sequence[bytes]) -> None:
+        changed, young, old = self._changed, self._young, self._old
+        missing = [ident for ident in idents if ident not in young and ident not in old and ident not in changed]
+        self.hits += len(idents) - len(missing)
+        self.misses += len(missing)
+        if not missing:
+            return
+        heads, restored = self._heads, self._restored
+        values = self._layers.get_many([ident[:2] + heads[len(ident)] + ident[2:] for ident in missing])
+        size_bytes = 0
+        for ident, value in zip(missing, values, strict=True):
+            if value is None:
+                young[ident] = None
+            else:
+                young[ident] = restored(value)
+                size_bytes += len(value)
+        self._cached_payload_bytes += DECODED_FACTOR * size_bytes
+
+    def entry_count(self) -> int:
+        return len(self._changed.keys() | self._young.keys() | self._old.keys())
+
+    def _entry(self) -> Any:
+        """Return the current key's entry from wherever it is."""
+        ident = self._context.ident
+        if ident in self._changed:
+            return self._changed[ident]
+        try:
+            return self._young[ident]
+        except KeyError:
+            return self._load(ident)
+
+    def _load(self, ident: bytes | None) -> Any:
+        """Return the entry of a key that is neither changed nor in the young generation."""
+        if ident is None:
+            raise no_current_key()
+        if ident in self._old:
+            self.hits += 1
+            entry = self._young[ident] = self._old.pop(ident)
+            self._cached_payload_bytes += self._entry_bytes or (0 if entry is None else self._sizer(entry))
+            return entry
+        self.misses += 1
+        data = self._layers.get(ident[:2] + self._heads[len(ident)] + ident[2:])
+        if data is None:
+            self._young[ident] = None
+            return None
+        entry = self._young[ident] = self._restored(data)
+        self._cached_payload_bytes += DECODED_FACTOR * len(data)
+        return entry
+
+    def _remove(self) -> None:
+        """Make the current key's entry absent."""
+        ident = self._context.ident
+        if ident is None:
+            raise no_current_key()
+        if ident in self._young and self._young[ident] is None:
+            # Nothing is stored: forgetting the change saves a useless delete in the changelog and the store.
+            self._changed.pop(ident, None)
+        else:
+            self._changed[ident] = None

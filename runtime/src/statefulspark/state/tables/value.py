@@ -1,0 +1,127 @@
+"""KeyedValueState: ValueState on top of a table. Its two methods run for every row, so they avoid repeated work and calls."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from statefulspark.errors import InvalidInputError
+from statefulspark.state.api.states import ValueState
+from statefulspark.state.encoding.values import Encoded, ValueCodec
+from statefulspark.state.store.layers import Layers
+from statefulspark.state.tables.key_context import KeyContext, no_current_key
+from statefulspark.state.tables.point import PointTable
+from statefulspark.state.types.base import TypeInformation
+
+
+class KeyedValueState(PointTable, ValueState[Any]):
+    """One value per key. A value that could be changed by the user is kept as bytes and decoded for each read.
+
+    Args:
+        context: The backend's.
+        layers: The backend's.
+        state_id: Of the state.
+        type_: Of the values.
+        where: Names the state in errors.
+    """
+
+    __slots__ = ("_accepted_class", "_decode", "_encode", "_type", "_where")
+
+    def __init__(self, context: KeyContext, layers: Layers, state_id: int, *, type_: TypeInformation, where: str) -> None:
+        codec = ValueCodec(type_, where)
+        super().__init__(
+            context,
+            layers,
+            state_id,
+            restored=restorer(type_, codec.decode),
+            stored=codec.encode if type_.immutable else storer(codec.encode),
+            entry_bytes=type_.decoded_bytes if type_.immutable else None,
+            sizer=size_in_memory(type_),
+        )
+        self._type = type_
+        self._where = where
+        self._decode = codec.decode
+        self._encode = codec.encode
+        # Values of varying size always take the slow way, which measures them.
+        self._accepted_class = type_.accepted_class if self._entry_bytes is not None else None
+
+    def value(self) -> Any:
+        ident = self._context.ident
+        if ident in self._changed:
+            entry = self._changed[ident]
+        else:
+            try:
+                entry = self._young[ident]
+            except KeyError:
+                entry = self._load(ident)
+        if entry.__class__ is Encoded:
+            return self._decode(entry)
+        return entry
+
+    def update(self, value: Any) -> None:
+        ident = self._context.ident
+        if value.__class__ is not self._accepted_class:
+            if value is None:
+                self._remove()
+                return
+            value = self._checked(value)
+            if self._entry_bytes is None:
+                self._measure(value)
+        elif ident is None:
+            raise no_current_key()
+        self._changed[ident] = value
+
+    def clear(self) -> None:
+        self._remove()
+
+    def _put(self, entry: Any) -> None:
+        """Replace the current key's entry."""
+        self._changed[self._context.ident] = entry
+        if self._entry_bytes is None:
+            self._measure(entry)
+
+    def _measure(self, entry: Any) -> None:
+        size_bytes = self._sizer(entry)
+        self._changed_payload_bytes += size_bytes
+        self._context.grow(size_bytes)
+
+    def _checked(self, value: Any) -> Any:
+        """Check a value and make the entry to keep for it."""
+        if self._context.ident is None:
+            raise no_current_key()
+        type_ = self._type
+        try:
+            if type_.immutable:
+                entry = type_.normalize(value)
+            elif type_.is_immutable(value):
+                entry = value
+            else:
+                entry = Encoded(self._encode(value))
+        except InvalidInputError as error:
+            raise InvalidInputError(str(error), field=self._where, remedy=error.remedy) from error
+        return entry
+
+
+def restorer(type_: TypeInformation, decode: Callable[[bytes], Any]) -> Callable[[bytes], Any]:
+    """Return a function that makes of stored bytes what a cache keeps: the value, or its bytes when it could be changed."""
+    if type_.immutable:
+        return decode
+    if type_.immutable is False:
+        return Encoded
+
+    def restored(data: bytes) -> Any:
+        value = decode(data)
+        return value if value is None or type_.is_immutable(value) else Encoded(data)
+
+    return restored
+
+
+def storer(encode: Callable[[Any], bytes]) -> Callable[[Any], bytes]:
+    """Return a function that makes stored bytes of what a cache keeps."""
+    return lambda entry: entry if entry.__class__ is Encoded else encode(entry)
+
+
+def size_in_memory(type_: TypeInformation) -> Callable[[Any], int]:
+    """Return a function that measures a value, decoded or kept as bytes."""
+    size_of = type_.size_of
+    return lambda entry: 33 + len(entry) if entry.__class__ is Encoded else size_of(entry)

@@ -1,0 +1,1 @@
+"""State types and their encoding."""

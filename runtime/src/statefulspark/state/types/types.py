@@ -1,0 +1,141 @@
+"""Types: PyFlink's names for the types of state, e.g. ``Types.LONG()``."""
+
+# ruff: noqa: N802  # PyFlink's names
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from statefulspark.state.types import scalars
+from statefulspark.state.types.base import TypeInformation, type_from_json
+from statefulspark.state.types.composites import ListType, MapType, PrimitiveArray, RowType, TupleType
+from statefulspark.state.types.pickled import PICKLED
+
+__all__ = ["TypeInformation", "Types", "type_from_json"]
+
+_SCALARS: Final = {scalar.name: scalar for scalar in scalars.SCALARS}
+
+
+class Types:
+    """Maker of `TypeInformation`, with the names of ``pyflink.common.Types``."""
+
+    @staticmethod
+    def STRING() -> TypeInformation:
+        """``str``."""
+        return _SCALARS["STRING"]
+
+    @staticmethod
+    def BOOLEAN() -> TypeInformation:
+        """``bool``."""
+        return _SCALARS["BOOLEAN"]
+
+    @staticmethod
+    def BYTE() -> TypeInformation:
+        """``int`` of 1 byte, -128 .. 127."""
+        return scalars.BYTE
+
+    @staticmethod
+    def SHORT() -> TypeInformation:
+        """``int`` of 2 bytes."""
+        return scalars.SHORT
+
+    @staticmethod
+    def INT() -> TypeInformation:
+        """``int`` of 4 bytes."""
+        return scalars.INT
+
+    @staticmethod
+    def LONG() -> TypeInformation:
+        """``int`` of 8 bytes."""
+        return scalars.LONG
+
+    @staticmethod
+    def FLOAT() -> TypeInformation:
+        """``float`` rounded to 4 bytes."""
+        return _SCALARS["FLOAT"]
+
+    @staticmethod
+    def DOUBLE() -> TypeInformation:
+        """``float``."""
+        return _SCALARS["DOUBLE"]
+
+    @staticmethod
+    def CHAR() -> TypeInformation:
+        """``str`` of one character."""
+        return _SCALARS["CHAR"]
+
+    @staticmethod
+    def BIG_INT() -> TypeInformation:
+        """``int`` of any size."""
+        return _SCALARS["BIG_INT"]
+
+    @staticmethod
+    def BIG_DEC() -> TypeInformation:
+        """``decimal.Decimal``."""
+        return _SCALARS["BIG_DEC"]
+
+    @staticmethod
+    def SQL_DATE() -> TypeInformation:
+        """``datetime.date``."""
+        return _SCALARS["SQL_DATE"]
+
+    @staticmethod
+    def SQL_TIME() -> TypeInformation:
+        """``datetime.time`` without a zone, microseconds."""
+        return _SCALARS["SQL_TIME"]
+
+    @staticmethod
+    def SQL_TIMESTAMP() -> TypeInformation:
+        """``datetime.datetime`` without a zone, microseconds."""
+        return _SCALARS["SQL_TIMESTAMP"]
+
+    @staticmethod
+    def INSTANT() -> TypeInformation:
+        """`Instant`, nanoseconds."""
+        return _SCALARS["INSTANT"]
+
+    @staticmethod
+    def PICKLED_BYTE_ARRAY() -> TypeInformation:
+        """Any object that pickles."""
+        return PICKLED
+
+    @staticmethod
+    def PRIMITIVE_ARRAY(element_type: TypeInformation) -> TypeInformation:
+        """``bytes`` for BYTE; a list of numbers without None for the other numbers and BOOLEAN."""
+        return PrimitiveArray(element_type)
+
+    @staticmethod
+    def BASIC_ARRAY(element_type: TypeInformation) -> TypeInformation:
+        """``list`` of single values."""
+        return ListType("BASIC_ARRAY", element_type)
+
+    @staticmethod
+    def OBJECT_ARRAY(element_type: TypeInformation) -> TypeInformation:
+        """``list`` of anything."""
+        return ListType("OBJECT_ARRAY", element_type)
+
+    @staticmethod
+    def LIST(element_type: TypeInformation) -> TypeInformation:
+        """``list``."""
+        return ListType("LIST", element_type)
+
+    @staticmethod
+    def MAP(key_type: TypeInformation, value_type: TypeInformation) -> TypeInformation:
+        """``dict``."""
+        return MapType(key_type, value_type)
+
+    @staticmethod
+    def TUPLE(field_types: Sequence[TypeInformation]) -> TypeInformation:
+        """``tuple``, one type per place."""
+        return TupleType(field_types)
+
+    @staticmethod
+    def ROW(field_types: Sequence[TypeInformation]) -> TypeInformation:
+        """`Row` by position."""
+        return RowType(field_types)
+
+    @staticmethod
+    def ROW_NAMED(field_names: Sequence[str], field_types: Sequence[TypeInformation]) -> TypeInformation:
+        """`Row` by name."""
+        return RowType(field_types, field_names)

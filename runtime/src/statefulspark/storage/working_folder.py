@@ -1,0 +1,114 @@
+"""The folder on local disk in which a slot works.
+
+A killed process leaves its folder behind, so the next process removes it. A lock on the folder tells whether its process is alive, because
+the system releases it when the process ends. Process ids cannot tell, where executors in several containers share a folder of their node.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import shutil
+import stat
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+
+from statefulspark.errors import InvalidInputError
+from statefulspark.storage.os_errors import WORKING_FIELD, translated
+
+
+@dataclass(slots=True)
+class WorkingFolder:
+    """A fresh folder, this process's own until `close` or its end."""
+
+    path: Path
+    lock: int | None
+    """Descriptor of the folder, which carries the lock; None once it is closed."""
+
+    def close(self) -> None:
+        """Remove the folder with all in it. The next slot removes what cannot be removed now. A second call does nothing."""
+        lock, self.lock = self.lock, None
+        if lock is not None:
+            shutil.rmtree(self.path, ignore_errors=True)
+            os.close(lock)
+
+
+def private_folder(path: Path, *, field: str = WORKING_FIELD) -> Path:
+    """Return ``path`` as a folder that only this user can write, made if it is missing.
+
+    Any user may create folders in ``/tmp``: a user who creates this one first could read state, or replace the files that a slot opens.
+
+    Raises:
+        InvalidInputError: It belongs to another user, is a link, or others may write to it.
+    """
+    with translated(path, field):
+        path.mkdir(mode=0o700, parents=True, exist_ok=True)
+        status = path.lstat()
+    if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.geteuid() or status.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+        raise InvalidInputError(
+            f"{path} is not a folder that only this user can write",
+            field=field,
+            remedy="Remove it, or choose another place with spec.stateBackend.rocksdb.localDir or TMPDIR",
+        )
+    return path
+
+
+def open_working_folder(root: Path, slot: int, *, field: str = WORKING_FIELD) -> WorkingFolder:
+    """Make a folder below ``root`` for slot ``slot``, and remove those of slots that have died. ``field`` is where ``root`` was chosen.
+
+    Raises:
+        InvalidInputError: ``root`` cannot be made or written.
+        UnavailableError: The disk is full or fails.
+    """
+    with translated(root, field):
+        return _open(root, slot)
+
+
+def open_socket_folder(whose: int | str) -> WorkingFolder:
+    """Make a folder for a process's Unix socket, and remove those of processes that have died. ``whose`` begins its name. Its path is short: a socket's has about 100 bytes.
+
+    Raises:
+        InvalidInputError: The system's folder for temporary files cannot be written.
+        UnavailableError: The disk is full or fails.
+    """
+    root = Path(tempfile.gettempdir())
+    with translated(root, WORKING_FIELD):
+        return _fresh(root, "ssp-", whose)
+
+
+def _open(root: Path, slot: int) -> WorkingFolder:
+    root.mkdir(parents=True, exist_ok=True)
+    return _fresh(root, "slot-", slot)
+
+
+def _fresh(root: Path, prefix: str, whose: int | str) -> WorkingFolder:
+    for old in root.glob(f"{prefix}*"):
+        _remove_if_dead(old)
+    # It gets its final name, which other processes search for, only after it is locked.
+    new = Path(tempfile.mkdtemp(prefix="new-", dir=root))
+    lock = os.open(new, os.O_RDONLY | os.O_DIRECTORY)
+    _locked(lock)
+    path = new.rename(root / f"{prefix}{whose}-{new.name.removeprefix('new-')}")
+    return WorkingFolder(path, lock)
+
+
+def _remove_if_dead(folder: Path) -> None:
+    try:
+        lock = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    except OSError:
+        return
+    try:
+        if _locked(lock):
+            shutil.rmtree(folder, ignore_errors=True)
+    finally:
+        os.close(lock)
+
+
+def _locked(folder: int) -> bool:
+    """Try to take the lock. Always fails on file systems without locks, so nothing is removed there."""
+    try:
+        fcntl.flock(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        return False
+    return True

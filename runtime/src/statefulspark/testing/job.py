@@ -1,0 +1,212 @@
+"""TestingJob: runs one keyed function through failures, rescaling and upgrades, on the real runtime, without Spark."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Literal, Self
+
+from statefulspark.checkpoint.inspect.decoding import StateEntry
+from statefulspark.checkpoint.inspect.reader import read_state
+from statefulspark.errors import ClosedError, InvalidInputError, StatefulSparkError
+from statefulspark.process.functions import KeyedProcessFunction
+from statefulspark.process.step import StepSpec
+from statefulspark.testing.events import AnyEvent, Event
+from statefulspark.testing.harness import Schema, arrow_schema
+from statefulspark.testing.interruptible_driver import FaultyJob
+from statefulspark.testing.job_events import EventRunner
+from statefulspark.testing.job_input import check_items, is_event
+from statefulspark.testing.local_job import Row
+
+UID = "testing"
+_RETAINED = 2
+
+
+class TestingJob:
+    """Runs rows and events in the order of a list, and keeps what the sink got.
+
+    The coordinator, the slots (in threads), changelogs, checkpoints and savepoints are those of production; a small engine stands for Spark.
+    Rows that stand together are one batch. An event ends the batch of the rows before it. After each batch, timers that are due fire, in
+    batches of their own.
+
+    >>> import pyarrow as pa
+    >>> from statefulspark import KeyedProcessFunction, Types, ValueStateDescriptor
+    >>> from statefulspark.testing import KILL_SLOT, RESCALE, TestingJob
+    >>> class Count(KeyedProcessFunction):
+    ...     def open(self, runtime_context):
+    ...         self.count = runtime_context.get_state(ValueStateDescriptor("count", Types.LONG()))
+    ...     def process_element(self, value, ctx):
+    ...         self.count.update((self.count.value() or 0) + 1)
+    ...         yield value.user, self.count.value()
+    >>> with TestingJob(Count(), {"user": pa.string()}, {"user": pa.string(), "count": pa.int64()}, key="user") as job:
+    ...     output = job.run([("ada",), KILL_SLOT(0), ("ada",), RESCALE(3), ("ada",)])
+    ...     state = job.state("count")
+    >>> output
+    [('ada', 1), ('ada', 2), ('ada', 3)]
+    >>> state
+    {'ada': 3}
+
+    Args:
+        function: The function under test; slots run copies of it.
+        input_schema: The columns of its input, as an Arrow schema or a dict of Arrow types.
+        output_schema: The columns of its output.
+        key: The key column, or several.
+        event_time: The event-time column; None for a step without event time.
+        watermark_ms: How far the watermark stays behind the latest event time, in milliseconds.
+        parallelism: Number of slots, 1..max_parallelism.
+        max_parallelism: Number of key groups, 1..32768.
+        backend: ``memory`` or ``rocksdb``.
+        folder: Where storage and working files go. Defaults to a temporary folder that `close` deletes.
+        restore_from: URL of a checkpoint or savepoint of another job to start from. Rows before it are not read again.
+
+    Attributes:
+        savepoints: URLs of the savepoints taken, oldest first.
+        errors: The errors of drivers that were paused and resumed.
+
+    Raises:
+        InvalidInputError: The arguments do not fit together; names the field and the remedy.
+    """
+
+    __test__ = False  # pytest takes classes named Test* for tests
+
+    def __init__(  # noqa: PLR0913  as the arguments of key_by and process, by name
+        self,
+        function: KeyedProcessFunction,
+        input_schema: Schema,
+        output_schema: Schema,
+        *,
+        key: str | Sequence[str],
+        event_time: str | None = None,
+        watermark_ms: int = 0,
+        parallelism: int = 2,
+        max_parallelism: int = 128,
+        backend: Literal["memory", "rocksdb"] = "memory",
+        folder: Path | None = None,
+        restore_from: str | None = None,
+    ) -> None:
+        if backend not in ("memory", "rocksdb"):
+            raise InvalidInputError(f"{backend!r} is not known", field="backend", remedy="Choose memory or rocksdb")
+        step = StepSpec(
+            uid=UID,
+            function=function,
+            input_schema=arrow_schema(input_schema),
+            output_schema=arrow_schema(output_schema),
+            key_columns=(key,) if isinstance(key, str) else tuple(key),
+            event_time=event_time,
+            watermark_delay_ms=watermark_ms,
+            max_parallelism=max_parallelism,
+        )
+        self._temporary = tempfile.TemporaryDirectory(prefix="statefulspark-job-") if folder is None else None
+        self._folder = folder if folder is not None else Path(self._temporary.name if self._temporary is not None else "")
+        self._job = FaultyJob(folder=self._folder, step=step, backend=backend, retained=_RETAINED)
+        self._runner = EventRunner(self._job, parallelism, restore_from)
+        self._closed = False
+
+    @property
+    def savepoints(self) -> list[str]:
+        """URLs of the savepoints taken, oldest first."""
+        return self._runner.savepoints
+
+    @property
+    def errors(self) -> list[StatefulSparkError]:
+        """The errors of drivers that were paused and resumed."""
+        return self._runner.errors
+
+    @property
+    def output(self) -> list[Row]:
+        """All rows that the sink has committed, batch by batch. Rows of one key are in the order in which the function gave them out."""
+        return [row for batch in self.batches for row in batch]
+
+    @property
+    def batches(self) -> list[list[Row]]:
+        """Committed rows by batch; batches without output are left out."""
+        return [rows for _, rows in sorted(self._job.sink.items()) if rows]
+
+    def run(self, items: Iterable[Any | AnyEvent]) -> list[Row]:
+        """Run rows and events; may be called again to go on.
+
+        Args:
+            items: Rows (tuples, ``Row`` or dicts of the input schema), and events of `statefulspark.testing`.
+
+        Returns:
+            The rows that the sink has committed during the call.
+
+        Raises:
+            InvalidInputError: A row does not fit the input schema, or an event cannot happen where it stands.
+            UserFunctionError: The function raised. The batch is undone and runs again with the next call, perhaps after an ``UPGRADE``.
+            NotRestorableError: New code or savepoint and state do not fit each other.
+        """
+        self._check_open()
+        listed = list(items)
+        check_items(listed, self._job, self._runner)
+        before = set(self._job.sink)
+        rows: list[Any] = []
+        for item in listed:
+            if not is_event(item):
+                rows.append(item)
+                continue
+            self._runner.happen(item, rows)
+            rows = []
+        self._runner.happen(Event.BATCH, rows)
+        return [row for batch in sorted(set(self._job.sink) - before) for row in self._job.sink[batch]]
+
+    def slot_of(self, key: Any) -> int:
+        """Returns the slot that has a key now, for ``KILL_SLOT``; pass a tuple for several key columns."""
+        return self._job.slot_of_key(key, self._runner.driver.parallelism)
+
+    def state(self, name: str) -> dict[Any, Any]:
+        """Returns a state by key, as the next batch would find it; of a map state, a dict by map key for each key.
+
+        Raises:
+            InvalidInputError: No row has used a state of this name, or a batch has failed and was not run again.
+        """
+        now_ms = self._job.processing_time_ms
+        found: dict[Any, Any] = {}
+        for entry in self._entries(name):
+            if entry.expires_ms is not None and entry.expires_ms <= now_ms:
+                continue
+            if entry.user_key is None:
+                found[entry.key] = entry.value
+            else:
+                found.setdefault(entry.key, {})[entry.user_key] = entry.value
+        return found
+
+    def event_time_timers(self) -> list[tuple[Any, int]]:
+        """Returns key and time (milliseconds since the epoch) of every event-time timer that has not fired."""
+        return self._timers("event-timers")
+
+    def processing_time_timers(self) -> list[tuple[Any, int]]:
+        """Returns key and time (milliseconds since the epoch) of every processing-time timer that has not fired."""
+        return self._timers("processing-timers")
+
+    def _timers(self, name: str) -> list[tuple[Any, int]]:
+        with suppress(InvalidInputError):  # no timer of this kind was ever registered
+            return [(entry.key, entry.timestamp_ms) for entry in self._entries(name) if entry.timestamp_ms is not None]
+        return []
+
+    def _entries(self, name: str) -> list[StateEntry]:
+        """Read a savepoint, which leaves the job's checkpoints as they are."""
+        self._check_open()
+        url = self._runner.savepoint(f"file://{self._folder}/inspection")
+        return list(read_state(url, UID, name, unpickle=True))
+
+    def close(self) -> None:
+        """End the job. ``with`` does it too."""
+        if not self._closed:
+            self._closed = True
+            self._runner.close()
+            if self._temporary is not None:
+                self._temporary.cleanup()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.close()
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise ClosedError("the job is closed; use it within its with statement")

@@ -1,0 +1,172 @@
+"""LocalCluster: one attempt of a local job, with the real coordinator and real slots in threads of this process."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from tempfile import mkdtemp
+
+import cloudpickle
+
+from statefulspark.checkpoint.lineage.lineage import begin_attempt
+from statefulspark.checkpoint.spark.location import LocationFiles
+from statefulspark.checkpoint.spark.state_uploader import SparkStateUploader
+from statefulspark.coordinator.coordinator import Coordinator, Listen
+from statefulspark.coordinator.dry_runs import DryRuns
+from statefulspark.coordinator.durable_job import DurableJob
+from statefulspark.coordinator.memory_tuning import MemoryTuner
+from statefulspark.coordinator.pending_checkpoint import CheckpointTimes
+from statefulspark.coordinator.recovery import batch_log, recovered_batch, restore_location, state_registry
+from statefulspark.coordinator.slot_table import SlotTable
+from statefulspark.errors import CorruptDataError, InternalError, NotRestorableError
+from statefulspark.exchange.config import Endpoint, ExchangeConfig, SlotConfig
+from statefulspark.rpc.flight import FlightPeer
+from statefulspark.rpc.messages.slots import Ready, Register, RestoreFailed
+from statefulspark.slot.process import listen, restored_service
+from statefulspark.slot.service import SlotService
+from statefulspark.storage.open import open_store
+from statefulspark.storage.storage_settings import StorageSettings
+from statefulspark.testing.local_job import JOB, LocalJob
+
+_SECRET = "s"  # noqa: S105  it is served on a Unix socket of this user only
+_WAIT_S = 5.0
+
+
+class LocalCluster:
+    """Starts the coordinator and the slots of an attempt; `close` ends them as abruptly as SIGKILL.
+
+    Args:
+        job: What the attempt runs.
+        parallelism: Number of slots.
+        origin: URL of a checkpoint or savepoint to start from. Defaults to the state of the attempt before.
+    """
+
+    def __init__(self, job: LocalJob, parallelism: int, origin: str | None = None) -> None:
+        self.job = job
+        job.drivers += 1
+        self.location = job.folder / f"location-{job.drivers}"
+        files = LocationFiles(self.location)
+        lineage = begin_attempt(job.store, now_ms=1, origin=origin, open_store=open_store)
+        restore_location(files, lineage)
+        durable = DurableJob(
+            store=job.store,
+            open_store=open_store,
+            job_id=JOB,
+            name=JOB,
+            max_parallelism=job.step.max_parallelism,
+            backend=job.backend,
+            lineage=lineage,
+            savepoint_dir=None,
+            retained=job.retained,
+        )
+        self.coordinator = Coordinator(
+            durable=durable,
+            batches=batch_log(lineage, job.delays_ms()),
+            states=state_registry(
+                lineage, job.store, changelogs=durable.changelogs, uids=job.delays_ms(), allow_non_restored=job.allow_non_restored
+            ),
+            slots=SlotTable(parallelism, slots_per_executor=None),
+            dry_runs=DryRuns(files, SparkStateUploader(self.location), has_state=False),
+            listen=Listen(host=None, secret=_SECRET),
+            recovered=recovered_batch(lineage),
+            times=CheckpointTimes(interval_s=None, timeout_s=60),
+            memory=MemoryTuner(
+                backend=job.backend,
+                budget_bytes=None,
+                write_buffer_ratio=0.5,
+                high_prio_pool_ratio=0.1,
+                arena_bytes=1,
+                process_bytes=1 << 30,
+            ),
+            now_ms=job.now_ms,
+        )
+        self.slots: dict[int, SlotService] = {}
+        self._closed = False
+        self._peer = FlightPeer(self.coordinator.location, _SECRET)
+        try:
+            self._start_slots(parallelism)
+        except BaseException:
+            self.close()
+            raise
+
+    def _start_slots(self, parallelism: int) -> None:
+        self.parallelism = parallelism
+        step = self.job.step
+        endpoint = Endpoint(location=self.coordinator.location, secret=_SECRET)
+        self.exchange = ExchangeConfig(
+            coordinator=endpoint,
+            uid=step.uid,
+            max_parallelism=step.max_parallelism,
+            parallelism=parallelism,
+            start_wait_s=_WAIT_S,
+            restore_wait_s=_WAIT_S,
+        )
+        self._slot_config = SlotConfig(
+            coordinator=endpoint,
+            job_name=JOB,
+            parallelism=parallelism,
+            max_parallelism=step.max_parallelism,
+            steps=cloudpickle.dumps([step]),
+            python_path=(),
+            store=self.job.store,
+            storage=StorageSettings(),
+            backend=self.job.backend,
+            local_dir=str(self.job.folder / "slots"),
+            # Reads from a cache prove nothing about the store.
+            cache_bytes=0 if self.job.backend == "memory" else 1 << 20,
+        )
+        for index in range(parallelism):
+            self.start_slot(index)
+
+    def start_slot(self, index: int) -> None:
+        """Kill the incarnation of the slot that runs, if any, and start another one, which restores the state."""
+        old = self.slots.pop(index, None)
+        if old is not None:
+            old.close()
+        while not self._started(index):
+            pass
+
+    def _started(self, index: int) -> bool:
+        """Does what `run_slot` does, without heartbeats. False if the slot must restore again, from another checkpoint."""
+        config = replace(self._slot_config, store=self.job.store_of_slot(index))
+        work = Path(mkdtemp(prefix=f"slot-{index}-", dir=self.job.disk or self.job.folder))
+        peer = FlightPeer(config.coordinator.location, _SECRET)
+        registered = peer.call(Register(slot=index, executor="e", host="h", pid=1))
+        if registered is None:
+            raise InternalError(f"slot {index} was declined although its executor has no bound")
+        try:
+            service = restored_service(config, index, registered, work, peer)
+        except (CorruptDataError, NotRestorableError) as error:
+            if peer.call(RestoreFailed(slot=index, epoch=registered.epoch, base=registered.base, error=error)).again:
+                return False
+            raise
+        location, unix = listen(config, service, index)
+        self.slots[index] = service
+        peer.call(Ready(slot=index, epoch=registered.epoch, location=location, unix=unix, timers=service.timers()))
+        return True
+
+    def rescale(self, parallelism: int) -> None:
+        """Replace the slots between two batches, as a running job does."""
+        self.coordinator.pause(_WAIT_S)
+        for service in self.slots.values():
+            service.close()
+        self.slots = {}
+        self.coordinator.replace_slots(SlotTable(parallelism, slots_per_executor=None))
+        self._start_slots(parallelism)
+        self.coordinator.resume()
+
+    def sweep(self) -> None:
+        """Remove expired entries, as each slot does with the answer to a heartbeat."""
+        reached_ms = self.coordinator.batches.committed_time_ms
+        if reached_ms is not None:
+            for service in self.slots.values():
+                service.sweep(reached_ms)
+
+    def close(self) -> None:
+        """End the coordinator and the slots; only storage and the job's folder keep anything. A second call does nothing."""
+        if not self._closed:
+            self._closed = True
+            for service in self.slots.values():
+                service.close()
+            self._peer.close()
+            self.coordinator.close()

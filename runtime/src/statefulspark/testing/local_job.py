@@ -1,0 +1,94 @@
+"""LocalJob: the parts of a test job that outlive its drivers: storage, source, sink, clock and code."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from statefulspark.checkpoint.lineage.lineage import ensure_job
+from statefulspark.keygroups import slot_of
+from statefulspark.process.output import OutputSchema
+from statefulspark.process.reserved_columns import KEY_HASH, SOURCE
+from statefulspark.process.step import StepSpec
+from statefulspark.storage.base import ObjectStore
+from statefulspark.storage.open import open_store
+from statefulspark.testing.key_hash import KeyHash
+
+JOB = "job"
+"""Name of the job, and of its folder in storage."""
+
+Row = tuple[Any, ...]
+
+
+@dataclass(kw_only=True)
+class LocalJob:
+    """One job with one keyed step, on a folder of the local disk."""
+
+    folder: Path
+    step: StepSpec
+    """The code of the job, for drivers that start from now on."""
+    backend: str = "memory"
+    """memory | rocksdb."""
+    allow_non_restored: bool = False
+    retained: int = 1
+    """Checkpoints to keep."""
+    input: list[Any] = field(default_factory=list)
+    """Everything the source has had so far; a row's place is its offset."""
+    sink: dict[int, list[Row]] = field(default_factory=dict)
+    """Output rows by batch. Like Spark's file sink, it ignores a batch that it already has."""
+    disk: Path | None = None
+    """Where slots work. Defaults to the job's own folder."""
+    drivers: int = 0
+    """Number of drivers so far."""
+    processing_time_ms: int = 0
+
+    def __post_init__(self) -> None:
+        """Create the job in storage, or check that the folder is this job's."""
+        self.store: ObjectStore = open_store(f"file://{self.folder}/storage/{JOB}")
+        ensure_job(self.store, JOB, self.step.max_parallelism)
+        self._key_hash = KeyHash(self.step)
+        self._rows = OutputSchema(self.step.input_schema, "the test", field="input_schema")
+
+    def now_ms(self) -> int:
+        """Returns the current time for the coordinator."""
+        return self.processing_time_ms
+
+    def delays_ms(self) -> dict[str, int]:
+        """Returns the watermark delay of each step."""
+        return {self.step.uid: self.step.watermark_delay_ms}
+
+    def store_of_slot(self, index: int) -> ObjectStore:  # noqa: ARG002  a job that injects faults gives each slot its own
+        """Returns the storage that slot ``index`` uses."""
+        return self.store
+
+    def slots_of(self, rows: Sequence[Any], parallelism: int) -> list[int]:
+        """Returns the slot of each row."""
+        return [self._slot(key_hash, parallelism) for key_hash in self._key_hash.of(self._rows.batch(rows))]
+
+    def slot_of_key(self, key: Any, parallelism: int) -> int:
+        """Returns the slot of a key, a tuple for several key columns."""
+        return self._slot(self._key_hash.of_key(key), parallelism)
+
+    def _slot(self, key_hash: int, parallelism: int) -> int:
+        groups = self.step.max_parallelism
+        return slot_of(key_hash % groups, parallelism, groups)
+
+    def batch_of(self, rows: Sequence[Any]) -> pa.RecordBatch:
+        """Returns the rows as Spark's shuffle hands them to an exchange.
+
+        Raises:
+            InvalidInputError: A row does not fit the input schema.
+        """
+        batch = self._rows.batch(rows)
+        hashes = pa.array(self._key_hash.of(batch), pa.int64())
+        columns = [hashes, pa.array([0] * len(hashes), pa.int32()), *batch.columns]
+        return pa.RecordBatch.from_arrays(columns, names=[KEY_HASH, SOURCE, *batch.schema.names])
+
+    def tick_of(self, slot: int) -> pa.RecordBatch:
+        """Returns the row of the tick source, which has no data and makes the slot run the batch."""
+        columns = [pa.nulls(1, pa.int64()), pa.array([slot], pa.int32()), *(pa.nulls(1, kind) for kind in self.step.input_schema.types)]
+        return pa.RecordBatch.from_arrays(columns, names=[KEY_HASH, SOURCE, *self.step.input_schema.names])

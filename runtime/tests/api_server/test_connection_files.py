@@ -1,0 +1,122 @@
+"""Connection files: private, whole, owned by a living process."""
+
+from __future__ import annotations
+
+import os
+import stat
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from statefulspark.api_server.connection_files import Connection, ConnectionFile, home_directory, read_connection, running_jobs
+from statefulspark.errors import ConflictError, InvalidInputError
+
+HERE = Connection("http://127.0.0.1:4040", "0123456789abcdef-token")
+
+
+def test_written_read_and_removed(tmp_path: Path) -> None:
+    """Found by name while the job lives; gone after it."""
+    with ConnectionFile(tmp_path, "job-a") as claim:
+        claim.write(HERE)
+        assert read_connection(tmp_path, "job-a") == HERE
+        assert running_jobs(tmp_path) == ["job-a"]
+    assert not claim.path.exists()
+    assert running_jobs(tmp_path) == []
+    with pytest.raises(InvalidInputError, match=r"no job 'job-a' runs on this machine \(running: none"):
+        read_connection(tmp_path, "job-a")
+
+
+def test_only_the_owner_can_read_it_whatever_the_umask(tmp_path: Path) -> None:
+    """File 0600 in a folder 0700, and no second copy is left."""
+    home = tmp_path / "home"
+    before = os.umask(0)
+    try:
+        with ConnectionFile(home, "job-a") as claim:
+            claim.write(HERE)
+            assert stat.S_IMODE(claim.path.stat().st_mode) == 0o600
+            assert stat.S_IMODE(claim.path.parent.stat().st_mode) == 0o700
+            assert sorted(path.name for path in claim.path.parent.iterdir()) == ["job-a.json", "job-a.lock"]
+    finally:
+        os.umask(before)
+
+
+@pytest.mark.parametrize("mode", [0o640, 0o604, 0o620])
+def test_a_file_open_to_others_is_not_trusted(tmp_path: Path, mode: int) -> None:
+    """Somebody else could have read the token or pointed the URL elsewhere."""
+    with ConnectionFile(tmp_path, "job-a") as claim:
+        claim.write(HERE)
+        claim.path.chmod(mode)
+        with pytest.raises(InvalidInputError, match="open to others"):
+            read_connection(tmp_path, "job-a")
+
+
+def test_a_link_is_not_followed(tmp_path: Path) -> None:
+    """A planted link does not send the client elsewhere."""
+    with ConnectionFile(tmp_path, "job-a") as claim:
+        other = tmp_path / "planted"
+        other.write_text("{}")
+        claim.path.symlink_to(other)
+        with pytest.raises(InvalidInputError):
+            read_connection(tmp_path, "job-a")
+
+
+def test_a_damaged_file_is_refused_without_its_text(tmp_path: Path) -> None:
+    """The text of a damaged file may be a token."""
+    with ConnectionFile(tmp_path, "job-a") as claim:
+        claim.write(HERE)
+        claim.path.write_text('{"url": 5, "token": "0123456789abcdef-token", "pid": 1}')
+        with pytest.raises(InvalidInputError, match="damaged") as caught:
+            read_connection(tmp_path, "job-a")
+        assert HERE.token not in str(caught.value)
+
+
+def test_a_name_is_held_once_at_a_time(tmp_path: Path) -> None:
+    """The second start is refused before it touches the first one's file; after the end the name is free."""
+    with ConnectionFile(tmp_path, "job-a") as claim:
+        claim.write(HERE)
+        with pytest.raises(ConflictError, match="already runs"), ConnectionFile(tmp_path, "job-a"):
+            pass
+        assert read_connection(tmp_path, "job-a") == HERE
+        with ConnectionFile(tmp_path, "job-b"):
+            pass
+    with ConnectionFile(tmp_path, "job-a"):
+        pass
+
+
+def test_a_killed_job_leaves_nothing_that_misleads(tmp_path: Path) -> None:
+    """After SIGKILL the file stays, but nobody holds the lock: the name counts as not running and can be claimed again."""
+    code = (
+        "import os, sys, pathlib, signal\n"
+        "from statefulspark.api_server.connection_files import Connection, ConnectionFile\n"
+        "claim = ConnectionFile(pathlib.Path(sys.argv[1]), 'job-a').__enter__()\n"
+        "claim.write(Connection('http://127.0.0.1:1', '0123456789abcdef'))\n"
+        "os.kill(os.getpid(), signal.SIGKILL)\n"
+    )
+    ended = subprocess.run([sys.executable, "-c", code, str(tmp_path)], check=False, timeout=60)
+    assert ended.returncode == -9
+    assert (tmp_path / "jobs" / "job-a.json").exists()
+    with pytest.raises(InvalidInputError, match="no job 'job-a'"):
+        read_connection(tmp_path, "job-a")
+    with ConnectionFile(tmp_path, "job-a") as claim:
+        assert not claim.path.exists()
+
+
+@pytest.mark.parametrize("name", ["../etc/passwd", "a/b", "", ".hidden", "UPPER", "x" * 300, "a\x00b"])
+def test_a_name_cannot_leave_the_folder(tmp_path: Path, name: str) -> None:
+    """Names are those of Kubernetes objects."""
+    with pytest.raises(InvalidInputError, match="neither a URL nor a job name"):
+        read_connection(tmp_path, name)
+
+
+def test_where_the_files_are(tmp_path: Path) -> None:
+    """The first of three places that is given."""
+    assert home_directory({"STATEFULSPARK_HOME": "/a", "XDG_RUNTIME_DIR": "/b"}, tmp_path) == Path("/a")
+    assert home_directory({"XDG_RUNTIME_DIR": "/b"}, tmp_path) == Path("/b/statefulspark")
+    assert home_directory({}, tmp_path) == tmp_path / ".statefulspark"
+
+
+def test_the_token_is_not_in_a_repr() -> None:
+    """Reprs end up in logs."""
+    assert HERE.token not in repr(HERE)

@@ -1,0 +1,88 @@
+"""What the coordinator knows of batches."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from statefulspark.checkpoint.formats.records import ChangelogRef
+from statefulspark.coordinator.batch_log import BatchLog
+from statefulspark.rpc.messages.batches import Acknowledge, RunMetrics
+
+
+def ack(batch: int, *, uid: str = "u", slot: int = 0, seen: int | None = None, event: int | None = None, key: str = "key") -> Acknowledge:
+    return Acknowledge(
+        uid=uid,
+        slot=slot,
+        epoch=1,
+        batch=batch,
+        changelog=ChangelogRef(
+            uid=uid, slot=slot, first=slot, last=slot, batch=batch, epoch=1, key=key, size_bytes=1, checksum="sha256:" + "0" * 64
+        ),
+        max_event_time_ms=seen,
+        event_timer_ms=event,
+        processing_timer_ms=None,
+        rows_in=1,
+        rows_out=1,
+        metrics=RunMetrics(timers_fired=0, timers_registered=0, seconds={}, exchange_seconds={}),
+    )
+
+
+def run_batch(log: BatchLog, batch: int, *acks: Acknowledge) -> None:
+    log.commit_current()
+    log.begin(log.next_parameters(batch, 1000))
+    for one in acks:
+        assert log.acknowledge(one)
+
+
+def test_the_watermark_of_a_batch_comes_from_committed_batches_only() -> None:
+    log = BatchLog(delays_ms={"u": 10})
+    run_batch(log, 0, ack(0, seen=100))
+    assert log.watermark("u") is None
+    run_batch(log, 1)
+    assert log.current is not None
+    assert log.current.watermarks == {"u": 90}
+
+
+def test_a_later_acknowledgement_of_the_same_batch_replaces_the_earlier() -> None:
+    log = BatchLog(delays_ms={"u": 0})
+    run_batch(log, 0, ack(0, key="first"), ack(0, key="second"))
+    log.commit_current()
+    assert [ref.key for ref in log.changelogs] == ["second"]
+    assert log.rows_in == 1
+
+
+def test_an_acknowledgement_of_a_committed_batch_is_refused() -> None:
+    log = BatchLog(delays_ms={"u": 0})
+    run_batch(log, 0, ack(0))
+    log.commit_current()
+    assert not log.acknowledge(ack(0))
+
+
+def test_a_tick_is_due_when_the_next_watermark_reaches_a_timer() -> None:
+    log = BatchLog(delays_ms={"u": 10})
+    run_batch(log, 0, ack(0, seen=100, event=90))
+    assert log.tick_due("u", 0)
+    run_batch(log, 1, ack(1, event=91))
+    assert not log.tick_due("u", 0)
+    assert log.tick_due("u", 0, drain=True)
+
+
+def test_processing_time_never_goes_back() -> None:
+    log = BatchLog(delays_ms={"u": 0})
+    log.begin(log.next_parameters(0, 5000))
+    assert log.next_parameters(1, 4000).processing_time_ms == 5000
+
+
+@given(st.lists(st.lists(st.integers(0, 2), max_size=4), min_size=1, max_size=12), st.integers(0, 11))
+def test_a_slot_is_expected_at_the_last_committed_batch_that_reached_it(batches: list[list[int]], base: int) -> None:
+    log = BatchLog(delays_ms={"u": 0})
+    reached: dict[int, int] = {}
+    for number, contacts in enumerate(batches):
+        run_batch(log, number, *[ack(number, slot=slot, key=f"{number}-{slot}") for slot in contacts])
+        if number < len(batches) - 1:
+            reached |= dict.fromkeys(contacts, number)
+    for slot in range(3):
+        assert log.expected_batch("u", slot) == reached.get(slot, -1)
+    log.rebase(base)
+    assert all(ref.batch > base for ref in log.changelogs)

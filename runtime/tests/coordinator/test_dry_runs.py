@@ -1,0 +1,98 @@
+"""When a batch gets a dry run for Spark's own state, and what waits for it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from statefulspark.checkpoint.spark.location import LocationFiles
+from statefulspark.checkpoint.spark.state_uploader import SparkStateUploader
+from statefulspark.coordinator.dry_runs import DryRuns
+from statefulspark.errors import InvalidInputError
+
+
+class Location:
+    """Spark's checkpoint location after a new driver was started with batch 4 as the one that runs again."""
+
+    def __init__(self, root: Path, *, has_state: bool = True) -> None:
+        self.root = root
+        for batch in range(5):
+            self.write(f"offsets/{batch}")
+        for batch in range(4):
+            self.write(f"commits/{batch}")
+        self.write("state/0/0/4.delta")
+        files = LocationFiles(root)
+        self.dry_runs = DryRuns(files, SparkStateUploader(root), has_state=has_state)
+        assert files.planned_batch() == 4
+
+    def write(self, path: str) -> None:
+        for name in (path, str(Path(path).parent / f".{Path(path).name}.crc")):
+            (self.root / name).parent.mkdir(parents=True, exist_ok=True)
+            (self.root / name).write_text("v1")
+
+    def numbers(self, folder: str) -> list[str]:
+        return sorted(path.name for path in (self.root / folder).iterdir())
+
+
+def test_a_batch_that_ran_needs_no_dry_run(tmp_path: Path) -> None:
+    """Before its commit, and after it with the state that it made."""
+    location = Location(tmp_path)
+    assert not location.dry_runs.wanted(4)
+    location.write("state/0/0/5.delta")
+    location.write("commits/4")
+    assert not location.dry_runs.wanted(4)
+    assert not location.dry_runs.due()
+    assert not location.dry_runs.next_query()
+
+
+def test_without_steps_of_sparks_nothing_is_missing(tmp_path: Path) -> None:
+    """A sink may skip what it likes."""
+    location = Location(tmp_path, has_state=False)
+    location.write("commits/4")
+    assert not location.dry_runs.wanted(4)
+
+
+def test_a_batch_that_the_sink_skipped_gets_one_dry_run(tmp_path: Path) -> None:
+    """The commit is taken back with the plan of the batch after it, the batch runs without a sink, then the real query goes on."""
+    location = Location(tmp_path)
+    dry_runs = location.dry_runs
+    location.write("commits/4")
+    location.write("offsets/5")
+    assert dry_runs.wanted(4)
+    assert dry_runs.due()
+    assert dry_runs.holds(5)
+    assert not dry_runs.holds(4)
+    assert dry_runs.next_query()
+    assert location.numbers("commits") == [*(f".{n}.crc" for n in range(4)), *map(str, range(4))]
+    assert location.numbers("offsets") == [*(f".{n}.crc" for n in range(5)), *map(str, range(5))]
+    assert not dry_runs.due()
+    assert dry_runs.next_query(), "a query that failed meanwhile is started again without a sink"
+    location.write("state/0/0/5.delta")
+    assert not dry_runs.due()
+    location.write("commits/4")
+    assert dry_runs.due()
+    assert dry_runs.wanted(4), "nothing may rely on the batch before the real query is on its way"
+    assert not dry_runs.next_query()
+    assert not dry_runs.wanted(4)
+    assert not dry_runs.holds(5)
+
+
+@pytest.mark.parametrize(("after", "left"), [(3, 3), (4, 4), (9, 4), (-1, 3)])
+def test_plans_of_batches_that_never_began_are_forgotten(tmp_path: Path, after: int, left: int) -> None:
+    """Never those of committed batches."""
+    Location(tmp_path)
+    LocationFiles(tmp_path).forget_planned(after=after)
+    assert LocationFiles(tmp_path).planned_batch() == left
+
+
+def test_state_that_the_driver_does_not_see_ends_the_job(tmp_path: Path) -> None:
+    """Executors that write to another disk are found out at the second batch; the text names the field."""
+    location = Location(tmp_path)
+    location.dry_runs.check(4)
+    location.dry_runs.next_query()
+    location.write("commits/4")
+    location.dry_runs.check(6)
+    with pytest.raises(InvalidInputError, match=r"after batch 4 is not .*mount spec\.checkpointing\.sparkLocation"):
+        location.dry_runs.check(5)
+    Location(tmp_path, has_state=False).dry_runs.check(5)

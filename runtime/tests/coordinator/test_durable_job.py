@@ -1,0 +1,162 @@
+"""What one attempt writes is enough for the next, however many drivers die in a row."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from statefulspark.checkpoint.formats.bundle import decode_bundle
+from statefulspark.checkpoint.formats.changelog import ChangelogHeader, ChangelogWriter, read_changelog
+from statefulspark.checkpoint.formats.paths import changelog_key
+from statefulspark.checkpoint.formats.records import ChangelogRef
+from statefulspark.checkpoint.lineage.lineage import Lineage, begin_attempt, ensure_job
+from statefulspark.checkpoint.spark.location import LocationFiles
+from statefulspark.checkpoint.spark.state_uploader import SparkStateUploader
+from statefulspark.coordinator.batch_log import BatchLog, BatchParameters
+from statefulspark.coordinator.durable_job import DurableJob
+from statefulspark.coordinator.recovery import batch_log, recovered_batch, restore_location
+from statefulspark.keygroups import KeyGroupRange
+from statefulspark.rpc.messages.batches import Acknowledge, RunMetrics
+from statefulspark.storage.base import ObjectStore
+from statefulspark.storage.open import open_store
+
+UID = "count"
+
+
+def _acknowledgement(batch: int) -> Acknowledge:
+    changelog = ChangelogRef(
+        uid=UID,
+        slot=0,
+        first=0,
+        last=31,
+        batch=batch,
+        epoch=1,
+        key=f"changelog/00000001/{batch}/x",
+        size_bytes=1,
+        checksum="sha256:" + "0" * 64,
+    )
+    return Acknowledge(
+        uid=UID,
+        slot=0,
+        epoch=1,
+        batch=batch,
+        changelog=changelog,
+        max_event_time_ms=7,
+        event_timer_ms=None,
+        processing_timer_ms=None,
+        rows_in=1,
+        rows_out=1,
+        metrics=RunMetrics(timers_fired=0, timers_registered=0, seconds={}, exchange_seconds={}),
+    )
+
+
+def _plan(location: Path, batch: int) -> None:
+    """Write what Spark writes before it starts a batch, and the commit of the one before."""
+    for folder, number in (("offsets", batch), ("sources/0", batch), ("commits", batch - 1)):
+        if number >= 0:
+            (location / folder).mkdir(parents=True, exist_ok=True)
+            (location / folder / str(number)).write_text(f"{folder} {number}")
+
+
+def _durable(store: ObjectStore, lineage: Lineage) -> DurableJob:
+    return DurableJob(
+        store=store,
+        open_store=open_store,
+        job_id="job",
+        name="job",
+        max_parallelism=32,
+        backend="memory",
+        lineage=lineage,
+        savepoint_dir=None,
+        retained=1,
+    )
+
+
+def _attempt(store: ObjectStore, location: Path) -> tuple[DurableJob, LocationFiles, BatchLog, Lineage]:
+    lineage = begin_attempt(store, now_ms=1, open_store=open_store)
+    files = LocationFiles(location)
+    restore_location(files, lineage)
+    return _durable(store, lineage), files, batch_log(lineage, {UID: 0}), lineage
+
+
+@pytest.mark.parametrize("deaths", [1, 2, 3])
+def test_drivers_that_die_while_they_run_the_same_batch_again(tmp_path: Path, deaths: int) -> None:
+    """The record of a batch that runs again keeps the changelogs of the batch before it, and Spark's plan."""
+    store = open_store(f"file://{tmp_path}/job")
+    ensure_job(store, "job", 32)
+    durable, files, log, _ = _attempt(store, tmp_path / "location-0")
+    for batch in range(3):
+        _plan(tmp_path / "location-0", batch)
+        log.commit_current()
+        parameters = log.next_parameters(batch, 1000 + batch)
+        durable.write_record(parameters, files, SparkStateUploader(tmp_path / "location-0"), log, [1])
+        log.begin(parameters)
+        assert log.acknowledge(_acknowledgement(batch))
+    for death in range(1, deaths + 1):
+        location = tmp_path / f"location-{death}"
+        durable, files, log, lineage = _attempt(store, location)
+        again = recovered_batch(lineage)
+        assert again == BatchParameters(batch=2, watermarks={UID: 7}, processing_time_ms=1002)
+        assert [ref.batch for ref in lineage.changelogs] == [0, 1]
+        assert sorted(path.name for path in (location / "offsets").iterdir()) == ["0", "1", "2"]
+        assert sorted(path.name for path in (location / "commits").iterdir()) == ["0", "1"]
+        durable.write_record(again, files, SparkStateUploader(location), log, [1])
+    last = begin_attempt(store, now_ms=1, open_store=open_store)
+    assert [ref.batch for ref in last.changelogs] == [0, 1]
+    assert "offsets/2" in decode_bundle(last.records[-1].files, path="record")
+
+
+def _changelog(store: ObjectStore, folder: Path, attempt: int, batch: int, content: bytes) -> None:
+    """What the slot of an attempt makes durable for a batch."""
+    path = folder / f"changelog-{attempt}-{batch}"
+    header = ChangelogHeader(uid=UID, slot=0, batch=batch, epoch=1, first_key_group=0, last_key_group=31, max_event_time_ms=7, states=())
+    writer = ChangelogWriter(path, header)
+    writer.append([(b"\x00\x01k", content)])
+    writer.close()
+    store.put_file(changelog_key(attempt, batch, UID, 0, 1), path)
+
+
+@pytest.mark.parametrize("deaths", [1, 2, 3])
+def test_a_sink_commit_of_a_driver_that_was_cut_off_lands_late(tmp_path: Path, deaths: int) -> None:
+    """Its batch is complete although later attempts began it again and died: the changelogs of the first attempt are found."""
+    store = open_store(f"file://{tmp_path}/job")
+    ensure_job(store, "job", 32)
+    cut_off, files, log, _ = _attempt(store, tmp_path / "location-0")
+    _plan(tmp_path / "location-0", 0)
+    parameters = log.next_parameters(0, 1000)
+    cut_off.write_record(parameters, files, SparkStateUploader(tmp_path / "location-0"), log, [1])
+    log.begin(parameters)
+    _changelog(store, tmp_path, 1, 0, b"of the batch")
+    for death in range(1, deaths + 1):
+        durable, files, log, lineage = _attempt(store, tmp_path / f"location-{death}")
+        again = recovered_batch(lineage)
+        assert again is not None
+        durable.write_record(again, files, SparkStateUploader(tmp_path / f"location-{death}"), log, [1])
+    # Now the first driver commits its sink, and nobody runs the batch again: the sink skips it.
+    last, _, log, lineage = _attempt(store, tmp_path / "location-last")
+    recovered = recovered_batch(lineage)
+    assert recovered is not None
+    found = last.changelogs.complete(0, {UID})
+    assert found is not None
+    log.adopt(recovered, [(done.ref, done.max_event_time_ms) for done in found], [KeyGroupRange(0, 31)])
+    assert [ref.batch for ref in log.changelogs] == [0]
+    store.get_file(log.changelogs[0].key, tmp_path / "found")
+    assert list(read_changelog(tmp_path / "found")[1]) == [(b"\x00\x01k", b"of the batch")]
+    assert (log.committed, log.expected_batch(UID, 0), log.max_event_times) == (0, 0, {UID: 7})
+
+
+def test_changelogs_of_another_past_are_not_found(tmp_path: Path) -> None:
+    """A job that began anew from a checkpoint has nothing to do with what the same batches once were."""
+    store = open_store(f"file://{tmp_path}/job")
+    ensure_job(store, "job", 32)
+    _attempt(store, tmp_path / "location-0")
+    durable, files, log, _ = _attempt(store, tmp_path / "location-1")
+    _changelog(store, tmp_path, 1, 0, b"of the past")
+    durable.write_record(log.next_parameters(0, 1000), files, SparkStateUploader(tmp_path / "location-1"), log, [1])
+    _changelog(store, tmp_path, 2, 0, b"of the batch")
+    last, _, _, lineage = _attempt(store, tmp_path / "location-2")
+    assert lineage.since == 2
+    found = last.changelogs.complete(0, {UID})
+    assert found is not None
+    assert [done.ref.key for done in found] == [info.key for info in store.list("changelog/00000002/")]

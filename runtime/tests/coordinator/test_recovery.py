@@ -1,0 +1,94 @@
+"""From what is stored to what a new attempt knows of the job's states."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from runtime.tests.checkpoint.dict_store import DictStore
+from runtime.tests.checkpoint.miniature import Miniature
+
+from statefulspark.coordinator.batch_changelogs import BatchChangelogs
+from statefulspark.coordinator.recovery import state_registry
+from statefulspark.errors import NotRestorableError
+from statefulspark.state.registry import StateRegistry
+from statefulspark.storage.open import open_store
+
+LONG: dict[str, Any] = {"key_type": [{"type": "STRING"}], "type": {"type": "LONG"}}
+
+
+@pytest.fixture
+def restored(tmp_path: Path) -> StateRegistry:
+    """A job with the states u.a and u.b in its checkpoint; since then u.b lives longer and v.a was first used."""
+    (tmp_path / "local").mkdir()
+    mini = Miniature(open_store((tmp_path / "flights").as_uri()), tmp_path / "local", DictStore)
+    before = StateRegistry()
+    for name, ttl_ms in (("a", None), ("b", 5)):
+        before.register("u", name, "value", LONG | {"ttl_ms": ttl_ms})
+    mini.states = tuple(state.to_json() for state in before.states())
+    mini.start(2)
+    mini.begin(0)
+    mini.run(0, [])
+    mini.checkpoint(0)
+    before.register("u", "b", "value", LONG | {"ttl_ms": 6})
+    before.register("v", "a", "list", LONG | {"ttl_ms": None})
+    mini.states = tuple(state.to_json() for state in before.states())
+    mini.begin(1)
+    mini.run(1, [])
+    mini.begin(2)
+    lineage = mini.lineage_now()
+    return state_registry(lineage, mini.job, changelogs=BatchChangelogs(mini.job, lineage, 8), uids=())
+
+
+def test_states_of_checkpoint_and_changelogs(restored: StateRegistry) -> None:
+    """Numbers stay, what changelogs say is newer than the checkpoint, and new states get new numbers."""
+    found = [(state.state_id, state.uid, state.name, state.kind, state.ttl_ms) for state in restored.states()]
+    assert found == [(1, "u", "a", "value", None), (2, "u", "b", "value", 6), (3, "v", "a", "list", None)]
+    assert restored.register("w", "a", "value", LONG | {"ttl_ms": None}).state_id == 4
+
+
+def test_a_time_to_live_that_changed_is_taken_over(restored: StateRegistry) -> None:
+    """The next checkpoint says what the code says."""
+    restored.register("u", "b", "value", LONG | {"ttl_ms": 7})
+    assert [state.ttl_ms for state in restored.states() if state.name == "b"] == [7]
+
+
+@pytest.mark.parametrize(
+    ("kind", "description", "said"),
+    [
+        ("list", LONG | {"ttl_ms": None}, "stored as value, but the job declares list"),
+        ("value", LONG | {"type": {"type": "STRING"}, "ttl_ms": None}, "stored as LONG, but the job declares STRING"),
+        ("value", LONG | {"ttl_ms": 5}, "cannot be switched on"),
+    ],
+)
+def test_a_state_that_changed_is_refused_by_name(restored: StateRegistry, kind: str, description: dict[str, Any], said: str) -> None:
+    """Restored state is not handed to code that would misread it; the error names state and uid."""
+    with pytest.raises(NotRestorableError, match=said) as raised:
+        restored.register("u", "a", kind, description)
+    assert raised.value.field == "state 'a' of uid 'u'"
+
+
+def test_a_new_state_is_in_doubt_until_every_slot_has_opened(restored: StateRegistry) -> None:
+    """Until then another slot may still declare what seems to be missing; v.a is no matter of u's."""
+    restored.register("v", "z", "value", LONG | {"ttl_ms": None})
+    doubts = [restored.in_doubt]
+    restored.register("v", "a", "list", LONG | {"ttl_ms": None})
+    assert [*doubts, restored.in_doubt] == [True, False]
+    restored.register("u", "a", "value", LONG | {"ttl_ms": None})
+    assert [state.name for state in restored.all_opened()] == ["b"]
+    assert restored.all_opened() == []
+    with pytest.raises(NotRestorableError, match=r"^state 'bb' of uid 'u'.*restored state 'b' is no longer declared"):
+        restored.register("u", "bb", "value", LONG | {"ttl_ms": None})
+    assert [state.name for state in restored.states()] == ["a", "b", "a", "z"]
+
+
+def test_the_closest_name_is_suggested() -> None:
+    """Of several missing states."""
+    old = StateRegistry()
+    for name in ("count", "total", "last_seen"):
+        old.register("u", name, "value", LONG | {"ttl_ms": None})
+    registry = StateRegistry(old.states())
+    registry.register("u", "totl", "value", LONG | {"ttl_ms": None})
+    with pytest.raises(NotRestorableError, match=r"'count', 'last_seen', 'total' is no longer declared\. Declare it as 'total'"):
+        registry.all_opened()

@@ -1,0 +1,41 @@
+"""Failures in a row are counted until a batch is committed, and what is said of them is short."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from statefulspark.errors import UnavailableError, UserFunctionError
+from statefulspark.job.failing_batches import MESSAGE_MAX, FailingBatches, brief
+
+
+@given(steps=st.lists(st.sampled_from(["fail", "commit", "idle", "wait"])))
+def test_failures_count_since_the_last_committed_batch(steps: list[str]) -> None:
+    """Whatever the order: as many as came since the last commit or rest, since the first of them."""
+    committed, clock = -1, 0
+    failing = FailingBatches(lambda: committed, now_ms=lambda: clock)
+    expected: list[int] = []
+    for step in steps:
+        clock += 1
+        if step == "fail":
+            expected.append(clock)
+            failing.failed(UnavailableError(f"at {clock}"))
+        elif step == "commit":
+            committed += 1
+            expected = []
+        elif step == "idle":
+            failing.idle()
+            expected = []
+        present = failing.present()
+        assert (present is None) is not bool(expected)
+        if present is not None:
+            assert (present.failures, present.since_ms) == (len(expected), expected[0])
+            assert present.error.message == f"at {expected[-1]}"
+
+
+def test_only_the_type_and_the_first_sentence_of_an_error_are_told() -> None:
+    """A traceback quotes code and may be long."""
+    error = brief(UserFunctionError("process_element raised ValueError", uid="u", key_group=3, user_traceback="Traceback\n  secret = 1"))
+    assert (error.reason, error.message) == ("UserFunction", "process_element raised ValueError in uid 'u', key group 3")
+    assert len(brief(UnavailableError("x" * 10_000)).message) == MESSAGE_MAX
+    assert brief(UnavailableError("")).message

@@ -1,0 +1,53 @@
+"""The container's memory as the kernel tells it, in both versions of cgroups, from files as kernels write them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from statefulspark.slot.container import container_memory
+
+
+def write(root: Path, files: dict[str, str]) -> Path:
+    for name, text in files.items():
+        path = root / name
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(text)
+    return root
+
+
+VERSION_2 = {
+    "memory.max": "1610612736\n",
+    "memory.peak": "1610600000\n",
+    "memory.events": "low 0\nhigh 0\nmax 7\noom 3\noom_kill 2\noom_group_kill 0\n",
+}
+VERSION_1 = {
+    "memory/memory.limit_in_bytes": "1610612736\n",
+    "memory/memory.max_usage_in_bytes": "1610600000\n",
+    "memory/memory.oom_control": "oom_kill_disable 0\nunder_oom 0\noom_kill 2\n",
+}
+
+
+@pytest.mark.parametrize("files", [VERSION_2, VERSION_1], ids=["v2", "v1"])
+def test_limit_peak_and_kills(tmp_path: Path, files: dict[str, str]) -> None:
+    assert container_memory(write(tmp_path, files)) == {"limit_bytes": 1610612736, "peak_bytes": 1610600000, "oom_kills": 2}
+
+
+@pytest.mark.parametrize(
+    "files",
+    [
+        {},
+        VERSION_2 | {"memory.max": "max\n"},
+        VERSION_1 | {"memory/memory.limit_in_bytes": "9223372036854771712\n"},
+    ],
+    ids=["none", "v2", "v1"],
+)
+def test_without_a_limit_there_is_nothing_to_say(tmp_path: Path, files: dict[str, str]) -> None:
+    """The counts of a whole machine are not this job's."""
+    assert container_memory(write(tmp_path, files)) == {}
+
+
+def test_an_older_kernel_keeps_no_peak(tmp_path: Path) -> None:
+    """memory.peak came with Linux 5.19, oom_kill of version 1 with 4.13."""
+    assert container_memory(write(tmp_path, {"memory.max": "4096", "memory.events": "low 0"})) == {"limit_bytes": 4096}

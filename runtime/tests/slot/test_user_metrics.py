@@ -1,0 +1,32 @@
+"""Metrics of the user's function on their way to the coordinator."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from decimal import Decimal
+from typing import Any
+
+from statefulspark import RuntimeContext
+from statefulspark.rpc.codec import encode
+from statefulspark.rpc.messages.slots import Heartbeat
+
+from .one_slot import UID, Count, Slot
+
+
+class Measured(Count):
+    """Registers metrics as careless code does."""
+
+    def open(self, runtime_context: RuntimeContext) -> None:
+        super().open(runtime_context)
+        group: Any = runtime_context.get_metrics_group()
+        group.gauge("half", lambda: Decimal("0.5"))
+        group.counter("caf\udce9").inc(2)
+
+
+def test_names_and_values_that_cannot_be_sent_do_not_end_the_slot(make_slot: Callable[..., Slot]) -> None:
+    """A name that is not Unicode arrives with a question mark, and a gauge's value as a float."""
+    slot = make_slot(1 << 20, Measured())
+    slot.run(0, [1])
+    report = slot.service.operators[UID].report()
+    assert report["user"] == {"half": 0.5, "caf?": 2.0}
+    encode(Heartbeat(slot=0, epoch=1, report=report))
