@@ -171,7 +171,7 @@ class Miniature:
             self.started += 1
             snapshot = self.folder / f"snapshot-{self.started}"
             slot.store.snapshot(snapshot)
-            states.append(slot.uploader.upload(snapshot, checkpoint_id, base_checkpoint_id=self.base_id, operator_batches={UID: batch}))
+            states.append(slot.uploader.upload(snapshot, checkpoint_id, base_checkpoint_id=self.base_id, step_batches={UID: batch}))
             shutil.rmtree(snapshot)
         bundle = encode_bundle({f"offsets/{batch}": b"{}", f"commits/{batch}": b"{}"} if batch >= 0 else {})
         self.job.put(f"{paths.checkpoint_folder(checkpoint_id)}/spark-location", bundle)
@@ -205,7 +205,7 @@ class Miniature:
             slot.store.snapshot(snapshot)
             states.append(
                 slot.uploader.upload_savepoint(
-                    snapshot, target, folder, base_checkpoint_id=self.base_id, operator_batches={UID: batch}, common=common
+                    snapshot, target, folder, base_checkpoint_id=self.base_id, step_batches={UID: batch}, common=common
                 )
             )
         metadata = CheckpointMetadata(

@@ -125,7 +125,7 @@ def test_a_savepoint_is_self_contained_and_can_be_moved(tmp_path: Path, copied: 
 
 
 def test_restored_slot_knows_batch_and_states(tmp_path: Path) -> None:
-    """Operators start after the last committed batch, also those whose states only the changelogs name."""
+    """Keyed steps start after the last committed batch, also those whose states only the changelogs name."""
     mini = _job(tmp_path)
     mini.start(2)
     mini.begin(0)
@@ -133,7 +133,7 @@ def test_restored_slot_knows_batch_and_states(tmp_path: Path) -> None:
     mini.begin(1)
     mini.start(1)
     restored = mini.slots[0].restored
-    assert (restored.batch, restored.operator_batches, restored.states) == (0, {UID: 0}, STATES)
+    assert (restored.batch, restored.step_batches, restored.states) == (0, {UID: 0}, STATES)
 
 
 def _damage(path: Path, how: str) -> None:

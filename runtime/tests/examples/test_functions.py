@@ -1,4 +1,4 @@
-"""The examples' functions on the real operator and state backend, cut into batches at random, against independent computations."""
+"""The examples' functions on the real function runner and state backend, cut into batches at random, against independent computations."""
 
 from __future__ import annotations
 

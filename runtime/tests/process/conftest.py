@@ -1,4 +1,4 @@
-"""A slot for one operator without Spark: the real operator on the real state backend and a real store."""
+"""A slot for one keyed step without Spark: the real function runner on the real state backend and a real store."""
 
 from __future__ import annotations
 
@@ -60,11 +60,11 @@ class Slot:
             budget=BatchBudget(cache_bytes=1 << 20, dirty_bytes=1 << 20),
             spill_directory=directory / "changes",
         )
-        self.operator = KeyedFunctionRunner(
+        self.runner = KeyedFunctionRunner(
             self.step, self.backend, slot=1, parallelism=2, job_name="job", output_rows=output_rows, job_parameters={"limit": "7"}
         )
         self.changes: list[Change] = []
-        self.operator.open()
+        self.runner.open()
 
     def batches(self, rows: Iterable[tuple[Any, ...]], size: int = 3) -> Iterator[pa.RecordBatch]:
         schema = pa.schema([("__kh", pa.int64()), ("__src", pa.int32()), *self.step.input_schema])
@@ -75,7 +75,7 @@ class Slot:
 
     def start(self, rows: Iterable[tuple[Any, ...]], *, watermark: int | None = None, now: int = 0) -> Iterator[pa.RecordBatch]:
         """Run without beginning or finishing the batch."""
-        return self.operator.run(
+        return self.runner.run(
             self.batches(rows), watermark_ms=watermark, processing_time_ms=now, sort_bytes=self.sort_bytes, spill_directory=self.directory
         )
 

@@ -1,4 +1,4 @@
-"""The operator against a direct simulation, and against other ways of cutting the same stream into batches."""
+"""The function runner against a direct simulation, and against other ways of cutting the same stream into batches."""
 
 from __future__ import annotations
 
@@ -105,8 +105,8 @@ def run(make: Any, batches: list[list[Event]], sort_bytes: int) -> tuple[list[li
             watermark = latest if events or len(outputs) < len(batches) else 1 << 40
             outputs.append(slot.run([(hash_of(user), 0, user, at, amount) for user, at, amount in events], watermark=watermark))
             watermarks.append(watermark)
-            if slot.operator.max_event_time_ms is not None:
-                latest = max(latest or 0, slot.operator.max_event_time_ms)
+            if slot.runner.max_event_time_ms is not None:
+                latest = max(latest or 0, slot.runner.max_event_time_ms)
         return outputs, watermarks
 
 

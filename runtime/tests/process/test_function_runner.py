@@ -58,7 +58,7 @@ def test_due_timers_then_rows_then_timers_that_became_due(make_slot: MakeSlot) -
         ("event_time", "a", 25),
         ("processing_time", "a", 1005),
     ]
-    assert slot.operator.timers_fired == 5
+    assert slot.runner.timers_fired == 5
     assert slot.run([], watermark=1 << 60, now=1 << 60) == [("event_time", "b", 130), ("processing_time", "b", 1100)]
 
 
@@ -148,8 +148,8 @@ def test_contexts_say_where_and_when(make_slot: MakeSlot) -> None:
     slot.run([(2, 0, "b", 44, 0)], watermark=33, now=6)
     assert seen["a"] == ("a", None, MIN_WATERMARK_MS, 5)
     assert seen["b"] == ("b", 44, 33, 6)
-    assert slot.operator.metrics.values() == {"mine.rows": 2}
-    slot.operator.close()
+    assert slot.runner.metrics.values() == {"mine.rows": 2}
+    slot.runner.close()
     assert seen["closed"]
 
 
@@ -170,7 +170,7 @@ def test_output_comes_in_bounded_batches_as_it_is_produced(make_slot: MakeSlot) 
     assert next(results).num_rows == 10
     assert pulled == 10
     assert [result.num_rows for result in results] == [10, 10, 10, 10]
-    assert (slot.operator.rows_in, slot.operator.rows_out) == (2, 50)
+    assert (slot.runner.rows_in, slot.runner.rows_out) == (2, 50)
 
 
 def test_large_rows_are_given_out_by_bytes(make_slot: MakeSlot) -> None:
@@ -202,11 +202,11 @@ def test_tick_rows_are_ignored_and_event_time_is_tracked(make_slot: MakeSlot) ->
     """A row without a hash only makes Spark run a batch; the latest event time is that of real rows, per run."""
     slot = make_slot(Count(), COUNT)
     assert slot.run([(None, 0, None, 999, None), (1, 0, "a", 7, 0), (1, 0, "a", None, 0)]) == [("a", 1), ("a", 2)]
-    assert (slot.operator.rows_in, slot.operator.max_event_time_ms) == (2, 7)
+    assert (slot.runner.rows_in, slot.runner.max_event_time_ms) == (2, 7)
     slot.run([(1, 0, "a", at, 0) for at in (50, 40, 30, 20, 10)])
-    assert slot.operator.max_event_time_ms == 50
+    assert slot.runner.max_event_time_ms == 50
     assert slot.run([(None, 0, None, 999, None)]) == []
-    assert (slot.operator.rows_in, slot.operator.max_event_time_ms) == (0, None)
+    assert (slot.runner.rows_in, slot.runner.max_event_time_ms) == (0, None)
 
 
 def test_keys_that_share_a_hash_keep_their_own_state(make_slot: MakeSlot) -> None:

@@ -136,12 +136,12 @@ class Slot:
         self.store = SlowStore(folder / "store")
         (folder / "work").mkdir()
         work, peer = folder / "work", coordinator.peer
-        operator = KeyedStep(step, config=config, slot=0, epoch=1, store=self.store, batch=-1, work=work, coordinator=peer)
+        keyed_step = KeyedStep(step, config=config, slot=0, epoch=1, store=self.store, batch=-1, work=work, coordinator=peer)
         self.service = SlotService(
             slot=0,
             epoch=1,
             store=self.store,
-            operators={UID: operator},
+            keyed_steps={UID: keyed_step},
             uploader=SlotUploader(self.job, slot=0, key_groups=KeyGroupRange(0, 7), backend="rocksdb"),
             work=work,
             coordinator=peer,

@@ -80,4 +80,4 @@ def test_what_the_coordinator_did_not_take_is_dropped(
     assert slot.run(2, [1, 5]) == [(1, 4), (5, 1)]
     slot.settle(2)
     assert stored_counts(slot.store) == [1, 4]
-    assert slot.service.operators[UID].backend.batch == 2
+    assert slot.service.keyed_steps[UID].backend.batch == 2

@@ -102,9 +102,9 @@ def test_late_or_hindered_word_of_a_commit_changes_nothing(make_slot: Callable[[
     slot.settle(2)
     assert stored_counts(slot.store) == counts([[1], [3, 3]]), "the snapshot holds batch 1 and nothing more"
     slot.end_snapshot()
-    with slot.service.operators[UID].lock:
+    with slot.service.keyed_steps[UID].lock:
         slot.settle(2)
-    assert stored_counts(slot.store) == counts([[1], [3, 3]]), "the operator is busy: its next batch does it"
+    assert stored_counts(slot.store) == counts([[1], [3, 3]]), "the keyed step is busy: its next batch does it"
     slot.settle(2)
     assert stored_counts(slot.store) == counts([[1], [3, 3], [4]])
 
@@ -142,7 +142,7 @@ def test_a_late_snapshot_request_writes_nothing_of_the_batch_that_runs(make_slot
     """A request for the batch before meets a running batch, which ends just before its changes would be written: it can still be undone."""
     slot = make_slot(1 << 20)
     slot.run(0, [1])
-    operator = slot.service.operators[UID]
+    keyed_step = slot.service.keyed_steps[UID]
     stream = PausedStream([2, 2])
     how = BatchRun(attempt=1, watermark_ms=None, processing_time_ms=0, expected=0)
     request = ExchangeRequest(uid=UID, slot=0, batch=1, epoch=1, run=how, waited_s=0.0)
@@ -150,15 +150,15 @@ def test_a_late_snapshot_request_writes_nothing_of_the_batch_that_runs(make_slot
     batch.start()
     assert stream.reading.wait(30)
     arrived = threading.Event()
-    operator.lock = SignallingLock(operator.lock, arrived)  # type: ignore[assignment]  # the running batch releases the same inner lock
-    write = operator.backend.apply_pending
+    keyed_step.lock = SignallingLock(keyed_step.lock, arrived)  # type: ignore[assignment]  # the running batch releases the same inner lock
+    write = keyed_step.backend.apply_pending
 
     def write_after_the_batch() -> None:
         arrived.set()
         batch.join(30)
         write()
 
-    operator.backend.apply_pending = write_after_the_batch  # type: ignore[method-assign]  # the worst moment, every time
+    keyed_step.backend.apply_pending = write_after_the_batch  # type: ignore[method-assign]  # the worst moment, every time
     late: list[BaseException] = []
 
     def snapshot() -> None:
@@ -174,7 +174,7 @@ def test_a_late_snapshot_request_writes_nothing_of_the_batch_that_runs(make_slot
     caller.join(30)
     batch.join(30)
     assert stored_counts(slot.store) == [1], "batch 1 is not committed"
-    operator.backend.apply_pending = write  # type: ignore[method-assign]
+    keyed_step.backend.apply_pending = write  # type: ignore[method-assign]
     assert slot.run(1, [3]) == [(3, 1)], "a retry knows nothing of the attempt before"
     assert len(late) == 1
 
@@ -217,7 +217,7 @@ def test_an_idle_slot_removes_what_has_expired(make_slot: Callable[..., Slot], t
     slot.run(0, [1, 2, 3])
     slot.settle(0)
     slot.service.sweep(99)
-    with slot.service.operators[UID].lock:
+    with slot.service.keyed_steps[UID].lock:
         slot.service.sweep(100)
     slot.begin_snapshot(0)
     slot.service.sweep(100)

@@ -1,4 +1,4 @@
-"""What an operator counts beside its work."""
+"""What a keyed step counts beside its work."""
 
 from __future__ import annotations
 

@@ -27,6 +27,6 @@ def test_names_and_values_that_cannot_be_sent_do_not_end_the_slot(make_slot: Cal
     """A name that is not Unicode arrives with a question mark, and a gauge's value as a float."""
     slot = make_slot(1 << 20, Measured())
     slot.run(0, [1])
-    report = slot.service.operators[UID].report()
+    report = slot.service.keyed_steps[UID].report()
     assert report["user"] == {"half": 0.5, "caf?": 2.0}
     encode(Heartbeat(slot=0, epoch=1, report=report))

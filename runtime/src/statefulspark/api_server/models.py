@@ -146,12 +146,12 @@ class StatusModel(_Answer):
     input_rows: int = Field(description="Rows read from the sources by this driver.", examples=[336_776])
     output_rows: int = Field(description="Rows emitted by the keyed steps in this driver.", examples=[330_000])
     watermarks: dict[str, int | None] = Field(
-        description="Per operator uid, milliseconds since the epoch; null before the first event.",
+        description="Per uid, milliseconds since the epoch; null before the first event.",
         examples=[{"turnaround": 1_357_041_600_000}],
     )
-    timers: dict[str, PendingTimersModel] = Field(default_factory=dict, description="Per operator uid that has pending timers.")
+    timers: dict[str, PendingTimersModel] = Field(default_factory=dict, description="Per uid that has pending timers.")
     slots: list[SlotModel]
-    skew: dict[str, StepSkewModel] = Field(default_factory=dict, description="Per operator uid that has had rows.")
+    skew: dict[str, StepSkewModel] = Field(default_factory=dict, description="Per uid that has had rows.")
     last_checkpoint: CheckpointModel | None
     last_savepoint: CheckpointModel | None
     restored_from: str | None = Field(description="What this attempt started from; null when it started empty.")

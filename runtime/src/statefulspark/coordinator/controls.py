@@ -233,7 +233,7 @@ class JobStatus:
     output_rows: int
     """Rows that the keyed steps emitted in this driver."""
     watermarks: Mapping[str, int | None] = field(default_factory=dict)
-    """Per operator uid; milliseconds since the epoch, None before the first event."""
+    """Per uid; milliseconds since the epoch, None before the first event."""
     timers: Mapping[str, PendingTimers] = field(default_factory=dict)
     """Per uid that has pending timers."""
     slots: tuple[SlotStatus, ...] = ()

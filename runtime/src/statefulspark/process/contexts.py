@@ -87,7 +87,7 @@ class SlotTimerService(TimerService):
 
 
 class ElementContext(KeyedProcessFunction.Context):
-    """One per operator; the row loop sets ``key`` and ``time`` before each call."""
+    """One per function runner; the row loop sets ``key`` and ``time`` before each call."""
 
     __slots__ = ("_timer_service", "key", "time")
 
@@ -107,7 +107,7 @@ class ElementContext(KeyedProcessFunction.Context):
 
 
 class TimerContext(ElementContext, KeyedProcessFunction.OnTimerContext):
-    """One per operator; the timer loop sets ``domain`` too."""
+    """One per function runner; the timer loop sets ``domain`` too."""
 
     __slots__ = ("domain",)
 

@@ -46,7 +46,7 @@ class KeyGroupRows:
         self._counts = np.zeros(key_groups.count, dtype=np.int64)
 
     def add(self, key_hashes: np.ndarray[Any, np.dtype[np.int64]]) -> None:
-        """Count rows by the hashes of their keys; those of other slots' key groups, which the operator refuses, are left out."""
+        """Count rows by the hashes of their keys; those of other slots' key groups, which the keyed step refuses, are left out."""
         groups = key_group_of_hash(key_hashes, self._max_parallelism) - self._first
         own = groups[(groups >= 0) & (groups < len(self._counts))]
         counts = self._counts + np.bincount(own, minlength=len(self._counts))

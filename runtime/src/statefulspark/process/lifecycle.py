@@ -19,25 +19,25 @@ _log = structlog.get_logger("statefulspark.function")
 
 
 class FunctionLifecycle:
-    """Keeps one opened copy of a function. Used by one thread, except for ``operator``.
+    """Keeps one opened copy of a function. Used by one thread, except for ``runner``.
 
     Args:
-        fresh: Makes an operator with a fresh copy of the function, not yet opened.
+        fresh: Makes a runner with a fresh copy of the function, not yet opened.
 
     Attributes:
-        operator: Runs the newest copy.
+        runner: Runs the newest copy.
 
     Raises:
         UserFunctionError: ``open`` of the function raised.
     """
 
-    __slots__ = ("_fresh", "_open", "_stale", "operator")
+    __slots__ = ("_fresh", "_open", "_stale", "runner")
 
     def __init__(self, fresh: Callable[[], KeyedFunctionRunner]) -> None:
         self._fresh = fresh
-        self.operator = fresh()
+        self.runner = fresh()
         self._stale = False
-        self.operator.open()
+        self.runner.open()
         self._open = True
 
     def undone(self) -> None:
@@ -57,9 +57,9 @@ class FunctionLifecycle:
         except StatefulSparkError as error:
             # The old copy is discarded because of an earlier failure; an error in its close() must not prevent opening the new one.
             _log.warning("close() of the function failed after its batch was rolled back", error=str(error))
-        operator = self._fresh()
-        operator.open()
-        self.operator = operator
+        runner = self._fresh()
+        runner.open()
+        self.runner = runner
         self._open = True
         self._stale = False
 
@@ -71,4 +71,4 @@ class FunctionLifecycle:
         """
         if self._open:
             self._open = False
-            self.operator.close()
+            self.runner.close()

@@ -29,7 +29,7 @@ _SORT_BYTES_MAX = 1 << 30
 
 
 class BatchOrder:
-    """Sorts the record batches of one batch of one operator in one slot.
+    """Sorts the record batches of one batch of one keyed step in one slot.
 
     Rows that fit into ``sort_bytes`` are sorted in memory. More rows are spilled as sorted runs, which are merged with a bounded
     read-ahead; hundreds of runs are merged in several passes.

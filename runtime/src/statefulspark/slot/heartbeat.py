@@ -33,7 +33,7 @@ class SlotReporter:
         baseline_bytes: Resident memory of the process before it opened its store.
         store: The slot's.
         sizes: Of its states.
-        operators: By uid.
+        keyed_steps: By uid.
         native_metrics: Flink's names of those to read.
         tuned: The slot's native memory, when the driver may change it.
     """
@@ -44,14 +44,14 @@ class SlotReporter:
         baseline_bytes: int,
         store: KeyValueStore,
         sizes: StateSizes,
-        operators: Mapping[str, KeyedStep],
+        keyed_steps: Mapping[str, KeyedStep],
         native_metrics: tuple[str, ...],
         tuned: TunedMemory | None,
     ) -> None:
         self._baseline_bytes = baseline_bytes
         self._store = store
         self._sizes = sizes
-        self._operators = operators
+        self._keyed_steps = keyed_steps
         self._native_metrics = native_metrics
         self._tuned = tuned
         self._process = psutil.Process()
@@ -77,7 +77,7 @@ class SlotReporter:
                 "coverage": self._sizes.coverage(),
                 "states": {number: [size.entries, size.size_bytes] for number, size in self._sizes.by_state_id().items()},
             },
-            "steps": {uid: operator.report() for uid, operator in self._operators.items()},
+            "steps": {uid: keyed_step.report() for uid, keyed_step in self._keyed_steps.items()},
             **self._native(),
         }
 

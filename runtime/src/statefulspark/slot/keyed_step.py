@@ -86,10 +86,10 @@ class KeyedStep:
             spill_directory=self._work / "spill",
         )
         self.backend.batch = batch
-        self._function = FunctionLifecycle(self._fresh_operator)
+        self._function = FunctionLifecycle(self._fresh_runner)
 
-    def _fresh_operator(self) -> KeyedFunctionRunner:
-        """Make an operator with a new copy of what the user passed to ``process()``."""
+    def _fresh_runner(self) -> KeyedFunctionRunner:
+        """Make a runner with a new copy of what the user passed to ``process()``."""
         steps: list[StepSpec] = cloudpickle.loads(self._config.steps)
         self.backend.redeclare()
         attempt, self._attempt = self._attempt, None
@@ -114,7 +114,7 @@ class KeyedStep:
 
         Args:
             batch: the batch that runs.
-            expected: the last batch before it that changed this operator here; the state is brought there first.
+            expected: the last batch before it that changed this keyed step here; the state is brought there first.
             processing_time_ms: the batch's processing time.
             hold: a snapshot of the store is being taken: leave it alone. Only after `can_hold` said so.
 
@@ -187,13 +187,13 @@ class KeyedStep:
                         stream.send(result)
             failpoints.reach("slot.processed")
             with clock.part("encode"):
-                self.backend.finish_batch(changelog.append, rows=self._function.operator.rows_in)
+                self.backend.finish_batch(changelog.append, rows=self._function.runner.rows_in)
             finished = True
             with clock.part("durable"):
                 digest = changelog.close()
                 changelog_ref = self._make_durable(request.run.attempt, batch, path, digest)
             metrics = RunMetrics(
-                timers_fired=self._function.operator.timers_fired,
+                timers_fired=self._function.runner.timers_fired,
                 timers_registered=self.backend.timers.registered - registered_before,
                 seconds=clock.seconds(),
                 exchange_seconds={"slot": request.waited_s, "send": stream.sender_waited_s},
@@ -234,12 +234,12 @@ class KeyedStep:
             epoch=self._epoch,
             first_key_group=self._key_groups.first,
             last_key_group=self._key_groups.last,
-            max_event_time_ms=self._function.operator.max_event_time_ms,
+            max_event_time_ms=self._function.runner.max_event_time_ms,
             states=tuple(self._ids.known(self.step.uid)),
         )
 
     def _results(self, run: BatchRun, batches: Iterator[pa.RecordBatch]) -> Generator[pa.RecordBatch, None, None]:
-        return self._function.operator.run(
+        return self._function.runner.run(
             batches,
             watermark_ms=run.watermark_ms,
             processing_time_ms=run.processing_time_ms,
@@ -252,12 +252,12 @@ class KeyedStep:
         user: dict[str, float] = {}
         # Names, and what gauges return or raise, are the user's: none of them may keep the slot from reporting.
         with suppress(Exception):
-            values = self._function.operator.metrics.values().items()
+            values = self._function.runner.metrics.values().items()
             user = {name.encode(errors="replace").decode(): float(value) for name, value in islice(values, USER_METRICS_MAX)}
         return step_report(self.backend, self._rows, user)
 
     def _acknowledgement(self, batch: int, changelog: ChangelogRef, metrics: RunMetrics) -> Acknowledge:
-        operator = self._function.operator
+        runner = self._function.runner
         event_timer, processing_timer = self.earliest_timers()
         return Acknowledge(
             uid=self.step.uid,
@@ -265,11 +265,11 @@ class KeyedStep:
             epoch=self._epoch,
             batch=batch,
             changelog=changelog,
-            max_event_time_ms=operator.max_event_time_ms,
+            max_event_time_ms=runner.max_event_time_ms,
             event_timer_ms=event_timer,
             processing_timer_ms=processing_timer,
-            rows_in=operator.rows_in,
-            rows_out=operator.rows_out,
+            rows_in=runner.rows_in,
+            rows_out=runner.rows_out,
             metrics=metrics,
         )
 

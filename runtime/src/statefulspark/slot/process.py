@@ -116,7 +116,7 @@ def restored_service(config: SlotConfig, slot: int, registered: RegisterAnswer, 
     if restored.base_checkpoint_id is not None:
         uploader.seed(restored.base_checkpoint_id, restored.uploaded)
     steps: list[StepSpec] = cloudpickle.loads(config.steps)
-    operators = {
+    keyed_steps = {
         step.uid: KeyedStep(
             step,
             config=config.for_one_of(len(steps)),
@@ -134,7 +134,7 @@ def restored_service(config: SlotConfig, slot: int, registered: RegisterAnswer, 
         slot=slot,
         epoch=epoch,
         store=restored.store,
-        operators=operators,
+        keyed_steps=keyed_steps,
         uploader=uploader,
         work=work,
         coordinator=coordinator,
@@ -163,7 +163,7 @@ def _reporter(config: SlotConfig, slot: int, service: SlotService, tuning: Memor
         baseline_bytes=baseline_bytes,
         store=store,
         sizes=sizes_of(store, key_group_range(slot, config.parallelism, config.max_parallelism)),
-        operators=service.operators,
+        keyed_steps=service.keyed_steps,
         native_metrics=config.native_metrics,
         tuned=TunedMemory(store.memory, tuning) if tuning is not None and isinstance(store, RocksDBStore) else None,
     )

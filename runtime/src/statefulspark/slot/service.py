@@ -1,4 +1,4 @@
-"""What a slot serves: exchanges of its operators, and snapshots of its store."""
+"""What a slot serves: exchanges of its keyed steps, and snapshots of its store."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class SlotService:
         slot: int,
         epoch: int,
         store: KeyValueStore,
-        operators: dict[str, KeyedStep],
+        keyed_steps: dict[str, KeyedStep],
         uploader: SlotUploader,
         work: Path,
         coordinator: FlightPeer,
@@ -60,7 +60,7 @@ class SlotService:
         self._epoch = epoch
         self.store = store
         self._gate = StoreGate()
-        self.operators = operators
+        self.keyed_steps = keyed_steps
         self._uploader = uploader
         self._work = work
         self._coordinator = coordinator
@@ -80,7 +80,7 @@ class SlotService:
     def output_schema(self, request: ExchangeRequest) -> pa.Schema:
         """Schema of a step's results."""
         self._check_epoch(request.epoch)
-        return self.operators[request.uid].step.output_schema
+        return self.keyed_steps[request.uid].step.output_schema
 
     def exchange(self, request: ExchangeRequest, stream: ExchangeStream) -> None:
         """Run one batch of one step and acknowledge it to the coordinator."""
@@ -89,18 +89,18 @@ class SlotService:
             self._exchange(request, stream)
 
     def _exchange(self, request: ExchangeRequest, stream: ExchangeStream) -> None:
-        operator = self.operators[request.uid]
+        keyed_step = self.keyed_steps[request.uid]
         batch, expected = request.batch, request.run.expected
-        with operator.exchange():
-            with operator.held():
-                with self._gate.turn(can_hold=operator.can_hold(batch, expected)) as store_is_free:
-                    operator.begin(batch, expected, request.run.processing_time_ms, hold=not store_is_free)
+        with keyed_step.exchange():
+            with keyed_step.held():
+                with self._gate.turn(can_hold=keyed_step.can_hold(batch, expected)) as store_is_free:
+                    keyed_step.begin(batch, expected, request.run.processing_time_ms, hold=not store_is_free)
                 failpoints.reach("slot.begun")
-                ack = operator.run(request, stream)
+                ack = keyed_step.run(request, stream)
             # The step is free meanwhile: the coordinator may be waiting for it in a call to this slot, and takes no acknowledgement before.
-            self._acknowledge(operator, ack)
+            self._acknowledge(keyed_step, ack)
 
-    def _acknowledge(self, operator: KeyedStep, ack: Acknowledge) -> None:
+    def _acknowledge(self, keyed_step: KeyedStep, ack: Acknowledge) -> None:
         """Send the acknowledgement to the coordinator. If it may not have taken this run, another run's changelog may count, so the changes are dropped.
 
         Where they are committed already, only the answer was lost.
@@ -109,8 +109,8 @@ class SlotService:
             self._coordinator.call(ack)
             failpoints.reach("slot.acknowledged")
         except BaseException:
-            with operator.held(), suppress(FencedError):
-                operator.undo(ack.batch)
+            with keyed_step.held(), suppress(FencedError):
+                keyed_step.undo(ack.batch)
             raise
 
     def _check_epoch(self, epoch: int) -> None:
@@ -132,20 +132,20 @@ class SlotService:
         Args:
             processing_time_ms: of the job's last committed batch: what has expired by then is seen by no later batch.
         """
-        for operator in self.operators.values():
+        for keyed_step in self.keyed_steps.values():
             for _ in range(_SWEEPS_MAX):
-                if not self._swept(operator, processing_time_ms):
+                if not self._swept(keyed_step, processing_time_ms):
                     break
 
-    def _swept(self, operator: KeyedStep, processing_time_ms: int) -> bool:
+    def _swept(self, keyed_step: KeyedStep, processing_time_ms: int) -> bool:
         """Whether another round is worthwhile; not where a batch or a snapshot is in the way."""
-        if not operator.lock.acquire(blocking=False):
+        if not keyed_step.lock.acquire(blocking=False):
             return False
         try:
             with self._gate.turn(can_hold=True) as store_is_free:
-                return store_is_free and operator.backend.sweep(reached_ms=processing_time_ms, idle_entries=_SWEEP_ENTRIES)
+                return store_is_free and keyed_step.backend.sweep(reached_ms=processing_time_ms, idle_entries=_SWEEP_ENTRIES)
         finally:
-            operator.lock.release()
+            keyed_step.lock.release()
 
     def settle(self, request: Settle) -> None:
         """Write what the last batch changed, which is committed, while no rows of the next one are here yet.
@@ -154,21 +154,21 @@ class SlotService:
         """
         self._check_epoch(request.epoch)
         for uid, expected in request.expected.items():
-            operator = self.operators[uid]
-            if operator.lock.acquire(blocking=False):
+            keyed_step = self.keyed_steps[uid]
+            if keyed_step.lock.acquire(blocking=False):
                 try:
                     with self._gate.turn(can_hold=True) as store_is_free:
                         if store_is_free:
-                            operator.settle_early(expected)
+                            keyed_step.settle_early(expected)
                 finally:
-                    operator.lock.release()
+                    keyed_step.lock.release()
 
     def undo(self, request: Undo) -> None:
         """Drop what a finished batch changed, because another attempt's changelogs of it count."""
         self._check_epoch(request.epoch)
-        for operator in self.operators.values():
-            with operator.held():
-                operator.undo(request.batch)
+        for keyed_step in self.keyed_steps.values():
+            with keyed_step.held():
+                keyed_step.undo(request.batch)
 
     def snapshot(self, request: Snapshot) -> None:
         """Start a snapshot of the committed state; flush, links and upload run in the background.
@@ -180,18 +180,18 @@ class SlotService:
         ends between the comparison of its number and the write would have its uncommitted changes written.
         """
         self._check_epoch(request.epoch)
-        operators = {uid: self.operators[uid] for uid in sorted(request.expected)}
+        keyed_steps = {uid: self.keyed_steps[uid] for uid in sorted(request.expected)}
         with ExitStack() as held:
             # Before the gate, in the order in which a batch takes them.
-            for operator in operators.values():
-                held.enter_context(operator.held(_SNAPSHOT_WAIT_S))
-            self._begin_snapshot(request, operators)
+            for keyed_step in keyed_steps.values():
+                held.enter_context(keyed_step.held(_SNAPSHOT_WAIT_S))
+            self._begin_snapshot(request, keyed_steps)
 
-    def _begin_snapshot(self, request: Snapshot, operators: dict[str, KeyedStep]) -> None:
+    def _begin_snapshot(self, request: Snapshot, keyed_steps: dict[str, KeyedStep]) -> None:
         self._gate.close(timeout_s=_SNAPSHOT_WAIT_S)
         try:
-            for uid, operator in operators.items():
-                operator.settle(request.expected[uid])
+            for uid, keyed_step in keyed_steps.items():
+                keyed_step.settle(request.expected[uid])
             thread = threading.Thread(target=self._snapshot_in_background, args=(request,), name="snapshot", daemon=True)
             thread.start()
         except BaseException:
@@ -206,8 +206,8 @@ class SlotService:
             held_up_ms = 0.0
             try:
                 if request.savepoint is not None or isinstance(self.store, MemoryStore):
-                    for operator in self.operators.values():
-                        operator.backend.sweep_for_full_snapshot()
+                    for keyed_step in self.keyed_steps.values():
+                        keyed_step.backend.sweep_for_full_snapshot()
                 held_up_ms = self.store.snapshot(folder)
             finally:
                 self._gate.open(held_up_ms)
@@ -234,24 +234,24 @@ class SlotService:
             return  # the coordinator times the checkpoint out
 
     def _upload(self, folder: Path, request: Snapshot) -> SlotState:
-        batches = dict.fromkeys(self.operators, request.batch)
+        batches = dict.fromkeys(self.keyed_steps, request.batch)
         base = request.base_checkpoint_id
         if request.savepoint is None:
-            return self._uploader.upload(folder, request.checkpoint_id, base_checkpoint_id=base, operator_batches=batches)
+            return self._uploader.upload(folder, request.checkpoint_id, base_checkpoint_id=base, step_batches=batches)
         target, name = self._open_store(request.savepoint.url), request.savepoint.name
         shared_root = paths.common_root(self._job_url, target.url)
         common = self._open_store(shared_root) if shared_root is not None else None
-        return self._uploader.upload_savepoint(folder, target, name, base_checkpoint_id=base, operator_batches=batches, common=common)
+        return self._uploader.upload_savepoint(folder, target, name, base_checkpoint_id=base, step_batches=batches, common=common)
 
     def timers(self) -> dict[str, tuple[int | None, int | None]]:
         """Earliest event-time and processing-time timer per uid."""
-        return {uid: operator.earliest_timers() for uid, operator in self.operators.items()}
+        return {uid: keyed_step.earliest_timers() for uid, keyed_step in self.keyed_steps.items()}
 
     def close(self) -> None:
         """Stop serving and close the store. Safe to call once."""
         self.stopping.set()
-        for operator in self.operators.values():
-            operator.close()
+        for keyed_step in self.keyed_steps.values():
+            keyed_step.close()
         with self._gate.turn(can_hold=False), suppress(UnavailableError):  # of the disk: all that is in the store is in storage too
             self.store.close()
         for server in self.servers:

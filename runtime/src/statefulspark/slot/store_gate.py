@@ -15,7 +15,7 @@ _WRITER: Final = "writer"
 
 
 class StoreGate:
-    """One operator writes at a time; nobody writes while a snapshot is taken, which must hold exactly one batch."""
+    """One keyed step writes at a time; nobody writes while a snapshot is taken, which must hold exactly one batch."""
 
     def __init__(self) -> None:
         self._changed = threading.Condition()

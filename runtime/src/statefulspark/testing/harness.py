@@ -1,4 +1,4 @@
-"""KeyedProcessHarness: runs one keyed function in a unit test, without Spark, on the real operator and state backend."""
+"""KeyedProcessHarness: runs one keyed function in a unit test, without Spark, on the real function runner and state backend."""
 
 from __future__ import annotations
 
@@ -162,7 +162,7 @@ class KeyedProcessHarness:
             budget=_BUDGET,
             spill_directory=Path(directory.name) / "changes",
         )
-        self._running = _Running(FunctionLifecycle(lambda: self._fresh_operator(backend)), backend, directory)
+        self._running = _Running(FunctionLifecycle(lambda: self._fresh_runner(backend)), backend, directory)
         try:
             self._state_ids.all_opened()
         except NotRestorableError:
@@ -255,7 +255,7 @@ class KeyedProcessHarness:
         try:
             running.function.renew_if_stale()
             results = list(
-                running.function.operator.run(
+                running.function.runner.run(
                     iter(batch.rows),
                     watermark_ms=batch.watermark_ms,
                     processing_time_ms=batch.processing_time_ms,
@@ -273,15 +273,15 @@ class KeyedProcessHarness:
         for result in results:
             self._output.extend(rows_of(self._output_row, [python_values(column) for column in result.columns]))
 
-    def _fresh_operator(self, backend: KeyedStateBackend) -> KeyedFunctionRunner:
-        """Make an operator with the function given at first, with a copy of it later."""
+    def _fresh_runner(self, backend: KeyedStateBackend) -> KeyedFunctionRunner:
+        """Make a runner with the function given at first, with a copy of it later."""
         step = self._step if not self._copies else replace(self._step, function=cloudpickle.loads(self._pickled))
         backend.redeclare()
-        operator = KeyedFunctionRunner(
+        runner = KeyedFunctionRunner(
             step, backend, slot=0, parallelism=1, job_name="harness", attempt=self._copies, job_parameters=self._job_parameters
         )
         self._copies += 1
-        return operator
+        return runner
 
     def _opened(self) -> _Running:
         if self._running is None:

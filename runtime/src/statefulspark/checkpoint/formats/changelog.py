@@ -1,4 +1,4 @@
-"""Changelogs: what one operator's state in one slot changed in one batch; one object each.
+"""Changelogs: what one keyed step's state in one slot changed in one batch; one object each.
 
 The writer is on the path of every batch, so entries are laid out by column (all key lengths, all value lengths, all keys, all
 values) and every step over them is one call into C. Written to a local file in bounded memory, uploaded by the caller.
@@ -60,7 +60,7 @@ class ChangelogHeader(Document):
     """Says which changes the file holds."""
 
     uid: str = Field(min_length=1, max_length=1024)
-    """Operator."""
+    """Of the keyed step."""
     slot: int = Field(ge=0, lt=MAX_PARALLELISM_LIMIT)
     batch: int = Field(ge=0)
     epoch: int = Field(ge=0)

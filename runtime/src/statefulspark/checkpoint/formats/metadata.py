@@ -61,7 +61,7 @@ class SlotState(Document):
     private: tuple[FileRef, ...] = ()
     """Files of this checkpoint alone."""
     operator_batches: dict[str, int] = Field(default_factory=dict)
-    """Last batch contained in the store, per operator uid; -1 before its first."""
+    """Last batch contained in the store, per uid; -1 before its first."""
 
     @model_validator(mode="after")
     def _check(self) -> Self:
@@ -111,7 +111,7 @@ class CheckpointMetadata(Document):
     spark_state: tuple[FileRef, ...] = ()
     """Packs of Spark's own state after ``batch``, oldest first: of two with the same path inside the later one counts."""
     watermarks: dict[str, int | None] = Field(default_factory=dict)
-    """Largest event time seen per operator uid, milliseconds; None before its first row."""
+    """Largest event time seen per uid, milliseconds; None before its first row."""
     processing_time_ms: int = Field(default=0, ge=0)
     """Processing time of ``batch``, milliseconds since the epoch; later batches have none that is earlier. 0 in versions 1 and 2."""
     pipeline: Pipeline | None = None
@@ -143,7 +143,7 @@ class CheckpointMetadata(Document):
 
     @property
     def replay_after(self) -> int:
-        """Smallest batch that some operator's store in some slot contains; changelogs of later batches are needed with it."""
+        """Smallest batch that some keyed step's store in some slot contains; changelogs of later batches are needed with it."""
         return min((batch for slot in self.slots for batch in slot.operator_batches.values()), default=self.batch)
 
 

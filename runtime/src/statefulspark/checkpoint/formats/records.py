@@ -72,9 +72,9 @@ class BatchRecord(Document):
     processing_time_ms: int
     """Processing time of the batch, milliseconds since the epoch."""
     watermarks: dict[str, int | None] = Field(default_factory=dict)
-    """Watermark that the batch uses per operator uid, milliseconds; None before the first row."""
+    """Watermark that the batch uses per uid, milliseconds; None before the first row."""
     max_event_times: dict[str, int | None] = Field(default_factory=dict)
-    """Largest event time per operator uid in all batches before this one, milliseconds."""
+    """Largest event time per uid in all batches before this one, milliseconds."""
     epochs: tuple[int, ...] = ()
     """Incarnation of each slot when the batch started; its length is the parallelism."""
     acks: tuple[ChangelogRef, ...] = ()

@@ -68,8 +68,8 @@ class RestoredSlot:
     """Files in the store's folder that are already in ``shared/``; for `SlotUploader.seed`."""
     batch: int
     """Last batch in the store."""
-    operator_batches: Mapping[str, int]
-    """Last batch in the store per operator uid that ever had state: ``batch`` for each."""
+    step_batches: Mapping[str, int]
+    """Last batch in the store per uid that ever had state: ``batch`` for each."""
     states: tuple[dict[str, Any], ...]
     """``StateInfo`` in JSON of every state known so far."""
     downloaded_bytes: int
@@ -114,7 +114,7 @@ def restore_slot(plan: RestorePlan, directory: Path, open_state: OpenState, *, t
         base_checkpoint_id=plan.base.metadata.checkpoint_id if plan.base is not None and build.uploaded else None,
         uploaded=build.uploaded,
         batch=plan.batch,
-        operator_batches=dict.fromkeys(table.uids(), plan.batch),
+        step_batches=dict.fromkeys(table.uids(), plan.batch),
         states=table.states,
         downloaded_bytes=build.downloaded_bytes + replayed.downloaded_bytes,
         copied_entries=build.copied_entries,

@@ -25,7 +25,7 @@ class StateTable:
         return tuple(self._by_id[state_id] for state_id in sorted(self._by_id))
 
     def uids(self) -> set[str]:
-        """Operators that have a state."""
+        """Keyed steps that have a state."""
         return {uid for uid, _ in self._ids}
 
     def add(self, states: Iterable[Mapping[str, Any]], *, where: str) -> None:

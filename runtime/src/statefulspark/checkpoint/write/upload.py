@@ -71,9 +71,7 @@ class SlotUploader:
         """Take over the files that a restore put into the store's folder from a checkpoint of this job folder."""
         self._uploaded[checkpoint_id] = {(file.ref.name, file.ref.size_bytes): file for file in files}
 
-    def upload(
-        self, snapshot: Path, checkpoint_id: int, *, base_checkpoint_id: int | None, operator_batches: Mapping[str, int]
-    ) -> SlotState:
+    def upload(self, snapshot: Path, checkpoint_id: int, *, base_checkpoint_id: int | None, step_batches: Mapping[str, int]) -> SlotState:
         """Upload what is new in a snapshot.
 
         Args:
@@ -81,7 +79,7 @@ class SlotUploader:
             checkpoint_id: Number of the checkpoint that is being taken.
             base_checkpoint_id: A complete checkpoint that retention keeps until this one is complete; its files are named
                 instead of uploaded. None uploads everything.
-            operator_batches: Last batch in the store per operator uid.
+            step_batches: Last batch in the store per uid.
 
         Returns:
             The slot's part of ``_metadata``.
@@ -108,7 +106,7 @@ class SlotUploader:
         shared = [file for file in files if paths.shared_checkpoint_id(file.key) is not None]
         self._remember(checkpoint_id, shared, base_checkpoint_id)
         private = [file.ref for file in files if paths.shared_checkpoint_id(file.key) is None]
-        return self._state([file.ref for file in shared], private, operator_batches)
+        return self._state([file.ref for file in shared], private, step_batches)
 
     def upload_savepoint(
         self,
@@ -117,7 +115,7 @@ class SlotUploader:
         folder: str,
         *,
         base_checkpoint_id: int | None,
-        operator_batches: Mapping[str, int],
+        step_batches: Mapping[str, int],
         common: ObjectStore | None = None,
     ) -> SlotState:
         """Put every file of a snapshot into a savepoint's own folder.
@@ -130,7 +128,7 @@ class SlotUploader:
             target: Opened at the folder above the savepoint's.
             folder: Name of the savepoint's folder.
             base_checkpoint_id: As in `upload`.
-            operator_batches: Last batch in the store per operator uid.
+            step_batches: Last batch in the store per uid.
             common: Opened at a folder (or bucket) that both the job folder and ``target`` lie in; see `paths.common_root`.
 
         Raises:
@@ -150,7 +148,7 @@ class SlotUploader:
             target.put_file(key, path)
             return FileRef(name=path.name, path=reference, size_bytes=digest.size_bytes, checksum=digest.checksum)
 
-        return self._state([], in_parallel(send, _store_files(snapshot), self._threads), operator_batches)
+        return self._state([], in_parallel(send, _store_files(snapshot), self._threads), step_batches)
 
     def _remember(self, checkpoint_id: int, shared: Iterable[StoredFile], base_checkpoint_id: int | None) -> None:
         self.seed(checkpoint_id, shared)
@@ -159,7 +157,7 @@ class SlotUploader:
         kept = sorted(number for number in self._uploaded if number >= oldest)[-_REMEMBERED_CHECKPOINTS_MAX:]
         self._uploaded = {number: self._uploaded[number] for number in kept}
 
-    def _state(self, shared: Iterable[FileRef], private: Iterable[FileRef], operator_batches: Mapping[str, int]) -> SlotState:
+    def _state(self, shared: Iterable[FileRef], private: Iterable[FileRef], step_batches: Mapping[str, int]) -> SlotState:
         return SlotState(
             slot=self._slot,
             first=self._key_groups.first,
@@ -167,7 +165,7 @@ class SlotUploader:
             backend=self._backend,
             shared=tuple(shared),
             private=tuple(private),
-            operator_batches=dict(operator_batches),
+            operator_batches=dict(step_batches),
         )
 
 
