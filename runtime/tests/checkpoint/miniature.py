@@ -6,7 +6,6 @@ batch, which never goes through any of the code under test.
 
 from __future__ import annotations
 
-import json
 import shutil
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -22,7 +21,7 @@ from statefulspark.checkpoint.formats.metadata import CheckpointMetadata, FileRe
 from statefulspark.checkpoint.formats.records import BatchRecord, ChangelogRef
 from statefulspark.checkpoint.lineage.fencing import refuse_fenced
 from statefulspark.checkpoint.lineage.lineage import Lineage, begin_attempt, ensure_job, resolve, write_record
-from statefulspark.checkpoint.restore.plan import plan_from_json, plan_to_json
+from statefulspark.checkpoint.restore.plan import SlotRestore
 from statefulspark.checkpoint.restore.slot import RestoredSlot, RestorePlan, restore_slot
 from statefulspark.checkpoint.write.publish import publish
 from statefulspark.checkpoint.write.upload import SlotUploader
@@ -89,7 +88,7 @@ class Miniature:
             backend=self.backend,
         )
         self.started += 1
-        plan = plan_from_json(json.loads(json.dumps(plan_to_json(plan))), store=self.job, open_store=self.open_store)
+        plan = SlotRestore.model_validate_json(SlotRestore.of(plan).model_dump_json()).plan(self.job, self.open_store)
         restored = restore_slot(plan, self.folder / f"slot-{self.started}", self.open_state, threads=2)
         uploader = SlotUploader(self.job, slot=slot, key_groups=key_groups, backend=self.backend, threads=2)
         if restored.base_checkpoint_id is not None:

@@ -15,10 +15,12 @@ from hypothesis import strategies as st
 from statefulspark.checkpoint.catalog import StoredCheckpoint
 from statefulspark.checkpoint.formats.metadata import CheckpointMetadata, FileRef, SlotState
 from statefulspark.checkpoint.formats.records import ChangelogRef
-from statefulspark.checkpoint.restore.plan import plan_from_json, plan_to_json
+from statefulspark.checkpoint.restore.plan import SlotRestore
 from statefulspark.checkpoint.restore.slot import RestorePlan
-from statefulspark.errors import CorruptDataError, IncompatibleFormatError
+from statefulspark.errors import InvalidInputError
 from statefulspark.keygroups import KeyGroupRange
+from statefulspark.rpc.codec import decode, encode
+from statefulspark.rpc.messages.slots import RegisterAnswer
 from statefulspark.storage.base import ObjectStore
 from statefulspark.storage.local import LocalStore
 
@@ -59,6 +61,7 @@ CHANGELOGS = st.builds(
     size_bytes=st.integers(0, 1 << 50),
     checksum=st.just(CHECKSUM),
 )
+NOTHING = RestorePlan(store=JOB, base=None, changelogs=(), batch=-1, key_groups=KeyGroupRange(0, 7), max_parallelism=8, backend="memory")
 PLANS = st.builds(
     RestorePlan,
     store=st.just(JOB),
@@ -76,21 +79,27 @@ def opened(url: str) -> ObjectStore:
     return ELSEWHERE
 
 
-def refused(url: str) -> ObjectStore:
-    raise AssertionError(f"{url} was opened")
-
-
 @given(plan=PLANS)
 def test_what_arrives_is_what_was_sent(plan: RestorePlan) -> None:
-    sent = plan_to_json(plan)
-    assert next(iter(sent)) == "version"
-    assert plan_from_json(json.loads(json.dumps(sent)), store=JOB, open_store=opened) == plan
+    arrived = decode(encode(answer(plan)), RegisterAnswer)
+    assert arrived.restore.plan(JOB, opened) == plan
+
+
+def answer(plan: RestorePlan) -> RegisterAnswer:
+    return RegisterAnswer(epoch=1, attempt=0, base=None, restore=SlotRestore.of(plan), expected={}, memory=None)
 
 
 def plain() -> dict[str, Any]:
+    """The members of a plan as they are sent."""
     base = checkpoint(ELSEWHERE)
     plan = RestorePlan(store=JOB, base=base, changelogs=(), batch=3, key_groups=KeyGroupRange(0, 7), max_parallelism=8, backend="rocksdb")
-    return plan_to_json(plan)
+    members: dict[str, Any] = json.loads(encode(answer(plan)))["restore"]
+    return members
+
+
+def receive(data: object) -> None:
+    body = json.loads(encode(answer(NOTHING))) | {"restore": data}
+    decode(json.dumps(body).encode(), RegisterAnswer)
 
 
 class Attack:
@@ -107,22 +116,22 @@ class Attack:
         None,
         [],
         {},
-        plain() | {"version": 2},
-        plain() | {"version": True},
-        plain() | {"version": "1"},
+        plain() | {"batch": "one"},
+        plain() | {"batch": -2},
+        plain() | {"max_parallelism": 1 << 20},
         plain() | {"factory": "x"},
         plain() | {"first": 7, "last": 0},
         plain() | {"base": {**plain()["base"], "folder": ""}},
         {name: value for name, value in plain().items() if name != "batch"},
     ],
 )
-def test_anything_else_is_refused_before_a_store_is_opened(data: object) -> None:
-    with pytest.raises(IncompatibleFormatError, match="restore plan"):
-        plan_from_json(data, store=JOB, open_store=refused)
+def test_anything_else_is_refused(data: object) -> None:
+    with pytest.raises(InvalidInputError, match=r"RegisterAnswer\.restore"):
+        receive(data)
 
 
 def test_a_refusal_does_not_quote_the_plan() -> None:
-    with pytest.raises(CorruptDataError) as raised:
-        plan_from_json(plain() | {"backend": "s3cret" * 20}, store=JOB, open_store=refused)
+    with pytest.raises(InvalidInputError) as raised:
+        receive(plain() | {"backend": "s3cret" * 20})
     assert "s3cret" not in str(raised.value)
     assert "backend" in str(raised.value)

@@ -11,7 +11,6 @@ from runtime.tests.checkpoint.miniature import UID, Miniature, apply
 
 from statefulspark.checkpoint.formats import changelog
 from statefulspark.checkpoint.lineage.lineage import begin_attempt
-from statefulspark.checkpoint.restore.plan import plan_from_json
 from statefulspark.checkpoint.restore.slot import restore_slot
 from statefulspark.checkpoint.spark.location import LocationFiles
 from statefulspark.checkpoint.spark.state_uploader import SparkStateUploader
@@ -87,7 +86,7 @@ class Story:
     def restore(self, durable: DurableJob, log: BatchLog) -> dict[bytes, bytes]:
         """What the one slot of the new driver restores."""
         self.restored += 1
-        plan = plan_from_json(durable.restore_plan(0, 1, log), store=self.job, open_store=open_store)
+        plan = durable.restore_plan(0, 1, log).plan(self.job, open_store)
         restored = restore_slot(plan, self.folder / f"restored-{self.restored}", DictStore)
         assert restored.batch == 3
         found = dict(restored.store.scan(b"", b"\xff" * 8))

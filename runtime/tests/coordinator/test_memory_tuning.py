@@ -16,7 +16,7 @@ from statefulspark.errors import ConflictError, InvalidInputError
 from statefulspark.memory.split import MemorySplit
 from statefulspark.memory.tuning import MemoryTuning
 from statefulspark.rpc.codec import decode, encode
-from statefulspark.rpc.messages.slots import HeartbeatAnswer
+from statefulspark.rpc.messages.heartbeat import HeartbeatAnswer, NativeMemory, SlotReport
 
 MIB = 1 << 20
 
@@ -34,7 +34,14 @@ def tuner(**changes: Any) -> MemoryTuner:
 
 
 def slot(index: int, state: str, revision: int | None) -> Slot:
-    return Slot(index, state=state, report={} if revision is None else {"memory": {"revision": revision}})
+    if revision is None:
+        return Slot(index, state=state)
+    tuning = MemoryTuning(revision=revision, managed_bytes=1, write_buffer_ratio=0.5, high_prio_pool_ratio=0.1)
+    memory = NativeMemory(tuning=tuning, cache_bytes=1, cache_used_bytes=0, write_buffer_bytes=1, write_buffer_used_bytes=0)
+    report = SlotReport(
+        restore_ms=0, rss_bytes=0, pss_bytes=0, baseline_bytes=0, state_bytes=0, coverage=1.0, states={}, steps={}, memory=memory
+    )
+    return Slot(index, state=state, report=report)
 
 
 def test_a_change_keeps_what_it_does_not_name_and_reaches_slots_as_it_is() -> None:

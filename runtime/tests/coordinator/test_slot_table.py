@@ -6,6 +6,9 @@ import pytest
 
 from statefulspark.coordinator.slot_table import LOST, READY, SlotTable
 from statefulspark.errors import FencedError, InvalidInputError
+from statefulspark.rpc.messages.heartbeat import SlotReport
+
+REPORT = SlotReport(restore_ms=0, rss_bytes=0, pss_bytes=0, baseline_bytes=0, state_bytes=0, coverage=1.0, states={}, steps={})
 
 
 def test_each_incarnation_gets_a_greater_epoch_and_fences_the_one_before() -> None:
@@ -79,7 +82,7 @@ def test_a_retired_incarnation_does_not_come_back() -> None:
     table.retire(0, first)
     assert table.get(0).state == LOST
     with pytest.raises(FencedError):
-        table.heartbeat(0, first, {})
+        table.heartbeat(0, first, REPORT)
     with pytest.raises(FencedError):
         table.check(0, first)
     with pytest.raises(FencedError):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -11,9 +12,13 @@ import pytest
 from statefulspark.checkpoint.formats.records import ChangelogRef
 from statefulspark.errors import CorruptDataError, InvalidInputError
 from statefulspark.keygroups import KeyGroupRange
+from statefulspark.memory.tuning import MemoryTuning
+from statefulspark.process.key_group_rows import RowSpread
 from statefulspark.rpc.codec import Message, answer_type, decode, encode
 from statefulspark.rpc.messages.batches import Acknowledge, BatchRun, Begin, BeginAnswer, Planned, RunMetrics, Wait
-from statefulspark.rpc.messages.slots import Changelogs, Heartbeat, Ready, RestoreFailed
+from statefulspark.rpc.messages.heartbeat import ContainerMemory, Heartbeat, NativeMemory, NativeMetric, SlotReport, StepReport
+from statefulspark.rpc.messages.slots import Changelogs, Ready, RestoreFailed
+from statefulspark.state.store.state_sizes import StateSize
 
 ACKNOWLEDGE = Acknowledge(
     uid="ü",
@@ -29,8 +34,34 @@ ACKNOWLEDGE = Acknowledge(
     metrics=RunMetrics(timers_fired=0, timers_registered=1, seconds={"process": 0.1}, exchange_seconds={"send": math.inf}),
 )
 
+HEARTBEAT = Heartbeat(
+    slot=0,
+    epoch=1,
+    report=SlotReport(
+        restore_ms=1,
+        rss_bytes=2,
+        pss_bytes=3,
+        baseline_bytes=4,
+        state_bytes=5,
+        coverage=0.5,
+        states={7: StateSize(8, 9), 65535: StateSize(0, 0)},
+        steps={"ü": StepReport(caches={"count": (1, 2)}, key_groups=RowSpread(3, 4, ((5, 6),)), user={"rows": 7})},
+        container=ContainerMemory(limit_bytes=1 << 40, peak_bytes=None, oom_kills=0),
+        memory=NativeMemory(
+            tuning=MemoryTuning(revision=1, managed_bytes=2, write_buffer_ratio=0.5, high_prio_pool_ratio=0.1),
+            cache_bytes=3,
+            cache_used_bytes=4,
+            write_buffer_bytes=None,
+            write_buffer_used_bytes=None,
+        ),
+        native=(NativeMetric(name="num-files-at-level", level="0", value=2),),
+    ),
+)
 
-@pytest.mark.parametrize("message", [ACKNOWLEDGE, Changelogs(uid="u", key_groups=KeyGroupRange(3, 9), after=-1, until=4), Planned()])
+
+@pytest.mark.parametrize(
+    "message", [ACKNOWLEDGE, HEARTBEAT, Changelogs(uid="u", key_groups=KeyGroupRange(3, 9), after=-1, until=4), Planned()]
+)
 def test_a_message_arrives_as_it_was_sent(message: Message) -> None:
     assert decode(encode(message), type(message)) == message
 
@@ -94,10 +125,34 @@ def test_the_key_of_a_mapping_is_not_named_when_it_is_no_identifier() -> None:
 
 def test_numbers_that_json_does_not_have_arrive() -> None:
     """A user's gauge may return them."""
-    sent = Heartbeat(slot=0, epoch=1, report={"user": {"a": math.nan, "b": -math.inf}})
-    report = decode(encode(sent), Heartbeat).report
-    assert math.isnan(report["user"]["a"])
-    assert report["user"]["b"] == -math.inf
+    step = StepReport(caches={}, key_groups=RowSpread(0, 4, ()), user={"a": math.nan, "b": -math.inf})
+    sent = replace(HEARTBEAT, report=replace(HEARTBEAT.report, steps={"u": step}))
+    user = decode(encode(sent), Heartbeat).report.steps["u"].user
+    assert math.isnan(user["a"])
+    assert user["b"] == -math.inf
+
+
+@pytest.mark.parametrize(
+    ("report", "member"),
+    [
+        (None, "Heartbeat.report"),
+        ([], "Heartbeat.report"),
+        ({"a secret": 1}, "Heartbeat.report.restore_ms"),
+        ({"rss_bytes": "secret"}, "Heartbeat.report.rss_bytes"),
+        ({"states": {"1": ["secret", 1]}}, "Heartbeat.report.states"),
+        ({"states": {"a secret": {"entries": 1, "size_bytes": 1}}}, "Heartbeat.report.states"),
+        ({"steps": {"u": {"user": {"a secret": "secret"}}}}, "Heartbeat.report.steps"),
+        ({"memory": {"revision": 0}}, "Heartbeat.report.memory"),
+    ],
+)
+def test_a_report_that_does_not_fit_is_refused_by_the_name_of_its_member(report: object, member: str) -> None:
+    body = json.loads(encode(HEARTBEAT))
+    body["report"] = body["report"] | report if isinstance(report, dict) and "a secret" not in report else report
+    with pytest.raises(InvalidInputError) as refused:
+        decode(json.dumps(body).encode(), Heartbeat)
+    assert refused.value.field is not None
+    assert refused.value.field.startswith(member)
+    assert "secret" not in str(refused.value)
 
 
 def test_an_error_arrives_with_its_class_and_fields_even_if_its_text_is_not_unicode() -> None:

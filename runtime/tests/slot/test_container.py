@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from statefulspark.rpc.messages.heartbeat import ContainerMemory
 from statefulspark.slot.container import container_memory
 
 
@@ -31,7 +32,7 @@ VERSION_1 = {
 
 @pytest.mark.parametrize("files", [VERSION_2, VERSION_1], ids=["v2", "v1"])
 def test_limit_peak_and_kills(tmp_path: Path, files: dict[str, str]) -> None:
-    assert container_memory(write(tmp_path, files)) == {"limit_bytes": 1610612736, "peak_bytes": 1610600000, "oom_kills": 2}
+    assert container_memory(write(tmp_path, files)) == ContainerMemory(limit_bytes=1610612736, peak_bytes=1610600000, oom_kills=2)
 
 
 @pytest.mark.parametrize(
@@ -45,9 +46,11 @@ def test_limit_peak_and_kills(tmp_path: Path, files: dict[str, str]) -> None:
 )
 def test_without_a_limit_there_is_nothing_to_say(tmp_path: Path, files: dict[str, str]) -> None:
     """The counts of a whole machine are not this job's."""
-    assert container_memory(write(tmp_path, files)) == {}
+    assert container_memory(write(tmp_path, files)) is None
 
 
 def test_an_older_kernel_keeps_no_peak(tmp_path: Path) -> None:
     """memory.peak came with Linux 5.19, oom_kill of version 1 with 4.13."""
-    assert container_memory(write(tmp_path, {"memory.max": "4096", "memory.events": "low 0"})) == {"limit_bytes": 4096}
+    assert container_memory(write(tmp_path, {"memory.max": "4096", "memory.events": "low 0"})) == ContainerMemory(
+        limit_bytes=4096, peak_bytes=None, oom_kills=None
+    )

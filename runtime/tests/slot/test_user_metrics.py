@@ -7,8 +7,8 @@ from decimal import Decimal
 from typing import Any
 
 from statefulspark import RuntimeContext
-from statefulspark.rpc.codec import encode
-from statefulspark.rpc.messages.slots import Heartbeat
+from statefulspark.rpc.codec import decode, encode
+from statefulspark.rpc.messages.heartbeat import Heartbeat, SlotReport
 
 from .one_slot import UID, Count, Slot
 
@@ -28,5 +28,12 @@ def test_names_and_values_that_cannot_be_sent_do_not_end_the_slot(make_slot: Cal
     slot = make_slot(1 << 20, Measured())
     slot.run(0, [1])
     report = slot.service.keyed_steps[UID].report()
-    assert report["user"] == {"half": 0.5, "caf?": 2.0}
-    encode(Heartbeat(slot=0, epoch=1, report=report))
+    assert report.user == {"half": 0.5, "caf?": 2.0}
+    sent = Heartbeat(
+        slot=0,
+        epoch=1,
+        report=SlotReport(
+            restore_ms=0, rss_bytes=0, pss_bytes=0, baseline_bytes=0, state_bytes=0, coverage=1.0, states={}, steps={UID: report}
+        ),
+    )
+    assert decode(encode(sent), Heartbeat) == sent

@@ -15,7 +15,7 @@ from statefulspark.checkpoint.formats.digests import digest_bytes
 from statefulspark.checkpoint.formats.metadata import CheckpointMetadata, FileRef, SlotState
 from statefulspark.checkpoint.formats.pipeline import Pipeline
 from statefulspark.checkpoint.lineage.lineage import Lineage, resolve_left
-from statefulspark.checkpoint.restore.plan import plan_to_json
+from statefulspark.checkpoint.restore.plan import SlotRestore
 from statefulspark.checkpoint.restore.slot import RestorePlan
 from statefulspark.checkpoint.spark.location import LocationFiles
 from statefulspark.checkpoint.spark.state_packs import references_to, store_in_savepoint
@@ -144,8 +144,8 @@ class DurableJob:
         """See `BatchRecords.begun`."""
         return self._records.begun
 
-    def restore_plan(self, slot: int, parallelism: int, log: BatchLog) -> dict[str, Any]:
-        """What a slot restores, as JSON data."""
+    def restore_plan(self, slot: int, parallelism: int, log: BatchLog) -> SlotRestore:
+        """What a slot restores."""
         plan = RestorePlan(
             store=self.store,
             base=self._base,
@@ -155,7 +155,7 @@ class DurableJob:
             max_parallelism=self.max_parallelism,
             backend=self._backend,
         )
-        return plan_to_json(plan)
+        return SlotRestore.of(plan)
 
     def next_checkpoint_id(self) -> int:
         """A number no checkpoint of this folder has."""

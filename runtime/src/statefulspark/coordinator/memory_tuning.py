@@ -150,4 +150,5 @@ def await_split(coordinator: Coordinator, revision: int, timeout_s: float, check
 
 
 def _revision(slot: Slot) -> int:
-    return int(slot.report.get("memory", {}).get("revision", -1))
+    memory = slot.report.memory if slot.report is not None else None
+    return memory.tuning.revision if memory is not None and memory.tuning is not None else -1

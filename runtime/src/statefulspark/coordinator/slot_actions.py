@@ -20,11 +20,10 @@ from statefulspark.coordinator.slot_crashes import CrashWatch
 from statefulspark.coordinator.slot_table import SlotTable
 from statefulspark.errors import NotRestorableError, StatefulSparkError
 from statefulspark.rpc.codec import Action
+from statefulspark.rpc.messages.heartbeat import Heartbeat, HeartbeatAnswer
 from statefulspark.rpc.messages.slots import (
     Changelogs,
     ChangelogsAnswer,
-    Heartbeat,
-    HeartbeatAnswer,
     Ready,
     Register,
     RegisterAnswer,

@@ -5,10 +5,10 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass
 
 from statefulspark.errors import FencedError, InvalidInputError
+from statefulspark.rpc.messages.heartbeat import SlotReport
 
 STARTING = "starting"
 RESTORING = "restoring"
@@ -35,7 +35,8 @@ class Slot:
     served: bool = False
     """Whether any incarnation got ready."""
     last_heartbeat_s: float = 0.0
-    report: dict[str, Any] = field(default_factory=dict)
+    report: SlotReport | None = None
+    """Of the last heartbeat; None before the first one of this incarnation."""
 
     @property
     def restarts(self) -> int:
@@ -93,7 +94,7 @@ class SlotTable:
             slot.state = RESTORING
             slot.executor, slot.host, slot.pid = executor, host, pid
             slot.location = slot.unix = ""
-            slot.report = {}
+            slot.report = None
             slot.incarnations += 1
             slot.attempt += 1
             slot.last_heartbeat_s = time.monotonic()
@@ -133,7 +134,7 @@ class SlotTable:
             slot.served = True
             slot.last_heartbeat_s = time.monotonic()
 
-    def heartbeat(self, index: int, epoch: int, report: dict[str, Any]) -> None:
+    def heartbeat(self, index: int, epoch: int, report: SlotReport) -> None:
         """A slot has reported."""
         with self._lock:
             slot = self._current(index, epoch)

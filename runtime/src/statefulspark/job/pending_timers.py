@@ -32,7 +32,7 @@ def _counts(coordinator: Coordinator) -> dict[str, int]:
     owners = {state.state_id: state.uid for state in coordinator.states.states() if state.name in TIMER_KINDS}
     found: dict[str, int] = {}
     for slot in coordinator.slots.all():
-        for number, (entries, _) in slot.report.get("sizes", {}).get("states", {}).items():
-            if (uid := owners.get(int(number))) is not None:
-                found[uid] = found.get(uid, 0) + int(entries)
+        for number, size in slot.report.states.items() if slot.report is not None else ():
+            if (uid := owners.get(number)) is not None:
+                found[uid] = found.get(uid, 0) + size.entries
     return found

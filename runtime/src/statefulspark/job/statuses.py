@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from statefulspark.coordinator.controls import JobError, JobFailing, JobState, JobStatus, SlotMemory, SlotStatus
 from statefulspark.coordinator.memory_tuning import MemoryTuner
@@ -13,6 +12,7 @@ from statefulspark.coordinator.slot_table import LOST, READY, RESTORING, STARTIN
 from statefulspark.job.metrics.skew import skew_of
 from statefulspark.job.pending_timers import pending_timers
 from statefulspark.keygroups import key_group_range
+from statefulspark.rpc.messages.heartbeat import SlotReport
 from statefulspark.slot.step_metrics import TOP_KEY_GROUPS
 
 if TYPE_CHECKING:
@@ -95,7 +95,7 @@ def _slots(coordinator: Coordinator, max_parallelism: int, *, ended: bool) -> tu
                 pid=slot.pid or None,
                 restarts=slot.restarts,
                 rows_in=rows_in.get(slot.index, 0),
-                store_bytes=slot.report.get("state_bytes"),
+                store_bytes=slot.report.state_bytes if slot.report is not None else None,
                 cache_hit_ratio=_hit_ratio(slot.report),
                 memory=_memory(slot.report, coordinator.memory),
             )
@@ -110,29 +110,30 @@ def _rows_in(coordinator: Coordinator) -> Counter[int]:
     return rows
 
 
-def _hit_ratio(report: Mapping[str, Any]) -> float | None:
-    lookups = [counts for figures in report.get("steps", {}).values() for counts in figures["caches"].values()]
+def _hit_ratio(report: SlotReport | None) -> float | None:
+    lookups = [counts for step in report.steps.values() for counts in step.caches.values()] if report is not None else []
     asked = sum(hits + misses for hits, misses in lookups)
     return sum(hits for hits, _ in lookups) / asked if asked else None
 
 
-def _memory(report: Mapping[str, Any], sized: MemoryTuner) -> SlotMemory | None:
-    if not report:
+def _memory(report: SlotReport | None, sized: MemoryTuner) -> SlotMemory | None:
+    if report is None:
         return None
-    native, container = report.get("memory", {}), report.get("container", {})
+    native, container = report.memory, report.container
+    tuning = native.tuning if native is not None else None
     return SlotMemory(
-        rss_bytes=report["rss_bytes"],
-        pss_bytes=report["pss_bytes"],
-        baseline_bytes=report["baseline_bytes"],
+        rss_bytes=report.rss_bytes,
+        pss_bytes=report.pss_bytes,
+        baseline_bytes=report.baseline_bytes,
         process_budget_bytes=sized.process_bytes,
         budget_bytes=sized.budget_bytes,
-        managed_bytes=native.get("managed_bytes"),
-        used_bytes=native.get("cache_used_bytes"),
-        cache_bytes=native.get("cache_bytes"),
-        write_buffer_bytes=native.get("write_buffer_bytes"),
-        write_buffer_used_bytes=native.get("write_buffer_used_bytes"),
-        revision=native.get("revision"),
-        container_limit_bytes=container.get("limit_bytes"),
-        container_peak_bytes=container.get("peak_bytes"),
-        container_oom_kills=container.get("oom_kills"),
+        managed_bytes=tuning.managed_bytes if tuning is not None else None,
+        used_bytes=native.cache_used_bytes if native is not None else None,
+        cache_bytes=native.cache_bytes if native is not None else None,
+        write_buffer_bytes=native.write_buffer_bytes if native is not None else None,
+        write_buffer_used_bytes=native.write_buffer_used_bytes if native is not None else None,
+        revision=tuning.revision if tuning is not None else None,
+        container_limit_bytes=container.limit_bytes if container is not None else None,
+        container_peak_bytes=container.peak_bytes if container is not None else None,
+        container_oom_kills=container.oom_kills if container is not None else None,
     )

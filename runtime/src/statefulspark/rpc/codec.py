@@ -126,10 +126,6 @@ def _error_from_text(text: object) -> StatefulSparkError:
     return error
 
 
-# As text within the message, because pydantic writes null for a NaN that is in no typed member, and a user's gauge may return one.
-AnyJson = Annotated[dict[str, Any], PlainSerializer(json.dumps, return_type=str), PlainValidator(json.loads)]
-"""JSON data without a type."""
-
 # As ASCII text within the message: what an error quotes, such as the name of a file, need not be Unicode.
 RemoteError = Annotated[
     StatefulSparkError,

@@ -10,6 +10,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Final
 
+from statefulspark.rpc.messages.heartbeat import ContainerMemory
+
 CGROUPS: Final = Path("/sys/fs/cgroup")
 """Where a container sees its own cgroup."""
 _UNLIMITED: Final = 1 << 60
@@ -20,17 +22,16 @@ _VERSIONS: Final = (
 )
 
 
-def container_memory(root: Path = CGROUPS) -> dict[str, int]:
-    """``limit_bytes``, ``peak_bytes`` (where the kernel keeps it) and ``oom_kills`` of this container; empty when nothing limits its memory."""
+def container_memory(root: Path = CGROUPS) -> ContainerMemory | None:
+    """Memory of this container; None if nothing limits it."""
     for limit_file, peak_file, kills_file in _VERSIONS:
         limit = _number(_text(root / limit_file))
         if limit is None or limit >= _UNLIMITED:
             continue
         peak = _number(_text(root / peak_file))
         kills = dict(line.split(" ", 1) for line in _text(root / kills_file).splitlines() if " " in line).get("oom_kill")
-        found = {"limit_bytes": limit, "peak_bytes": peak, "oom_kills": _number(kills or "")}
-        return {name: value for name, value in found.items() if value is not None}
-    return {}
+        return ContainerMemory(limit_bytes=limit, peak_bytes=peak, oom_kills=_number(kills or ""))
+    return None
 
 
 def _text(path: Path) -> str:

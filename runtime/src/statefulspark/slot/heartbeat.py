@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import asdict
-from typing import Any, Final
+from typing import Final
 
 import psutil
 
 from statefulspark.errors import CorruptDataError
 from statefulspark.memory.tuning import MemoryTuning
+from statefulspark.rpc.messages.heartbeat import ContainerMemory, NativeMemory, NativeMetric, SlotReport
 from statefulspark.slot.container import container_memory
 from statefulspark.slot.keyed_step import KeyedStep
 from statefulspark.slot.memory_split import TunedMemory
@@ -30,6 +30,7 @@ class SlotReporter:
     """Reads the metrics; used by the thread that sends heartbeats.
 
     Args:
+        restore_ms: How long the slot took to restore its state.
         baseline_bytes: Resident memory of the process before it opened its store.
         store: The slot's.
         sizes: Of its states.
@@ -41,6 +42,7 @@ class SlotReporter:
     def __init__(
         self,
         *,
+        restore_ms: int,
         baseline_bytes: int,
         store: KeyValueStore,
         sizes: StateSizes,
@@ -48,6 +50,7 @@ class SlotReporter:
         native_metrics: tuple[str, ...],
         tuned: TunedMemory | None,
     ) -> None:
+        self._restore_ms = restore_ms
         self._baseline_bytes = baseline_bytes
         self._store = store
         self._sizes = sizes
@@ -56,52 +59,48 @@ class SlotReporter:
         self._tuned = tuned
         self._process = psutil.Process()
         self._pss_bytes = 0
-        self._container: dict[str, int] = {}
+        self._container: ContainerMemory | None = None
         self._reports = 0
 
-    def read(self) -> dict[str, Any]:
-        """Return the report as JSON data."""
+    def read(self) -> SlotReport:
+        """Return the report."""
         if self._reports % _PSS_REPORTS == 0:
             self._pss_bytes = int(self._process.memory_full_info().pss)
             self._container = container_memory()
         self._reports += 1
         with suppress(CorruptDataError):  # who reads damaged state for the job reports it
             self._sizes.step(_SIZES_S)
-        return {
-            "rss_bytes": self._process.memory_info().rss,
-            "pss_bytes": self._pss_bytes,
-            "baseline_bytes": self._baseline_bytes,
-            "container": self._container,
-            "state_bytes": self._store.size_bytes(),
-            "sizes": {
-                "coverage": self._sizes.coverage(),
-                "states": {number: [size.entries, size.size_bytes] for number, size in self._sizes.by_state_id().items()},
-            },
-            "steps": {uid: keyed_step.report() for uid, keyed_step in self._keyed_steps.items()},
-            **self._native(),
-        }
+        store = self._store
+        return SlotReport(
+            restore_ms=self._restore_ms,
+            rss_bytes=self._process.memory_info().rss,
+            pss_bytes=self._pss_bytes,
+            baseline_bytes=self._baseline_bytes,
+            state_bytes=store.size_bytes(),
+            coverage=self._sizes.coverage(),
+            states=self._sizes.by_state_id(),
+            steps={uid: keyed_step.report() for uid, keyed_step in self._keyed_steps.items()},
+            container=self._container,
+            memory=self._native_memory(store) if isinstance(store, RocksDBStore) else None,
+            native=self._native(store) if isinstance(store, RocksDBStore) else (),
+        )
 
     def follow(self, wanted: MemoryTuning | None) -> None:
         """Divide the native memory as the driver wants it; see `TunedMemory.follow`."""
         if self._tuned is not None:
             self._tuned.follow(wanted)
 
-    def _native(self) -> dict[str, Any]:
-        store = self._store
-        if not isinstance(store, RocksDBStore):
-            return {}
+    def _native_memory(self, store: RocksDBStore) -> NativeMemory:
         memory = store.memory
         buffers = memory.write_buffers
-        return {
-            "memory": {
-                **(asdict(self._tuned.tuning) if self._tuned is not None else {}),
-                "cache_bytes": store.property_int_value("rocksdb.block-cache-capacity"),
-                "cache_used_bytes": memory.cache.get_usage(),
-                **(
-                    {"write_buffer_bytes": buffers.get_buffer_size(), "write_buffer_used_bytes": buffers.get_usage()}
-                    if buffers is not None
-                    else {}
-                ),
-            },
-            "native": list(read_native_metrics(store, self._native_metrics)),
-        }
+        return NativeMemory(
+            tuning=self._tuned.tuning if self._tuned is not None else None,
+            cache_bytes=store.property_int_value("rocksdb.block-cache-capacity"),
+            cache_used_bytes=memory.cache.get_usage(),
+            write_buffer_bytes=buffers.get_buffer_size() if buffers is not None else None,
+            write_buffer_used_bytes=buffers.get_usage() if buffers is not None else None,
+        )
+
+    def _native(self, store: RocksDBStore) -> tuple[NativeMetric, ...]:
+        found = read_native_metrics(store, self._native_metrics)
+        return tuple(NativeMetric(name=name, level=level, value=value) for name, level, value in found)

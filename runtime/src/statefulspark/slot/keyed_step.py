@@ -8,7 +8,6 @@ from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import closing, contextmanager, suppress
 from itertools import islice
 from pathlib import Path
-from typing import Any
 
 import cloudpickle
 import pyarrow as pa
@@ -29,6 +28,7 @@ from statefulspark.process.keytypes import key_type_infos
 from statefulspark.process.lifecycle import FunctionLifecycle
 from statefulspark.rpc.flight import ExchangeStream, FlightPeer
 from statefulspark.rpc.messages.batches import Acknowledge, BatchRun, ExchangeRequest, RunMetrics
+from statefulspark.rpc.messages.heartbeat import StepReport
 from statefulspark.rpc.messages.slots import Changelogs, Reopened
 from statefulspark.slot.state_ids import CoordinatorStateIds
 from statefulspark.slot.step_metrics import USER_METRICS_MAX, BatchClock, counted, step_report
@@ -247,7 +247,7 @@ class KeyedStep:
             spill_directory=self._work / "sort",
         )
 
-    def report(self) -> dict[str, Any]:
+    def report(self) -> StepReport:
         """Returns what the heartbeat reports of the step; called from another thread."""
         user: dict[str, float] = {}
         # Names, and what gauges return or raise, are the user's: none of them may keep the slot from reporting.

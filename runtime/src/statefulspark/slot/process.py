@@ -19,7 +19,6 @@ import cloudpickle
 import psutil
 
 from statefulspark import failpoints
-from statefulspark.checkpoint.restore.plan import plan_from_json
 from statefulspark.checkpoint.restore.slot import restore_slot
 from statefulspark.checkpoint.write.upload import SlotUploader
 from statefulspark.errors import CorruptDataError, FencedError, NotRestorableError, UnavailableError
@@ -30,7 +29,8 @@ from statefulspark.memory.tuning import MemoryTuning
 from statefulspark.process.function_runner import StepSpec
 from statefulspark.rpc.flight import FlightPeer
 from statefulspark.rpc.listener import FlightListener
-from statefulspark.rpc.messages.slots import Heartbeat, Ready, Register, RegisterAnswer, RestoreFailed
+from statefulspark.rpc.messages.heartbeat import Heartbeat
+from statefulspark.rpc.messages.slots import Ready, Register, RegisterAnswer, RestoreFailed
 from statefulspark.slot.allocator import AllocatorWatch
 from statefulspark.slot.heartbeat import SlotReporter
 from statefulspark.slot.keyed_step import KeyedStep
@@ -105,7 +105,7 @@ def _working_folder(config: SlotConfig, slot: int) -> WorkingFolder:
 def restored_service(config: SlotConfig, slot: int, registered: RegisterAnswer, work: Path, coordinator: FlightPeer) -> SlotService:
     """Restore the slot's state as the coordinator's answer to its registration says, and open its functions."""
     epoch = registered.epoch
-    plan = plan_from_json(registered.restore, store=config.store, open_store=lambda url: open_store(url, config.storage))
+    plan = registered.restore.plan(config.store, lambda url: open_store(url, config.storage))
     key_groups = key_group_range(slot, config.parallelism, config.max_parallelism)
     started = time.monotonic()
     sys.path[:0] = [path for path in config.python_path if path not in sys.path and Path(path).exists()]
@@ -160,6 +160,7 @@ def _tuned(config: SlotConfig, tuning: MemoryTuning | None) -> SlotConfig:
 def _reporter(config: SlotConfig, slot: int, service: SlotService, tuning: MemoryTuning | None, baseline_bytes: int) -> SlotReporter:
     store = service.store
     return SlotReporter(
+        restore_ms=service.restore_ms,
         baseline_bytes=baseline_bytes,
         store=store,
         sizes=sizes_of(store, key_group_range(slot, config.parallelism, config.max_parallelism)),
@@ -207,8 +208,7 @@ def _send_heartbeats(
         if service.stopping.wait(config.heartbeat_s):
             return STOPPED
         try:
-            report = {"restore_ms": service.restore_ms, **reporter.read()}
-            answer = coordinator.call(Heartbeat(slot=slot, epoch=epoch, report=report), timeout_s=5)
+            answer = coordinator.call(Heartbeat(slot=slot, epoch=epoch, report=reporter.read()), timeout_s=5)
             last_answer = time.monotonic()
             if answer.stop:
                 return STOPPED

@@ -5,12 +5,13 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any, Final
+from typing import Final
 
 import pyarrow as pa
 
 from statefulspark.process.key_group_rows import KeyGroupRows
 from statefulspark.process.reserved_columns import KEY_HASH
+from statefulspark.rpc.messages.heartbeat import StepReport
 from statefulspark.state.backend import KeyedStateBackend
 
 TOP_KEY_GROUPS: Final = 5
@@ -63,11 +64,6 @@ def counted(batches: Iterator[pa.RecordBatch], rows: KeyGroupRows) -> Iterator[p
         yield batch
 
 
-def step_report(backend: KeyedStateBackend, rows: KeyGroupRows, user: dict[str, float]) -> dict[str, Any]:
+def step_report(backend: KeyedStateBackend, rows: KeyGroupRows, user: dict[str, float]) -> StepReport:
     """Return what a slot reports of a keyed step."""
-    spread = rows.spread(TOP_KEY_GROUPS)
-    return {
-        "caches": backend.cache_lookups(),
-        "key_groups": {"rows": spread.rows, "number": spread.key_groups, "top": spread.top},
-        "user": user,
-    }
+    return StepReport(caches=backend.cache_lookups(), key_groups=rows.spread(TOP_KEY_GROUPS), user=user)

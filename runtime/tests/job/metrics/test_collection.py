@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, cast
+from typing import cast
 
 import pytest
 
@@ -21,8 +21,12 @@ from statefulspark.job.metrics.collection import samples_of
 from statefulspark.job.metrics.definitions import DEFINITIONS, sample
 from statefulspark.job.metrics.reference import updated
 from statefulspark.job.metrics.skew import skew_of
+from statefulspark.memory.tuning import MemoryTuning
+from statefulspark.process.key_group_rows import RowSpread
 from statefulspark.rpc.messages.batches import Acknowledge, RunMetrics
+from statefulspark.rpc.messages.heartbeat import NativeMemory, NativeMetric, SlotReport, StepReport
 from statefulspark.state.registry import StateRegistry
+from statefulspark.state.store.state_sizes import StateSize
 
 PAGE = Path(__file__).parents[4] / "docs" / "metrics.md"
 LABELS = {"job_id", "attempt", "state", "part", "uid", "slot", "for", "name", "key_group", "kind", "outcome", "level"}
@@ -55,24 +59,30 @@ def test_a_sample_must_be_of_a_defined_metric_with_its_labels() -> None:
         sample("slot_up", 1, slot="0", host="x")
 
 
-def reported(slot: int, top: list[list[int]], rows: int) -> dict[str, Any]:
-    return {
-        "restore_ms": 1500,
-        "rss_bytes": 300,
-        "pss_bytes": 200,
-        "baseline_bytes": 100,
-        "state_bytes": 50,
-        "sizes": {"coverage": 0.5, "states": {"1": [7, 700], "9": [1, 10]}},
-        "steps": {"u": {"caches": {"count": [9, 1]}, "key_groups": {"rows": rows, "number": 4, "top": top}, "user": {"seen": 3.0}}},
-        "memory": {"revision": 0, "managed_bytes": 64, "cache_bytes": 53, "cache_used_bytes": 5},
-        "native": [["block-cache-hit", None, 30.0], ["block-cache-miss", None, 10.0], ["num-files-at-level", "0", 2.0 + slot]],
-    }
+def reported(slot: int, top: tuple[tuple[int, int], ...], rows: int) -> SlotReport:
+    tuning = MemoryTuning(revision=0, managed_bytes=64, write_buffer_ratio=0.5, high_prio_pool_ratio=0.1)
+    return SlotReport(
+        restore_ms=1500,
+        rss_bytes=300,
+        pss_bytes=200,
+        baseline_bytes=100,
+        state_bytes=50,
+        coverage=0.5,
+        states={1: StateSize(7, 700), 9: StateSize(1, 10)},
+        steps={"u": StepReport(caches={"count": (9, 1)}, key_groups=RowSpread(rows, 4, top), user={"seen": 3.0})},
+        memory=NativeMemory(tuning=tuning, cache_bytes=53, cache_used_bytes=5, write_buffer_bytes=None, write_buffer_used_bytes=None),
+        native=(
+            NativeMetric(name="block-cache-hit", level=None, value=30.0),
+            NativeMetric(name="block-cache-miss", level=None, value=10.0),
+            NativeMetric(name="num-files-at-level", level="0", value=2.0 + slot),
+        ),
+    )
 
 
 def reporting() -> list[Slot]:
     return [
-        Slot(0, report=reported(0, [[3, 60], [1, 20]], 80), last_heartbeat_s=1.0),
-        Slot(1, report=reported(1, [[6, 70], [4, 10]], 80), last_heartbeat_s=1.0),
+        Slot(0, report=reported(0, ((3, 60), (1, 20)), 80), last_heartbeat_s=1.0),
+        Slot(1, report=reported(1, ((6, 70), (4, 10)), 80), last_heartbeat_s=1.0),
         Slot(2),
     ]
 
@@ -162,7 +172,7 @@ def test_what_slots_and_batches_report_becomes_samples() -> None:
 
 def test_the_busiest_key_groups_of_all_slots_come_first() -> None:
     """And no more of them than asked for; slots without rows have no say."""
-    idle = Slot(3, report=reported(3, [], 0))
+    idle = Slot(3, report=reported(3, (), 0))
     skew = skew_of([*reporting(), idle], top=3)["u"]
     assert [(one.key_group, one.slot, one.rows) for one in skew.top] == [(6, 1, 70), (3, 0, 60), (1, 0, 20)]
     assert skew_of([idle], top=3) == {}

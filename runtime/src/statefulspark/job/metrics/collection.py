@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
-from typing import Any, Final
+from typing import Any
 
 from statefulspark.coordinator.controls import MetricSample
 from statefulspark.coordinator.coordinator import Coordinator
@@ -17,20 +17,6 @@ from statefulspark.job.metrics.skew import skew_of
 from statefulspark.slot.step_metrics import TOP_KEY_GROUPS
 from statefulspark.state.store.native_metrics import COLUMN_FAMILY_AS_VARIABLE, NATIVE_METRICS
 from statefulspark.state.store.rocksdb_options import COLUMN_FAMILY
-
-_MEMORY: Final = {
-    "cache_bytes": "slot_block_cache_capacity_bytes",
-    "cache_used_bytes": "slot_managed_used_bytes",
-    "managed_bytes": "slot_managed_bytes",
-    "write_buffer_bytes": "slot_write_buffer_capacity_bytes",
-    "write_buffer_used_bytes": "slot_write_buffer_used_bytes",
-}
-_PROCESS: Final = {
-    "baseline_bytes": "slot_baseline_bytes",
-    "pss_bytes": "slot_pss_bytes",
-    "rss_bytes": "slot_rss_bytes",
-    "state_bytes": "slot_store_bytes",
-}
 
 
 def samples_of(
@@ -108,44 +94,52 @@ def _slot_samples(slot: Slot, sized: MemoryTuner) -> Iterator[MetricSample]:
     if slot.last_heartbeat_s:
         yield sample("slot_heartbeat_age_seconds", max(0.0, time.monotonic() - slot.last_heartbeat_s), **labels)
     report = slot.report
-    if not report:
+    if report is None:
         return
-    yield sample("slot_restore_seconds", report["restore_ms"] / 1000, **labels)
-    for key, name in _PROCESS.items():
-        yield sample(name, report[key], **labels)
+    yield sample("slot_restore_seconds", report.restore_ms / 1000, **labels)
+    yield sample("slot_baseline_bytes", report.baseline_bytes, **labels)
+    yield sample("slot_pss_bytes", report.pss_bytes, **labels)
+    yield sample("slot_rss_bytes", report.rss_bytes, **labels)
+    yield sample("slot_store_bytes", report.state_bytes, **labels)
     yield sample("slot_budget_bytes", sized.process_bytes, **labels)
     if sized.budget_bytes is not None:
         yield sample("slot_managed_budget_bytes", sized.budget_bytes, **labels)
-    for key, name in _MEMORY.items():
-        if key in report.get("memory", {}):
-            yield sample(name, report["memory"][key], **labels)
+    if (memory := report.memory) is not None:
+        found = {
+            "slot_block_cache_capacity_bytes": memory.cache_bytes,
+            "slot_managed_used_bytes": memory.cache_used_bytes,
+            "slot_managed_bytes": memory.tuning.managed_bytes if memory.tuning is not None else None,
+            "slot_write_buffer_capacity_bytes": memory.write_buffer_bytes,
+            "slot_write_buffer_used_bytes": memory.write_buffer_used_bytes,
+        }
+        yield from (sample(name, value, **labels) for name, value in found.items() if value is not None)
 
 
 def _state_samples(slot: Slot, names: Mapping[int, tuple[str, str]]) -> Iterator[MetricSample]:
     report, label = slot.report, str(slot.index)
-    if not report:
+    if report is None:
         return
-    yield sample("state_size_coverage_ratio", report["sizes"]["coverage"], slot=label)
-    for number, (entries, size_bytes) in report["sizes"]["states"].items():
-        uid, state = names.get(int(number), ("", f"state-{number}"))
-        yield sample("state_entries", entries, uid=uid, state=state, slot=label)
-        yield sample("state_bytes", size_bytes, uid=uid, state=state, slot=label)
-    for uid, figures in report["steps"].items():
-        for state, (hits, misses) in figures["caches"].items():
+    yield sample("state_size_coverage_ratio", report.coverage, slot=label)
+    for number, size in report.states.items():
+        uid, state = names.get(number, ("", f"state-{number}"))
+        yield sample("state_entries", size.entries, uid=uid, state=state, slot=label)
+        yield sample("state_bytes", size.size_bytes, uid=uid, state=state, slot=label)
+    for uid, step in report.steps.items():
+        for state, (hits, misses) in step.caches.items():
             yield sample("state_cache_hits", hits, uid=uid, state=state, slot=label)
             yield sample("state_cache_misses", misses, uid=uid, state=state, slot=label)
-        for name, value in figures["user"].items():
+        for name, value in step.user.items():
             yield sample("user_metric", value, uid=uid, slot=label, name=name)
 
 
 def _native_samples(slot: Slot, wanted: tuple[str, ...]) -> Iterator[MetricSample]:
     label = {"slot": str(slot.index)}
-    native = slot.report.get("native", [])
+    native = slot.report.native if slot.report is not None else ()
     family = {"column_family": COLUMN_FAMILY} if COLUMN_FAMILY_AS_VARIABLE in wanted else {}
-    for name, level, value in native:
-        levels = {} if level is None else {"level": level}
-        yield sample(NATIVE_METRICS[name].metric, value, **label, **levels, **family)
-    counts = {name: value for name, _, value in native}
+    for metric in native:
+        levels = {} if metric.level is None else {"level": metric.level}
+        yield sample(NATIVE_METRICS[metric.name].metric, metric.value, **label, **levels, **family)
+    counts = {metric.name: metric.value for metric in native}
     asked = counts.get("block-cache-hit", 0) + counts.get("block-cache-miss", 0)
     if asked and {"block-cache-hit", "block-cache-miss"} <= set(counts):
         yield sample("slot_block_cache_hit_ratio", counts["block-cache-hit"] / asked, **label)

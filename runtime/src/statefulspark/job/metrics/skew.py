@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from statefulspark.coordinator.controls import BusyKeyGroup, StepSkew
 from statefulspark.coordinator.slot_table import Slot
+from statefulspark.process.key_group_rows import RowSpread
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,25 +31,23 @@ class Skew:
 
 def skew_of(slots: Iterable[Slot], *, top: int) -> dict[str, Skew]:
     """Return the skew per uid, from the slots that have reported rows."""
-    reports: dict[str, list[tuple[int, int, int, list[tuple[int, int]]]]] = {}
+    reports: dict[str, list[tuple[int, RowSpread]]] = {}
     for slot in slots:
-        for uid, figures in slot.report.get("steps", {}).items():
-            spread = figures["key_groups"]
-            if spread["rows"]:
-                found = [(int(group), int(rows)) for group, rows in spread["top"]]
-                reports.setdefault(uid, []).append((slot.index, int(spread["rows"]), int(spread["number"]), found))
+        for uid, step in slot.report.steps.items() if slot.report is not None else ():
+            if step.key_groups.rows:
+                reports.setdefault(uid, []).append((slot.index, step.key_groups))
     return {uid: _skew(found, top) for uid, found in reports.items()}
 
 
-def _skew(reports: list[tuple[int, int, int, list[tuple[int, int]]]], top: int) -> Skew:
-    rows = sum(rows for _, rows, _, _ in reports)
-    number = sum(number for _, _, number, _ in reports)
+def _skew(reports: list[tuple[int, RowSpread]], top: int) -> Skew:
+    rows = sum(spread.rows for _, spread in reports)
+    number = sum(spread.key_groups for _, spread in reports)
     busiest = sorted(
-        (BusyKeyGroup(key_group=group, slot=slot, rows=count) for slot, _, _, found in reports for group, count in found),
+        (BusyKeyGroup(key_group=group, slot=slot, rows=count) for slot, spread in reports for group, count in spread.top),
         key=lambda one: (-one.rows, one.key_group),
     )[:top]
     return Skew(
         ratio=busiest[0].rows * number / rows,
-        slots=tuple((slot, found[0][1], rows / number) for slot, rows, number, found in reports),
+        slots=tuple((slot, spread.top[0][1], spread.rows / spread.key_groups) for slot, spread in reports),
         top=tuple(busiest),
     )

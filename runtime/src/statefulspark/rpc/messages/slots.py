@@ -7,9 +7,10 @@ from typing import Any
 
 from statefulspark.checkpoint.formats.metadata import SlotState
 from statefulspark.checkpoint.formats.records import ChangelogRef
+from statefulspark.checkpoint.restore.plan import SlotRestore
 from statefulspark.keygroups import KeyGroupRange
 from statefulspark.memory.tuning import MemoryTuning
-from statefulspark.rpc.codec import AnyJson, Message, RemoteError, Request
+from statefulspark.rpc.codec import Message, RemoteError, Request
 from statefulspark.state.encoding.layout import StateInfo
 
 
@@ -22,8 +23,7 @@ class RegisterAnswer(Message):
     """Attempt number of the user's function."""
     base: str | None
     """URL of the checkpoint that it restores."""
-    restore: dict[str, Any]
-    """The restore plan; `checkpoint.restore.plan` reads it."""
+    restore: SlotRestore
     expected: dict[str, int]
     """The last committed batch per uid that changed it in this slot."""
     memory: MemoryTuning | None
@@ -69,26 +69,6 @@ class RestoreFailed(Request[RestoreFailedAnswer]):
     epoch: int
     base: str | None
     error: RemoteError
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class HeartbeatAnswer(Message):
-    """What the job wants of the slot now."""
-
-    stop: bool
-    memory: MemoryTuning | None
-    """None: the slot's native memory is not managed."""
-    processing_time_ms: int | None
-    """Of the job's last committed batch; None before the first."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Heartbeat(Request[HeartbeatAnswer]):
-    """The slot lives."""
-
-    slot: int
-    epoch: int
-    report: AnyJson
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
