@@ -123,8 +123,8 @@ def test_an_absent_object_is_a_result(verb: str, expected: object) -> None:
 
 def test_an_object_that_exists_is_a_result_of_its_creation() -> None:
     """Only AlreadyExists: another conflict is an error."""
-    assert asyncio.run(outcome("create", refusal(409, "AlreadyExists"))) == (False, ("create", "409"))
-    assert asyncio.run(outcome("create", reply(201, json.dumps(POD)))) == (True, ("create", "2xx"))
+    assert asyncio.run(outcome("create", refusal(409, "AlreadyExists"))) == (None, ("create", "409"))
+    assert asyncio.run(outcome("create", reply(201, json.dumps(POD)))) == (POD, ("create", "2xx"))
 
 
 def test_a_deletion_spares_an_object_that_has_taken_the_name() -> None:

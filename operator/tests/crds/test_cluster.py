@@ -257,7 +257,7 @@ def test_key_groups_are_fixed_for_patches_too(rules: Any) -> None:
 
 
 def test_the_operators_client_owns_status_and_finalizer(kubectl: Any) -> None:
-    """Server-side apply of a status: written, shrunk, never the spec's owner; a finalizer comes and goes beside it."""
+    """Server-side apply of a status: written, shrunk, never the spec's owner, and refused for an earlier version; a finalizer comes and goes beside it."""
     created = kubectl.apply(with_spec("owned"))
     status = StatefulSparkJobStatus.model_validate(STATUS).to_status()
 
@@ -265,12 +265,20 @@ def test_the_operators_client_owns_status_and_finalizer(kubectl: Any) -> None:
         cluster = await Cluster.connect()
         try:
             where = ("statefulspark.io/v1alpha1", "StatefulSparkJob", kubectl.namespace, "owned")
-            full = await cluster.apply_status(*where, status)
+            version = created["metadata"]["resourceVersion"]
+            full = await cluster.apply_status(*where, status, resource_version=version)
+            with pytest.raises(ConflictError):
+                await cluster.apply_status(*where, {}, resource_version=version)
             patch = {"metadata": {"finalizers": [FINALIZER], "resourceVersion": full["metadata"]["resourceVersion"]}}
-            await cluster.merge(*where, patch)
+            held = await cluster.merge(*where, patch)
             with pytest.raises(ConflictError):
                 await cluster.merge(*where, patch)
-            less = await cluster.apply_status(*where, {key: value for key, value in status.items() if key not in {"error", "transition"}})
+            assert held is not None
+            less = await cluster.apply_status(
+                *where,
+                {key: value for key, value in status.items() if key not in {"error", "transition"}},
+                resource_version=held["metadata"]["resourceVersion"],
+            )
             await cluster.merge(*where, {"metadata": {"finalizers": []}})
             return full, less
         finally:

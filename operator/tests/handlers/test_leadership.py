@@ -33,12 +33,12 @@ class Leases:
         self._check()
         return copy.deepcopy(self.lease)
 
-    async def create(self, document: dict[str, Any]) -> bool:
+    async def create(self, document: dict[str, Any]) -> dict[str, Any] | None:
         self._check()
         if self.lease is not None:
-            return False
+            return None
         self._store(document)
-        return True
+        return document
 
     async def replace(self, document: dict[str, Any]) -> None:
         self._check()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 import copy
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -28,12 +28,15 @@ NAMESPACE = "shop"
 
 
 class MemoryCluster:
-    """Objects by kind and name. ``trouble`` is asked before and after each call and may raise."""
+    """Objects by kind and name. ``trouble`` is asked before and after each call and may raise; ``pause`` is awaited there and may take its time."""
 
     def __init__(self) -> None:
         self.objects: dict[tuple[str, str], Tree] = {}
         self.cache = ObjectCache()
+        self.caches = [self.cache]
+        """Of all replicas."""
         self.trouble: Callable[[str], None] = lambda moment: None
+        self.pause: Callable[[str], Awaitable[None]] | None = None
         self.deaf = False
         """Watches bring nothing."""
         self.ending = False
@@ -45,10 +48,16 @@ class MemoryCluster:
         """When objects are made."""
         self._version = 0
 
+    async def at(self, moment: str) -> None:
+        """A moment before or after a call."""
+        if self.pause is not None:
+            await self.pause(moment)
+        self.trouble(moment)
+
     # -- the API ---------------------------------------------------------------------------------------------------------
 
     async def namespace_terminating(self, namespace: str) -> bool:
-        self.trouble("ends")
+        await self.at("ends")
         return self.ending
 
     def _check_creation(self, kind: str, name: str) -> None:
@@ -57,52 +66,53 @@ class MemoryCluster:
             raise NamespaceEndsError(f"{kind} {name}: unable to create new content in namespace {NAMESPACE} because it is being terminated")
 
     async def get(self, api_version: str, kind: str, namespace: str, name: str) -> Tree | None:
-        self.trouble("get")
+        await self.at("get")
         return copy.deepcopy(self.objects.get((kind, name)))
 
     async def apply(self, document: Tree) -> Tree:
-        self.trouble("apply")
+        await self.at("apply")
         self._check_creation(document["kind"], document["metadata"]["name"])
         before = self.objects.get((document["kind"], document["metadata"]["name"]))
         wanted = document["metadata"].get("uid")
         if wanted is not None and (before is None or before["metadata"]["uid"] != wanted):
             raise ConflictError(f"uid mismatch: the provided object specified uid {wanted}")
         stored = self.store(document if before is None else _over(before, document))
-        self.trouble("applied")
+        await self.at("applied")
         return copy.deepcopy(stored)
 
-    async def apply_status(self, api_version: str, kind: str, namespace: str, name: str, status: Tree) -> Tree:
-        self.trouble("apply_status")
+    async def apply_status(self, api_version: str, kind: str, namespace: str, name: str, status: Tree, *, resource_version: str) -> Tree:
+        await self.at("apply_status")
         found = self.objects.get((kind, name))
         if found is None:
             raise InvalidInputError(f"{kind} {name}: not found")
+        _check_version(found, resource_version)
         stored = self.store({**found, "status": copy.deepcopy(status)})
-        self.trouble("status applied")
+        await self.at("status applied")
         return copy.deepcopy(stored)
 
-    async def create(self, document: Tree) -> bool:
-        self.trouble("create")
+    async def create(self, document: Tree) -> Tree | None:
+        await self.at("create")
         document = copy.deepcopy(document)
         metadata = document["metadata"]
         metadata.setdefault("name", f"{metadata.get('generateName')}{self._version}")
         if (document["kind"], metadata["name"]) in self.objects:
-            return False
+            return None
         self._check_creation(document["kind"], metadata["name"])
-        self.store(document)
-        self.trouble("created")
-        return True
+        stored = self.store(document)
+        await self.at("created")
+        return copy.deepcopy(stored)
 
     async def merge(self, api_version: str, kind: str, namespace: str, name: str, patch: Tree) -> Tree | None:
-        self.trouble("merge")
+        await self.at("merge")
         found = self.objects.get((kind, name))
         if found is None:
             return None
-        patch = {**patch, "metadata": {key: value for key, value in patch["metadata"].items() if key != "resourceVersion"}}
+        _check_version(found, patch["metadata"].get("resourceVersion"))
         stored = self.store(_over(found, patch))
         if stored["metadata"].get("deletionTimestamp") and not stored["metadata"].get("finalizers"):
             self.remove(kind, name)
-        self.trouble("merged")
-        return stored
+        await self.at("merged")
+        return copy.deepcopy(stored)
 
     def collect(self) -> None:
         """Kubernetes' garbage collector: Secrets of which no owner is there."""
@@ -115,7 +125,7 @@ class MemoryCluster:
     async def delete(
         self, api_version: str, kind: str, namespace: str, name: str, *, uid: str | None = None, grace_s: int | None = None
     ) -> None:
-        self.trouble("delete")
+        await self.at("delete")
         found = self.objects.get((kind, name))
         if found is None or (uid is not None and found["metadata"]["uid"] != uid):
             return
@@ -123,7 +133,7 @@ class MemoryCluster:
             self.remove(kind, name)
         else:
             self.store(_over(found, {"metadata": {"deletionTimestamp": "2026-01-01T00:00:00Z"}}))
-        self.trouble("deleted")
+        await self.at("deleted")
 
     # -- what is there ---------------------------------------------------------------------------------------------------
 
@@ -157,17 +167,32 @@ class MemoryCluster:
             self._tell(stored, gone=False)
 
     def _tell(self, stored: Tree, *, gone: bool) -> None:
-        if self.deaf:
-            return
-        tree = copy.deepcopy(stored)
-        if stored["kind"] == "StatefulSparkJob":
-            self.cache.on_job_event(tree, gone=gone)
-        elif stored["kind"] == "StateSnapshot":
-            self.cache.on_snapshot_event(tree, gone=gone)
-        elif stored["kind"] == "Pod":
-            self.cache.on_pod_event(tree, gone=gone)
-        elif stored["kind"] not in {"Event", "Secret"}:
-            self.cache.on_child_event(tree, gone=gone)
+        if not self.deaf:
+            for cache in self.caches:
+                _deliver(cache, copy.deepcopy(stored), gone=gone)
+
+    def new_cache(self) -> ObjectCache:
+        """The cache of another replica, which watches too."""
+        cache = ObjectCache()
+        for stored in self.objects.values():
+            _deliver(cache, copy.deepcopy(stored), gone=False)
+        self.caches.append(cache)
+        return cache
+
+
+def _deliver(cache: ObjectCache, tree: Tree, *, gone: bool) -> None:
+    """A watch event."""
+    match tree["kind"]:
+        case "StatefulSparkJob":
+            cache.on_job_event(tree, gone=gone)
+        case "StateSnapshot":
+            cache.on_snapshot_event(tree, gone=gone)
+        case "Pod":
+            cache.on_pod_event(tree, gone=gone)
+        case "Event" | "Secret":
+            pass
+        case _:
+            cache.on_child_event(tree, gone=gone)
 
 
 class MemoryDrivers:
@@ -181,7 +206,7 @@ class MemoryDrivers:
         self.parallelism = 1
 
     async def fetch(self, url: str, token: str, *, operations: bool, checkpoints: bool = False, authority: str | None = None) -> Driver:
-        self._world.cluster.trouble("fetch")
+        await self._world.cluster.at("fetch")
         self.asked.append((url, authority))
         now = self._world.now
         last = SnapshotInfo(id=1, path="s3://bucket/chk-1", completed_at=now + timedelta(seconds=2))
@@ -198,12 +223,12 @@ class MemoryDrivers:
         )
 
     async def ask(self, url: str, token: str, kind: str, key: str, body: Any, timeout_s: int, *, authority: str | None = None) -> None:
-        self._world.cluster.trouble("ask")
+        await self._world.cluster.at("ask")
         taken = SnapshotInfo(id=2, path="s3://bucket/chk-2", completed_at=self._world.now) if kind == "checkpoint" else None
         self.operations[key] = Operation(id=key[:200], state="SUCCEEDED", snapshot=taken)
         if kind == "rescale":
             self.parallelism = body["parallelism"]
-        self._world.cluster.trouble("asked")
+        await self._world.cluster.at("asked")
 
 
 class JobWorld:
@@ -291,6 +316,12 @@ class JobWorld:
             self.drivers.parallelism = yaml.safe_load(config)["spec"]["parallelism"]
         else:
             self.pod_age += 1
+
+
+def _check_version(found: Tree, wanted: str | None) -> None:
+    """What an API server does with a version in a patch, also in one that is applied."""
+    if wanted is not None and found["metadata"]["resourceVersion"] != wanted:
+        raise ConflictError(f"{found['kind']} {found['metadata']['name']}: the object has been modified")
 
 
 def _over(ground: Tree, over: Tree) -> Tree:

@@ -156,7 +156,7 @@ def test_no_child_is_created_with_less_than_its_selector() -> None:
         created: dict[str, Tree] = {}
         create = world.cluster.create
 
-        async def recording(document: Tree) -> bool:
+        async def recording(document: Tree) -> Tree | None:
             created[document["kind"]] = copy.deepcopy(document)
             return await create(document)
 

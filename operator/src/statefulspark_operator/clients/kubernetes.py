@@ -86,17 +86,28 @@ class Cluster:
         """Applies ``document`` by server-side apply. Fields of other managers are kept; conflicting fields are taken over."""
         return await self._apply(_where(document), document, FIELD_MANAGER)
 
-    async def apply_status(self, api_version: str, kind: str, namespace: str, name: str, status: Tree) -> Tree:
-        """Applies ``status`` to an object's status. Fields that the operator set before and that are absent now are removed."""
-        document = {"apiVersion": api_version, "kind": kind, "metadata": {"name": name, "namespace": namespace}, "status": status}
+    async def apply_status(self, api_version: str, kind: str, namespace: str, name: str, status: Tree, *, resource_version: str) -> Tree:
+        """Applies ``status`` to an object's status. Fields that the operator set before and that are absent now are removed.
+
+        Args:
+            api_version: Of the object.
+            kind: Of the object.
+            namespace: Of the object.
+            name: Of the object.
+            status: The whole status.
+            resource_version: The version that ``status`` was planned from. Raises ConflictError if it is no longer current: another
+                reconciliation, an earlier leader or a new object of the same name must not lose what it has written.
+        """
+        metadata = {"name": name, "namespace": namespace, "resourceVersion": resource_version}
+        document = {"apiVersion": api_version, "kind": kind, "metadata": metadata, "status": status}
         return await self._apply(_where(document), document, STATUS_MANAGER, subresource="/status")
 
     async def _apply(self, where: _Where, document: Tree, manager: str, *, subresource: str = "") -> Tree:
         query = {"fieldManager": manager, "force": "true"}
         return await self._send("apply", "PATCH", where, subresource=subresource, query=query, body=document, content_type=_APPLY)
 
-    async def create(self, document: Tree) -> bool:
-        """Creates an object. Returns False if one of that name exists."""
+    async def create(self, document: Tree) -> Tree | None:
+        """Creates an object and returns it; None if one of that name exists."""
         api_version, kind, namespace, name = _where(document)
         request = Request(
             verb="create",
@@ -107,10 +118,9 @@ class Cluster:
             body=document,
         )
         try:
-            await self._connection.send(request)
+            return await self._connection.send(request)
         except ExistsError:
-            return False
-        return True
+            return None
 
     async def replace(self, document: Tree) -> Tree:
         """Replaces an object. Raises ConflictError if ``metadata.resourceVersion`` is no longer current."""

@@ -164,6 +164,13 @@ class ObjectCache:
         self._last_writes.clear()
         self._written.clear()
 
+    def invalidate_job(self, namespace: str, name: str) -> None:
+        """Discards what the operator knows of its own writes to one job, so that the job is read again: it has been changed by another client."""
+        key = (namespace, name)
+        self._fresh.discard(key)
+        self._last_writes.pop(key, None)
+        self._written.pop(key, None)
+
     def is_up_to_date(self, document: Tree) -> bool:
         """True if the live child still matches ``document``."""
         made = self._made.get(_child(document))

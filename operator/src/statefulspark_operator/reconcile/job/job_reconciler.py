@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
 
-from statefulspark.errors import InvalidInputError
+from statefulspark.errors import ConflictError, InvalidInputError
 from statefulspark_operator.api.names import API_VERSION, JOB_KIND, LABEL_CANARY
 from statefulspark_operator.clients.kubernetes import Tree
 from statefulspark_operator.reconcile.context import ReconcileContext
@@ -81,6 +81,10 @@ class JobReconciler:
                 name_conflicts.clear()  # including entries of deleted jobs; the others are detected again
             name_conflicts[observed.uid] = str(error)
             return _REPORT_S if new else _NAME_TAKEN_S
+        except ConflictError:
+            # Planned from a version that is no longer current: the watch may be behind, so the next plan starts from a read.
+            self._cache.invalidate_job(namespace, name)
+            raise
         except InvalidInputError as error:
             # A permanent rejection by the API server: record it on the object and retry later.
             await self._context.events.record(job, "ApplyFailed", str(error), warning=True)

@@ -1,4 +1,9 @@
-"""Carries out the plan for a StateSnapshot: status and labels first, then events and requests."""
+"""Carries out the plan for a StateSnapshot: status and labels first, then events and requests.
+
+Every write is bound to the version of the object that the plan was made from, or to the one that the previous write returned. If another
+reconciliation has written in between (the job's completes the objects of retained checkpoints), the API server refuses with a conflict, and
+the work queue plans again.
+"""
 
 from __future__ import annotations
 
@@ -33,11 +38,15 @@ async def apply(
     context: ReconcileContext, storage_pods: StoragePods, tree: Tree, observed: SnapshotObservation, decided: SnapshotPlan
 ) -> None:
     """Carries out ``decided``. An error leaves the rest to the next reconciliation, which plans again."""
+    if decided.left_to_creator:
+        return
     cluster, metadata = context.cluster, tree["metadata"]
     namespace, name = metadata["namespace"], metadata["name"]
     if decided.status != observed.status and not (observed.deleting and decided.remove_finalizer):
-        await cluster.apply_status(API_VERSION, SNAPSHOT_KIND, namespace, name, decided.status.to_status())
-    await _label(context, tree, observed, decided)
+        tree = await cluster.apply_status(
+            API_VERSION, SNAPSHOT_KIND, namespace, name, decided.status.to_status(), resource_version=metadata["resourceVersion"]
+        )
+    tree = await _label(context, tree, observed, decided)
     for event in decided.events:
         await context.events.record(tree, event.reason, event.message, warning=event.warning)
     job = context.cache.job(namespace, observed.spec.job_reference.name) if observed.spec is not None else None
@@ -55,22 +64,22 @@ async def apply(
     if decided.ask is not None and observed.spec is not None:
         await _ask(context, namespace, observed, decided)
     if decided.add_finalizer or decided.remove_finalizer:
-        others = [each for each in metadata.get("finalizers") or () if each != FINALIZER]
-        patch = {
-            "metadata": {
-                "finalizers": [*others, FINALIZER] if decided.add_finalizer else others,
-                "resourceVersion": metadata["resourceVersion"],
-            }
-        }
-        if decided.status != observed.status:
-            patch["metadata"].pop("resourceVersion")
-        await cluster.merge(API_VERSION, SNAPSHOT_KIND, namespace, name, patch)
+        others = [each for each in tree["metadata"].get("finalizers") or () if each != FINALIZER]
+        await _patch(context, tree, {"finalizers": [*others, FINALIZER] if decided.add_finalizer else others})
 
 
-async def _label(context: ReconcileContext, tree: Tree, observed: SnapshotObservation, decided: SnapshotPlan) -> None:
-    """Copies the status into labels, so that snapshots can be selected."""
+async def _patch(context: ReconcileContext, tree: Tree, changed: Tree) -> Tree:
+    """Changes metadata of ``tree`` and returns the object as it is now; a deleted object stays as it was."""
+    metadata = tree["metadata"]
+    patch = {"metadata": {**changed, "resourceVersion": metadata["resourceVersion"]}}
+    written = await context.cluster.merge(API_VERSION, SNAPSHOT_KIND, metadata["namespace"], metadata["name"], patch)
+    return written if written is not None else tree
+
+
+async def _label(context: ReconcileContext, tree: Tree, observed: SnapshotObservation, decided: SnapshotPlan) -> Tree:
+    """Copies the status into labels, so that snapshots can be selected. Returns the object as it is now."""
     if observed.spec is None or observed.deleting:
-        return
+        return tree
     wanted = {
         LABEL_JOB: observed.spec.job_reference.name,
         LABEL_SNAPSHOT_TYPE: (SnapshotType.SAVEPOINT if observed.spec.savepoint is not None else SnapshotType.CHECKPOINT).value,
@@ -79,9 +88,9 @@ async def _label(context: ReconcileContext, tree: Tree, observed: SnapshotObserv
     labels = tree["metadata"].get("labels") or {}
     if LABEL_TRIGGER_TYPE not in labels:
         wanted[LABEL_TRIGGER_TYPE] = SnapshotTrigger.MANUAL.value
-    if any(labels.get(label) != value for label, value in wanted.items()):
-        metadata = tree["metadata"]
-        await context.cluster.merge(API_VERSION, SNAPSHOT_KIND, metadata["namespace"], metadata["name"], {"metadata": {"labels": wanted}})
+    if all(labels.get(label) == value for label, value in wanted.items()):
+        return tree
+    return await _patch(context, tree, {"labels": wanted})
 
 
 async def _ask(context: ReconcileContext, namespace: str, observed: SnapshotObservation, decided: SnapshotPlan) -> None:

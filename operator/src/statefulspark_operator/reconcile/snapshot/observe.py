@@ -9,9 +9,7 @@ from statefulspark.config.kubernetes import validate_on_kubernetes
 from statefulspark.config.snapshot import StateSnapshotSpec
 from statefulspark.errors import InvalidInputError
 from statefulspark_operator.api.drivers import Driver, Failure
-from statefulspark_operator.api.names import (
-    FINALIZER,
-)
+from statefulspark_operator.api.names import FINALIZER, LABEL_SNAPSHOT_STATE
 from statefulspark_operator.api.snapshots import SnapshotState, StateSnapshotStatus
 from statefulspark_operator.clients.kubernetes import Tree
 from statefulspark_operator.reconcile.context import ReconcileContext
@@ -51,6 +49,7 @@ async def observe(context: ReconcileContext, storage_pods: StoragePods, tree: Tr
         deleting=deleting is not None,
         deleted_at=datetime.fromisoformat(deleting) if deleting is not None else None,
         has_finalizer=FINALIZER in (metadata.get("finalizers") or ()),
+        awaits_creator=(metadata.get("labels") or {}).get(LABEL_SNAPSHOT_STATE) == SnapshotState.COMPLETED and not tree.get("status"),
         spec=spec,
         problem=problem,
         status=status,

@@ -26,6 +26,8 @@ _STORAGE_POLL_S: Final = 2.0
 _JOB_POLL_S: Final = 5.0
 _POLL_S_MAX: Final = 30.0
 _STORAGE_PAUSE_S: Final = 20.0
+_CREATOR_WRITES: Final = timedelta(seconds=10)
+"""How long after an object's creation its creator, the reconciliation of the job, is given to write the status."""
 _TRANSIENT: Final = frozenset({"Unavailable", "StoragePodFailed", "StoragePodLate", "Unschedulable"})
 """Reasons that may be temporary."""
 
@@ -44,6 +46,8 @@ class SnapshotObservation:
     created_at: datetime
     deleting: bool
     has_finalizer: bool
+    awaits_creator: bool
+    """True if the reconciliation of the job has created the object for a snapshot that it knows, and has not written the status yet."""
     spec: StateSnapshotSpec | None
     problem: str | None
     status: StateSnapshotStatus
@@ -73,6 +77,8 @@ class SnapshotPlan:
     answered: bool = False
     """True if the storage pod can be deleted; a later command starts a new one."""
     events: tuple[Event, ...] = field(default=())
+    left_to_creator: bool = False
+    """True if nothing is written for now, not even a label: the reconciliation of the job is about to write the status."""
     requeue_after_s: float | None = None
 
 
@@ -81,10 +87,12 @@ def plan_snapshot(observed: SnapshotObservation) -> SnapshotPlan:
     status = observed.status.model_copy(update={"observed_generation": observed.generation})
     if observed.deleting:
         return _deleted(observed, status)
+    if observed.awaits_creator and (left_s := _left_to_creator_s(observed)) > 0:
+        return SnapshotPlan(status=observed.status, left_to_creator=True, requeue_after_s=left_s)
     if not observed.has_finalizer and not _is_checkpoint(observed):
         return SnapshotPlan(status=status, add_finalizer=True, requeue_after_s=0)
     if status.state in FINAL:
-        return SnapshotPlan(status=status)
+        return SnapshotPlan(status=status, answered=True)
     if observed.spec is None:
         return _end(status, SnapshotState.FAILED, observed, "InvalidSpec", observed.problem or "the spec cannot be parsed")
     existing = existing_path(observed.spec)
@@ -108,6 +116,17 @@ def plan_snapshot(observed: SnapshotObservation) -> SnapshotPlan:
 def _is_checkpoint(observed: SnapshotObservation) -> bool:
     """True if deletion needs no cleanup: the files of a checkpoint belong to its job."""
     return observed.spec is not None and observed.spec.checkpoint is not None
+
+
+def _left_to_creator_s(observed: SnapshotObservation) -> float:
+    """Seconds for which the object is left to its creator: nothing is written and no storage pod is started.
+
+    If the operator terminates between the creation and the status, a storage pod describes the snapshot after that time.
+    """
+    age = observed.now - observed.created_at
+    if age < -_CREATOR_WRITES:
+        return 0.0  # clocks differ; waiting for this one to catch up could take forever
+    return (_CREATOR_WRITES - max(timedelta(), age)).total_seconds()
 
 
 def _register(observed: SnapshotObservation, status: StateSnapshotStatus, path: str) -> SnapshotPlan:

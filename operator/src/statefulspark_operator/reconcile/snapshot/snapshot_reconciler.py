@@ -43,7 +43,7 @@ class SnapshotReconciler:
     async def reconcile(self, namespace: str, name: str) -> float | None:
         """Reconciles one snapshot. Returns the seconds until it must be reconciled again, or None for never."""
         known = self._cache.snapshot(namespace, name)
-        if known is not None and _settled(known):
+        if known is not None and _settled(known) and not self._storage_pods.exist(known):
             return None
         tree = await self._context.cluster.get(API_VERSION, SNAPSHOT_KIND, namespace, name)
         if tree is None:

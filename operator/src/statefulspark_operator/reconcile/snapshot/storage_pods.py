@@ -73,13 +73,25 @@ class StoragePods:
         if await self._context.cluster.create(pod):
             _log.info("created storage pod", namespace=namespace, pod=name, question=question)
 
+    def exist(self, snapshot: Tree) -> bool:
+        """True if the snapshot has storage pods that are not being deleted."""
+        return bool(self._names(snapshot))
+
     async def forget(self, snapshot: Tree) -> None:
         """Deletes the snapshot's storage pods."""
+        for name in self._names(snapshot):
+            await self._context.cluster.delete("v1", "Pod", snapshot["metadata"]["namespace"], name)
+
+    def _names(self, snapshot: Tree) -> list[str]:
+        """Names of the snapshot's storage pods that are not being deleted."""
         questions: tuple[StorageQuestion, ...] = ("describe", "dispose")
-        for question in questions:
-            name = _name(snapshot, question)
-            if self._cache.storage_pod(snapshot["metadata"]["namespace"], snapshot["spec"]["jobReference"]["name"], name) is not None:
-                await self._context.cluster.delete("v1", "Pod", snapshot["metadata"]["namespace"], name)
+        reference = (snapshot.get("spec") or {}).get("jobReference")
+        job = reference.get("name") if isinstance(reference, dict) else None
+        if not isinstance(job, str):
+            return []  # an invalid spec, for which none is started
+        names = [_name(snapshot, question) for question in questions]
+        pods = {name: self._cache.storage_pod(snapshot["metadata"]["namespace"], job, name) for name in names}
+        return [name for name, pod in pods.items() if pod is not None and pod["metadata"].get("deletionTimestamp") is None]
 
 
 def _name(snapshot: Tree, question: StorageQuestion) -> str:

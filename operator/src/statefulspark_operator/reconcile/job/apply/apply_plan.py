@@ -48,7 +48,14 @@ _log = structlog.get_logger("statefulspark.operator.apply")
 async def apply(context: ReconcileContext, job: Tree, observed: Observation, plan: Plan) -> None:
     """Executes ``plan``. An error leaves the rest to the next reconciliation, which plans again."""
     if plan.status != observed.status:
-        written = await context.cluster.apply_status(API_VERSION, JOB_KIND, observed.namespace, observed.name, plan.status.to_status())
+        written = await context.cluster.apply_status(
+            API_VERSION,
+            JOB_KIND,
+            observed.namespace,
+            observed.name,
+            plan.status.to_status(),
+            resource_version=job["metadata"]["resourceVersion"],
+        )
         context.cache.record_write(written)
         # Later requests must carry this version: the old one would be rejected.
         job = {**job, "metadata": {**job["metadata"], "resourceVersion": written["metadata"]["resourceVersion"]}}
@@ -175,7 +182,8 @@ async def _ask_driver(context: ReconcileContext, observed: Observation, action: 
 
 async def _take_snapshot(context: ReconcileContext, observed: Observation, action: TakeSnapshot) -> None:
     cluster = context.cluster
-    if not await cluster.create(_snapshot(observed, action)) or action.known is None:
+    created = await cluster.create(_snapshot(observed, action))
+    if created is None or action.known is None:
         return
     # Without reading storage: the job may be deleted before a storage pod could run.
     status = StateSnapshotStatus(
@@ -188,7 +196,18 @@ async def _take_snapshot(context: ReconcileContext, observed: Observation, actio
         batch=action.known.batch,
         max_parallelism=action.max_parallelism,
     )
-    await cluster.apply_status(API_VERSION, SNAPSHOT_KIND, observed.namespace, action.name, status.to_status())
+    try:
+        await cluster.apply_status(
+            API_VERSION,
+            SNAPSHOT_KIND,
+            observed.namespace,
+            action.name,
+            status.to_status(),
+            resource_version=created["metadata"]["resourceVersion"],
+        )
+    except ConflictError as error:
+        # Changed since its creation, perhaps deleted and created again: its own reconciliation completes it.
+        _log.info("snapshot was changed by another client", snapshot=action.name, namespace=observed.namespace, error=str(error)[:200])
 
 
 def _snapshot(observed: Observation, action: TakeSnapshot) -> Tree:
