@@ -11,50 +11,86 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from statefulspark.pipeline.job import Job
-    from statefulspark.process.functions import KeyedProcessFunction, RuntimeContext, TimeDomain, TimerService
-    from statefulspark.process.metrics import Counter, Distribution, Meter, MetricGroup
+    from statefulspark.pipeline.keyed_streams import KeyedStream
+    from statefulspark.process.functions import (
+        FilterFunction,
+        FlatMapFunction,
+        KeyedProcessFunction,
+        KeySelector,
+        MapFunction,
+        RuntimeContext,
+        TimeDomain,
+        TimerService,
+    )
+    from statefulspark.process.metrics import Counter, Distribution, Meter, Metric, MetricGroup
     from statefulspark.state.api.descriptors import (
-        AggregateFunction,
         AggregatingStateDescriptor,
         ListStateDescriptor,
         MapStateDescriptor,
-        ReduceFunction,
         ReducingStateDescriptor,
         StateDescriptor,
         ValueStateDescriptor,
     )
-    from statefulspark.state.api.states import AggregatingState, ListState, MapState, ReducingState, ValueState
+    from statefulspark.state.api.functions import AggregateFunction, Function, ReduceFunction
+    from statefulspark.state.api.keyed_state_store import KeyedStateStore
+    from statefulspark.state.api.states import (
+        AggregatingState,
+        AppendingState,
+        ListState,
+        MapState,
+        MergingState,
+        ReducingState,
+        State,
+        ValueState,
+    )
     from statefulspark.state.api.ttl import StateTtlConfig
-    from statefulspark.state.row import Row
+    from statefulspark.state.row import Row, RowKind
     from statefulspark.state.times import Duration, Instant, Time
+    from statefulspark.state.types.composites import ListTypeInfo, MapTypeInfo, RowTypeInfo, TupleTypeInfo
     from statefulspark.state.types.types import TypeInformation, Types
 
 __all__ = [
     "AggregateFunction",
     "AggregatingState",
     "AggregatingStateDescriptor",
+    "AppendingState",
     "Counter",
     "Distribution",
     "Duration",
+    "FilterFunction",
+    "FlatMapFunction",
+    "Function",
     "Instant",
     "Job",
+    "KeySelector",
     "KeyedProcessFunction",
+    "KeyedStateStore",
+    "KeyedStream",
     "ListState",
     "ListStateDescriptor",
+    "ListTypeInfo",
+    "MapFunction",
     "MapState",
     "MapStateDescriptor",
+    "MapTypeInfo",
+    "MergingState",
     "Meter",
+    "Metric",
     "MetricGroup",
     "ReduceFunction",
     "ReducingState",
     "ReducingStateDescriptor",
     "Row",
+    "RowKind",
+    "RowTypeInfo",
     "RuntimeContext",
+    "State",
     "StateDescriptor",
     "StateTtlConfig",
     "Time",
     "TimeDomain",
     "TimerService",
+    "TupleTypeInfo",
     "TypeInformation",
     "Types",
     "ValueState",
@@ -63,23 +99,68 @@ __all__ = [
 
 _HOMES = {
     "pipeline.job": ("Job",),
-    "process.functions": ("KeyedProcessFunction", "RuntimeContext", "TimeDomain", "TimerService"),
-    "process.metrics": ("Counter", "Distribution", "Meter", "MetricGroup"),
+    "pipeline.keyed_streams": ("KeyedStream",),
+    "process.functions": (
+        "FilterFunction",
+        "FlatMapFunction",
+        "KeySelector",
+        "KeyedProcessFunction",
+        "MapFunction",
+        "RuntimeContext",
+        "TimeDomain",
+        "TimerService",
+    ),
+    "process.metrics": (
+        "Counter",
+        "Distribution",
+        "Meter",
+        "Metric",
+        "MetricGroup",
+    ),
     "state.api.descriptors": (
-        "AggregateFunction",
         "AggregatingStateDescriptor",
         "ListStateDescriptor",
         "MapStateDescriptor",
-        "ReduceFunction",
         "ReducingStateDescriptor",
         "StateDescriptor",
         "ValueStateDescriptor",
     ),
-    "state.row": ("Row",),
-    "state.api.states": ("AggregatingState", "ListState", "MapState", "ReducingState", "ValueState"),
-    "state.times": ("Duration", "Instant", "Time"),
+    "state.api.functions": (
+        "AggregateFunction",
+        "Function",
+        "ReduceFunction",
+    ),
+    "state.api.keyed_state_store": ("KeyedStateStore",),
+    "state.api.states": (
+        "AggregatingState",
+        "AppendingState",
+        "ListState",
+        "MapState",
+        "MergingState",
+        "ReducingState",
+        "State",
+        "ValueState",
+    ),
     "state.api.ttl": ("StateTtlConfig",),
-    "state.types.types": ("TypeInformation", "Types"),
+    "state.row": (
+        "Row",
+        "RowKind",
+    ),
+    "state.times": (
+        "Duration",
+        "Instant",
+        "Time",
+    ),
+    "state.types.composites": (
+        "ListTypeInfo",
+        "MapTypeInfo",
+        "RowTypeInfo",
+        "TupleTypeInfo",
+    ),
+    "state.types.types": (
+        "TypeInformation",
+        "Types",
+    ),
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 

@@ -24,7 +24,7 @@ from statefulspark.state.backend import BatchBudget
 from statefulspark.state.encoding.layout import StateInfo
 from statefulspark.state.store.memory_store import MemoryStore
 from statefulspark.state.timers import EVENT_TIMERS
-from statefulspark.state.types.composites import ListType
+from statefulspark.state.types.composites import ListTypeInfo
 from statefulspark.state.types.types import Types
 from statefulspark.storage.open import open_store
 from statefulspark.testing.keyed_state import KeyedSlot, key_group
@@ -126,7 +126,7 @@ def test_values_that_expire_tell_when() -> None:
 
     assert decoded("value", long.to_json(), b"\x02" + expiry + long.encode(7)) == (7, 5_000)
     assert decoded("map", Types.MAP(Types.STRING(), long).to_json(), b"\x04" + expiry) == (None, 5_000)
-    elements = ListType.join([(4_000).to_bytes(8, "big") + long.encode(1), expiry + long.encode(2)])
+    elements = ListTypeInfo.join([(4_000).to_bytes(8, "big") + long.encode(1), expiry + long.encode(2)])
     assert decoded("list", Types.LIST(long).to_json(), b"\x05" + elements) == ([1, 2], 5_000)
     for damaged in (b"\x02\x00", b"\x05\x00\x00\x00\x02", b""):
         with pytest.raises(CorruptDataError):

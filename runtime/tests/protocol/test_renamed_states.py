@@ -30,7 +30,7 @@ class _Renaming:
 
     def get_state(self, descriptor: ValueStateDescriptor) -> Any:
         renamed = descriptor.get_name() == "number"
-        return self._inner.get_state(ValueStateDescriptor("nmber", descriptor.value_type) if renamed else descriptor)
+        return self._inner.get_state(ValueStateDescriptor("nmber", descriptor.type_info) if renamed else descriptor)
 
 
 class RenamedLater(Renamed):

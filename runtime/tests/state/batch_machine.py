@@ -16,13 +16,14 @@ from statefulspark.state.api.descriptors import (
     ReducingStateDescriptor,
     ValueStateDescriptor,
 )
-from statefulspark.state.api.ttl import CleanupStrategies, StateTtlConfig, UpdateType
+from statefulspark.state.api.ttl import StateTtlConfig
 from statefulspark.state.backend import BatchBudget
 from statefulspark.state.encoding.layout import key_group_range_bounds
 from statefulspark.state.encoding.values import expiry_of
 from statefulspark.state.store.base import Change, KeyValueStore
 from statefulspark.state.timers import TIMER_KINDS
-from statefulspark.state.types.composites import ListType
+from statefulspark.state.times import Time
+from statefulspark.state.types.composites import ListTypeInfo
 from statefulspark.state.types.types import Types
 from statefulspark.testing.keyed_state import LETTER_GROUPS, KeyedSlot, key_group
 
@@ -56,8 +57,10 @@ class BatchMachine(RuleBasedStateMachine):
         swept=st.booleans(),
     )
     def start(self, cache_bytes: int, dirty_bytes: int, on_read: bool, swept: bool) -> None:
-        update_type = UpdateType.OnReadAndWrite if on_read else UpdateType.OnCreateAndWrite
-        self.ttl = StateTtlConfig(TTL_MS, update_type, cleanup=CleanupStrategies(background=swept, full_snapshot=True))
+        builder = StateTtlConfig.new_builder(Time.milliseconds(TTL_MS)).cleanup_full_snapshot()
+        if on_read:
+            builder.update_ttl_on_read_and_write()
+        self.ttl = (builder if swept else builder.disable_cleanup_in_background()).build()
         self.committed_ms = self.running_ms = 0
         self.temporary = tempfile.TemporaryDirectory()
         self.directory = Path(self.temporary.name)
@@ -281,7 +284,7 @@ class BatchMachine(RuleBasedStateMachine):
         for key, data in entries.items():
             kind = kinds[key[2:4]]
             if kind == "list":
-                payloads = ListType.split(data[1:])
+                payloads = ListTypeInfo.split(data[1:])
                 if living := [each for each in payloads if int.from_bytes(each[:8], "big", signed=True) > self.committed_ms]:
                     held[key] = living
             elif not kind or (expiry_of(data) or 0) > self.committed_ms:

@@ -130,7 +130,7 @@ class ExpiryRules(BatchMachine):
     def living(self, pairs: list[tuple[Any, int]]) -> list[tuple[Any, int]]:
         """What a read of model pairs sees and leaves."""
         living = [(value, expiry) for value, expiry in pairs if expiry > self.slot.now_ms]
-        return [(value, self.expiry()) for value, _ in living] if self.ttl.update_type is UpdateType.OnReadAndWrite else living
+        return [(value, self.expiry()) for value, _ in living] if self.ttl.get_update_type() is UpdateType.OnReadAndWrite else living
 
     @rule(key=KEYS, number=NUMBERS)
     def update_fading(self, key: str, number: int) -> None:

@@ -21,6 +21,7 @@ from statefulspark.state.registry import StateRegistry
 from statefulspark.state.store.base import Change
 from statefulspark.state.store.memory_store import MemoryStore
 from statefulspark.state.timers import EVENT_TIMERS, PROCESSING_TIMERS
+from statefulspark.state.times import Time
 from statefulspark.state.types.types import Types
 from statefulspark.testing.keyed_state import KeyedSlot, key_group
 
@@ -322,7 +323,7 @@ class TestDeclarations:
         def declared(ttl_ms: int | None, registry: StateRegistry) -> None:
             descriptor = ValueStateDescriptor("s", Types.LONG())
             if ttl_ms is not None:
-                descriptor.enable_time_to_live(StateTtlConfig(ttl_ms))
+                descriptor.enable_time_to_live(StateTtlConfig.new_builder(Time.milliseconds(ttl_ms)).build())
             KeyedSlot(slot.store, slot.directory, slot.budget, registry).backend.value_state(descriptor)
 
         slot = make_slot()

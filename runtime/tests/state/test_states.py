@@ -10,14 +10,13 @@ import pytest
 
 from statefulspark.errors import InvalidInputError
 from statefulspark.state.api.descriptors import (
-    AggregateFunction,
     AggregatingStateDescriptor,
     ListStateDescriptor,
     MapStateDescriptor,
-    ReduceFunction,
     ReducingStateDescriptor,
     ValueStateDescriptor,
 )
+from statefulspark.state.api.functions import AggregateFunction, ReduceFunction
 from statefulspark.state.types.types import TypeInformation, Types
 from statefulspark.testing.keyed_state import KeyedSlot
 

@@ -13,7 +13,7 @@ import typer
 from statefulspark.cli.output import Output, OutputOption, TableView, show
 from statefulspark.cli.storage_options import EndpointOption, PathStyleOption, RegionOption, bytes_text, storage_opener, time_text
 from statefulspark.errors import InvalidInputError
-from statefulspark.state.row import Row
+from statefulspark.state.row import Row, field_names
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -144,5 +144,5 @@ def _plain(value: Any) -> Any:
     if isinstance(value, list | tuple | set | frozenset):
         return [_plain(part) for part in value]
     if isinstance(value, Row):
-        return _plain(value.as_dict() if value.names is not None else list(value))
+        return _plain(value.as_dict() if field_names(value) is not None else list(value))
     return str(value)

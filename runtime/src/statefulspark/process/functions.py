@@ -11,18 +11,22 @@ from collections.abc import Iterable
 from enum import Enum
 from typing import TYPE_CHECKING, Any
 
+from statefulspark.state.api.functions import Function
+from statefulspark.state.api.keyed_state_store import KeyedStateStore
+
 if TYPE_CHECKING:
     from statefulspark.process.metrics import MetricGroup
-    from statefulspark.state.api.descriptors import (
-        AggregatingStateDescriptor,
-        ListStateDescriptor,
-        MapStateDescriptor,
-        ReducingStateDescriptor,
-        ValueStateDescriptor,
-    )
-    from statefulspark.state.api.states import AggregatingState, ListState, MapState, ReducingState, ValueState
 
-__all__ = ["KeyedProcessFunction", "RuntimeContext", "TimeDomain", "TimerService"]
+__all__ = [
+    "FilterFunction",
+    "FlatMapFunction",
+    "KeySelector",
+    "KeyedProcessFunction",
+    "MapFunction",
+    "RuntimeContext",
+    "TimeDomain",
+    "TimerService",
+]
 
 
 class TimeDomain(Enum):
@@ -70,7 +74,7 @@ class TimerService(ABC):
         """Forget the current key's processing-time timer of ``timestamp``; without such a timer nothing happens."""
 
 
-class RuntimeContext(ABC):
+class RuntimeContext(KeyedStateStore):
     """Passed to ``open``: describes where the function runs, and gives access to its keyed state.
 
     State handles are taken once, in ``open``; each access means the value of the key that is being processed.
@@ -111,28 +115,62 @@ class RuntimeContext(ABC):
     def get_metrics_group(self) -> MetricGroup:
         """Return where the function registers its own counters and gauges."""
 
-    @abstractmethod
-    def get_state(self, state_descriptor: ValueStateDescriptor) -> ValueState[Any]:
-        """Return the handle of a single value per key."""
+
+class MapFunction(Function):
+    """Makes one output row of each row, for `KeyedStream.map`.
+
+    >>> class Shout(MapFunction):
+    ...     def map(self, value):
+    ...         return value.user.upper()
+    """
 
     @abstractmethod
-    def get_list_state(self, state_descriptor: ListStateDescriptor) -> ListState[Any]:
-        """Return the handle of a list per key."""
+    def map(self, value: Any) -> Any:
+        """Return the output row of ``value``: a tuple, a ``Row`` or dict by name, or a bare value for one column."""
+
+
+class FlatMapFunction(Function):
+    """Makes any number of output rows of each row, for `KeyedStream.flat_map`.
+
+    >>> class Words(FlatMapFunction):
+    ...     def flat_map(self, value):
+    ...         yield from value.text.split()
+    """
 
     @abstractmethod
-    def get_map_state(self, state_descriptor: MapStateDescriptor) -> MapState[Any, Any]:
-        """Return the handle of a map per key, whose entries are read and written one by one."""
+    def flat_map(self, value: Any) -> Iterable[Any] | None:
+        """Yield the output rows of ``value``, or return an iterable of them, or None."""
+
+
+class FilterFunction(Function):
+    """Decides which rows a stream keeps, for `KeyedStream.filter`.
+
+    >>> class Paid(FilterFunction):
+    ...     def filter(self, value):
+    ...         return value.amount > 0
+    """
 
     @abstractmethod
-    def get_reducing_state(self, state_descriptor: ReducingStateDescriptor) -> ReducingState[Any]:
-        """Return the handle of a value per key into which added values are reduced."""
+    def filter(self, value: Any) -> bool:
+        """Return True to keep ``value``."""
+
+
+class KeySelector(Function):
+    """Names the key of a row, for `Job.key_by`.
+
+    Spark computes the key, before rows reach a slot: ``get_key`` is called once, in the driver, with a row whose fields are Spark's columns.
+
+    >>> class ByUser(KeySelector):
+    ...     def get_key(self, value):
+    ...         return value.user
+    """
 
     @abstractmethod
-    def get_aggregating_state(self, state_descriptor: AggregatingStateDescriptor) -> AggregatingState[Any, Any]:
-        """Return the handle of an accumulator per key into which added values are aggregated."""
+    def get_key(self, value: Any) -> Any:
+        """Return the key's column, or a tuple of columns, made of the columns of ``value`` and Spark's functions."""
 
 
-class KeyedProcessFunction(ABC):
+class KeyedProcessFunction(Function):
     """A function over a keyed stream, with state and timers.
 
     ``process_element`` and ``on_timer`` are generators that yield output rows, or return an iterable of them, or None.
@@ -170,7 +208,7 @@ class KeyedProcessFunction(ABC):
         def time_domain(self) -> TimeDomain:
             """Return the clock that fired the timer."""
 
-    def open(self, runtime_context: RuntimeContext) -> None:  # noqa: B027  # optional to override, as in PyFlink
+    def open(self, runtime_context: RuntimeContext) -> None:
         """Prepare the function in its slot, before the first element: take state handles here."""
 
     @abstractmethod
@@ -181,5 +219,5 @@ class KeyedProcessFunction(ABC):
         """Process a timer of the current key that has become due; ``timestamp`` is the one it was registered with."""
         return None
 
-    def close(self) -> None:  # noqa: B027  # optional to override, as in PyFlink
+    def close(self) -> None:
         """Release what ``open`` acquired: the slot is about to stop, or a batch was rolled back and a fresh copy takes over."""

@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+from abc import ABC
 from collections.abc import Callable
 
-__all__ = ["Counter", "Distribution", "Meter", "MetricGroup"]
+__all__ = ["Counter", "Distribution", "Meter", "Metric", "MetricGroup"]
 
 
-class Counter:
+class Metric(ABC):  # noqa: B024  # as in PyFlink: a common base, nothing to implement
+    """Base class of counters, meters and distributions; `MetricGroup` makes them."""
+
+    __slots__ = ()
+
+
+class Counter(Metric):
     """A number that goes up and down."""
 
     __slots__ = ("_count",)
@@ -28,7 +35,7 @@ class Counter:
         return self._count
 
 
-class Meter:
+class Meter(Metric):
     """Counts events; the rate is taken where metrics are collected."""
 
     __slots__ = ("_count",)
@@ -45,7 +52,7 @@ class Meter:
         return self._count
 
 
-class Distribution:
+class Distribution(Metric):
     """Smallest, largest, sum and number of the values given."""
 
     __slots__ = ("count", "max", "min", "sum")

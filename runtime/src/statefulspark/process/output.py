@@ -10,7 +10,7 @@ import pyarrow.types as pt
 
 from statefulspark.errors import InvalidInputError, type_name
 from statefulspark.process.output_types import MisfitError, ValueType
-from statefulspark.process.rows import Row
+from statefulspark.state.row import Row, RowKind, field_names
 
 __all__ = ["OutputSchema"]
 
@@ -80,7 +80,13 @@ class OutputSchema:
     def _tuple(self, row: Any) -> tuple[Any, ...]:
         """Bring one row into column order."""
         if isinstance(row, Row):
-            return tuple(row) if row.names is None else self._by_name(row.as_dict())
+            if (kind := row.get_row_kind()) is not RowKind.INSERT:
+                raise InvalidInputError(
+                    f"{self._giver} produced a Row of kind {kind.name}; a DataFrame has no row kinds",
+                    field=self._field,
+                    remedy="Emit the kind as a column, for example str(row.get_row_kind())",
+                )
+            return tuple(row) if field_names(row) is None else self._by_name(row.as_dict())
         if isinstance(row, tuple):
             # Named tuples and input rows have _fields, pyspark's rows have __fields__ when they are named.
             names = getattr(row, "_fields", None) or getattr(row, "__fields__", None)

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.types as pt
 
 from statefulspark.errors import type_name
-from statefulspark.process.rows import Row
+from statefulspark.state.row import Row, field_names
 
 __all__ = ["MisfitError", "ValueType"]
 
@@ -149,7 +149,7 @@ def _by_name(value: Any, names: Sequence[str]) -> Mapping[str, Any] | None:
     """A struct's fields by name; a row without names goes by position."""
     if isinstance(value, Mapping):
         return value
-    given = value.names if isinstance(value, Row) else getattr(value, "_fields", None) or getattr(value, "__fields__", None)
+    given = field_names(value) if isinstance(value, Row) else getattr(value, "_fields", None) or getattr(value, "__fields__", None)
     values = tuple(value)
     given = names if given is None else given
     return dict(zip(given, values, strict=True)) if len(given) == len(values) else None

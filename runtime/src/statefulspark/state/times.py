@@ -11,60 +11,77 @@ _NANOS_PER_SECOND = 1_000_000_000
 _NANOS_PER_MILLISECOND = 1_000_000
 
 
-@dataclass(frozen=True, slots=True)
 class Time:
-    """A length of time in whole milliseconds, built as in PyFlink: ``Time.hours(1)``.
+    """A length of time in whole milliseconds, built as in PyFlink: ``Time(1000)`` or ``Time.hours(1)``.
 
-    Attributes:
-        length_ms: Milliseconds, may be any integer; users of a ``Time`` state their own bounds.
+    >>> str(Time.seconds(2)), Time(2000) == Time.seconds(2)
+    ('2000 ms', True)
+
+    Args:
+        milliseconds: May be any integer; users of a ``Time`` state their own bounds.
     """
 
-    length_ms: int
+    __slots__ = ("_milliseconds",)
+
+    def __init__(self, milliseconds: int) -> None:
+        self._milliseconds = milliseconds
 
     def to_milliseconds(self) -> int:
         """Return the length in milliseconds."""
-        return self.length_ms
+        return self._milliseconds
 
-    @classmethod
-    def milliseconds(cls, milliseconds: int) -> Time:
+    @staticmethod
+    def milliseconds(milliseconds: int) -> Time:
         """Return a length of so many milliseconds."""
-        return cls(milliseconds)
+        return Time(milliseconds)
 
-    @classmethod
-    def seconds(cls, seconds: int) -> Time:
+    @staticmethod
+    def seconds(seconds: int) -> Time:
         """Return a length of so many seconds."""
-        return cls(seconds * 1000)
+        return Time(seconds * 1000)
 
-    @classmethod
-    def minutes(cls, minutes: int) -> Time:
+    @staticmethod
+    def minutes(minutes: int) -> Time:
         """Return a length of so many minutes."""
-        return cls.seconds(minutes * 60)
+        return Time.seconds(minutes * 60)
 
-    @classmethod
-    def hours(cls, hours: int) -> Time:
+    @staticmethod
+    def hours(hours: int) -> Time:
         """Return a length of so many hours."""
-        return cls.minutes(hours * 60)
+        return Time.minutes(hours * 60)
 
-    @classmethod
-    def days(cls, days: int) -> Time:
+    @staticmethod
+    def days(days: int) -> Time:
         """Return a length of so many days of 24 hours."""
-        return cls.hours(days * 24)
+        return Time.hours(days * 24)
 
-    @classmethod
-    def of(cls, length: Time | Duration | timedelta | int) -> Time:
+    @staticmethod
+    def of(length: Time | Duration | timedelta | int) -> Time:
         """Take a ``Time``, a ``Duration`` or ``timedelta`` (cut to milliseconds) or milliseconds."""
         if isinstance(length, Time):
             return length
         if isinstance(length, Duration):
-            return cls(length.nanos // _NANOS_PER_MILLISECOND)
+            return Time(length.nanos // _NANOS_PER_MILLISECOND)
         if isinstance(length, timedelta):
-            return cls(length // timedelta(milliseconds=1))
-        return cls(length)
+            return Time(length // timedelta(milliseconds=1))
+        return Time(length)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Time) and self._milliseconds == other._milliseconds
+
+    def __hash__(self) -> int:
+        return hash(self._milliseconds)
+
+    def __str__(self) -> str:
+        return f"{self._milliseconds} ms"
+
+    def __repr__(self) -> str:
+        return f"Time({self._milliseconds})"
 
 
 @dataclass(frozen=True, slots=True, order=True)
 class Duration:
-    """A length of time as PyFlink 2 builds it, where ``Time`` is gone: ``Duration.of_hours(1)``.
+    """A length of time as Flink 2 builds it, whose Java API no longer has ``Time``: ``Duration.of_hours(1)``.
 
     Attributes:
         nanos: Nanoseconds, may be any integer; users of a ``Duration`` state their own bounds.

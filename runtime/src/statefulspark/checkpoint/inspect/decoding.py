@@ -16,7 +16,7 @@ from statefulspark.state.encoding.keys import KeyCodec
 from statefulspark.state.encoding.layout import StateInfo, split_store_key, split_timer_store_key
 from statefulspark.state.encoding.values import EXPIRING, EXPIRING_LIST, EXPIRING_NONE, NONE, PLAIN, ValueCodec
 from statefulspark.state.timers import TIMER_KINDS
-from statefulspark.state.types.composites import ListType
+from statefulspark.state.types.composites import ListTypeInfo
 from statefulspark.state.types.types import TypeInformation, type_from_json
 
 _PICKLED = "PICKLED_BYTE_ARRAY"
@@ -117,11 +117,11 @@ class EntryDecoder:
             return int.from_bytes(stored[1 : 1 + _EXPIRY_BYTES], "big", signed=True), plain
         if version == _EXPIRING_LIST:
             try:
-                elements = ListType.split(stored[1:])
+                elements = ListTypeInfo.split(stored[1:])
             except (ValueError, struct.error) as exc:
                 raise CorruptDataError("damaged list", path=self._where) from exc
             expiries = [int.from_bytes(element[:_EXPIRY_BYTES], "big", signed=True) for element in elements]
-            return max(expiries, default=None), _PLAIN + ListType.join([element[_EXPIRY_BYTES:] for element in elements])
+            return max(expiries, default=None), _PLAIN + ListTypeInfo.join([element[_EXPIRY_BYTES:] for element in elements])
         return None, stored
 
     def _decode_user_key(self, data: bytes) -> Any:

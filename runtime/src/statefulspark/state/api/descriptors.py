@@ -2,71 +2,45 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
+from abc import ABC
 from collections.abc import Callable
-from typing import Any, Generic, TypeVar
+from typing import Any, ClassVar
 
 from statefulspark.errors import InvalidInputError
+from statefulspark.state.api.functions import AggregateFunction, ReduceFunction, as_reduce_function
 from statefulspark.state.api.ttl import StateTtlConfig
 from statefulspark.state.types.base import TypeInformation
-from statefulspark.state.types.composites import ListType, MapType
-
-IN = TypeVar("IN")
-ACC = TypeVar("ACC")
-OUT = TypeVar("OUT")
+from statefulspark.state.types.composites import ListTypeInfo, MapTypeInfo
 
 StateNameMaxBytes = 255
 
 
-class ReduceFunction(ABC, Generic[IN]):
-    """Combines two values into one; must be associative."""
-
-    @abstractmethod
-    def reduce(self, value1: IN, value2: IN) -> IN:
-        """Return the combination of ``value1`` (kept so far) and ``value2`` (new)."""
-
-
-class AggregateFunction(ABC, Generic[IN, ACC, OUT]):
-    """Folds values into an accumulator and makes a result of it."""
-
-    @abstractmethod
-    def create_accumulator(self) -> ACC:
-        """Return the accumulator of nothing."""
-
-    @abstractmethod
-    def add(self, value: IN, accumulator: ACC) -> ACC:
-        """Return ``accumulator`` with ``value`` added; it may be changed in place."""
-
-    @abstractmethod
-    def get_result(self, accumulator: ACC) -> OUT:
-        """Return the result so far."""
-
-    @abstractmethod
-    def merge(self, acc_a: ACC, acc_b: ACC) -> ACC:
-        """Return both accumulators in one."""
-
-
-class StateDescriptor(ABC):
+class StateDescriptor(ABC):  # as in PyFlink: one class per kind of state, nothing to implement
     """Name, type and time to live of one state of a keyed step.
+
+    Args:
+        name: 1 .. 255 bytes of UTF-8; state is found again by it after a restart.
+        type_info: The type of what is stored.
 
     Attributes:
         kind: ``value``, ``list``, ``map``, ``reducing`` or ``aggregating``.
-        name: 1 .. 255 bytes of UTF-8; state is found again by it after a restart.
+        name: The name.
+        type_info: A list state's is LIST, a map state's MAP, an aggregating state's that of its accumulator.
         ttl: None, or the time to live.
+
+    Raises:
+        InvalidInputError: The name is empty or too long, or a type is none.
     """
 
-    kind: str
+    kind: ClassVar[str]
+    type_info: TypeInformation
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, type_info: TypeInformation) -> None:
         if not 1 <= len(name.encode(errors="replace")) <= StateNameMaxBytes:
             raise InvalidInputError("expected 1 to 255 bytes of text", field="state name")
         self.name = name
+        self.type_info = _checked("type_info", type_info)
         self.ttl: StateTtlConfig | None = None
-
-    @property
-    @abstractmethod
-    def stored_type(self) -> TypeInformation:
-        """The type as registered: a list state's is LIST, a map state's MAP, an aggregating state's that of its accumulator."""
 
     def get_name(self) -> str:
         """Return the name."""
@@ -78,80 +52,76 @@ class StateDescriptor(ABC):
 
 
 class ValueStateDescriptor(StateDescriptor):
-    """One value per key."""
+    """One value per key.
+
+    >>> from statefulspark import Types
+    >>> ValueStateDescriptor("clicks", Types.LONG()).type_info
+    Types.LONG()
+    """
 
     kind = "value"
 
     def __init__(self, name: str, value_type_info: TypeInformation) -> None:
-        super().__init__(name)
-        self.value_type = _checked("value_type_info", value_type_info)
-
-    @property
-    def stored_type(self) -> TypeInformation:
-        return self.value_type
+        super().__init__(name, _checked("value_type_info", value_type_info))
 
 
 class ListStateDescriptor(StateDescriptor):
     """A list of elements per key."""
 
     kind = "list"
+    type_info: ListTypeInfo
 
     def __init__(self, name: str, elem_type_info: TypeInformation) -> None:
-        super().__init__(name)
-        self.element_type = _checked("elem_type_info", elem_type_info)
-
-    @property
-    def stored_type(self) -> TypeInformation:
-        return ListType("LIST", self.element_type)
+        super().__init__(name, ListTypeInfo("LIST", _checked("elem_type_info", elem_type_info)))
 
 
 class MapStateDescriptor(StateDescriptor):
     """A map per key; each of its entries is stored on its own."""
 
     kind = "map"
+    type_info: MapTypeInfo
 
     def __init__(self, name: str, key_type_info: TypeInformation, value_type_info: TypeInformation) -> None:
-        super().__init__(name)
-        self.key_type = _checked("key_type_info", key_type_info)
-        self.value_type = _checked("value_type_info", value_type_info)
-
-    @property
-    def stored_type(self) -> TypeInformation:
-        return MapType(self.key_type, self.value_type)
+        types = _checked("key_type_info", key_type_info), _checked("value_type_info", value_type_info)
+        super().__init__(name, MapTypeInfo(*types))
 
 
 class ReducingStateDescriptor(StateDescriptor):
-    """One value per key, combined from all that were added."""
+    """One value per key, combined from all that were added.
+
+    Raises:
+        InvalidInputError: As in `StateDescriptor`, or ``reduce_function`` is neither a ReduceFunction nor callable.
+    """
 
     kind = "reducing"
 
     def __init__(self, name: str, reduce_function: ReduceFunction[Any] | Callable[[Any, Any], Any], type_info: TypeInformation) -> None:
-        super().__init__(name)
-        if not isinstance(reduce_function, ReduceFunction) and not callable(reduce_function):
-            raise InvalidInputError("expected a ReduceFunction or a function of two values", field="reduce_function")
-        self.reduce: Callable[[Any, Any], Any] = reduce_function.reduce if isinstance(reduce_function, ReduceFunction) else reduce_function
-        self.value_type = _checked("type_info", type_info)
+        super().__init__(name, type_info)
+        self._reduce_function = as_reduce_function(reduce_function, "reduce_function")
 
-    @property
-    def stored_type(self) -> TypeInformation:
-        return self.value_type
+    def get_reduce_function(self) -> ReduceFunction[Any]:
+        """Return the ReduceFunction; one that calls the given function if that was none."""
+        return self._reduce_function
 
 
 class AggregatingStateDescriptor(StateDescriptor):
-    """One accumulator per key."""
+    """One accumulator per key.
+
+    Raises:
+        InvalidInputError: As in `StateDescriptor`, or ``agg_function`` is no AggregateFunction.
+    """
 
     kind = "aggregating"
 
     def __init__(self, name: str, agg_function: AggregateFunction[Any, Any, Any], state_type_info: TypeInformation) -> None:
-        super().__init__(name)
+        super().__init__(name, _checked("state_type_info", state_type_info))
         if not isinstance(agg_function, AggregateFunction):
             raise InvalidInputError("expected an AggregateFunction", field="agg_function")
-        self.aggregate = agg_function
-        self.value_type = _checked("state_type_info", state_type_info)
+        self._agg_function = agg_function
 
-    @property
-    def stored_type(self) -> TypeInformation:
-        return self.value_type
+    def get_agg_function(self) -> AggregateFunction[Any, Any, Any]:
+        """Return the AggregateFunction."""
+        return self._agg_function
 
 
 def _checked(field: str, type_info: TypeInformation) -> TypeInformation:

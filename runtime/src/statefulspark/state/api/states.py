@@ -47,11 +47,21 @@ class AppendingState(State, Generic[IN, OUT]):
     __slots__ = ()
 
     @abstractmethod
+    def get(self) -> OUT | None:
+        """Return what was made of the added values."""
+
+    @abstractmethod
     def add(self, value: IN) -> None:
         """Add a value, which may not be None."""
 
 
-class ReducingState(AppendingState[T, T]):
+class MergingState(AppendingState[IN, OUT]):
+    """A state of which two can be merged into one that holds what was added to both."""
+
+    __slots__ = ()
+
+
+class ReducingState(MergingState[T, T]):
     """One value per key, combined from all added ones."""
 
     __slots__ = ()
@@ -61,7 +71,7 @@ class ReducingState(AppendingState[T, T]):
         """Return the combined value, None when nothing was added."""
 
 
-class AggregatingState(AppendingState[IN, OUT]):
+class AggregatingState(MergingState[IN, OUT]):
     """One accumulator per key, from which a result is made."""
 
     __slots__ = ()
@@ -71,7 +81,7 @@ class AggregatingState(AppendingState[IN, OUT]):
         """Return the result, None when nothing was added."""
 
 
-class ListState(AppendingState[T, Iterable[T]]):
+class ListState(MergingState[T, Iterable[T]]):
     """A list per key."""
 
     __slots__ = ()

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from enum import Enum
-from typing import ClassVar, Final
+from typing import TypeAlias
 
 from statefulspark.errors import InvalidInputError
+from statefulspark.state.api.cleanup_strategies import CleanupStrategies
 from statefulspark.state.times import Duration, Time
+
+_Strategies = CleanupStrategies.Strategies
 
 
 class UpdateType(Enum):
@@ -38,106 +40,24 @@ class TtlTimeCharacteristic(Enum):
     """The batch's processing time, which is fixed for the batch, so that a retry sees the same values."""
 
 
-DEFAULT_ENTRIES_PER_ACCESS: Final = 4
-"""Entries that the sweep may check per entry written: if one in five has expired, this removes nearly as many as are written."""
-
-
-@dataclass(frozen=True, slots=True)
-class CleanupStrategies:
-    """How expired entries are removed if they are never read. Only the sweep removes them; the strategies control whether and how fast it runs.
-
-    Attributes:
-        background: True if the default strategy is on.
-        incremental: True if `Builder.cleanup_incrementally` was called.
-        compact_filter: True if `Builder.cleanup_in_rocksdb_compact_filter` was called.
-        full_snapshot: True if full snapshots leave expired entries out.
-        entries_per_access: Maximum number of entries checked per access to the state.
-        for_every_record: True if each processed row counts as an access.
-    """
-
-    background: bool = True
-    incremental: bool = False
-    compact_filter: bool = False
-    full_snapshot: bool = False
-    entries_per_access: int = DEFAULT_ENTRIES_PER_ACCESS
-    for_every_record: bool = False
-
-    @property
-    def sweeps(self) -> bool:
-        """True if expired entries are removed while the job runs."""
-        return self.background or self.incremental or self.compact_filter
-
-
-# Inside the class below, these names are its attributes, which are no types to a type checker.
-_UpdateType = UpdateType
-_StateVisibility = StateVisibility
-_TtlTimeCharacteristic = TtlTimeCharacteristic
-
-
-@dataclass(frozen=True, slots=True)
-class StateTtlConfig:
-    """Time to live of one state, built with `new_builder`.
-
-    >>> StateTtlConfig.new_builder(Time.hours(1)).never_return_expired().build().ttl_ms
-    3600000
-
-    Attributes:
-        ttl_ms: Milliseconds from the last write to expiry, at least 1. Lists and maps expire element by element.
-        update_type: When the expiry of a value is extended.
-        state_visibility: Result of reading an expired value.
-        cleanup: How expired entries are removed if they are never read.
-    """
-
-    ttl_ms: int
-    update_type: UpdateType = UpdateType.OnCreateAndWrite
-    state_visibility: StateVisibility = StateVisibility.NeverReturnExpired
-    cleanup: CleanupStrategies = CleanupStrategies()
-
-    UpdateType: ClassVar[type[UpdateType]] = UpdateType
-    StateVisibility: ClassVar[type[StateVisibility]] = StateVisibility
-    TtlTimeCharacteristic: ClassVar[type[TtlTimeCharacteristic]] = TtlTimeCharacteristic
-
-    @staticmethod
-    def new_builder(ttl: Time | Duration | timedelta) -> Builder:
-        """Begin a configuration whose values live for ``ttl`` (at least one millisecond).
-
-        Raises:
-            InvalidInputError: ``ttl`` is not positive.
-        """
-        milliseconds = Time.of(ttl).to_milliseconds()
-        if milliseconds < 1:
-            raise InvalidInputError("the time to live must be at least one millisecond", field="ttl")
-        return Builder(milliseconds)
-
-    def is_enabled(self) -> bool:
-        """Tell whether anything expires."""
-        return self.update_type is not UpdateType.Disabled
-
-    def get_update_type(self) -> _UpdateType:
-        """Return what prolongs a life."""
-        return self.update_type
-
-    def get_state_visibility(self) -> _StateVisibility:
-        """Return what reading an expired value gives."""
-        return self.state_visibility
-
-    def get_ttl_time_characteristic(self) -> _TtlTimeCharacteristic:
-        """Return the clock that counts: processing time."""
-        return TtlTimeCharacteristic.ProcessingTime
-
-    def get_ttl(self) -> Time:
-        """Return the time to live."""
-        return Time.milliseconds(self.ttl_ms)
-
-
-@dataclass(slots=True)
 class Builder:
-    """Collects the parts of a `StateTtlConfig`; every method returns the builder."""
+    """Collects the parts of a `StateTtlConfig`; every method returns the builder.
 
-    _ttl_ms: int
-    _update_type: UpdateType = field(default=UpdateType.OnCreateAndWrite)
-    _state_visibility: StateVisibility = field(default=StateVisibility.NeverReturnExpired)
-    _cleanup: CleanupStrategies = field(default=CleanupStrategies())
+    Args:
+        ttl: The time to live (at least one millisecond).
+
+    Raises:
+        InvalidInputError: ``ttl`` is not positive.
+    """
+
+    __slots__ = ("_background", "_strategies", "_ttl", "_update_type", "_visibility")
+
+    def __init__(self, ttl: Time | Duration | timedelta) -> None:
+        self._ttl = _checked(ttl)
+        self._update_type = UpdateType.OnCreateAndWrite
+        self._visibility = StateVisibility.NeverReturnExpired
+        self._strategies: dict[_Strategies, CleanupStrategies.CleanupStrategy] = {}
+        self._background = True
 
     def set_update_type(self, update_type: UpdateType) -> Builder:
         """Set what prolongs a life."""
@@ -154,7 +74,7 @@ class Builder:
 
     def set_state_visibility(self, state_visibility: StateVisibility) -> Builder:
         """Set what reading an expired value gives."""
-        self._state_visibility = state_visibility
+        self._visibility = state_visibility
         return self
 
     def never_return_expired(self) -> Builder:
@@ -169,14 +89,14 @@ class Builder:
         """Use processing time (the only clock, as in Flink)."""
         return self
 
-    def set_ttl_time_characteristic(self, characteristic: TtlTimeCharacteristic) -> Builder:
+    def set_ttl_time_characteristic(self, ttl_time_characteristic: TtlTimeCharacteristic) -> Builder:
         """Accept processing time, for PyFlink's sake."""
-        del characteristic
+        del ttl_time_characteristic
         return self
 
     def set_ttl(self, ttl: Time | Duration | timedelta) -> Builder:
         """Replace the time to live."""
-        self._ttl_ms = StateTtlConfig.new_builder(ttl)._ttl_ms  # noqa: SLF001  # the builder's own class
+        self._ttl = _checked(ttl)
         return self
 
     def cleanup_incrementally(self, cleanup_size: int, run_cleanup_for_every_record: bool = False) -> Builder:
@@ -189,11 +109,8 @@ class Builder:
             cleanup_size: Entries per access. 1 is enough to bound the state, more keep it closer to its live entries.
             run_cleanup_for_every_record: Count each row that the step processes as an access too.
         """
-        if cleanup_size < 1:
-            raise InvalidInputError("at least one entry", field="cleanup_size", remedy="Use disable_cleanup_in_background() for none.")
-        self._cleanup = replace(
-            self._cleanup, incremental=True, entries_per_access=cleanup_size, for_every_record=run_cleanup_for_every_record
-        )
+        strategy = CleanupStrategies.IncrementalCleanupStrategy(cleanup_size, run_cleanup_for_every_record)
+        self._strategies[_Strategies.INCREMENTAL_CLEANUP] = strategy
         return self
 
     def cleanup_full_snapshot(self) -> Builder:
@@ -201,7 +118,7 @@ class Builder:
 
         As in Flink it has no effect on incremental snapshots, which are the checkpoints of RocksDB.
         """
-        self._cleanup = replace(self._cleanup, full_snapshot=True)
+        self._strategies[_Strategies.FULL_STATE_SCAN_SNAPSHOT] = CleanupStrategies.EMPTY_STRATEGY
         return self
 
     def cleanup_in_rocksdb_compact_filter(
@@ -214,18 +131,117 @@ class Builder:
         within a batch, so there is nothing to query, and the period is set for the whole job with RocksDB's
         ``compaction.filter.periodic-compaction-time``.
         """
-        if query_time_after_num_entries < 0:
-            raise InvalidInputError("is negative", field="query_time_after_num_entries", remedy="Give 0 or more.")
-        if periodic_compaction_time is not None and Time.of(periodic_compaction_time).to_milliseconds() < 0:
-            raise InvalidInputError("is negative", field="periodic_compaction_time", remedy="Give 0 or more.")
-        self._cleanup = replace(self._cleanup, compact_filter=True)
+        period = None if periodic_compaction_time is None else Duration.of_millis(Time.of(periodic_compaction_time).to_milliseconds())
+        strategy = CleanupStrategies.RocksdbCompactFilterCleanupStrategy(query_time_after_num_entries, period)
+        self._strategies[_Strategies.ROCKSDB_COMPACTION_FILTER] = strategy
         return self
 
     def disable_cleanup_in_background(self) -> Builder:
         """Switch the default clean-up off. Strategies that were chosen with one of the methods above stay on, as in Flink."""
-        self._cleanup = replace(self._cleanup, background=False)
+        self._background = False
         return self
 
     def build(self) -> StateTtlConfig:
         """Return the configuration."""
-        return StateTtlConfig(self._ttl_ms, self._update_type, self._state_visibility, self._cleanup)
+        cleanup = CleanupStrategies(self._strategies, self._background)
+        return StateTtlConfig(self._update_type, self._visibility, TtlTimeCharacteristic.ProcessingTime, self._ttl, cleanup)
+
+
+# Inside the class below, these names are its attributes.
+_Builder: TypeAlias = Builder
+_CleanupStrategies: TypeAlias = CleanupStrategies
+_UpdateType: TypeAlias = UpdateType
+_StateVisibility: TypeAlias = StateVisibility
+_TtlTimeCharacteristic: TypeAlias = TtlTimeCharacteristic
+
+
+class StateTtlConfig:
+    """Time to live of one state. Immutable; built with `new_builder`.
+
+    >>> StateTtlConfig.new_builder(Time.hours(1)).never_return_expired().build().get_ttl()
+    Time(3600000)
+
+    Args:
+        update_type: When the expiry of a value is extended.
+        state_visibility: Result of reading an expired value.
+        ttl_time_characteristic: The clock, processing time.
+        ttl: Time from the last write to expiry, at least a millisecond. Lists and maps expire element by element.
+        cleanup_strategies: How expired entries are removed if they are never read.
+
+    Raises:
+        InvalidInputError: ``ttl`` is not positive.
+    """
+
+    Builder: TypeAlias = _Builder
+    CleanupStrategies: TypeAlias = _CleanupStrategies
+    UpdateType: TypeAlias = _UpdateType
+    StateVisibility: TypeAlias = _StateVisibility
+    TtlTimeCharacteristic: TypeAlias = _TtlTimeCharacteristic
+
+    __slots__ = ("_cleanup_strategies", "_state_visibility", "_ttl", "_ttl_time_characteristic", "_update_type")
+
+    def __init__(
+        self,
+        update_type: _UpdateType,
+        state_visibility: _StateVisibility,
+        ttl_time_characteristic: _TtlTimeCharacteristic,
+        ttl: Time | Duration | timedelta,
+        cleanup_strategies: _CleanupStrategies,
+    ) -> None:
+        self._update_type = update_type
+        self._state_visibility = state_visibility
+        self._ttl_time_characteristic = ttl_time_characteristic
+        self._ttl = _checked(ttl)
+        self._cleanup_strategies = cleanup_strategies
+
+    @staticmethod
+    def new_builder(ttl: Time | Duration | timedelta) -> _Builder:
+        """Begin a configuration whose values live for ``ttl`` (at least one millisecond).
+
+        Raises:
+            InvalidInputError: ``ttl`` is not positive.
+        """
+        return Builder(ttl)
+
+    def is_enabled(self) -> bool:
+        """Return True if anything expires."""
+        return self._update_type is not UpdateType.Disabled
+
+    def get_update_type(self) -> _UpdateType:
+        """Return when the expiry of a value is extended."""
+        return self._update_type
+
+    def get_state_visibility(self) -> _StateVisibility:
+        """Return the result of reading an expired value."""
+        return self._state_visibility
+
+    def get_ttl_time_characteristic(self) -> _TtlTimeCharacteristic:
+        """Return the clock: processing time."""
+        return self._ttl_time_characteristic
+
+    def get_ttl(self) -> Time:
+        """Return the time to live."""
+        return self._ttl
+
+    def get_cleanup_strategies(self) -> _CleanupStrategies:
+        """Return how expired entries are removed if they are never read."""
+        return self._cleanup_strategies
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, StateTtlConfig) and self._parts() == other._parts()
+
+    def __hash__(self) -> int:
+        return hash(self._parts())
+
+    def __repr__(self) -> str:
+        return f"StateTtlConfig<ttl={self._ttl}, update_type={self._update_type.name}, state_visibility={self._state_visibility.name}>"
+
+    def _parts(self) -> tuple[object, ...]:
+        return self._update_type, self._state_visibility, self._ttl_time_characteristic, self._ttl, self._cleanup_strategies
+
+
+def _checked(ttl: Time | Duration | timedelta) -> Time:
+    length = Time.of(ttl)
+    if length.to_milliseconds() < 1:
+        raise InvalidInputError("the time to live must be at least one millisecond", field="ttl")
+    return length

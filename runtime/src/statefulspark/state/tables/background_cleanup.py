@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from statefulspark.state.api.ttl import CleanupStrategies
+from statefulspark.state.api.cleanup_strategies import DEFAULT_ENTRIES_PER_ACCESS, CleanupStrategies, chosen_pace, sweeps
 from statefulspark.state.tables.sweep import Sweep
 
 _BATCH_ENTRIES_MIN: Final = 1000
@@ -22,7 +22,16 @@ _OWED_MAX: Final = 1_000_000
 @dataclass(slots=True)
 class _Paced:
     sweep: Sweep
-    strategies: CleanupStrategies
+    sweeps: bool
+    """True if entries are removed while the job runs."""
+    full_snapshot: bool
+    """True if full snapshots leave expired entries out."""
+    entries_min: int
+    """Minimum number of entries to check per batch."""
+    entries_per_access: int
+    """Maximum number of entries to check per access to the state."""
+    for_every_record: bool
+    """True if each processed row counts as an access."""
     pending: int = 0
     """Entries to check once the finished batch is committed."""
     owed: int = 0
@@ -41,7 +50,15 @@ class BackgroundCleanup:
 
     def add(self, name: str, sweep: Sweep, strategies: CleanupStrategies) -> None:
         """Clean up one more state."""
-        self._states[name] = _Paced(sweep, strategies)
+        chosen = chosen_pace(strategies)
+        self._states[name] = _Paced(
+            sweep,
+            sweeps=sweeps(strategies),
+            full_snapshot=strategies.in_full_snapshot(),
+            entries_min=_BATCH_ENTRIES_MIN if chosen is None else 0,
+            entries_per_access=DEFAULT_ENTRIES_PER_ACCESS if chosen is None else chosen.get_cleanup_size(),
+            for_every_record=chosen is not None and chosen.run_cleanup_for_every_record(),
+        )
 
     def finished(self, written: Mapping[str, int], rows: int, processing_time_ms: int) -> None:
         """Record a finished batch.
@@ -53,10 +70,8 @@ class BackgroundCleanup:
         """
         self._pending_ms = processing_time_ms
         for name, state in self._states.items():
-            strategies = state.strategies
-            touched = written.get(name, 0) + (rows if strategies.for_every_record else 0)
-            least = 0 if strategies.incremental else _BATCH_ENTRIES_MIN
-            state.pending = max(least, touched * strategies.entries_per_access)
+            accesses = written.get(name, 0) + (rows if state.for_every_record else 0)
+            state.pending = max(state.entries_min, accesses * state.entries_per_access)
 
     def undone(self) -> None:
         """Forget the finished batch, which was rolled back."""
@@ -86,7 +101,7 @@ class BackgroundCleanup:
         """
         more = False
         for state in self._states.values():
-            if state.strategies.sweeps and self._now_ms is not None:
+            if state.sweeps and self._now_ms is not None:
                 more |= state.sweep.run(max(state.owed, idle_entries), self._now_ms)
                 state.owed = 0
         return more
@@ -96,5 +111,5 @@ class BackgroundCleanup:
         if self._now_ms is None:
             return
         for state in list(self._states.values()):
-            if state.strategies.full_snapshot:
+            if state.full_snapshot:
                 state.sweep.run_round(self._now_ms)

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from statefulspark.errors import InvalidInputError
-from statefulspark.state.api.descriptors import AggregateFunction
+from statefulspark.state.api.functions import AggregateFunction
 from statefulspark.state.api.states import AggregatingState, ReducingState, ValueState
 
 

@@ -78,17 +78,17 @@ class DeclaredStates:
 
     def value_state(self, descriptor: ValueStateDescriptor) -> ValueState[Any]:
         """Return the state of a descriptor; errors as in ``KeyedStateBackend.value_state``."""
-        return self._once(descriptor, lambda: self._cell(descriptor, descriptor.value_type))
+        return self._once(descriptor, lambda: self._cell(descriptor, descriptor.type_info))
 
     def reducing_state(self, descriptor: ReducingStateDescriptor) -> ReducingState[Any]:
         """Return the state of a descriptor."""
-        cell = self._once(descriptor, lambda: self._cell(descriptor, descriptor.value_type))
-        return self._combined(descriptor, lambda: KeyedReducingState(cell, descriptor.reduce))
+        cell = self._once(descriptor, lambda: self._cell(descriptor, descriptor.type_info))
+        return self._combined(descriptor, lambda: KeyedReducingState(cell, descriptor.get_reduce_function().reduce))
 
     def aggregating_state(self, descriptor: AggregatingStateDescriptor) -> AggregatingState[Any, Any]:
         """Return the state of a descriptor."""
-        cell = self._once(descriptor, lambda: self._cell(descriptor, descriptor.value_type))
-        return self._combined(descriptor, lambda: KeyedAggregatingState(cell, descriptor.aggregate))
+        cell = self._once(descriptor, lambda: self._cell(descriptor, descriptor.type_info))
+        return self._combined(descriptor, lambda: KeyedAggregatingState(cell, descriptor.get_agg_function()))
 
     def list_state(self, descriptor: ListStateDescriptor) -> ListState[Any]:
         """Return the state of a descriptor."""
@@ -96,7 +96,7 @@ class DeclaredStates:
         def make() -> ListState[Any]:
             state_id, where = self._register(descriptor)
             parts = (self._context, self._layers, state_id)
-            element = descriptor.element_type
+            element = descriptor.type_info.element
             if descriptor.ttl is None:
                 return self._added(descriptor, KeyedListState(*parts, element=element, where=where))
             return self._added_expiring(
@@ -111,7 +111,7 @@ class DeclaredStates:
         def make() -> MapState[Any, Any]:
             state_id, where = self._register(descriptor)
             parts = (self._context, self._layers, state_id)
-            key_type, value_type = descriptor.key_type, descriptor.value_type
+            key_type, value_type = descriptor.type_info.key, descriptor.type_info.value
             if descriptor.ttl is None:
                 return self._added(descriptor, KeyedMapState(*parts, key_type=key_type, value_type=value_type, where=where))
             expiring = ExpiringMapState(*parts, key_type=key_type, value_type=value_type, where=where, config=descriptor.ttl)
@@ -135,9 +135,9 @@ class DeclaredStates:
             self._states[descriptor.name] = descriptor, state
             return state
         before, restorable_state = known
-        if before.kind != descriptor.kind or before.stored_type != descriptor.stored_type or before.ttl != descriptor.ttl:
+        if before.kind != descriptor.kind or before.type_info != descriptor.type_info or before.ttl != descriptor.ttl:
             raise InvalidInputError(
-                f"declared as {before.kind} of {before.stored_type!r} before, now as {descriptor.kind} of {descriptor.stored_type!r}",
+                f"declared as {before.kind} of {before.type_info!r} before, now as {descriptor.kind} of {descriptor.type_info!r}",
                 field=f"state {descriptor.name!r}",
                 remedy="Give each state of a step its own name.",
             )
@@ -158,7 +158,7 @@ class DeclaredStates:
     def _added_expiring(self, descriptor: StateDescriptor, state_id: int, table: _E) -> _E:
         if descriptor.ttl is not None:
             sweep = Sweep(self._layers.base, state_id, self._key_groups, table)
-            self.cleanup.add(descriptor.name, sweep, descriptor.ttl.cleanup)
+            self.cleanup.add(descriptor.name, sweep, descriptor.ttl.get_cleanup_strategies())
         return self._added(descriptor, table)
 
     def _register(self, descriptor: StateDescriptor) -> tuple[int, str]:
@@ -167,8 +167,8 @@ class DeclaredStates:
             raise InvalidInputError("the name is reserved", field=f"state {descriptor.name!r}", remedy="Choose another name.")
         description = {
             "key_type": self._key_types,
-            "type": descriptor.stored_type.to_json(),
-            "ttl_ms": descriptor.ttl.ttl_ms if descriptor.ttl else None,
+            "type": descriptor.type_info.to_json(),
+            "ttl_ms": descriptor.ttl.get_ttl().to_milliseconds() if descriptor.ttl else None,
         }
         info = self._state_ids.register(self._uid, descriptor.name, descriptor.kind, description)
         return info.state_id, f"state {descriptor.name!r} of uid {self._uid!r}"

@@ -48,9 +48,9 @@ class Lifetime:
 
     def __init__(self, context: KeyContext, config: StateTtlConfig) -> None:
         self._context = context
-        self._ttl_ms = config.ttl_ms
-        self.on_read = config.update_type is UpdateType.OnReadAndWrite
-        self.shows_expired = config.state_visibility is StateVisibility.ReturnExpiredIfNotCleanedUp
+        self._ttl_ms = config.get_ttl().to_milliseconds()
+        self.on_read = config.get_update_type() is UpdateType.OnReadAndWrite
+        self.shows_expired = config.get_state_visibility() is StateVisibility.ReturnExpiredIfNotCleanedUp
 
     def new_expiry(self) -> int:
         """Return when something written (or read) now expires."""

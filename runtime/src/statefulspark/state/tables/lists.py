@@ -14,7 +14,7 @@ from statefulspark.state.tables.combining import none_added
 from statefulspark.state.tables.key_context import KeyContext, no_current_key
 from statefulspark.state.tables.point import PointTable
 from statefulspark.state.types.base import TypeInformation
-from statefulspark.state.types.composites import ListType
+from statefulspark.state.types.composites import ListTypeInfo
 
 _VERSION: Final = bytes([PLAIN])
 _ITEM_BYTES: Final = 48
@@ -110,12 +110,12 @@ class KeyedListState(PointTable, ListState[Any]):
         if data[:1] != self.version:
             raise CorruptDataError("not a list", path=self._where, expected=f"version {self.version[0]}")
         try:
-            return ListType.split(data[1:])
+            return ListTypeInfo.split(data[1:])
         except (ValueError, struct.error) as error:
             raise CorruptDataError("damaged list", path=self._where) from error
 
     def _join(self, payloads: list[bytes]) -> bytes:
-        return self.version + ListType.join(payloads)
+        return self.version + ListTypeInfo.join(payloads)
 
 
 def size_of_payloads(payloads: list[bytes]) -> int:

@@ -12,7 +12,7 @@ from sys import byteorder
 from typing import Any, Final, TypeVar, cast
 
 from statefulspark.errors import InvalidInputError
-from statefulspark.state.row import Row
+from statefulspark.state.row import Row, RowKind, field_names
 from statefulspark.state.types.base import TypeInformation, TypeJson, readable, type_from_json, wrong_value
 
 _T = TypeVar("_T")
@@ -71,7 +71,7 @@ class PrimitiveArray(TypeInformation):
         return f"Types.{self.name}({self._element!r})"
 
 
-class ListType(TypeInformation):
+class ListTypeInfo(TypeInformation):
     """A list whose elements are of one type: LIST, BASIC_ARRAY and OBJECT_ARRAY."""
 
     immutable = False
@@ -117,7 +117,7 @@ class ListType(TypeInformation):
         return f"Types.{self.name}({self.element!r})"
 
 
-class MapType(TypeInformation):
+class MapTypeInfo(TypeInformation):
     """A dict; its order is kept."""
 
     name = "MAP"
@@ -126,36 +126,36 @@ class MapType(TypeInformation):
     is_key = False
 
     def __init__(self, key: TypeInformation, value: TypeInformation) -> None:
-        self._key = key
-        self._value = value
+        self.key = key
+        self.value = value
 
     def normalize(self, value: Any) -> dict[Any, Any]:
         if not isinstance(value, Mapping):
             raise wrong_value(self, "dict", value)
-        return {self._key.normalize(key): None if each is None else self._value.normalize(each) for key, each in value.items()}
+        return {self.key.normalize(key): None if each is None else self.value.normalize(each) for key, each in value.items()}
 
     def encode(self, value: Any) -> bytes:
         if not isinstance(value, Mapping):
             raise wrong_value(self, "dict", value)
         parts = [_U32.pack(len(value))]
         for key, each in value.items():
-            parts.append(_prefixed(self._key, key))
-            parts.append(_prefixed(self._value, each))
+            parts.append(_prefixed(self.key, key))
+            parts.append(_prefixed(self.value, each))
         return b"".join(parts)
 
     def decode(self, data: bytes) -> dict[Any, Any]:
         fields = _Fields(data)
         count = fields.count()
-        return fields.finish({fields.next(self._key): fields.next(self._value) for _ in range(count)})
+        return fields.finish({fields.next(self.key): fields.next(self.value) for _ in range(count)})
 
     def to_json(self) -> TypeJson:
-        return {"type": self.name, "key": self._key.to_json(), "value": self._value.to_json()}
+        return {"type": self.name, "key": self.key.to_json(), "value": self.value.to_json()}
 
     def __repr__(self) -> str:
-        return f"Types.MAP({self._key!r}, {self._value!r})"
+        return f"Types.MAP({self.key!r}, {self.value!r})"
 
 
-class TupleType(TypeInformation):
+class TupleTypeInfo(TypeInformation):
     """A tuple with one type per place."""
 
     name = "TUPLE"
@@ -177,6 +177,10 @@ class TupleType(TypeInformation):
         fields = _Fields(data)
         return fields.finish(tuple([fields.next(field) for field in self._fields]))
 
+    def get_field_types(self) -> list[TypeInformation]:
+        """Return the type of each place."""
+        return list(self._fields)
+
     def size_of(self, value: Any) -> int:
         sizes = [field.size_of(each) for field, each in zip(self._fields, value, strict=True) if each is not None]
         return 48 + 8 * len(value) + sum(sizes)
@@ -195,30 +199,55 @@ class TupleType(TypeInformation):
         return value
 
 
-class RowType(TypeInformation):
-    """A `Row`. With field names a named row is matched by name, anything else by position; without, always by position."""
+class RowTypeInfo(TypeInformation):
+    """A `Row`. With field names a named row is matched by name, anything else by position; without, always by position.
+
+    The payload is that of the fields. A row of another kind than INSERT has one more byte at the end, the number of its `RowKind`.
+    """
 
     name = "ROW"
     immutable = False
     decoded_bytes = None
     is_key = False
 
-    def __init__(self, fields: Sequence[TypeInformation], names: Sequence[str] | None = None) -> None:
-        if names is not None and (len(names) != len(fields) or len(set(names)) != len(names)):
-            raise InvalidInputError(f"{len(fields)} types need {len(fields)} distinct names", field="field_names")
-        self._fields = tuple(fields)
-        self._names = tuple(names) if names is not None else None
+    def __init__(self, field_types: Sequence[TypeInformation], field_names: Sequence[str] | None = None) -> None:
+        if field_names is not None and (len(field_names) != len(field_types) or len(set(field_names)) != len(field_names)):
+            raise InvalidInputError(f"{len(field_types)} types need {len(field_types)} distinct names", field="field_names")
+        self._fields = tuple(field_types)
+        self._names = tuple(field_names) if field_names is not None else None
+
+    def get_field_names(self) -> list[str]:
+        """Return the names of the fields; those of a row by position are ``f0``, ``f1`` and so on, as in Flink."""
+        return [f"f{index}" for index in range(len(self._fields))] if self._names is None else list(self._names)
+
+    def get_field_index(self, field_name: str) -> int:
+        """Return the position of a field, -1 if the type has no field names.
+
+        Raises:
+            ValueError: The type has field names, but not this one.
+        """
+        return -1 if self._names is None else self._names.index(field_name)
+
+    def get_field_types(self) -> list[TypeInformation]:
+        """Return the type of each field."""
+        return list(self._fields)
 
     def normalize(self, value: Any) -> Row:
         pairs = zip(self._fields, self._values(value), strict=True)
-        return self._row([None if each is None else field.normalize(each) for field, each in pairs])
+        return self._row([None if each is None else field.normalize(each) for field, each in pairs], _kind(value))
 
     def encode(self, value: Any) -> bytes:
-        return b"".join([_prefixed(field, each) for field, each in zip(self._fields, self._values(value), strict=True)])
+        parts = [_prefixed(field, each) for field, each in zip(self._fields, self._values(value), strict=True)]
+        kind = _kind(value)
+        return b"".join(parts if kind is RowKind.INSERT else [*parts, bytes([kind.value])])
 
     def decode(self, data: bytes) -> Row:
         fields = _Fields(data)
-        return self._row(fields.finish([fields.next(field) for field in self._fields]))
+        values = [fields.next(field) for field in self._fields]
+        rest = fields.rest()
+        if len(rest) > 1 or rest == b"\0":
+            raise ValueError("trailing bytes")
+        return self._row(values, RowKind(rest[0]) if rest else RowKind.INSERT)
 
     def to_json(self) -> TypeJson:
         description: TypeJson = {"type": self.name, "fields": [field.to_json() for field in self._fields]}
@@ -229,10 +258,12 @@ class RowType(TypeInformation):
             return f"Types.ROW({list(self._fields)!r})"
         return f"Types.ROW_NAMED({list(self._names)!r}, {list(self._fields)!r})"
 
-    def _row(self, values: Sequence[Any]) -> Row:
+    def _row(self, values: Sequence[Any], kind: RowKind) -> Row:
         row = Row(*values)
         if self._names is not None:
             row.set_field_names(self._names)
+        if kind is not RowKind.INSERT:
+            row.set_row_kind(kind)
         return row
 
     def _values(self, value: Any) -> Sequence[Any]:
@@ -240,11 +271,15 @@ class RowType(TypeInformation):
             raise wrong_value(self, "Row", value)
         if len(value) != len(self._fields):
             raise InvalidInputError(f"expected {len(self._fields)} values for {self!r}, got {len(value)}")
-        if self._names is not None and isinstance(value, Row) and value.names is not None:
-            if set(value.names) != set(self._names):
+        if self._names is not None and isinstance(value, Row) and (names := field_names(value)) is not None:
+            if set(names) != set(self._names):
                 raise InvalidInputError(f"the fields of the Row are not those of {self!r}")
             return [value[name] for name in self._names]
         return list(value)
+
+
+def _kind(value: Any) -> RowKind:
+    return value.get_row_kind() if isinstance(value, Row) else RowKind.INSERT
 
 
 class _Fields:
@@ -278,6 +313,10 @@ class _Fields:
         self._at = end
         return payload
 
+    def rest(self) -> bytes:
+        """Return what is left over."""
+        return self._data[self._at :]
+
     def finish(self, value: _T) -> _T:
         """Return ``value`` after checking that nothing is left over."""
         if self._at != len(self._data):
@@ -305,7 +344,7 @@ def _swapped(numbers: array[Any]) -> array[Any]:
 
 
 def _list_reader(name: str) -> None:
-    readable(name, lambda description: ListType(name, type_from_json(description["element"])))
+    readable(name, lambda description: ListTypeInfo(name, type_from_json(description["element"])))
 
 
 def _fields_of(description: Mapping[str, Any]) -> Iterator[TypeInformation]:
@@ -315,6 +354,6 @@ def _fields_of(description: Mapping[str, Any]) -> Iterator[TypeInformation]:
 for _name in ("LIST", "BASIC_ARRAY", "OBJECT_ARRAY"):
     _list_reader(_name)
 readable("PRIMITIVE_ARRAY", lambda description: PrimitiveArray(type_from_json(description["element"])))
-readable("MAP", lambda description: MapType(type_from_json(description["key"]), type_from_json(description["value"])))
-readable("TUPLE", lambda description: TupleType(list(_fields_of(description))))
-readable("ROW", lambda description: RowType(list(_fields_of(description)), description.get("names")))
+readable("MAP", lambda description: MapTypeInfo(type_from_json(description["key"]), type_from_json(description["value"])))
+readable("TUPLE", lambda description: TupleTypeInfo(list(_fields_of(description))))
+readable("ROW", lambda description: RowTypeInfo(list(_fields_of(description)), description.get("names")))

@@ -9,7 +9,7 @@ from typing import Final
 
 from statefulspark.state.types import scalars
 from statefulspark.state.types.base import TypeInformation, type_from_json
-from statefulspark.state.types.composites import ListType, MapType, PrimitiveArray, RowType, TupleType
+from statefulspark.state.types.composites import ListTypeInfo, MapTypeInfo, PrimitiveArray, RowTypeInfo, TupleTypeInfo
 from statefulspark.state.types.pickled import PICKLED
 
 __all__ = ["TypeInformation", "Types", "type_from_json"]
@@ -108,34 +108,34 @@ class Types:
     @staticmethod
     def BASIC_ARRAY(element_type: TypeInformation) -> TypeInformation:
         """``list`` of single values."""
-        return ListType("BASIC_ARRAY", element_type)
+        return ListTypeInfo("BASIC_ARRAY", element_type)
 
     @staticmethod
     def OBJECT_ARRAY(element_type: TypeInformation) -> TypeInformation:
         """``list`` of anything."""
-        return ListType("OBJECT_ARRAY", element_type)
+        return ListTypeInfo("OBJECT_ARRAY", element_type)
 
     @staticmethod
-    def LIST(element_type: TypeInformation) -> TypeInformation:
+    def LIST(element_type_info: TypeInformation) -> ListTypeInfo:
         """``list``."""
-        return ListType("LIST", element_type)
+        return ListTypeInfo("LIST", element_type_info)
 
     @staticmethod
-    def MAP(key_type: TypeInformation, value_type: TypeInformation) -> TypeInformation:
+    def MAP(key_type_info: TypeInformation, value_type_info: TypeInformation) -> MapTypeInfo:
         """``dict``."""
-        return MapType(key_type, value_type)
+        return MapTypeInfo(key_type_info, value_type_info)
 
     @staticmethod
-    def TUPLE(field_types: Sequence[TypeInformation]) -> TypeInformation:
+    def TUPLE(field_types: Sequence[TypeInformation]) -> TupleTypeInfo:
         """``tuple``, one type per place."""
-        return TupleType(field_types)
+        return TupleTypeInfo(field_types)
 
     @staticmethod
-    def ROW(field_types: Sequence[TypeInformation]) -> TypeInformation:
+    def ROW(field_types: Sequence[TypeInformation]) -> RowTypeInfo:
         """`Row` by position."""
-        return RowType(field_types)
+        return RowTypeInfo(field_types)
 
     @staticmethod
-    def ROW_NAMED(field_names: Sequence[str], field_types: Sequence[TypeInformation]) -> TypeInformation:
+    def ROW_NAMED(field_names: Sequence[str], field_types: Sequence[TypeInformation]) -> RowTypeInfo:
         """`Row` by name."""
-        return RowType(field_types, field_names)
+        return RowTypeInfo(field_types, field_names)
