@@ -12,7 +12,7 @@ SOURCES := runtime operator examples bench e2e
 PATHS = $(wildcard $(SOURCES))
 
 .DEFAULT_GOAL := help
-.PHONY: help demo bench soak env test test-all e2e e2e-all e2e-report lint unit format crds lock sbom clean
+.PHONY: help demo bench soak env test test-all e2e e2e-all e2e-report lint unit format crds pyflink lock sbom clean
 
 ##@ For everyone
 help: ## print this list
@@ -65,6 +65,9 @@ format: ## let ruff mend what it can
 
 crds: ## write crds/, the chart's copies and docs/crd-reference.md anew from the models
 	@$(RUN) python -m statefulspark_operator.crds
+
+pyflink: ## write the table of PyFlink's names and signatures from the release on PyPI that runtime/tests/pyflink/signatures.py pins
+	@$(RUN) python runtime/tests/pyflink/signatures.py
 
 lock: ## write the lock files anew (needs uv)
 	uv lock

@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from statefulspark.state.api.ttl import StateTtlConfig
     from statefulspark.state.row import Row, RowKind
     from statefulspark.state.times import Duration, Instant, Time
-    from statefulspark.state.types.composites import ListTypeInfo, MapTypeInfo, RowTypeInfo, TupleTypeInfo
+    from statefulspark.state.types.composites import RowTypeInfo, TupleTypeInfo
     from statefulspark.state.types.types import TypeInformation, Types
 
 __all__ = [
@@ -68,11 +68,9 @@ __all__ = [
     "KeyedStream",
     "ListState",
     "ListStateDescriptor",
-    "ListTypeInfo",
     "MapFunction",
     "MapState",
     "MapStateDescriptor",
-    "MapTypeInfo",
     "MergingState",
     "Meter",
     "Metric",
@@ -152,8 +150,6 @@ _HOMES = {
         "Time",
     ),
     "state.types.composites": (
-        "ListTypeInfo",
-        "MapTypeInfo",
         "RowTypeInfo",
         "TupleTypeInfo",
     ),

@@ -16,7 +16,7 @@ import pytest
 from statefulspark.errors import InvalidInputError
 from statefulspark.process.output import OutputSchema
 from statefulspark.process.rows import row_class, rows_of
-from statefulspark.state.row import Row
+from statefulspark.state.row import Row, RowKind
 
 TWO = pa.schema([("tailnum", pa.string()), ("legs", pa.int64())])
 PYSPARK_ROW: Any = pyspark.sql.Row
@@ -126,6 +126,7 @@ def test_a_value_that_does_not_fit_is_refused(kind: pa.DataType, value: Any, fou
         (5, "an int as a row"),
         ("ab", "a str as a row"),
         (None, "a NoneType as a row"),
+        (Row.of_kind(RowKind.DELETE, "N1", 1), "Row of kind DELETE"),
     ],
 )
 def test_a_row_of_another_shape_is_refused(row: Any, says: str) -> None:

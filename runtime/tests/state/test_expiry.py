@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
@@ -220,6 +221,52 @@ def test_every_method_of_pyflinks_time_to_live_is_there(slot: KeyedSlot) -> None
     with slot.batch("a"):
         state.update(7)
     assert read_after(slot, [99, 1], state.value) == [7, None]
+
+
+def test_a_configuration_tells_how_it_cleans_up() -> None:
+    """The strategies as PyFlink gives them: what was chosen, else the default, else None once the default is off."""
+    strategies = StateTtlConfig.CleanupStrategies
+    by_default = ttl().get_cleanup_strategies()
+    assert (by_default.is_cleanup_in_background(), by_default.in_full_snapshot()) == (True, False)
+    assert by_default.get_incremental_cleanup_strategy() == strategies.IncrementalCleanupStrategy(4, False)
+    assert by_default.get_rocksdb_compact_filter_cleanup_strategy() == strategies.RocksdbCompactFilterCleanupStrategy(1000)
+    off = ttl(lambda builder: builder.disable_cleanup_in_background()).get_cleanup_strategies()
+    assert off.is_cleanup_in_background() is False
+    assert off.get_incremental_cleanup_strategy() is None
+    assert off.get_rocksdb_compact_filter_cleanup_strategy() is None
+    chosen = ttl(
+        lambda builder: (
+            builder.cleanup_incrementally(7, True)
+            .cleanup_in_rocksdb_compact_filter(5, Duration.of_hours(1))
+            .cleanup_full_snapshot()
+            .disable_cleanup_in_background()
+        )
+    ).get_cleanup_strategies()
+    incremental, compact_filter = chosen.get_incremental_cleanup_strategy(), chosen.get_rocksdb_compact_filter_cleanup_strategy()
+    assert incremental is not None
+    assert (incremental.get_cleanup_size(), incremental.run_cleanup_for_every_record()) == (7, True)
+    assert compact_filter is not None
+    assert (compact_filter.get_query_time_after_num_entries(), compact_filter.get_periodic_compaction_time()) == (5, Duration.of_hours(1))
+    assert chosen.in_full_snapshot()
+
+
+def test_a_configuration_is_made_without_a_builder_too() -> None:
+    """The constructor takes PyFlink's arguments, checks the length, and makes what the builder makes; both survive pickle."""
+    kinds = StateTtlConfig.CleanupStrategies.Strategies
+    parts: tuple[Any, Any, Any] = (
+        StateTtlConfig.UpdateType.OnReadAndWrite,
+        StateTtlConfig.StateVisibility.NeverReturnExpired,
+        StateTtlConfig.TtlTimeCharacteristic.ProcessingTime,
+    )
+    cleanup = StateTtlConfig.CleanupStrategies({kinds.FULL_STATE_SCAN_SNAPSHOT: StateTtlConfig.CleanupStrategies.EMPTY_STRATEGY}, False)
+    config = StateTtlConfig(*parts, Time.hours(1), cleanup)
+    builder = StateTtlConfig.Builder(Time.hours(1))
+    built = builder.update_ttl_on_read_and_write().cleanup_full_snapshot().disable_cleanup_in_background().build()
+    assert config == built == pickle.loads(pickle.dumps(config))
+    assert hash(config) == hash(built)
+    assert config != builder.cleanup_incrementally(1, False).build()
+    with pytest.raises(InvalidInputError, match="at least one millisecond"):
+        StateTtlConfig(*parts, Time(0), cleanup)
 
 
 @pytest.mark.parametrize(

@@ -14,13 +14,39 @@ from statefulspark.state.api.descriptors import (
     ListStateDescriptor,
     MapStateDescriptor,
     ReducingStateDescriptor,
+    StateDescriptor,
     ValueStateDescriptor,
 )
 from statefulspark.state.api.functions import AggregateFunction, ReduceFunction
+from statefulspark.state.api.states import AggregatingState, AppendingState, ListState, MapState, MergingState, ReducingState, ValueState
 from statefulspark.state.types.types import TypeInformation, Types
 from statefulspark.testing.keyed_state import KeyedSlot
 
 COUNT = ValueStateDescriptor("count", Types.LONG())
+
+
+def test_descriptors_tell_what_they_were_given() -> None:
+    """Names, types and functions as PyFlink's descriptors have them; a plain function becomes a ReduceFunction."""
+    text, number = Types.STRING(), Types.LONG()
+    assert ValueStateDescriptor("s", number).get_name() == "s"
+    assert ValueStateDescriptor("s", number).type_info == number
+    assert ListStateDescriptor("s", number).type_info == Types.LIST(number)
+    assert MapStateDescriptor("s", text, number).type_info == Types.MAP(text, number)
+    smaller, mean = Smaller(), Mean()
+    assert ReducingStateDescriptor("s", smaller, number).get_reduce_function() is smaller
+    assert ReducingStateDescriptor("s", min, number).get_reduce_function().reduce(2, 1) == 1
+    assert isinstance(ReducingStateDescriptor("s", min, number).get_reduce_function(), ReduceFunction)
+    assert AggregatingStateDescriptor("s", mean, Types.TUPLE([number, number])).get_agg_function() is mean
+    assert StateDescriptor("s", number).type_info == number
+    for name in ("", "x" * 256):
+        with pytest.raises(InvalidInputError, match="1 to 255 bytes"):
+            StateDescriptor(name, number)
+
+
+def test_states_that_take_values_can_be_merged() -> None:
+    """List, reducing and aggregating state are merging states, map and value state are not."""
+    assert all(issubclass(kind, MergingState) for kind in (ListState, ReducingState, AggregatingState))
+    assert not any(issubclass(kind, AppendingState) for kind in (ValueState, MapState))
 
 
 class Smaller(ReduceFunction[int]):

@@ -246,8 +246,11 @@ class TestValueCodec:
     [(Time.milliseconds, 1), (Time.seconds, 1000), (Time.minutes, 60_000), (Time.hours, 3_600_000), (Time.days, 86_400_000)],
 )
 def test_time_units(make: Callable[[int], Time], milliseconds: int) -> None:
-    """Each unit in milliseconds."""
+    """Each unit in milliseconds; equal lengths are equal, however they were made."""
     assert make(2).to_milliseconds() == 2 * milliseconds
+    assert make(2) == Time(2 * milliseconds) != Time(1)
+    assert hash(make(2)) == hash(Time(2 * milliseconds))
+    assert (str(make(2)), repr(make(2))) == (f"{2 * milliseconds} ms", f"Time({2 * milliseconds})")
 
 
 def test_instant_of_milliseconds() -> None:

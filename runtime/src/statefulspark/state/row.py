@@ -120,8 +120,8 @@ class Row:
     def __getitem__(self, item: SupportsIndex | slice | str) -> Any:
         return self._values[self._position(item) if isinstance(item, str) else item]
 
-    def __setitem__(self, item: SupportsIndex | slice | str, value: Any) -> None:
-        self._values[self._position(item) if isinstance(item, str) else item] = value
+    def __setitem__(self, key: SupportsIndex | slice | str, value: Any) -> None:
+        self._values[self._position(key) if isinstance(key, str) else key] = value
 
     def __getattr__(self, name: str) -> Any:
         # Only reached for names that are not attributes of the class; dunder look-ups (pickle, copy) must fail fast.

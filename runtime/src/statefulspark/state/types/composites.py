@@ -161,8 +161,8 @@ class TupleTypeInfo(TypeInformation):
     name = "TUPLE"
     decoded_bytes = None
 
-    def __init__(self, fields: Sequence[TypeInformation]) -> None:
-        self._fields = tuple(fields)
+    def __init__(self, field_types: Sequence[TypeInformation]) -> None:
+        self._fields = tuple(field_types)
         self.immutable = all(field.immutable is True for field in self._fields)
         self.is_key = all(field.is_key for field in self._fields)
 

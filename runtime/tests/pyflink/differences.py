@@ -1,0 +1,109 @@
+"""Every difference between statefulspark's public classes and PyFlink's, with the reason. ``test_signatures.py`` checks that each still exists."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+
+def _each(line: str, names: str) -> Iterator[str]:
+    return (line.format(name) for name in names.split())
+
+
+DIFFERENCES: dict[str, tuple[str, ...]] = {
+    "There is no JVM behind Python objects.": (
+        *_each("only in PyFlink: TypeInformation.{}", "__init__ get_java_type_info need_conversion to_internal_type from_internal_type"),
+        "only in PyFlink: RowKind.to_j_row_kind",
+        "differs: Duration.__init__ is (self, j_duration) in PyFlink, (self, nanos) here",
+        "only here: Duration.nanos",
+        *_each("only in PyFlink: {}", "FunctionWrapper JavaFunctionWrapper ReduceFunctionWrapper"),
+    ),
+    "Types makes every type; only those of rows and tuples have getters.": (
+        *_each(
+            "only in PyFlink: {}TypeInfo",
+            "Basic BasicArray Date External Instant List LocalTime Map ObjectArray PickledBytes PrimitiveArray SqlTime Time Timestamp",
+        ),
+        "only in PyFlink: BasicType",
+    ),
+    "A type encodes values itself: PyFlink's TypeSerializer and TypeInformation in one.": (
+        *tuple(
+            _each(
+                "only here: TypeInformation.{}",
+                "accepted_class decode decoded_bytes encode immutable is_immutable is_key normalize size_of struct_format to_json",
+            )
+        ),
+        "only here: RowTypeInfo.name",
+        "only here: TupleTypeInfo.name",
+    ),
+    "The runtime reads it; in PyFlink it has an underscore or exists only in Java.": (
+        "only here: StateDescriptor.ttl",
+        *_each("only here: {}StateDescriptor.kind", "Aggregating List Map Reducing Value"),
+        "only here: MetricGroup.values",
+        *_each("only here: Distribution.{}", "count max min sum"),
+    ),
+    "A shorter call: PyFlink requires the argument, or has no such method.": (
+        "differs: Instant.__init__ is (self, seconds, nanos) in PyFlink, (self, seconds, nanos=0) here",
+        (
+            "differs: StateTtlConfig.Builder.cleanup_incrementally is (self, cleanup_size, run_cleanup_for_every_record) in PyFlink, "
+            "(self, cleanup_size, run_cleanup_for_every_record=False) here"
+        ),
+        "only here: Time.of",
+    ),
+    "Spark builds the query: a job makes keyed streams of DataFrames, and a step is named where it is made.": (
+        "only here: Job",
+        (
+            "differs: KeyedStream.__init__ is (self, j_keyed_stream, original_data_type_info, origin_stream) in PyFlink, "
+            "(self, job, df, keys) here"
+        ),
+        (
+            "differs: KeyedStream.process is (self, func, output_type=None) in PyFlink, "
+            "(self, function, output_schema, *, uid, event_time=None, watermark=0) here"
+        ),
+        *_each("only in PyFlink: KeyedStream.{}", "get_name name uid set_uid_hash set_description get_type key_by"),
+        *_each("only in PyFlink: KeyedStream.{}", "get_execution_config get_execution_environment"),
+    ),
+    "The result of a keyed step is a DataFrame: Spark has the transformations without a key, the partitioning, sinks and caching.": (
+        *_each(
+            "only in PyFlink: {}", "DataStream DataStreamSink CachedDataStream CloseableIterator SinkFunction SourceFunction Partitioner"
+        ),
+        *_each("only in PyFlink: {}", "ProcessFunction NullByteKeySelector AllWindowedStream"),
+        *_each("only in PyFlink: {}", "AsyncFunction AsyncFunctionDescriptor AsyncRetryPredicate AsyncRetryStrategy"),
+        *_each("only in PyFlink: KeyedStream.{}", "add_sink sink_to print execute_and_collect cache union project window_all"),
+        *_each("only in PyFlink: KeyedStream.{}", "shuffle rescale rebalance forward broadcast partition_custom"),
+    ),
+    "The manifest sets parallelism, and event time and watermark are arguments of a step.": tuple(
+        _each(
+            "only in PyFlink: KeyedStream.{}",
+            "set_parallelism set_max_parallelism force_non_parallel set_buffer_timeout start_new_chain disable_chaining slot_sharing_group "
+            "assign_timestamps_and_watermarks",
+        )
+    ),
+    "Not supported yet: functions of rows on keyed streams.": tuple(
+        _each("only in PyFlink: KeyedStream.{}", "map flat_map filter reduce sum min max min_by max_by AccumulateType")
+    ),
+    "Not supported yet: side outputs.": ("only in PyFlink: OutputTag", "only in PyFlink: KeyedStream.get_side_output"),
+    "Not supported yet: two inputs, broadcast state and operator state.": (
+        *_each("only in PyFlink: {}", "BaseBroadcastProcessFunction BroadcastProcessFunction KeyedBroadcastProcessFunction"),
+        *_each("only in PyFlink: {}", "BroadcastConnectedStream BroadcastState BroadcastStream ReadOnlyBroadcastState OperatorStateStore"),
+        *_each("only in PyFlink: {}", "CoFlatMapFunction CoMapFunction CoProcessFunction KeyedCoProcessFunction ConnectedStreams"),
+        "only in PyFlink: KeyedStream.connect",
+    ),
+    "Not supported yet: windows.": (
+        *_each("only in PyFlink: KeyedStream.{}", "window count_window"),
+        *_each("only in PyFlink: {}", "Window TimeWindow CountWindow GlobalWindow WindowedStream WindowOperationDescriptor"),
+        *_each("only in PyFlink: {}", "TimeWindowSerializer CountWindowSerializer GlobalWindowSerializer"),
+        *_each("only in PyFlink: {}Function", "Window ProcessWindow AllWindow ProcessAllWindow PassThroughWindow PassThroughAllWindow"),
+        *_each("only in PyFlink: {}", "WindowAssigner MergingWindowAssigner CountSlidingWindowAssigner CountTumblingWindowAssigner"),
+        *_each("only in PyFlink: Tumbling{}Windows", "EventTime ProcessingTime"),
+        *_each("only in PyFlink: Sliding{}Windows", "EventTime ProcessingTime"),
+        *_each("only in PyFlink: {}SessionWindows", "EventTime ProcessingTime DynamicEventTime DynamicProcessingTime"),
+        *_each("only in PyFlink: {}", "GlobalWindows SessionWindowTimeGapExtractor Trigger TriggerResult"),
+        *_each("only in PyFlink: {}Trigger", "EventTime ProcessingTime ContinuousEventTime ContinuousProcessingTime Count Never Purging"),
+    ),
+    "PyFlink's own business, although its name has no underscore.": (
+        "only in PyFlink: Min",
+        *_each("only in PyFlink: Internal{}Function", "Window SingleValueWindow SingleValueAllWindow IterableWindow IterableAllWindow"),
+        *_each("only in PyFlink: Internal{}Function", "SingleValueProcessWindow SingleValueProcessAllWindow"),
+        *_each("only in PyFlink: Internal{}Function", "IterableProcessWindow IterableProcessAllWindow"),
+        *_each("only in PyFlink: Internal{}Context", "ProcessWindow ProcessAllWindow"),
+    ),
+}
