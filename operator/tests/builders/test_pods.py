@@ -11,12 +11,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from statefulspark.config.job import StatefulSparkJobSpec
+from statefulspark.config.kubernetes import validate_on_kubernetes
 from statefulspark.config.manifest import parse_manifest
 from statefulspark.config.pods import MANIFEST_FILE
 from statefulspark_operator.builders import children
 from statefulspark_operator.builders.identities import JobIdentity
 from statefulspark_operator.builders.pods import driver_pod, executor_template, storage_pod
-from tests.reconcile.job.plan.world import manifest
+from tests.manifests import manifest
 
 JOB = JobIdentity(name="counts", namespace="shop", uid="u-1", generation=3)
 
@@ -171,7 +172,9 @@ def test_no_template_breaks_the_builder(template: dict[str, Any]) -> None:
 
 
 def test_the_config_map_holds_a_manifest_that_the_driver_can_run() -> None:
-    given = spec(job={"script": "jobs/counts.py", "pyFiles": ["lib", "/abs/x.zip"]}, state="suspended")
+    document = {"apiVersion": "statefulspark.io/v1alpha1", "kind": "StatefulSparkJob", "metadata": {"name": "counts"}}
+    program = {"script": "jobs/counts.py", "pyFiles": ["lib", "/abs/x.zip"]}
+    given = validate_on_kubernetes(document | {"spec": manifest(job=program, state="suspended")}).spec
     data = children.config_map(JOB, given, image="shop/counts:1", job_id="u-1-7", parallelism=5)["data"]
     job = parse_manifest(data["job.yaml"])
     assert job.metadata.uid == "u-1-7"

@@ -17,8 +17,8 @@ from statefulspark_operator.builders.children import role
 from statefulspark_operator.builders.identities import JobIdentity
 from statefulspark_operator.clients.kubernetes import _PLURALS
 from statefulspark_operator.handlers.watches import WATCHED
+from tests.manifests import manifest
 from tests.reconcile.cluster import NAMESPACE, JobWorld
-from tests.reconcile.job.plan.world import manifest
 
 Right = tuple[str, str]
 """Resource with its group, and verb."""

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from statefulspark_operator.handlers.admission import review
-from tests.reconcile.job.plan.world import manifest
+from tests.manifests import manifest
 
 
 def ask(new: dict[str, Any] | None, old: dict[str, Any] | None = None, operation: str = "CREATE", **request: Any) -> dict[str, Any]:

@@ -14,8 +14,8 @@ import pytest
 from tests.chart.conftest import CHART, documents
 from tests.handlers.deep_watch import LISTED, STREAMED
 from tests.handlers.operators import Rights, operator_process, until
+from tests.manifests import manifest
 from tests.reconcile.cluster import JobWorld
-from tests.reconcile.job.plan.world import manifest
 
 LEVELS = 9_900
 TAKEN = 1_500

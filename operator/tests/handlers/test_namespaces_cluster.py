@@ -13,7 +13,7 @@ import pytest
 
 from tests.chart.conftest import CHART, documents
 from tests.handlers.operators import Process, Rights, operator_process, until
-from tests.reconcile.job.plan.world import manifest
+from tests.manifests import manifest
 
 pytestmark = pytest.mark.cluster
 

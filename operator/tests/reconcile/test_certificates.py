@@ -14,8 +14,8 @@ from cryptography import x509
 
 from statefulspark.config.pods import TLS_AUTHORITY_FILE, TLS_CERTIFICATE_FILE
 from statefulspark.errors import StatefulSparkError, UnavailableError
+from tests.manifests import manifest
 from tests.reconcile.cluster import JobWorld
-from tests.reconcile.job.plan.world import manifest
 
 SECRET = ("Secret", "counts-tls")
 

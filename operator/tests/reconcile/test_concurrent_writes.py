@@ -13,9 +13,9 @@ import pytest
 from statefulspark.errors import ConflictError
 from statefulspark_operator.reconcile.job.job_reconciler import ResyncIntervals
 from statefulspark_operator.reconcile.reconciler import Reconciler, WorkKey
+from tests.manifests import manifest
 from tests.reconcile.cluster import NAMESPACE, JobWorld
 from tests.reconcile.interleavings import Step, every_order, interleave, pause
-from tests.reconcile.job.plan.world import manifest
 
 JOB: WorkKey = ("job", NAMESPACE, "counts")
 STORAGE = "storage"

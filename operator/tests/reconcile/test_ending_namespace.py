@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from statefulspark.errors import ConflictError
+from tests.manifests import manifest
 from tests.reconcile.cluster import JobWorld
-from tests.reconcile.job.plan.world import manifest
 
 DELETED_AT = "2026-11-21T12:00:00Z"
 

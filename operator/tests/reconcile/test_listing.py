@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 
+from tests.manifests import manifest
 from tests.reconcile.cluster import NAMESPACE, JobWorld
-from tests.reconcile.job.plan.world import manifest
 
 
 def test_the_object_of_a_kept_checkpoint_is_complete_and_left_alone() -> None:

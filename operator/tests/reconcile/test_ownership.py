@@ -12,8 +12,8 @@ import pytest
 from statefulspark.errors import ConflictError, StatefulSparkError
 from statefulspark_operator.builders.identities import JobIdentity
 from statefulspark_operator.reconcile.ownership import NameTakenError, apply_owned, check_owner, owned_uid
+from tests.manifests import manifest
 from tests.reconcile.cluster import NAMESPACE, JobWorld, MemoryCluster
-from tests.reconcile.job.plan.world import manifest
 
 Tree = dict[str, Any]
 JOB = JobIdentity(name="counts", namespace=NAMESPACE, uid="u-1", generation=1)

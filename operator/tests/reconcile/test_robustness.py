@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 
 from statefulspark.errors import ConflictError, StatefulSparkError, UnavailableError
 from statefulspark_operator.handlers.admission import review
+from tests.manifests import manifest
 from tests.reconcile.cluster import JobWorld
-from tests.reconcile.job.plan.world import manifest
 
 ROOT = Path(__file__).resolve().parents[3]
 _VERSION = yaml.safe_load((ROOT / "crds" / "statefulsparkjobs.yaml").read_text())["spec"]["versions"][0]

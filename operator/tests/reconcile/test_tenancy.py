@@ -17,8 +17,8 @@ from statefulspark.config.job import StatefulSparkJobSpec
 from statefulspark.config.snapshot import StateSnapshotSpec
 from statefulspark_operator.handlers.admission import review
 from statefulspark_operator.reconcile.tenancy import Tenancy
+from tests.manifests import manifest
 from tests.reconcile.cluster import NAMESPACE, JobWorld
-from tests.reconcile.job.plan.world import manifest
 
 
 def spec(**changes: Any) -> StatefulSparkJobSpec:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Iterable
-from pathlib import PurePosixPath
 from typing import Any
 
 import yaml
@@ -47,7 +46,7 @@ def config_map(job: JobIdentity, spec: StatefulSparkJobSpec, *, image: str, job_
         "apiVersion": API_VERSION,
         "kind": KIND,
         "metadata": {"name": job.name, "namespace": job.namespace, "uid": job_id},
-        "spec": _in_the_image(driver_spec(spec)) | {"image": image, "parallelism": parallelism, "state": "running"},
+        "spec": driver_spec(spec) | {"image": image, "parallelism": parallelism, "state": "running"},
     }
     return {
         "apiVersion": "v1",
@@ -58,16 +57,6 @@ def config_map(job: JobIdentity, spec: StatefulSparkJobSpec, *, image: str, job_
             pods.EXECUTOR_TEMPLATE_FILE: yaml.safe_dump(executor_template(job, spec), sort_keys=False),
         },
     }
-
-
-def _in_the_image(spec: dict[str, Any]) -> dict[str, Any]:
-    """Relative paths of the program begin in the image's job folder, not beside the config map's manifest."""
-    program = dict(spec["job"])
-    if program.get("script"):
-        program["script"] = str(PurePosixPath(pods.JOB_FOLDER) / program["script"])
-    if program.get("pyFiles"):
-        program["pyFiles"] = [str(PurePosixPath(pods.JOB_FOLDER) / path) for path in program["pyFiles"]]
-    return spec | {"job": program}
 
 
 def secret(job: JobIdentity, *, token: str, spark_secret: str) -> dict[str, Any]:

@@ -14,8 +14,8 @@ from typer.testing import CliRunner
 
 from statefulspark.cli.main import build_app
 from statefulspark_operator.reconcile.tenancy import Tenancy
+from tests.manifests import manifest
 from tests.reconcile.cluster import NAMESPACE, JobWorld
-from tests.reconcile.job.plan.world import manifest
 
 STORAGE = {"statefulspark.io/job": "other", "statefulspark.io/component": "storage"}
 GOLDEN = Path(__file__).resolve().parents[4] / "runtime/tests/checkpoint/golden/savepoint-memory-v1"

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from tests.reconcile.job.plan.world import World, manifest
+from tests.manifests import manifest
+from tests.reconcile.job.plan.world import World
 
 
 def settled(world: World) -> World:

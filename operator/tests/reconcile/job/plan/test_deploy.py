@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 
 from statefulspark_operator.reconcile.job.plan.planner import plan
+from tests.manifests import defaults, manifest
 from tests.reconcile.job.plan.stable_jobs import error_of, running
-from tests.reconcile.job.plan.world import World, condition, defaults, manifest
+from tests.reconcile.job.plan.world import World, condition
 
 __all__ = ["defaults"]
 
@@ -121,7 +122,7 @@ def test_a_lost_driver_is_started_again() -> None:
 
 def test_a_driver_stopped_past_the_operator_is_started_again() -> None:
     world = running()
-    world._end("SUSPENDED", None)
+    world.end("SUSPENDED", None)
     world.settle()
     assert world.pods_made == 2
     assert world.status.lifecycle_state == "STABLE"

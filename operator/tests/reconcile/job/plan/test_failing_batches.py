@@ -6,7 +6,8 @@ import contextlib
 
 import pytest
 
-from tests.reconcile.job.plan.world import OperatorDiedError, World, condition, defaults, manifest
+from tests.manifests import defaults, manifest
+from tests.reconcile.job.plan.world import OperatorDiedError, World, condition
 
 __all__ = ["defaults"]
 

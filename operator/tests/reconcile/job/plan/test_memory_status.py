@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from statefulspark_operator.reconcile.job.observe.observation import OutOfMemory
-from tests.reconcile.job.plan.world import World, manifest
+from tests.manifests import manifest
+from tests.reconcile.job.plan.world import World
 
 
 def running() -> World:

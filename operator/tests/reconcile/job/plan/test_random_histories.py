@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.reconcile.job.plan.world import OperatorDiedError, World, defaults, manifest
+from tests.manifests import defaults, manifest
+from tests.reconcile.job.plan.world import OperatorDiedError, World
 
 __all__ = ["defaults"]
 

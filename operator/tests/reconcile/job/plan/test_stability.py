@@ -6,7 +6,8 @@ import contextlib
 
 import pytest
 
-from tests.reconcile.job.plan.world import OperatorDiedError, World, condition, manifest
+from tests.manifests import manifest
+from tests.reconcile.job.plan.world import OperatorDiedError, World, condition
 
 
 def running(**spec: object) -> World:

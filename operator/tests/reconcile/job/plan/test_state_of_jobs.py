@@ -9,7 +9,8 @@ import pytest
 
 from statefulspark_operator.api.snapshots import SnapshotState, SnapshotTrigger, SnapshotType
 from statefulspark_operator.reconcile.job.observe.observation import ObservedSnapshot
-from tests.reconcile.job.plan.world import START, World, condition, manifest
+from tests.manifests import manifest
+from tests.reconcile.job.plan.world import START, World, condition
 
 SOURCE = ObservedSnapshot(
     name="friday",
@@ -44,7 +45,7 @@ def test_a_fork_starts_from_the_snapshot_once_it_is_complete() -> None:
     assert world.status.lifecycle_state == "STABLE"
     assert world.status.initial_state == SOURCE.path
     assert world.status.error is None
-    assert all(spec["initialSavepointPath"] == SOURCE.path and "initialSnapshot" not in spec for spec in world.applied)
+    assert all(spec.initial_savepoint_path == SOURCE.path and spec.initial_snapshot is None for spec in world.applied)
     assert world.events.count("SnapshotMissing") == 1
 
 
@@ -55,7 +56,7 @@ def test_what_was_started_from_does_not_change_when_the_snapshot_goes() -> None:
     world.change(image="shop/counts:2")
     world.settle()
     assert world.images[-1] == "shop/counts:2"
-    assert world.applied[-1]["initialSavepointPath"] == SOURCE.path
+    assert world.applied[-1].initial_savepoint_path == SOURCE.path
 
 
 @pytest.mark.parametrize(
@@ -79,10 +80,10 @@ def test_a_snapshot_that_does_not_fit_starts_nothing_and_says_why(source: Observ
 
 def test_a_stateless_upgrade_does_not_go_back_to_the_initial_state() -> None:
     world = running(initialSavepointPath="s3://bucket/savepoints/first", upgradeMode="stateless")
-    assert world.applied[-1]["initialSavepointPath"] == "s3://bucket/savepoints/first"
+    assert world.applied[-1].initial_savepoint_path == "s3://bucket/savepoints/first"
     world.change(image="shop/counts:2")
     world.settle()
-    assert "initialSavepointPath" not in world.applied[-1]
+    assert world.applied[-1].initial_savepoint_path is None
 
 
 def test_an_old_checkpoint_makes_the_upgrade_take_a_savepoint() -> None:

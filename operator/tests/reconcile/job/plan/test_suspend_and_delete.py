@@ -8,8 +8,9 @@ from datetime import timedelta
 import pytest
 
 from statefulspark_operator.api.snapshots import SnapshotState
+from tests.manifests import defaults
 from tests.reconcile.job.plan.stable_jobs import running
-from tests.reconcile.job.plan.world import condition, defaults
+from tests.reconcile.job.plan.world import condition
 
 __all__ = ["defaults"]
 

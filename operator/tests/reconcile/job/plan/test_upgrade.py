@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from tests.manifests import defaults, manifest
 from tests.reconcile.job.plan.stable_jobs import running
-from tests.reconcile.job.plan.world import World, condition, defaults, manifest
+from tests.reconcile.job.plan.world import World, condition
 
 __all__ = ["defaults"]
 

@@ -7,19 +7,15 @@ from __future__ import annotations
 
 import json
 import random
-from collections.abc import Iterator, Mapping
-from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
-from types import MappingProxyType
 from typing import Any
 
-import pytest
-
+from statefulspark.config.job import StatefulSparkJobSpec
 from statefulspark.config.kubernetes import validate_on_kubernetes
 from statefulspark.errors import InvalidInputError
 from statefulspark.keygroups import default_max_parallelism
-from statefulspark_operator.api.drivers import Driver, Failure, Operation, Slot
+from statefulspark_operator.api.drivers import Driver, Failure
 from statefulspark_operator.api.jobs import SnapshotInfo, StatefulSparkJobStatus
 from statefulspark_operator.api.snapshots import SnapshotState
 from statefulspark_operator.reconcile.job.observe import kept_checkpoints
@@ -38,6 +34,8 @@ from statefulspark_operator.reconcile.job.plan.actions import (
     TakeSnapshot,
 )
 from statefulspark_operator.reconcile.job.plan.planner import plan
+from tests.reconcile.job.plan import driver_process
+from tests.reconcile.job.plan.driver_process import Process
 
 START = datetime(2026, 11, 21, 12, 0, 0, tzinfo=UTC)
 
@@ -47,47 +45,6 @@ QUIET_ROUNDS = 8
 
 class OperatorDiedError(Exception):
     """The operator ends here; the next one looks anew."""
-
-
-_WRITTEN: ContextVar[Mapping[str, Any]] = ContextVar("written", default=MappingProxyType({"parallelism": 2, "maxParallelism": 128}))
-"""Fields of `manifest` that have a default and are written down all the same."""
-
-
-def manifest(**spec: Any) -> dict[str, Any]:
-    """The spec of a job that can run."""
-    base = {
-        "image": "shop/counts:1",
-        "job": {"script": "counts.py"},
-        "checkpointing": {"dir": "s3://bucket/checkpoints", "savepointDir": "s3://bucket/savepoints"},
-    }
-    return {**base, **_WRITTEN.get(), **spec}
-
-
-@pytest.fixture(params=["defaults written", "defaults unset"], scope="module")
-def defaults(request: pytest.FixtureRequest) -> Iterator[bool]:
-    """Whether `manifest` writes defaults down. A default that is written may mean something else, and a person writes few."""
-    if request.param == "defaults written":
-        yield True
-        return
-    token = _WRITTEN.set({"parallelism": 2})
-    yield False
-    _WRITTEN.reset(token)
-
-
-@dataclass
-class Process:
-    """What runs inside a driver's pod."""
-
-    image: str
-    parallelism: int
-    folder: str | None = None
-    """Its job's folder in storage."""
-    age: int = 0
-    began: int = 3
-    """Age at which its first batch begins."""
-    """Ticks since it was started."""
-    operations: dict[str, Operation] = field(default_factory=dict)
-    last_checkpoint: SnapshotInfo | None = None
 
 
 @dataclass
@@ -134,7 +91,7 @@ class World:
     others: dict[str, ObservedSnapshot] = field(default_factory=dict)
     """Snapshots of other jobs."""
     taken: list[TakeSnapshot] = field(default_factory=list)
-    applied: list[dict[str, Any]] = field(default_factory=list)
+    applied: list[StatefulSparkJobSpec] = field(default_factory=list)
     """Specs that children were made from."""
     asked_checkpoints: int = 0
     """Checkpoints that the operator has asked the driver for."""
@@ -173,7 +130,7 @@ class World:
             spec, problem = None, str(error)
         listing = kept_checkpoints.needs_listing(spec, self.status, tuple(self.snapshots.values()), self.now)
         self.listings += listing
-        driver = self._driver()
+        driver = driver_process.status(self)
         if driver is not None and listing:
             driver = replace(driver, retained=tuple(self.kept))
         return Observation(
@@ -201,45 +158,6 @@ class World:
             return frozenset(info.path for info in driver.retained) if driver.retained is not None else None
         ended = self.pod is not None and self.pod.ending is not None
         return frozenset(info.path for info in self.kept) if ended else None
-
-    def _driver(self) -> Driver | None:
-        process = self.process
-        if process is None or self.deaf or self.pod is None or self.pod.phase != "Running" or process.age < 2:
-            return None
-        return Driver(
-            state=self.driver_state if process.age >= 3 else "CREATED",
-            attempt=self.pods_made,
-            batch=self._batch(process),
-            restarts=process.age if process.image in self.stuck_images | self.failing_images else 0,
-            committed_batches=max(0, self._batch(process) - process.began),
-            idle=self.waits and process.age >= 4,
-            failures=max(0, process.age - 3) if process.image in self.failing_images else 0,
-            failing=Failure(reason="Unavailable", message="the sink is closed")
-            if process.image in self.failing_images and process.age > 3
-            else None,
-            parallelism=process.parallelism,
-            max_parallelism=self.key_groups[process.folder],
-            slots=tuple(
-                Slot(
-                    slot=i,
-                    first=0,
-                    last=0,
-                    state="STARTING" if i < self.missing_slots else "RUNNING",
-                    executor="1",
-                    host=f"counts-exec-{self.pods_made}",
-                    oom_kills=self.oom_kills,
-                    limit_bytes=4 << 30,
-                )
-                for i in range(process.parallelism)
-            ),
-            last_checkpoint=process.last_checkpoint,
-            operations=dict(process.operations),
-        )
-
-    def _batch(self, process: Process | None) -> int:
-        """Last committed batch."""
-        still = process is None or self.waits or process.image in self.stuck_images | self.failing_images
-        return 0 if process is None or still else process.age
 
     # -- what the operator does ------------------------------------------------------------------------------------------
 
@@ -280,7 +198,7 @@ class World:
             case DeleteDriver():
                 self._delete(action)
             case AskDriver():
-                self._ask(action)
+                driver_process.ask(self, action)
             case CheckSecrets():
                 pass  # this world has none
             case TakeSnapshot():
@@ -320,13 +238,13 @@ class World:
             ending=None,
             trouble=None,
         )
-        image = action.spec["image"]
-        self.images.append(image)
         spec = action.spec
-        parallelism = self.applied_parallelism or spec["parallelism"]
+        image = spec.image or "the operator's"
+        self.images.append(image)
+        parallelism = self.applied_parallelism or spec.parallelism
         folder = self.status.job_id
         self.folders.append(folder)
-        self.key_groups.setdefault(folder, spec.get("maxParallelism") or default_max_parallelism(parallelism))
+        self.key_groups.setdefault(folder, spec.max_parallelism if spec.max_parallelism_given else default_max_parallelism(parallelism))
         self.process = Process(image=image, parallelism=parallelism, folder=folder)
 
     def _delete(self, action: DeleteDriver) -> None:
@@ -336,39 +254,6 @@ class World:
         self.pod = replace(self.pod, deleting=True, gone_by=gone_by)
         if action.grace_s == 0:
             self.pod, self.process = None, None
-
-    def _ask(self, action: AskDriver) -> None:
-        process = self.process
-        if process is None or action.key in process.operations:
-            return
-        if action.kind == "checkpoint":
-            self.asked_checkpoints += 1
-            # Also between two attempts at a batch that fails.
-            process.last_checkpoint = self._snapshot()
-            process.operations[action.key] = Operation(id=action.key, state="SUCCEEDED", snapshot=process.last_checkpoint)
-            return
-        if action.kind == "stop" and process.image in self.failing_images:
-            return  # waits for the end of a batch that does not come
-        if action.kind in {"stop", "cancel"} and self.failing_stops > 0:
-            self.failing_stops -= 1
-            process.operations[action.key] = Operation(
-                id=action.key, state="FAILED", error=Failure(reason="Unavailable", message="storage does not answer")
-            )
-            return
-        if action.kind == "rescale" and self.failing_rescales > 0:
-            self.failing_rescales -= 1
-            process.operations[action.key] = Operation(
-                id=action.key, state="FAILED", error=Failure(reason="Unavailable", message="no room")
-            )
-            return
-        if action.kind == "rescale":
-            process.parallelism = action.parallelism or 1
-            process.operations[action.key] = Operation(id=action.key, state="SUCCEEDED")
-            return
-        self.savepoints += action.savepoint
-        snapshot = self._snapshot("savepoints/" if action.savepoint else "")
-        process.operations[action.key] = Operation(id=action.key, state="SUCCEEDED", snapshot=snapshot)
-        self._end("SUSPENDED", None, snapshot.path)
 
     # -- what happens by itself ------------------------------------------------------------------------------------------
 
@@ -386,9 +271,9 @@ class World:
         if self.pod.phase == "Pending":
             self.pod = replace(self.pod, phase="Running")
         if process.age == 3 and process.image in self.broken_images:
-            self._end("FAILED", Failure(reason="UserFunction", message="boom"))
+            self.end("FAILED", Failure(reason="UserFunction", message="boom"))
         elif process.age >= 5 and self.own_checkpoints and process.image not in self.stuck_images | self.failing_images:
-            process.last_checkpoint = self._snapshot()
+            process.last_checkpoint = self.new_snapshot()
 
     def kill_driver(self) -> None:
         """The pod is gone with everything in it."""
@@ -414,17 +299,19 @@ class World:
         self.spec = {**self.spec, **fields}
         self.generation += 1
 
-    def _end(self, state: str, error: Failure | None, path: str | None = None) -> None:
+    def end(self, state: str, error: Failure | None, path: str | None = None) -> None:
+        """The driver ends and says so."""
         if self.pod is None:
             return
-        path = path or self._snapshot().path
+        path = path or self.new_snapshot().path
         self.pod = replace(self.pod, phase="Succeeded", ending=Ending(state=state, batch=1, path=path, error=error))
         self.process = None
 
-    def _snapshot(self, folder: str = "") -> SnapshotInfo:
+    def new_snapshot(self, folder: str = "") -> SnapshotInfo:
+        """The driver has taken a snapshot."""
         self.checkpoints += 1
         path = f"s3://bucket/{folder}chk-{self.checkpoints}"
-        info = SnapshotInfo(id=self.checkpoints, path=path, completed_at=self.now, batch=self._batch(self.process))
+        info = SnapshotInfo(id=self.checkpoints, path=path, completed_at=self.now, batch=driver_process.committed_batch(self))
         if not folder:
             kept = self.spec.get("checkpointing", {}).get("retention", {}).get("count", 1)
             self.kept = [*self.kept, info][-kept:]

@@ -108,7 +108,7 @@ async def _set_finalizers(context: ReconcileContext, job: Tree, finalizers: list
 
 
 async def _apply_children(context: ReconcileContext, job: Tree, observed: Observation, plan: Plan, action: ApplyChildren) -> None:
-    cluster, spec = context.cluster, StatefulSparkJobSpec.model_validate(action.spec)
+    cluster, spec = context.cluster, action.spec
     identity = _identity(observed, observed.generation)
     repaired: list[str] = []
     wanted = [
@@ -145,7 +145,7 @@ def _children(
 
 
 async def _create_driver(context: ReconcileContext, observed: Observation, action: CreateDriver) -> None:
-    spec = StatefulSparkJobSpec.model_validate(action.spec)
+    spec = action.spec
     identity = _identity(observed, action.generation)
     pod = driver_pod(
         identity, spec, image=_image(context, spec), account=spec.service_account or identity.account, key_id=context.secrets.key_id

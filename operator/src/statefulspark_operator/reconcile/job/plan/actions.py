@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
+from statefulspark.config.job import StatefulSparkJobSpec
 from statefulspark_operator.api.jobs import SnapshotInfo, StatefulSparkJobStatus
 from statefulspark_operator.api.snapshots import SnapshotTrigger, SnapshotType
 
@@ -23,7 +24,7 @@ class RemoveFinalizer:
 class ApplyChildren:
     """Apply Service, ConfigMap, Secrets, service account, role, disruption budget and network policy for ``spec``."""
 
-    spec: dict[str, Any]
+    spec: StatefulSparkJobSpec
     parallelism: int
     repair: bool = False
     """The children should exist already; an event is recorded if any had to be repaired."""
@@ -35,7 +36,7 @@ class ApplyChildren:
 class CreateDriver:
     """Create the driver pod. Does nothing if one exists, of whatever spec."""
 
-    spec: dict[str, Any]
+    spec: StatefulSparkJobSpec
     generation: int
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Final
 
 from statefulspark.config.job import StatefulSparkJobSpec
 from statefulspark_operator.api.drivers import Failure
@@ -47,11 +47,8 @@ def choose_initial_state(draft: Draft, spec: StatefulSparkJobSpec) -> bool:
     return True
 
 
-def children_spec(draft: Draft, spec: StatefulSparkJobSpec) -> dict[str, Any]:
-    """The spec for a job's children: initialSnapshot is replaced by its path, and both fields are removed if the job must start without state."""
-    manifest = spec.model_dump(mode="json", by_alias=True, exclude_unset=True, exclude_none=True)
-    manifest.pop("initialSnapshot", None)
-    manifest.pop("initialSavepointPath", None)
-    if draft.status.initial_state is not None and draft.status.job_id in {None, draft.observed.uid}:
-        manifest["initialSavepointPath"] = draft.status.initial_state
-    return manifest
+def children_spec(draft: Draft, spec: StatefulSparkJobSpec) -> StatefulSparkJobSpec:
+    """The spec for a job's children: initialSnapshot is replaced by its path, and both fields are unset if the job must start without state."""
+    in_first_folder = draft.status.job_id in {None, draft.observed.uid}
+    path = draft.status.initial_state if in_first_folder else None
+    return spec.model_copy(update={"initial_snapshot": None, "initial_savepoint_path": path})

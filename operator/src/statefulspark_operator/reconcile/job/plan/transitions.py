@@ -134,8 +134,8 @@ def _start(draft: Draft, transition: Transition) -> None:
     deadline = transition.deadline if transition.attempts else draft.now + timedelta(milliseconds=spec.upgrade_timeout)
     begun = transition.model_copy(update={"attempts": transition.attempts + 1, "deadline": deadline})
     draft.set(desired_parallelism=spec.parallelism, transition=begun)
-    manifest = children_spec(draft, spec)
-    draft.do(ApplyChildren(spec=manifest, parallelism=spec.parallelism), CreateDriver(spec=manifest, generation=transition.generation))
+    resolved = children_spec(draft, spec)
+    draft.do(ApplyChildren(spec=resolved, parallelism=spec.parallelism), CreateDriver(spec=resolved, generation=transition.generation))
     draft.requeue_after(_POLL_S)
 
 
