@@ -10,6 +10,8 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
 from importlib.metadata import version
 from typing import Annotated, Any
 
@@ -39,11 +41,11 @@ from statefulspark.api_server.models import (
     StopModel,
     StopRequest,
 )
-from statefulspark.api_server.operations import Operation, OperationKind, Operations, Work
+from statefulspark.api_server.operations import OperationKind, Operations, Work
 from statefulspark.api_server.problems import Problem, problem_of
 from statefulspark.api_server.prometheus import CONTENT_TYPE, exposition
 from statefulspark.api_server.tokens import TokenCheck
-from statefulspark.coordinator.controls import JobControls, JobError, JobState, MemoryChange
+from statefulspark.coordinator.controls import CheckpointInfo, JobControls, JobError, JobState, JobStatus, MemoryChange
 from statefulspark.errors import InvalidInputError, StatefulSparkError
 
 _log = logging.getLogger(__name__)
@@ -69,6 +71,18 @@ IdempotencyKey = Annotated[
         description="A repeated request with the same key gets the first one's operation instead of starting a second.",
     ),
 ]
+
+
+@dataclass(frozen=True, slots=True)
+class _Call:
+    """How a client starts an operation."""
+
+    wait: Wait = True
+    timeout_s: Timeout = 600.0
+    idempotency_key: IdempotencyKey = None
+
+
+Call = Annotated[_Call, Depends()]
 
 
 def _responses(*statuses: int) -> dict[int | str, dict[str, Any]]:
@@ -162,75 +176,57 @@ def _monitoring_routes(job: JobControls, operations: Operations) -> APIRouter:
     return router
 
 
+async def _run(operations: Operations, kind: OperationKind, request: str, work: Work, call: _Call, model: Callable[[Any], Any]) -> Any:
+    """Start an operation. Answer with its result as ``model`` returns it, or at once with the operation."""
+    _log.info("%s requested through the API: %s", kind, request)
+    operation = operations.submit(kind, request, work, key=call.idempotency_key)
+    if call.wait:
+        ended = asyncio.wrap_future(operation.done)
+        # The job keeps its own time limit; some slack lets its error (which says what hangs) come first.
+        done, _ = await asyncio.wait({ended}, timeout=call.timeout_s + 5)
+        if done:
+            if error := ended.exception():
+                return _reply(problem_of(error))  # the operation has logged it
+            return await asyncio.to_thread(lambda: model(operation.result))
+    return JSONResponse(OperationModel.of(operation).model_dump(mode="json"), 202, headers={"Location": f"/v1/operations/{operation.id}"})
+
+
 def _steer_routes(job: JobControls, operations: Operations) -> APIRouter:
     router = APIRouter(prefix="/v1", tags=["steer"])
 
-    async def answer(operation: Operation, *, wait: bool, timeout_s: float, model: Callable[[], Any]) -> Any:
-        if wait:
-            ended = asyncio.wrap_future(operation.done)
-            # The job keeps its own time limit; some slack lets its error (which says what hangs) come first.
-            done, _ = await asyncio.wait({ended}, timeout=timeout_s + 5)
-            if done:
-                if error := ended.exception():
-                    return _reply(problem_of(error))  # the operation has logged it
-                return await asyncio.to_thread(model)
-        return JSONResponse(
-            OperationModel.of(operation).model_dump(mode="json"), 202, headers={"Location": f"/v1/operations/{operation.id}"}
-        )
-
-    def start(kind: OperationKind, request: str, work: Work, key: str | None) -> Operation:
-        _log.info("%s requested through the API: %s", kind, request)
-        return operations.submit(kind, request, work, key=key)
+    run = partial(_run, operations)
 
     @router.post("/checkpoints", summary="Take a checkpoint now", responses=_LONG, response_model=CheckpointModel)
-    async def checkpoint(wait: Wait = True, timeout_s: Timeout = 600.0, idempotency_key: IdempotencyKey = None) -> Any:
-        operation = start("checkpoint", "{}", lambda: job.trigger_checkpoint(timeout_s), idempotency_key)
-        return await answer(operation, wait=wait, timeout_s=timeout_s, model=lambda: CheckpointModel.model_validate(operation.result))
+    async def checkpoint(call: Call) -> Any:
+        return await run("checkpoint", "{}", lambda: job.trigger_checkpoint(call.timeout_s), call, CheckpointModel.model_validate)
 
     @router.post("/savepoints", summary="Take a savepoint", responses=_LONG, response_model=CheckpointModel)
-    async def savepoint(
-        body: SavepointRequest | None = None,
-        wait: Wait = True,
-        timeout_s: Timeout = 600.0,
-        idempotency_key: IdempotencyKey = None,
-    ) -> Any:
+    async def savepoint(call: Call, body: SavepointRequest | None = None) -> Any:
         asked = body or SavepointRequest()
-        operation = start("savepoint", asked.model_dump_json(), lambda: job.trigger_savepoint(asked.target, timeout_s), idempotency_key)
-        return await answer(operation, wait=wait, timeout_s=timeout_s, model=lambda: CheckpointModel.model_validate(operation.result))
+
+        def work() -> CheckpointInfo:
+            return job.trigger_savepoint(asked.target, call.timeout_s)
+
+        return await run("savepoint", asked.model_dump_json(), work, call, CheckpointModel.model_validate)
 
     @router.post("/stop", summary="End the job, keeping its state", responses=_LONG, response_model=StopModel)
-    async def stop(
-        body: StopRequest | None = None,
-        wait: Wait = True,
-        timeout_s: Timeout = 600.0,
-        idempotency_key: IdempotencyKey = None,
-    ) -> Any:
+    async def stop(call: Call, body: StopRequest | None = None) -> Any:
         asked = body or StopRequest()
-        operation = start(
-            "stop",
-            asked.model_dump_json(),
-            lambda: job.stop(savepoint=asked.savepoint, target=asked.target, drain=asked.drain, timeout_s=timeout_s),
-            idempotency_key,
-        )
-        return await answer(
-            operation,
-            wait=wait,
-            timeout_s=timeout_s,
-            model=lambda: StopModel.model_validate({"state": job.status().state, "checkpoint": operation.result}),
-        )
+
+        def work() -> CheckpointInfo | None:
+            return job.stop(savepoint=asked.savepoint, target=asked.target, drain=asked.drain, timeout_s=call.timeout_s)
+
+        def model(taken: CheckpointInfo | None) -> StopModel:
+            return StopModel.model_validate({"state": job.status().state, "checkpoint": taken})
+
+        return await run("stop", asked.model_dump_json(), work, call, model)
 
     @router.post("/cancel", summary="End the job without a checkpoint", responses=_LONG, response_model=StatusModel)
-    async def cancel(wait: Wait = True, timeout_s: Timeout = 600.0, idempotency_key: IdempotencyKey = None) -> Any:
-        operation = start("cancel", "{}", job.cancel, idempotency_key)
-        return await answer(operation, wait=wait, timeout_s=timeout_s, model=lambda: StatusModel.of(job.status()))
+    async def cancel(call: Call) -> Any:
+        return await run("cancel", "{}", job.cancel, call, lambda _: StatusModel.of(job.status()))
 
     @router.post("/rescale", summary="Run with another number of slots", responses=_LONG, response_model=StatusModel)
-    async def rescale(
-        body: RescaleRequest,
-        wait: Wait = True,
-        timeout_s: Timeout = 600.0,
-        idempotency_key: IdempotencyKey = None,
-    ) -> Any:
+    async def rescale(call: Call, body: RescaleRequest) -> Any:
         limit = (await asyncio.to_thread(job.status)).max_parallelism
         if body.parallelism > limit:
             raise InvalidInputError(
@@ -238,8 +234,11 @@ def _steer_routes(job: JobControls, operations: Operations) -> APIRouter:
                 field="parallelism",
                 remedy=f"Choose 1 to {limit}; the number of key groups is fixed for a job's life",
             )
-        operation = start("rescale", body.model_dump_json(), lambda: job.rescale(body.parallelism, timeout_s), idempotency_key)
-        return await answer(operation, wait=wait, timeout_s=timeout_s, model=lambda: StatusModel.model_validate(operation.result))
+
+        def work() -> JobStatus:
+            return job.rescale(body.parallelism, call.timeout_s)
+
+        return await run("rescale", body.model_dump_json(), work, call, StatusModel.model_validate)
 
     return router
 

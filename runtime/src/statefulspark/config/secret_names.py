@@ -1,4 +1,4 @@
-"""Spark settings whose values are secrets, by Spark's own rule for what its pages and logs must not show. Pure."""
+"""Names of settings and options whose values are secrets. Pure."""
 
 from __future__ import annotations
 
@@ -15,8 +15,15 @@ WAY: Final = (
     " that the program reads"
 )
 _SECRET: Final = re.compile(PATTERN, re.IGNORECASE)
+_SECRET_OPTION: Final = re.compile("secret|password|token|key|credential|jaas", re.IGNORECASE)
+"""Wider than Spark's rule, because connectors choose their own names. It never changes: stored identities of sources depend on it."""
 
 
 def is_secret(name: str) -> bool:
     """True if the value of a Spark setting is a secret."""
     return _SECRET.search(name) is not None and not name.startswith(REFERENCES)
+
+
+def is_secret_option(name: str) -> bool:
+    """True if the value of a source's option may be a secret."""
+    return _SECRET_OPTION.search(name) is not None

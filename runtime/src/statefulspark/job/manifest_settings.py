@@ -40,8 +40,7 @@ def slot_options(manifest: StatefulSparkJob) -> dict[str, Any]:
         "managed_bytes": plan.managed_bytes,
         "managed": memory.managed,
         "fixed_per_slot": memory.fixed_per_slot,
-        "write_buffer_ratio": memory.write_buffer_ratio,
-        "high_prio_pool_ratio": memory.high_prio_pool_ratio,
+        **_ratios(manifest),
         "native_metrics": backend.rocksdb.metrics,
         "cache_bytes": work.cache_bytes,
         "dirty_bytes": work.dirty_bytes,
@@ -50,18 +49,22 @@ def slot_options(manifest: StatefulSparkJob) -> dict[str, Any]:
     }
 
 
+def _ratios(manifest: StatefulSparkJob) -> dict[str, float]:
+    """How managed memory is divided, by the names that slots and the tuner share."""
+    memory = manifest.spec.state_backend.rocksdb.memory
+    return {"write_buffer_ratio": memory.write_buffer_ratio, "high_prio_pool_ratio": memory.high_prio_pool_ratio}
+
+
 def memory_tuner(manifest: StatefulSparkJob, choice: RocksDBChoice) -> MemoryTuner:
     """The tuner of the running job's managed memory split."""
     spec = manifest.spec
-    memory = spec.state_backend.rocksdb.memory
     plan = spec.memory_plan()
     split = plan.split
     settings = choice.final().settings
     return MemoryTuner(
         backend=spec.state_backend.type.value,
         budget_bytes=split.managed_bytes if split is not None else None,
-        write_buffer_ratio=memory.write_buffer_ratio,
-        high_prio_pool_ratio=memory.high_prio_pool_ratio,
+        **_ratios(manifest),
         arena_bytes=native_arena_block_bytes(settings.write_buffer_bytes, settings.arena_block_bytes),
         process_bytes=plan.executor.part(PYTHON_PER_SLOT).each_bytes + plan.managed_bytes,
     )

@@ -11,7 +11,7 @@ from keyword import iskeyword
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any, ClassVar, SupportsIndex
 
-from statefulspark.state.row import Row
+from statefulspark.state.row import Row, rows_to_dicts
 
 try:
     from _collections import _tuplegetter  # type: ignore[import-not-found]  # private to CPython, so without a stub
@@ -46,7 +46,7 @@ class InputRow(tuple[Any, ...]):
 
     def as_dict(self, recursive: bool = False) -> dict[str, Any]:
         """Return the row as a dict by column name; with ``recursive`` nested rows become dicts too."""
-        values: Sequence[Any] = [_plain(value) for value in self] if recursive else self
+        values: Sequence[Any] = [rows_to_dicts(value, InputRow | Row) for value in self] if recursive else self
         return dict(zip(self._fields, values, strict=True))
 
     def __repr__(self) -> str:
@@ -86,13 +86,3 @@ def _column(index: int, name: str) -> Any:
 
 def _restore(fields: tuple[str, ...], values: tuple[Any, ...]) -> InputRow:
     return tuple.__new__(row_class(fields), values)
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, InputRow | Row):
-        return value.as_dict(True)
-    if isinstance(value, list):
-        return [_plain(each) for each in value]
-    if isinstance(value, dict):
-        return {name: _plain(each) for name, each in value.items()}
-    return value

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from enum import Enum
-from typing import Any, SupportsIndex
+from types import UnionType
+from typing import Any, SupportsIndex, cast
 
 __all__ = ["Row", "RowKind", "field_names"]
 
@@ -104,7 +105,7 @@ class Row:
         """
         if self._names is None:
             raise TypeError("a Row without field names cannot become a dict; build it by name: Row(name=value)")
-        values = [_plain(value) for value in self._values] if recursive else self._values
+        values = [rows_to_dicts(value, Row) for value in self._values] if recursive else self._values
         return dict(zip(self._names, values, strict=True))
 
     def __call__(self, *args: Any) -> Row:
@@ -179,11 +180,17 @@ def _named(names: tuple[str, ...] | None, values: Sequence[Any], kind: RowKind =
     return row
 
 
-def _plain(value: Any) -> Any:
-    if isinstance(value, Row):
-        return value.as_dict(True)
+def rows_to_dicts(value: Any, rows: type | UnionType) -> Any:
+    """Return a value with the rows in it as dicts.
+
+    Args:
+        value: Lists and dicts in it are searched too.
+        rows: The classes of rows; they have ``as_dict``.
+    """
+    if isinstance(value, rows):
+        return cast("Any", value).as_dict(True)
     if isinstance(value, list):
-        return [_plain(each) for each in value]
+        return [rows_to_dicts(each, rows) for each in value]
     if isinstance(value, dict):
-        return {name: _plain(each) for name, each in value.items()}
+        return {name: rows_to_dicts(each, rows) for name, each in value.items()}
     return value

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 from urllib.parse import urlsplit
@@ -16,11 +15,11 @@ from urllib.parse import urlsplit
 from pyspark.sql import DataFrame
 
 from statefulspark.checkpoint.formats.pipeline import TICKS, SourceId
+from statefulspark.config.secret_names import is_secret_option
 
 _FILES = frozenset({"avro", "binaryfile", "csv", "json", "orc", "parquet", "text", "xml"})
 _TELLING = {"kafka": ("assign", "subscribe", "subscribepattern")}
 """Options that tell where a source reads; for files it is the path, for sources that are not listed every option but secrets."""
-_SECRET = re.compile(r"secret|password|token|key|credential|jaas", re.IGNORECASE)
 
 
 def source_ids(df: DataFrame) -> tuple[SourceId, ...]:
@@ -84,7 +83,7 @@ def telling(provider: str, options: Mapping[str, str]) -> dict[str, str]:
         return {"path": lowered.get("path", "")}
     if provider in _TELLING:
         return {name: lowered[name] for name in _TELLING[provider] if name in lowered}
-    return {name: value for name, value in lowered.items() if not _SECRET.search(name)}
+    return {name: value for name, value in lowered.items() if not is_secret_option(name)}
 
 
 def _digest(provider: str, where: Mapping[str, str]) -> str:
