@@ -25,6 +25,7 @@ from statefulspark.checkpoint.lineage.rewind import is_jump
 from statefulspark.checkpoint.transfers import read_again
 from statefulspark.errors import CorruptDataError, IncompatibleFormatError
 from statefulspark.keygroups import KeyGroupRange
+from statefulspark.state.encoding.layout import StateInfo
 from statefulspark.storage.base import ObjectStore
 from statefulspark.storage.os_errors import local_disk
 
@@ -138,6 +139,11 @@ class BatchChangelogs:
                 path = Path(folder) / "changelog"
                 ChangelogWriter(path, header).close()
                 self._store.put_file(paths.changelog_key(self._lineage.attempt, batch, uid, slot, WITHOUT_ROWS_EPOCH), path)
+
+
+def states_of(done: Iterable[Done]) -> list[StateInfo]:
+    """The states that changelogs name, one for each number."""
+    return list({state.state_id: state for each in done for state in map(StateInfo.from_json, each.states)}.values())
 
 
 def covers(refs: Iterable[ChangelogRef], max_parallelism: int) -> bool:

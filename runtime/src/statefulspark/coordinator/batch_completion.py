@@ -4,8 +4,8 @@ Spark commits a batch when its sink returns, whatever the sink has read of it. T
 counts only once every key group of every keyed step has processed it:
 
 * every slot acknowledged the batch or had no rows, in this attempt; else
-* another attempt processed it completely (its sink commit landed late, so that this attempt's query skipped the batch or ended within it):
-  its changelogs are adopted, and none of this attempt's; else
+* another attempt processed it completely (its sink commit landed late, so that this attempt's query skipped the batch or ended within it),
+  with state ids that mean the same here: its changelogs are adopted, and none of this attempt's; else
 * the batch makes a dry run (`dry_runs`). A batch that is not complete even then fails the job, because its query leaves rows out.
 
 The coordinator guards it with its lock; only `report` and `acknowledged` take that lock themselves, to leave it while storage is written.
@@ -18,7 +18,7 @@ from collections.abc import Callable
 
 import structlog
 
-from statefulspark.coordinator.batch_changelogs import BatchChangelogs
+from statefulspark.coordinator.batch_changelogs import BatchChangelogs, states_of
 from statefulspark.coordinator.batch_log import BatchLog, BatchParameters
 from statefulspark.coordinator.dry_runs import DryRuns
 from statefulspark.coordinator.empty_partitions import EmptyPartitions
@@ -27,6 +27,7 @@ from statefulspark.coordinator.slot_table import LOST, READY, SlotTable
 from statefulspark.errors import InvalidInputError, StatefulSparkError
 from statefulspark.keygroups import KeyGroupRange, key_group_range
 from statefulspark.rpc.messages.batches import PartitionRun
+from statefulspark.state.registry import StateRegistry
 
 _log = structlog.get_logger("statefulspark.coordinator")
 
@@ -40,13 +41,14 @@ class Completion:
         dry_runs: Batches that run again without a sink, and Spark's local checkpoint location.
         slots: The slots of the present parallelism.
         calls: Calls slots.
+        states: State ids.
         max_parallelism: Number of key groups.
         recovered: The uncommitted batch that runs again.
         lock: The coordinator's.
         fail: Ends the job with an error.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913  one argument per part of the coordinator
         self,
         *,
         batches: BatchLog,
@@ -54,6 +56,7 @@ class Completion:
         dry_runs: DryRuns,
         slots: Callable[[], SlotTable],
         calls: SlotCalls,
+        states: StateRegistry,
         max_parallelism: int,
         recovered: BatchParameters | None,
         lock: threading.RLock,
@@ -65,6 +68,7 @@ class Completion:
         self._dry_runs = dry_runs
         self._slots = slots
         self._calls = calls
+        self._states = states
         self._max_parallelism = max_parallelism
         self._lock = lock
         self._fail = fail
@@ -174,6 +178,10 @@ class Completion:
         """Take over the batch from an attempt that processed it completely; steps that the pipeline did not have then begin after it."""
         found = self._changelogs.complete(running.batch, set(self._batches.delays_ms) & set(running.watermarks))
         if found is None:
+            return False
+        if not self._states.take_over(states_of(found)):
+            # The other attempt completed the batch after this one had started, and gave state ids that mean something else here.
+            _log.warning("another attempt's batch is not taken over, because its state ids are others", batch=running.batch)
             return False
         if here:
             self._undo(running.batch)

@@ -17,7 +17,7 @@ from statefulspark.checkpoint.spark.source_offsets import realign
 from statefulspark.checkpoint.spark.state_packs import stored_packs
 from statefulspark.checkpoint.spark.state_uploader import SparkStateUploader
 from statefulspark.checkpoint.transfers import download_verified
-from statefulspark.coordinator.batch_changelogs import BatchChangelogs
+from statefulspark.coordinator.batch_changelogs import BatchChangelogs, states_of
 from statefulspark.coordinator.batch_log import BatchLog, BatchParameters, parameters_of
 from statefulspark.state.encoding.layout import StateInfo
 from statefulspark.state.registry import StateRegistry
@@ -132,11 +132,12 @@ def state_registry(
             download_verified(store, ref.key, path, ref.digest)
             header, _ = read_changelog(path, name=ref.key)
             found |= _by_id(header.states)
+    registry = StateRegistry(found.values(), allow_non_restored=allow_non_restored)
     uncommitted = lineage.uncommitted_batch
     if uncommitted is not None:
-        for done in changelogs.complete(uncommitted, set(uids) & set(lineage.records[-1].watermarks)) or ():
-            found |= _by_id(done.states)
-    return StateRegistry(found.values(), allow_non_restored=allow_non_restored)
+        done = changelogs.complete(uncommitted, set(uids) & set(lineage.records[-1].watermarks)) or ()
+        registry.take_over(states_of(done))
+    return registry
 
 
 def _by_id(states: Iterable[Mapping[str, Any]]) -> dict[int, StateInfo]:

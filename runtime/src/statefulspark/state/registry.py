@@ -58,6 +58,30 @@ class StateRegistry:
             self._states[uid, name] = wanted
             return wanted
 
+    def take_over(self, states: Iterable[StateInfo]) -> bool:
+        """Add the states of a batch that another attempt has processed, under the numbers that this attempt gave them.
+
+        Returns:
+            False if they do not fit: a number or a name means something else here. Nothing was added then.
+        """
+        found = list(states)
+        with self._lock:
+            by_id = {state.state_id: state for state in self._states.values()}
+            for state in found:
+                named, numbered = self._states.get((state.uid, state.name)), by_id.get(state.state_id)
+                if named is None and numbered is None:
+                    continue
+                if named is None or numbered is not named or not _reads(named, state):
+                    return False
+            for state in found:
+                key = (state.uid, state.name)
+                if key not in self._states:
+                    self._states[key] = state
+                    if state.kind not in TIMER_KINDS:
+                        self._missing.add(key)
+            self._next = max(self._next, *(state.state_id + 1 for state in found)) if found else self._next
+            return True
+
     @property
     def in_doubt(self) -> bool:
         """True while a new state may turn out to be a renamed one: no batch may run before `all_opened`."""
@@ -119,6 +143,14 @@ def check_restorable(stored: StateInfo, wanted: StateInfo) -> None:
         raise NotRestorableError(
             f"time to live cannot be switched {switched} for a state that already has values", field=field, remedy=remedy
         )
+
+
+def _reads(stored: StateInfo, wanted: StateInfo) -> bool:
+    try:
+        check_restorable(stored, wanted)
+    except NotRestorableError:
+        return False
+    return True
 
 
 def _renamed(uid: str, name: str, missing: list[str]) -> NotRestorableError:
