@@ -109,6 +109,7 @@ class SoakJob:
         self._location = work / "location"
         for name in ("commits", "offsets"):
             (self._location / name).mkdir(parents=True)
+        self._store = open_store((work / "storage").as_uri() + "/soak", StorageSettings())
         self._coordinator = self._make_coordinator()
         hashes = key_hashes(settings.keys)
         slots = np.array([slot_of(int(each) % MAX_PARALLELISM, settings.slots, MAX_PARALLELISM) for each in hashes])
@@ -117,7 +118,7 @@ class SoakJob:
         self._chance = np.random.default_rng(3)
 
     def _make_coordinator(self) -> Coordinator:
-        store = open_store((self._work / "storage").as_uri() + "/soak", StorageSettings())
+        store = self._store
         ensure_job(store, "soak", MAX_PARALLELISM)
         lineage = begin_attempt(store, now_ms=int(time.time() * 1000), open_store=lambda url: open_store(url, StorageSettings()))
         durable = DurableJob(
@@ -151,7 +152,7 @@ class SoakJob:
     @property
     def checkpoints(self) -> int:
         """Complete checkpoints so far."""
-        last = self._coordinator.checkpoints.last_checkpoint
+        last = self._coordinator.view().last_checkpoint
         return 0 if last is None else last.id
 
     @property
@@ -169,7 +170,7 @@ class SoakJob:
             max_parallelism=MAX_PARALLELISM,
             steps=cloudpickle.dumps([step(MAX_PARALLELISM, settings.states)]),
             python_path=(),
-            store=self._coordinator.durable.store,
+            store=self._store,
             storage=StorageSettings(),
             backend="rocksdb",
             managed_bytes=settings.managed_bytes,
@@ -203,7 +204,7 @@ class SoakJob:
 
     def wait_ready(self) -> None:
         """Wait until all slots serve."""
-        while not self._coordinator.slots.all_ready():
+        while not self._coordinator.view().all_ready:
             self._check_alive()
             time.sleep(0.05)
 

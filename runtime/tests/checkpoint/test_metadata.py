@@ -60,6 +60,7 @@ def _metadata(**changes: Any) -> CheckpointMetadata:
         ("checkpoint-v3.json", "checkpoint", CheckpointMetadata),
         ("batch-v3.json", "batch", BatchRecord),
         ("batch-v1.json", "batch", BatchRecord),
+        ("batch-v3-without-epochs.json", "batch", BatchRecord),
         ("attempt-start-v1.json", "attempt-start", AttemptStart),
         ("job-v1.json", "job", JobIdentity),
     ],

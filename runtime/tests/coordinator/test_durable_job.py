@@ -90,7 +90,7 @@ def test_drivers_that_die_while_they_run_the_same_batch_again(tmp_path: Path, de
         _plan(tmp_path / "location-0", batch)
         log.commit_current()
         parameters = log.next_parameters(batch, 1000 + batch)
-        durable.write_record(parameters, files, SparkStateUploader(tmp_path / "location-0"), log, [1])
+        durable.write_record(parameters, files, SparkStateUploader(tmp_path / "location-0"), log)
         log.begin(parameters)
         assert log.acknowledge(_acknowledgement(batch))
     for death in range(1, deaths + 1):
@@ -101,9 +101,10 @@ def test_drivers_that_die_while_they_run_the_same_batch_again(tmp_path: Path, de
         assert [ref.batch for ref in lineage.changelogs] == [0, 1]
         assert sorted(path.name for path in (location / "offsets").iterdir()) == ["0", "1", "2"]
         assert sorted(path.name for path in (location / "commits").iterdir()) == ["0", "1"]
-        durable.write_record(again, files, SparkStateUploader(location), log, [1])
+        durable.write_record(again, files, SparkStateUploader(location), log)
     last = begin_attempt(store, now_ms=1, open_store=open_store)
     assert [ref.batch for ref in last.changelogs] == [0, 1]
+    assert last.records[-1].epochs == ()
     assert "offsets/2" in decode_bundle(last.records[-1].files, path="record")
 
 
@@ -125,14 +126,14 @@ def test_a_sink_commit_of_a_driver_that_was_cut_off_lands_late(tmp_path: Path, d
     cut_off, files, log, _ = _attempt(store, tmp_path / "location-0")
     _plan(tmp_path / "location-0", 0)
     parameters = log.next_parameters(0, 1000)
-    cut_off.write_record(parameters, files, SparkStateUploader(tmp_path / "location-0"), log, [1])
+    cut_off.write_record(parameters, files, SparkStateUploader(tmp_path / "location-0"), log)
     log.begin(parameters)
     _changelog(store, tmp_path, 1, 0, b"of the batch")
     for death in range(1, deaths + 1):
         durable, files, log, lineage = _attempt(store, tmp_path / f"location-{death}")
         again = recovered_batch(lineage)
         assert again is not None
-        durable.write_record(again, files, SparkStateUploader(tmp_path / f"location-{death}"), log, [1])
+        durable.write_record(again, files, SparkStateUploader(tmp_path / f"location-{death}"), log)
     # Now the first driver commits its sink, and nobody runs the batch again: the sink skips it.
     last, _, log, lineage = _attempt(store, tmp_path / "location-last")
     recovered = recovered_batch(lineage)
@@ -153,7 +154,7 @@ def test_changelogs_of_another_past_are_not_found(tmp_path: Path) -> None:
     _attempt(store, tmp_path / "location-0")
     durable, files, log, _ = _attempt(store, tmp_path / "location-1")
     _changelog(store, tmp_path, 1, 0, b"of the past")
-    durable.write_record(log.next_parameters(0, 1000), files, SparkStateUploader(tmp_path / "location-1"), log, [1])
+    durable.write_record(log.next_parameters(0, 1000), files, SparkStateUploader(tmp_path / "location-1"), log)
     _changelog(store, tmp_path, 2, 0, b"of the batch")
     last, _, _, lineage = _attempt(store, tmp_path / "location-2")
     assert lineage.since == 2

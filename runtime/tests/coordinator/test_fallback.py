@@ -136,7 +136,7 @@ def test_a_job_that_went_on_from_the_damaged_checkpoint_alone(tmp_path: Path) ->
     story = Story(tmp_path, stopped=True)
     durable, log = story.driver()
     location = tmp_path / "location"
-    durable.write_record(log.next_parameters(4, 1), LocationFiles(location), SparkStateUploader(location), log, [1])
+    durable.write_record(log.next_parameters(4, 1), LocationFiles(location), SparkStateUploader(location), log)
     flip(story.files(3)[0])
     with pytest.raises(CorruptDataError) as found:
         story.restore(durable, log)

@@ -143,7 +143,7 @@ class Past:
             assert durable.pipeline is not None
             self._plan_batch(files._root, durable.pipeline)
         parameters = again or log.next_parameters(self.planned, 1)
-        durable.write_record(parameters, files, state, log, [1])
+        durable.write_record(parameters, files, state, log)
         log.begin(parameters)
 
     def _plan_batch(self, root: Path, pipeline: Pipeline) -> None:

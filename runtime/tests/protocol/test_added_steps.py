@@ -23,5 +23,5 @@ def test_a_batch_from_before_a_step_was_added_is_taken_over(world: World, start:
     assert second.plan(2) == 1
     second.run(1)
     second.coordinator.poll()
-    assert second.coordinator.dry_runs.batch is None
-    assert second.coordinator.batches.committed == 1
+    assert second.coordinator.view().dry_run is None
+    assert second.coordinator.view().committed == 1

@@ -24,8 +24,8 @@ def test_another_changelog_under_the_name_is_refused(world: World, start: Start)
     assert second.plan(0) == 1
     second.run(1)
     assert second.plan(4) == 2
-    second.coordinator._planned(Planned())
-    before, adopted = (ref.key for ref in second.coordinator.batches.changelogs)
+    second.coordinator._batch_actions.planned(Planned())
+    before, adopted = (ref.key for ref in second.coordinator._batches.changelogs)
     world.store.put(adopted, world.store.get(before))
     with pytest.raises(CorruptDataError, match=f"{adopted}: "):
         second.run(2)

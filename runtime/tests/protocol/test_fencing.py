@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from contextlib import closing
+from dataclasses import replace
 
 import pytest
 
@@ -25,7 +26,7 @@ def send(driver: Driver, service: SlotService, batch: int, epoch: int) -> None:
     """Send a planned batch to this incarnation, as an exchange task does that was told of it before another one registered."""
     (rows,) = driver.partitions(batch)
     slot = driver.job.slots_of(_ROWS[:1], driver.parallelism)[0]
-    begun = driver.coordinator._begin(Begin(uid=UID, slot=slot, batch=batch))
+    begun = driver.coordinator._batch_actions.begin(Begin(uid=UID, slot=slot, batch=batch))
     assert isinstance(begun, BeginAnswer)
     peer = FlightPeer(service.servers[0].location, driver.coordinator.secret)
     request = ExchangeRequest(uid=UID, slot=slot, batch=batch, epoch=epoch, run=begun.run, waited_s=0.0)
@@ -84,7 +85,7 @@ def test_a_query_restarts_while_a_driver_that_was_cut_off_commits_the_sink(world
     if not again:
         world.sink[1] = [tuple(row) for row in world.seen[1]]
     second.run(1)
-    second.coordinator.drain = True
+    second.coordinator.drain()
     while (batch := second.plan(0)) is not None:
         second.run(batch)
         second.check_stores()
@@ -104,8 +105,8 @@ def test_retention_leaves_what_a_slot_is_restoring(world: World, start: Start) -
     world.input = [("key-1", 10 * n) for n in range(40)]
     driver = start(1)
     coordinator = driver.coordinator
-    clean = coordinator.checkpoints._clean
-    coordinator.checkpoints._clean = lambda: None  # type: ignore[method-assign]  # it is called by hand
+    clean = coordinator._checkpoints._clean
+    coordinator._checkpoints._clean = lambda: None  # type: ignore[method-assign]  # it is called by hand
     driver.plan(1)
     driver.run(0)
     assert isinstance(driver.checkpoint(), CheckpointInfo)
@@ -113,9 +114,9 @@ def test_retention_leaves_what_a_slot_is_restoring(world: World, start: Start) -
     driver.run(1)
     needed = {info.key for info in world.store.list("") if info.key.startswith(("chk-", "changelog/"))}
     assert isinstance(driver.checkpoint(), CheckpointInfo)
-    coordinator.slots.get(0).state = RESTORING
+    coordinator._slots._slots[0] = replace(coordinator._slots.get(0), state=RESTORING)
     clean()
     assert needed <= {info.key for info in world.store.list("")}
-    coordinator.slots.get(0).state = READY
+    coordinator._slots._slots[0] = replace(coordinator._slots.get(0), state=READY)
     clean()
     assert not needed & {info.key for info in world.store.list("")}

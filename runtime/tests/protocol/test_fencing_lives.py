@@ -90,7 +90,7 @@ class FencingLife:
 
     def _cancel(self) -> None:
         """The job is cancelled and its state removed; it begins anew with an empty place for the sink."""
-        self.driver.coordinator.durable.delete_checkpoints()
+        self.driver.coordinator.delete_state()
         self.world.sink.clear()
         self.world.seen.clear()
         self.rewound = False
@@ -146,13 +146,13 @@ class FencingLife:
 
     def _ask_for_a_checkpoint(self, old: Driver) -> None:
         """It fails, or does not begin, because a batch is not complete that this driver cannot evaluate any more."""
-        request = old.coordinator.checkpoints.request(None)
+        request = old.coordinator.request_snapshot(None)
         for _ in range(20):
             old.coordinator.poll()
             if request.done.wait(0.01):
                 assert isinstance(request.result[0], StatefulSparkError)
                 return
-        old.coordinator.checkpoints.withdraw(request)
+        old.coordinator._checkpoints.withdraw(request)
 
     def _thaw(self) -> None:
         """An old driver goes on with whatever it was about to do."""
@@ -166,10 +166,10 @@ class FencingLife:
         elif action == "checkpoint":
             self._ask_for_a_checkpoint(old)
         elif action == "retention":
-            old.coordinator.durable.clean(None, tuple)
+            old.coordinator._durable.clean(None, tuple)
         else:
             with pytest.raises(FencedError):
-                old.coordinator.durable.delete_checkpoints()
+                old.coordinator.delete_state()
         assert {info.key for info in before} <= {info.key for info in self.store.list("")}
 
 

@@ -26,7 +26,7 @@ def prune(driver: Driver) -> None:
 
 def remove(driver: Driver) -> None:
     """Cancel the job; its state is not kept."""
-    driver.coordinator.durable.delete_checkpoints()
+    driver.coordinator.delete_state()
 
 
 @pytest.mark.parametrize("origin", ["checkpoint", "savepoint"])
@@ -37,20 +37,20 @@ def test_a_fork_lives_on_when_its_origin_is_gone(world: World, start: Start, tmp
     world.input = _ROWS
     first = start(2)
     run(first, 8)
-    request = first.coordinator.checkpoints.request(f"file://{tmp_path}/savepoints" if origin == "savepoint" else None)
+    request = first.coordinator.request_snapshot(f"file://{tmp_path}/savepoints" if origin == "savepoint" else None)
     taken = first.outcome(request)
     assert isinstance(taken, CheckpointInfo)
 
     (tmp_path / "fork").mkdir()
     fork = World(folder=tmp_path / "fork", backend="rocksdb", input=_ROWS, sink={0: world.sink[0]}, seen={0: world.seen[0]})
     driver = Driver(fork, 2, taken.path)
-    assert driver.coordinator.durable.restored_from == taken.path
+    assert driver.coordinator.view().restored_from == taken.path
     assert verify(fork.store.url).sound
     for _ in range(batches):
         run(driver, 8)
     prune(first)
     remove(first)
-    for info in (store := first.coordinator.durable._open_store(f"file://{tmp_path}/savepoints")).list(""):
+    for info in (store := first.coordinator._durable._open_store(f"file://{tmp_path}/savepoints")).list(""):
         store.delete([info.key])
     driver.start_slot(0)
     run(driver, 8)

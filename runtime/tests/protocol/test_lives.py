@@ -94,7 +94,7 @@ class Life:
     def _run(self, batch: int) -> bool:
         """Run a batch; False when the driver did not live to its end."""
         self.world.doomed = self.chance.choice((None, *SLOT_POINTS[1:], *DRIVER_POINTS))
-        request = self.driver.coordinator.checkpoints.request(None) if self.likely(0.3) else None
+        request = self.driver.coordinator.request_snapshot(None) if self.likely(0.3) else None
         deliver = self.likely(0.85)
         commit = deliver and self.likely(0.85)
         deaths = len(self.world.deaths)
@@ -156,7 +156,7 @@ class Life:
 
     def finish(self) -> None:
         """Let all timers fire and take a last checkpoint."""
-        self.driver.coordinator.drain = True
+        self.driver.coordinator.drain()
         while (batch := self.driver.plan(1)) is not None:
             self.driver.run(batch)
         assert isinstance(self.driver.checkpoint(), CheckpointInfo)

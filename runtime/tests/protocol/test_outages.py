@@ -43,7 +43,7 @@ def test_a_driver_is_lost_after_an_outage(world: World, start: Start, outage: st
     first.run(1, commit=False)
     first.close()
     second = start(2)
-    second.coordinator.drain = True
+    second.coordinator.drain()
     while (batch := second.plan(4)) is not None:
         second.run(batch)
     given = [(key, kind, number) for rows in world.sink.values() for key, kind, number, *_ in rows]
@@ -60,6 +60,6 @@ def test_the_batch_uses_the_processing_time_of_its_record(world: World, start: S
     world.outages = [outage]
     assert driver.plan(1) == 1
     _begin_at_last(driver, 1)
-    running = driver.coordinator.batches.current
+    running = driver.coordinator._batches.current
     assert running is not None
     assert running.processing_time_ms == read_record(world.store, paths.batch_key(1, 1)).processing_time_ms

@@ -30,7 +30,8 @@ def test_state_has_every_row_whatever_is_read(world: World, start: Start, seed: 
             if batch is None and draining:
                 break
             if batch is None:
-                draining = driver.coordinator.drain = True
+                draining = True
+                driver.coordinator.drain()
                 continue
             commit = chance.random() < 0.8
             driver.run(batch, commit=commit, reads=chance.choice((None, *range(driver.parallelism + 1))), twice=chance.random() < 0.2)
@@ -41,7 +42,7 @@ def test_state_has_every_row_whatever_is_read(world: World, start: Start, seed: 
         driver.close()
         world.doomed = None
         driver = start(chance.randint(1, 3))
-        driver.coordinator.drain = draining
+        driver.coordinator.drain(on=draining)
     world.doomed = None
     assert isinstance(driver.checkpoint(), CheckpointInfo)
     driver.check_stores()
@@ -60,7 +61,7 @@ def test_the_first_batch_is_completed_with_its_own_rows(world: World, start: Sta
     assert driver.plan(6) == 0
     driver.run(0, reads=reads)
     driver.complete()
-    assert driver.coordinator.batches.committed == 0
+    assert driver.coordinator.view().committed == 0
     assert isinstance(driver.checkpoint(), CheckpointInfo)
     assert sorted(state_of(world, "number")) == sorted((key, 1) for key, _ in world.input[:6])
 
@@ -76,10 +77,10 @@ def test_a_query_that_leaves_rows_out_fails_the_job(world: World, start: Start) 
     assert driver.plan(6) is not None
     assert isinstance(driver.coordinator.fatal, InvalidInputError)
     assert "does not read all rows of uid 'count' in batch 0" in str(driver.coordinator.fatal)
-    assert driver.coordinator.batches.committed == -1
+    assert driver.coordinator.view().committed == -1
     driver.close()
     again = start(3)
-    again.coordinator.drain = True
+    again.coordinator.drain()
     while (batch := again.plan(6)) is not None:
         again.run(batch)
     assert isinstance(again.checkpoint(), CheckpointInfo)

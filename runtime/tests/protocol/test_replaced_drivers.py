@@ -44,7 +44,7 @@ def finish(driver: Driver) -> None:
     """Run what is left, let all timers fire and take a last checkpoint."""
     while (batch := driver.plan(9)) is not None:
         driver.run(batch)
-    driver.coordinator.drain = True
+    driver.coordinator.drain()
     while (batch := driver.plan(1)) is not None:
         driver.run(batch)
     checkpoint(driver)
@@ -61,7 +61,7 @@ def _cancelled(start: Start, _: World) -> None:
     driver = start(1)
     run(driver, 8)
     checkpoint(driver)
-    driver.coordinator.durable.delete_checkpoints()
+    driver.coordinator.delete_state()
 
 
 def _cancelled_and_begun_anew(start: Start, world: World) -> None:
@@ -130,7 +130,7 @@ def test_a_driver_paused_in_a_batch_ends_it_with_an_error(world: World, start: S
 
     monkeypatch.setattr("statefulspark.failpoints.reach", reach)
     if point == "driver.begun":
-        paused.coordinator._planned(Planned())
+        paused.coordinator._batch_actions.planned(Planned())
     with pytest.raises(FencedError):
         paused.run_task(batch, next(paused.partitions(batch)), twice=False)
     assert newer
@@ -153,7 +153,7 @@ def test_a_replaced_driver_that_is_cancelled_deletes_nothing(world: World, start
     checkpoint(new)
     before = world.store.list("")
     with pytest.raises(FencedError):
-        old.coordinator.durable.delete_checkpoints()
+        old.coordinator.delete_state()
     assert world.store.list("") == before
     finish(start(1))
     check_all_rows_count_once(world)
@@ -166,12 +166,12 @@ def test_a_cancelled_job_begins_anew(world: World, start: Start) -> None:
     first = start(1)
     run(first, 8)
     checkpoint(first)
-    first.coordinator.durable.delete_checkpoints()
+    first.coordinator.delete_state()
     assert [info.key for info in world.store.list("")] == ["_job", "attempts/00000002", "attempts/00000002-start"]
     world.sink.clear()
     world.seen.clear()
     second = start(1)
-    assert second.coordinator.durable.attempt == 3
+    assert second.coordinator.view().attempt == 3
     finish(second)
     check_all_rows_count_once(world)
 
@@ -195,14 +195,14 @@ def test_a_driver_that_starts_during_a_cancellation_goes_on_or_begins_anew(tmp_p
 
         def replace(world: World = world, successors: list[Driver] = successors) -> None:
             successors.append(Driver(world, 1))
-            if successors[0].coordinator.batches.committed < 0:
+            if successors[0].coordinator.view().committed < 0:
                 world.sink.clear()
                 world.seen.clear()
             run(successors[0], 8)
 
         pause = Pause(store, step, replace)
         try:
-            old.coordinator.durable.delete_checkpoints()
+            old.coordinator.delete_state()
         except FencedError:
             assert successors
         store.pause = None
@@ -248,9 +248,9 @@ def test_a_driver_that_starts_from_a_checkpoint_during_retention_keeps_what_it_n
             except (CorruptDataError, InvalidInputError) as refused:
                 outcome.append(refused)
 
-        old.coordinator.durable._retention._retained = 1
+        old.coordinator._durable._retention._retained = 1
         pause = Pause(store, step, replace)
-        old.coordinator.durable.clean(None, tuple)
+        old.coordinator._durable.clean(None, tuple)
         store.pause = None
         if pause.over:
             _live_on(world, outcome[0])

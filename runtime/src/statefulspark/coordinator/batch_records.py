@@ -55,7 +55,6 @@ class BatchRecords:
         location: LocationFiles,
         state: SparkStateUploader,
         log: BatchLog,
-        epochs: list[int],
     ) -> None:
         """Make the record of a new batch durable; when that failed before, the same record is tried again.
 
@@ -68,7 +67,7 @@ class BatchRecords:
             state.capture(self._store, self._lineage.attempt, parameters.batch - 1)
             failpoints.reach("driver.state.stored")
             files, packs = location.new_files(), state.record()
-            record = self._recovered(parameters.batch, pipeline, files, epochs) or self._new(parameters, files, log, epochs)
+            record = self._recovered(parameters.batch, pipeline, files) or self._new(parameters, files, log)
             update = {"spark_state": (*record.spark_state, *packs), "pipeline": pipeline}
             self._pending = record = record.model_copy(update=update)
         write_record(self._store, record, self._check_fence)
@@ -76,7 +75,7 @@ class BatchRecords:
         location.confirm()
         state.confirm()
 
-    def _new(self, parameters: BatchParameters, files: dict[str, bytes], log: BatchLog, epochs: list[int]) -> BatchRecord:
+    def _new(self, parameters: BatchParameters, files: dict[str, bytes], log: BatchLog) -> BatchRecord:
         acks = [ack.changelog for ack in log.acknowledgements.values()]
         if log.current is None and log.committed >= 0:
             # An attempt that resumed from a checkpoint alone saw nobody acknowledge its batch. Should the checkpoint turn out to be
@@ -89,12 +88,11 @@ class BatchRecords:
             processing_time_ms=parameters.processing_time_ms,
             watermarks=dict(parameters.watermarks),
             max_event_times=dict(log.max_event_times),
-            epochs=tuple(epochs),
             acks=tuple(acks),
             files=encode_bundle(files),
         )
 
-    def _recovered(self, batch: int, pipeline: Pipeline | None, files: dict[str, bytes], epochs: list[int]) -> BatchRecord | None:
+    def _recovered(self, batch: int, pipeline: Pipeline | None, files: dict[str, bytes]) -> BatchRecord | None:
         """The record of the batch that runs again; None when it is another batch.
 
         It takes the place of the earlier attempt's in the lineage of the next attempt, so it must say all that that one says:
@@ -106,4 +104,4 @@ class BatchRecords:
         if pipeline is None or (earlier.pipeline is not None and earlier.pipeline.sources == pipeline.sources):
             files = decode_bundle(earlier.files, path=f"batch record {batch}") | files
         # Otherwise the location was rewritten for other sources, and all of it is new.
-        return earlier.model_copy(update={"attempt": self._lineage.attempt, "epochs": tuple(epochs), "files": encode_bundle(files)})
+        return earlier.model_copy(update={"attempt": self._lineage.attempt, "epochs": (), "files": encode_bundle(files)})

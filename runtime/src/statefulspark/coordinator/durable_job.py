@@ -128,16 +128,14 @@ class DurableJob:
         """
         state.capture(self.store, self.attempt, batch)
 
-    def write_record(
-        self, parameters: BatchParameters, location: LocationFiles, state: SparkStateUploader, log: BatchLog, epochs: list[int]
-    ) -> None:
+    def write_record(self, parameters: BatchParameters, location: LocationFiles, state: SparkStateUploader, log: BatchLog) -> None:
         """Make the record of a new batch durable; when that failed before, the same record is tried again.
 
         Raises:
             FencedError: a newer attempt runs the job.
             UnavailableError: storage does not answer; the batch has not begun.
         """
-        self._records.write(parameters, self.pipeline, location, state, log, epochs)
+        self._records.write(parameters, self.pipeline, location, state, log)
 
     @property
     def begun(self) -> BatchParameters | None:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING
 
 from statefulspark.coordinator.controls import MemoryChange, MemoryStatus
 from statefulspark.coordinator.slot_table import READY, Slot
@@ -15,9 +14,6 @@ from statefulspark.coordinator.waiting import wait_for
 from statefulspark.errors import ConflictError, InvalidInputError
 from statefulspark.memory.tuning import MemoryTuning
 from statefulspark.sizes import format_size
-
-if TYPE_CHECKING:
-    from statefulspark.coordinator.coordinator import Coordinator
 
 
 class MemoryTuner:
@@ -132,7 +128,7 @@ def waits_for(slots: Iterable[Slot], revision: int) -> list[int]:
     return [slot.index for slot in slots if slot.state == READY and _revision(slot) < revision]
 
 
-def await_split(coordinator: Coordinator, revision: int, timeout_s: float, check_open: Callable[[], None]) -> None:
+def await_split(slots: Callable[[], Iterable[Slot]], revision: int, timeout_s: float, check_open: Callable[[], None]) -> None:
     """Wait until every slot that serves divides its memory by ``revision``.
 
     Raises:
@@ -141,7 +137,7 @@ def await_split(coordinator: Coordinator, revision: int, timeout_s: float, check
     """
 
     def behind() -> list[int]:
-        return waits_for(coordinator.slots.all(), revision)
+        return waits_for(slots(), revision)
 
     def late() -> str:
         return f"slot {', '.join(map(str, behind()))} did not apply the split within {timeout_s:.0f} s; it does so with its next heartbeat"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from statefulspark.errors import FencedError, InvalidInputError
 from statefulspark.rpc.messages.heartbeat import SlotReport
@@ -16,9 +16,9 @@ READY = "ready"
 LOST = "lost"
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class Slot:
-    """What the driver knows of one slot."""
+    """What the driver knows of one slot at one moment."""
 
     index: int
     epoch: int = 0
@@ -89,23 +89,28 @@ class SlotTable:
             if self._bound is not None and self._held_by(executor, index) >= self._allowed(index):
                 return None
             self._asked_s.pop(index, None)
-            slot.epoch = self.next_epoch
-            self.next_epoch += 1
-            slot.state = RESTORING
-            slot.executor, slot.host, slot.pid = executor, host, pid
-            slot.location = slot.unix = ""
-            slot.report = None
-            slot.incarnations += 1
-            slot.attempt += 1
-            slot.last_heartbeat_s = time.monotonic()
-            return slot.epoch
+            self._slots[index] = replace(
+                slot,
+                epoch=self._new_epoch(),
+                state=RESTORING,
+                executor=executor,
+                host=host,
+                pid=pid,
+                location="",
+                unix="",
+                report=None,
+                incarnations=slot.incarnations + 1,
+                attempt=slot.attempt + 1,
+                last_heartbeat_s=time.monotonic(),
+            )
+            return self._slots[index].epoch
 
     def reopened(self, index: int, epoch: int) -> int:
         """Return the attempt number of a function that this incarnation opens again, because a batch was rolled back or it caught up."""
         with self._lock:
             slot = self._current(index, epoch)
-            slot.attempt += 1
-            return slot.attempt
+            self._slots[index] = replace(slot, attempt=slot.attempt + 1)
+            return slot.attempt + 1
 
     def _allowed(self, index: int) -> int:
         """Slots an executor may hold: first its even share, and after a while as many as its memory is made for."""
@@ -130,35 +135,28 @@ class SlotTable:
         """The incarnation has restored its state and serves."""
         with self._lock:
             slot = self._current(index, epoch)
-            slot.state, slot.location, slot.unix = READY, location, unix
-            slot.served = True
-            slot.last_heartbeat_s = time.monotonic()
+            self._slots[index] = replace(slot, state=READY, location=location, unix=unix, served=True, last_heartbeat_s=time.monotonic())
 
     def heartbeat(self, index: int, epoch: int, report: SlotReport) -> None:
         """A slot has reported."""
         with self._lock:
             slot = self._current(index, epoch)
-            slot.report = report
-            if slot.state == LOST and slot.location:
-                slot.state = READY  # it was only slow
-            slot.last_heartbeat_s = time.monotonic()
+            only_slow = slot.state == LOST and slot.location
+            self._slots[index] = replace(slot, report=report, state=READY if only_slow else slot.state, last_heartbeat_s=time.monotonic())
 
     def lose(self, index: int, epoch: int) -> None:
         """An exchange could not reach this incarnation; nobody is sent to it until its next heartbeat, or until a new one registers."""
         with self._lock:
             slot = self._slot(index)
             if slot.epoch == epoch and slot.state == READY and time.monotonic() - slot.last_heartbeat_s > 2.0:
-                slot.state = LOST
+                self._slots[index] = replace(slot, state=LOST)
 
     def retire(self, index: int, epoch: int) -> None:
         """Fence this incarnation for good, because its state may be wrong; it ends at its next heartbeat and the slot is started again."""
         with self._lock:
             slot = self._slot(index)
             if slot.epoch == epoch:
-                slot.epoch = self.next_epoch
-                self.next_epoch += 1
-                slot.state = LOST
-                slot.location = slot.unix = ""
+                self._slots[index] = replace(slot, epoch=self._new_epoch(), state=LOST, location="", unix="")
 
     def silence_s(self) -> float:
         """Seconds since the last heartbeat of any slot, or since the table was made; 0 if there are no slots."""
@@ -167,7 +165,7 @@ class SlotTable:
             return now_s - max((self._made_s, *(slot.last_heartbeat_s for slot in self._slots))) if self._slots else 0.0
 
     def get(self, index: int) -> Slot:
-        """The slot; read its fields at once, they change."""
+        """The slot as it is now."""
         with self._lock:
             return self._slot(index)
 
@@ -190,6 +188,10 @@ class SlotTable:
         """Whether every slot has been ready once, so that each has opened its functions."""
         with self._lock:
             return all(slot.served for slot in self._slots)
+
+    def _new_epoch(self) -> int:
+        self.next_epoch += 1
+        return self.next_epoch - 1
 
     def _slot(self, index: int) -> Slot:
         if not 0 <= index < len(self._slots):

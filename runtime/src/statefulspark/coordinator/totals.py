@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from statefulspark.rpc.messages.batches import Acknowledge
 
@@ -24,6 +24,10 @@ class StepTotals:
     """What exchanges waited for: ``slot`` until it was ready, ``send`` until it took rows."""
     last_seconds: dict[str, float] = field(default_factory=dict)
     """Parts of the last batch."""
+
+    def copy(self) -> StepTotals:
+        """Return the totals as of now."""
+        return replace(self, seconds=dict(self.seconds), exchange_seconds=dict(self.exchange_seconds), last_seconds=dict(self.last_seconds))
 
     def add(self, ack: Acknowledge) -> None:
         """Count the acknowledgement of a batch that is committed."""

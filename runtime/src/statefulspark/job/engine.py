@@ -74,7 +74,7 @@ class Engine:
     @property
     def parallelism(self) -> int:
         """Number of slots."""
-        return len(self._coordinator.slots.all())
+        return len(self._coordinator.view().slots)
 
     def start_slots(self, job: Job) -> None:
         """Submit the slots of a pipeline."""
@@ -110,7 +110,7 @@ class Engine:
         with self._changing:
             if ending() or self.query is None:
                 return
-            _log.info("restarting the query for a dry run", batch=self._coordinator.dry_runs.batch)
+            _log.info("restarting the query for a dry run", batch=self._coordinator.view().dry_run)
             self.end_query()
             self.start_query_again()
 

@@ -2,36 +2,32 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from statefulspark.coordinator.batch_log import UNKNOWN_TIMER_MS
 from statefulspark.coordinator.controls import PendingTimers
+from statefulspark.coordinator.view import CoordinatorView
 from statefulspark.state.timers import TIMER_KINDS
 
-if TYPE_CHECKING:
-    from statefulspark.coordinator.coordinator import Coordinator
 
-
-def pending_timers(coordinator: Coordinator) -> dict[str, PendingTimers]:
+def pending_timers(view: CoordinatorView) -> dict[str, PendingTimers]:
     """Return the pending timers per uid that has any; never blocks on slots."""
     event: dict[str, int] = {}
     processing: dict[str, int] = {}
-    for (uid, _), times in list(coordinator.batches.timers.items()):
+    for (uid, _), times in view.timers.items():
         for first, time_ms in zip((event, processing), times, strict=True):
             if time_ms is not None and time_ms != UNKNOWN_TIMER_MS:
                 first[uid] = min(time_ms, first.get(uid, time_ms))
-    counts = _counts(coordinator)
+    counts = _counts(view)
     return {
         uid: PendingTimers(number=counts.get(uid) or None, next_event_ms=event.get(uid), next_processing_ms=processing.get(uid))
         for uid in sorted(event.keys() | processing.keys())
     }
 
 
-def _counts(coordinator: Coordinator) -> dict[str, int]:
+def _counts(view: CoordinatorView) -> dict[str, int]:
     """Return the estimated number of timers per uid, as slots last reported it."""
-    owners = {state.state_id: state.uid for state in coordinator.states.states() if state.name in TIMER_KINDS}
+    owners = {state.state_id: state.uid for state in view.states if state.name in TIMER_KINDS}
     found: dict[str, int] = {}
-    for slot in coordinator.slots.all():
+    for slot in view.slots:
         for number, size in slot.report.states.items() if slot.report is not None else ():
             if (uid := owners.get(number)) is not None:
                 found[uid] = found.get(uid, 0) + size.entries

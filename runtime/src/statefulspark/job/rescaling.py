@@ -50,7 +50,8 @@ class Rescaling:
         self.checkpoint(timeout_s)
         coordinator.pause(timeout_s)
         try:
-            if coordinator.batches.committed > coordinator.batches.base:
+            view = coordinator.view()
+            if view.committed > view.base:
                 self.checkpoint(timeout_s)
         except StatefulSparkError:
             coordinator.resume()

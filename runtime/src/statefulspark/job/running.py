@@ -14,7 +14,6 @@ from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from statefulspark.coordinator.controls import CheckpointInfo, JobError, JobState, JobStatus, MemoryChange, MemoryStatus, MetricSample
 from statefulspark.coordinator.coordinator import Coordinator
-from statefulspark.coordinator.memory_tuning import await_split
 from statefulspark.coordinator.slot_table import READY
 from statefulspark.coordinator.waiting import repeat, wait_for
 from statefulspark.errors import ClosedError, ConflictError, FencedError, StatefulSparkError, UnavailableError
@@ -97,8 +96,9 @@ class RunningJob:
         self._error: JobError | None = None
         self._ended = threading.Event()
         self._restarts = 0
-        self._failing = FailingBatches(lambda: coordinator.batches.committed)
+        self._failing = FailingBatches(lambda: coordinator.view().committed)
         self._idle = False
+        self._draining = False
         self._drained = False
         self._looked_s = 0.0
         self._finish = Finish(lambda: self._stop(savepoint=None, timeout_s=IDLE_STOP_S, final=JobState.FINISHED), self._fail)
@@ -141,15 +141,16 @@ class RunningJob:
 
     def _watch_once(self) -> StatefulSparkError | None:
         """Return what ends the job, None while nothing does."""
+        change_query = False
         try:
-            self._coordinator.poll()
+            change_query = self._coordinator.poll()
         except StatefulSparkError as error:
             _log.warning("polling the query failed", error=str(error)[:300])
         if self._state is not JobState.RUNNING or self._final is not None:
             return None
         if (failure := self._tolerance.fatal or self._coordinator.fatal) is not None:
             return failure
-        if self._coordinator.dry_runs.due():
+        if change_query:
             self._change_query()
         if time.monotonic() - self._looked_s > _IDLE_POLL_S:
             self._looked_s = time.monotonic()
@@ -166,7 +167,7 @@ class RunningJob:
 
     def _slot_failed(self, index: int, error: StatefulSparkError) -> float | None:
         """See `SlotSupervisors`. A slot that served is a machine's matter until it fails to start again."""
-        slot = self._coordinator.slots.get(index)
+        slot = self._coordinator.view().slots[index]
         if slot.state != READY:
             self._failing.failed(error)
         return self._tolerance.slot_pause_s(slot, error)
@@ -209,9 +210,9 @@ class RunningJob:
 
     def _must_drain(self) -> bool:
         """True if a query that has ended by itself runs once more, to fire the timers that draining the job makes due."""
-        if self._drained or not (self._settings.drain_when_idle or self._coordinator.drain):
+        if self._drained or not (self._settings.drain_when_idle or self._draining):
             return False
-        self._coordinator.drain = True
+        self._drain_timers()
         left = not self._coordinator.idle()
         self._drained = True
         return left
@@ -266,7 +267,7 @@ class RunningJob:
     def status(self) -> JobStatus:
         """See JobControls."""
         return status_of(
-            self._coordinator,
+            self._coordinator.view(),
             name=self._settings.name,
             max_parallelism=self._settings.max_parallelism,
             state=self._state,
@@ -278,7 +279,7 @@ class RunningJob:
 
     def checkpoints(self) -> list[CheckpointInfo]:
         """See JobControls."""
-        return self._coordinator.durable.completed()
+        return list(self._coordinator.view().checkpoints)
 
     def trigger_checkpoint(self, timeout_s: float) -> CheckpointInfo:
         """See JobControls."""
@@ -286,7 +287,7 @@ class RunningJob:
 
     def trigger_savepoint(self, target: str | None, timeout_s: float) -> CheckpointInfo:
         """See JobControls."""
-        return self._snapshot(self._coordinator.durable.savepoint_target(target), timeout_s)
+        return self._snapshot(self._coordinator.savepoint_target(target), timeout_s)
 
     def _snapshot(self, savepoint: str | None, timeout_s: float) -> CheckpointInfo:
         return self._coordinator.take_snapshot(savepoint, timeout_s, self._check_open)
@@ -294,22 +295,26 @@ class RunningJob:
     def stop(self, *, savepoint: bool | None, target: str | None, drain: bool, timeout_s: float) -> CheckpointInfo | None:
         """See JobControls."""
         self._check_open()
-        durable = self._coordinator.durable
-        wanted = target is not None or durable.has_savepoint_dir if savepoint is None else savepoint
-        where = durable.savepoint_target(target) if wanted else None
+        wanted = target is not None or self._coordinator.view().has_savepoint_dir if savepoint is None else savepoint
+        where = self._coordinator.savepoint_target(target) if wanted else None
         if drain:
             self._drain(timeout_s)
         return self._stop(savepoint=where, timeout_s=timeout_s, final=JobState.FINISHED if drain else JobState.SUSPENDED)
 
     def _drain(self, timeout_s: float) -> None:
         """Let every event-time timer fire: a batch with the greatest watermark."""
-        self._coordinator.drain = True
+        self._drain_timers()
         try:
             late = f"the job was not drained within {timeout_s:.0f} s and runs on"
             wait_for(self._coordinator.idle, timeout_s, check_open=self._check_open, late=lambda: late)
         except StatefulSparkError:
-            self._coordinator.drain = False
+            self._draining = False
+            self._coordinator.drain(on=False)
             raise
+
+    def _drain_timers(self) -> None:
+        self._draining = True
+        self._coordinator.drain()
 
     def _stop(self, *, savepoint: str | None, timeout_s: float, final: JobState) -> CheckpointInfo | None:
         if not self._commands.acquire(blocking=False):
@@ -324,7 +329,7 @@ class RunningJob:
 
     def _last_snapshot(self, savepoint: str | None, timeout_s: float) -> CheckpointInfo | None:
         self._coordinator.pause(timeout_s)
-        if self._coordinator.batches.committed < 0:
+        if self._coordinator.view().committed < 0:
             return None
         try:
             return self._snapshot(savepoint, timeout_s)
@@ -340,7 +345,7 @@ class RunningJob:
             self._close(JobState.CANCELED)
             if not self._settings.retain_on_cancellation:
                 try:
-                    self._coordinator.durable.delete_checkpoints()
+                    self._coordinator.delete_state()
                 except FencedError as error:
                     _log.warning("the job's state was not deleted, because another driver is running the job", error=str(error)[:300])
 
@@ -356,7 +361,7 @@ class RunningJob:
         finally:
             self._commands.release()
         late = f"the slots were not ready within {timeout_s:.0f} s; they are still starting"
-        wait_for(self._coordinator.slots.all_ready, timeout_s, check_open=self._check_open, late=lambda: late)
+        wait_for(lambda: self._coordinator.view().all_ready, timeout_s, check_open=self._check_open, late=lambda: late)
         return self.status()
 
     def recent_progress(self) -> list[dict[str, Any]]:
@@ -369,7 +374,7 @@ class RunningJob:
         progress = query.lastProgress if query is not None and not self._ended.is_set() else None
         return samples_of(
             self._settings.name,
-            self._coordinator,
+            self._coordinator.view(),
             restarts=self._restarts,
             progress=progress,
             native_metrics=self._settings.native_metrics,
@@ -377,18 +382,16 @@ class RunningJob:
 
     def memory(self) -> MemoryStatus:
         """See JobControls."""
-        return self._coordinator.memory.status(self._coordinator.slots.all())
+        return self._coordinator.memory_status()
 
     def tune_memory(self, change: MemoryChange, timeout_s: float) -> MemoryStatus:
         """See JobControls."""
         self._check_open()
-        tuning = self._coordinator.memory.change(change)
-        await_split(self._coordinator, tuning.revision, timeout_s, self._check_open)
-        return self.memory()
+        return self._coordinator.tune_memory(change, timeout_s, self._check_open)
 
     def silence_s(self) -> float:
         """See JobControls."""
-        return self._coordinator.slots.silence_s()
+        return self._coordinator.view().silence_s
 
     def wait(self, timeout_s: float | None) -> JobState:
         """See JobControls."""

@@ -4,19 +4,15 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from statefulspark.coordinator.controls import JobError, JobFailing, JobState, JobStatus, SlotMemory, SlotStatus
-from statefulspark.coordinator.memory_tuning import MemoryTuner
 from statefulspark.coordinator.slot_table import LOST, READY, RESTORING, STARTING
+from statefulspark.coordinator.view import CoordinatorView
 from statefulspark.job.metrics.skew import skew_of
 from statefulspark.job.pending_timers import pending_timers
 from statefulspark.keygroups import key_group_range
 from statefulspark.rpc.messages.heartbeat import SlotReport
 from statefulspark.slot.step_metrics import TOP_KEY_GROUPS
-
-if TYPE_CHECKING:
-    from statefulspark.coordinator.coordinator import Coordinator
 
 _SLOT_STATES = {STARTING: "STARTING", RESTORING: "RESTORING", READY: "RUNNING", LOST: "LOST"}
 
@@ -37,7 +33,7 @@ class QueryHealth:
 
 
 def status_of(
-    coordinator: Coordinator,
+    view: CoordinatorView,
     *,
     name: str,
     max_parallelism: int,
@@ -48,41 +44,38 @@ def status_of(
     query: QueryHealth,
 ) -> JobStatus:
     """Describe the job; never blocks on storage or slots."""
-    log = coordinator.batches
-    table = coordinator.slots.all()
     return JobStatus(
-        job_id=coordinator.durable.job_id,
+        job_id=view.job_id,
         name=name,
         state=state,
         since_ms=since_ms,
-        parallelism=len(table),
+        parallelism=len(view.slots),
         max_parallelism=max_parallelism,
-        attempt=coordinator.durable.attempt,
-        batch=log.committed,
-        input_rows=log.rows_in,
-        output_rows=log.rows_out,
-        watermarks={uid: log.watermark(uid) for uid in log.delays_ms},
-        timers=pending_timers(coordinator),
-        slots=_slots(coordinator, max_parallelism, ended=ended),
-        skew={uid: skew.to_status() for uid, skew in skew_of(coordinator.slots.all(), top=TOP_KEY_GROUPS).items()},
-        last_checkpoint=coordinator.checkpoints.last_checkpoint,
-        last_savepoint=coordinator.checkpoints.last_savepoint,
-        restored_from=coordinator.durable.restored_from,
-        failed_checkpoints=coordinator.checkpoints.failed,
+        attempt=view.attempt,
+        batch=view.committed,
+        input_rows=view.rows_in,
+        output_rows=view.rows_out,
+        watermarks=dict(view.watermarks),
+        timers=pending_timers(view),
+        slots=_slots(view, max_parallelism, ended=ended),
+        skew={uid: skew.to_status() for uid, skew in skew_of(view.slots, top=TOP_KEY_GROUPS).items()},
+        last_checkpoint=view.last_checkpoint,
+        last_savepoint=view.last_savepoint,
+        restored_from=view.restored_from,
+        failed_checkpoints=view.failed_checkpoints,
         restarts=query.restarts,
-        committed_batches=log.commits,
+        committed_batches=view.commits,
         idle=query.idle and state is JobState.RUNNING,
         failing=query.failing if state is JobState.RUNNING else None,
         error=error,
     )
 
 
-def _slots(coordinator: Coordinator, max_parallelism: int, *, ended: bool) -> tuple[SlotStatus, ...]:
-    table = coordinator.slots.all()
-    rows_in = _rows_in(coordinator)
+def _slots(view: CoordinatorView, max_parallelism: int, *, ended: bool) -> tuple[SlotStatus, ...]:
+    rows_in = _rows_in(view)
     found = []
-    for slot in table:
-        groups = key_group_range(slot.index, len(table), max_parallelism)
+    for slot in view.slots:
+        groups = key_group_range(slot.index, len(view.slots), max_parallelism)
         found.append(
             SlotStatus(
                 slot=slot.index,
@@ -97,15 +90,15 @@ def _slots(coordinator: Coordinator, max_parallelism: int, *, ended: bool) -> tu
                 rows_in=rows_in.get(slot.index, 0),
                 store_bytes=slot.report.state_bytes if slot.report is not None else None,
                 cache_hit_ratio=_hit_ratio(slot.report),
-                memory=_memory(slot.report, coordinator.memory),
+                memory=_memory(slot.report, view),
             )
         )
     return tuple(found)
 
 
-def _rows_in(coordinator: Coordinator) -> Counter[int]:
+def _rows_in(view: CoordinatorView) -> Counter[int]:
     rows: Counter[int] = Counter()
-    for (_, slot), total in list(coordinator.batches.totals.items()):
+    for (_, slot), total in view.totals.items():
         rows[slot] += total.rows_in
     return rows
 
@@ -116,7 +109,7 @@ def _hit_ratio(report: SlotReport | None) -> float | None:
     return sum(hits for hits, _ in lookups) / asked if asked else None
 
 
-def _memory(report: SlotReport | None, sized: MemoryTuner) -> SlotMemory | None:
+def _memory(report: SlotReport | None, sized: CoordinatorView) -> SlotMemory | None:
     if report is None:
         return None
     native, container = report.memory, report.container

@@ -118,7 +118,8 @@ class EventRunner:
             case Event.SAVEPOINT:
                 self.savepoints.append(self.savepoint(f"file://{self._job.folder}/savepoints"))
             case Event.DRAIN:
-                self.drained = self.driver.coordinator.drain = True
+                self.drained = True
+                self.driver.coordinator.drain()
             case Event.KILL_DRIVER:
                 self._restart()
             case Event.PAUSE_DRIVER:
@@ -158,7 +159,7 @@ class EventRunner:
 
     def _start(self, parallelism: int, origin: str | None = None) -> None:
         self.driver = InterruptibleDriver(self._job, parallelism, origin)
-        self.driver.coordinator.drain = self.drained
+        self.driver.coordinator.drain(on=self.drained)
 
     def _resume(self) -> None:
         paused = self.paused

@@ -157,7 +157,7 @@ class LocalCluster:
 
     def sweep(self) -> None:
         """Remove expired entries, as each slot does with the answer to a heartbeat."""
-        reached_ms = self.coordinator.batches.committed_time_ms
+        reached_ms = self.coordinator.view().committed_time_ms
         if reached_ms is not None:
             for service in self.slots.values():
                 service.sweep(reached_ms)

@@ -84,12 +84,10 @@ class LocalDriver(LocalCluster):
 
     def complete(self) -> None:
         """Make the dry run of a batch that the sink has committed without reading all of it."""
-        self.coordinator.poll()
-        while self.coordinator.dry_runs.due() and self.coordinator.fatal is None:
+        while self.coordinator.poll() and self.coordinator.fatal is None:
             if self.coordinator.next_query():
                 self.dry_run(self.planned())
                 _write(self.location / "commits" / str(self.planned()), {})
-            self.coordinator.poll()
 
     def dry_run(self, batch: int) -> None:
         """Compute the batch without a sink."""
@@ -174,7 +172,7 @@ class LocalDriver(LocalCluster):
 
     def checkpoint(self, savepoint: str | None = None) -> CheckpointInfo | StatefulSparkError:
         """Take a checkpoint between two batches, or a savepoint at the URL ``savepoint``."""
-        return self.outcome(self.coordinator.checkpoints.request(savepoint))
+        return self.outcome(self.coordinator.request_snapshot(savepoint))
 
     def outcome(self, request: Request) -> CheckpointInfo | StatefulSparkError:
         """Wait for a checkpoint that was requested."""

@@ -5,17 +5,17 @@ from __future__ import annotations
 import re
 from pathlib import Path
 from types import SimpleNamespace
-from typing import cast
+from typing import Any, cast
 
 import pytest
 
 from statefulspark.api_server.prometheus import families
 from statefulspark.checkpoint.formats.records import ChangelogRef
 from statefulspark.coordinator.batch_log import BatchLog
-from statefulspark.coordinator.coordinator import Coordinator
 from statefulspark.coordinator.memory_tuning import MemoryTuner
 from statefulspark.coordinator.slot_table import Slot
 from statefulspark.coordinator.totals import SlotSnapshot, SnapshotTotals
+from statefulspark.coordinator.view import CoordinatorView, view_of
 from statefulspark.errors import InternalError
 from statefulspark.job.metrics.collection import samples_of
 from statefulspark.job.metrics.definitions import DEFINITIONS, sample
@@ -110,8 +110,8 @@ def acknowledgement(slot: int, batch: int) -> Acknowledge:
     )
 
 
-def coordinator() -> Coordinator:
-    """What the samples look at."""
+def seen() -> CoordinatorView:
+    """What the samples are made of."""
     log = BatchLog(delays_ms={"u": 0})
     for batch in range(2):
         log.commit_current()
@@ -128,18 +128,19 @@ def coordinator() -> Coordinator:
     memory = MemoryTuner(
         backend="rocksdb", budget_bytes=64 << 20, write_buffer_ratio=0.5, high_prio_pool_ratio=0.1, arena_bytes=1, process_bytes=1 << 30
     )
-    seen = SimpleNamespace(
-        batches=log, states=states, checkpoints=SimpleNamespace(totals=totals), memory=memory, slots=SimpleNamespace(all=reporting)
+    parts = SimpleNamespace(
+        durable=SimpleNamespace(job_id="j", attempt=1, restored_from=None, completed=list, has_savepoint_dir=False),
+        dry_runs=SimpleNamespace(batch=None),
+        checkpoints=SimpleNamespace(totals=totals, last_checkpoint=None, last_savepoint=None, failed=1),
+        slots=SimpleNamespace(all=reporting, silence_s=lambda: 0.0),
     )
-    return cast("Coordinator", seen)
+    return view_of(batches=log, states=states, memory=memory, **cast("Any", vars(parts)))
 
 
 def test_what_slots_and_batches_report_becomes_samples() -> None:
     """Only what is committed counts; sizes go by the names of states; a slot that has not reported gives nothing."""
     progress = {"durationMs": {"addBatch": 40, "triggerExecution": 50}, "inputRowsPerSecond": float("nan")}
-    found = samples_of(
-        "j", coordinator(), restarts=1, progress=progress, native_metrics=("num-files-at-level", "column-family-as-variable")
-    )
+    found = samples_of("j", seen(), restarts=1, progress=progress, native_metrics=("num-files-at-level", "column-family-as-variable"))
     families(found)  # refuses what Prometheus would
     values = {(one.name, *sorted(one.labels.items())): one.value for one in found}
 

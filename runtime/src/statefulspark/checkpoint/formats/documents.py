@@ -29,6 +29,8 @@ class Document(BaseModel):
 
     later_fields: ClassVar[Mapping[str, int]] = {}
     """Fields that version 1 does not have, and the version that brought them; left out while they are empty."""
+    former_fields: ClassVar[frozenset[str]] = frozenset()
+    """Fields that this release reads and does not fill; left out while they are empty."""
 
 
 Body = TypeVar("Body", bound=Document)
@@ -42,6 +44,9 @@ def encode_document(kind: Kind, body: Document) -> bytes:
         if fields[name]:
             version = max(version, brought)
         else:
+            del fields[name]
+    for name in body.former_fields:
+        if not fields[name]:
             del fields[name]
     canonical = _canonical(fields)
     return b'{"format_version":%d,"kind":"%s","checksum":"%s","body":%s}\n' % (

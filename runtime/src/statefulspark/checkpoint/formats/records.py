@@ -64,6 +64,7 @@ class BatchRecord(Document):
     """Written before a batch runs; everything a new driver needs to run it again with the same result."""
 
     later_fields = {"spark_state": 2, "pipeline": 3}  # noqa: RUF012  a ClassVar of the base
+    former_fields = frozenset({"epochs"})
 
     attempt: int = Field(ge=1)
     batch: int = Field(ge=0)
@@ -76,7 +77,7 @@ class BatchRecord(Document):
     max_event_times: dict[str, int | None] = Field(default_factory=dict)
     """Largest event time per uid in all batches before this one, milliseconds."""
     epochs: tuple[int, ...] = ()
-    """Incarnation of each slot when the batch started; its length is the parallelism."""
+    """Incarnations of the slots, in records of earlier releases; not used."""
     acks: tuple[ChangelogRef, ...] = ()
     """Changelogs of the batch before."""
     files: bytes

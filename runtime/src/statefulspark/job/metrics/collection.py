@@ -8,10 +8,9 @@ from dataclasses import replace
 from typing import Any
 
 from statefulspark.coordinator.controls import MetricSample
-from statefulspark.coordinator.coordinator import Coordinator
-from statefulspark.coordinator.memory_tuning import MemoryTuner
 from statefulspark.coordinator.slot_table import Slot
 from statefulspark.coordinator.totals import SnapshotTotals, StepTotals
+from statefulspark.coordinator.view import CoordinatorView
 from statefulspark.job.metrics.definitions import sample
 from statefulspark.job.metrics.skew import skew_of
 from statefulspark.slot.step_metrics import TOP_KEY_GROUPS
@@ -20,13 +19,13 @@ from statefulspark.state.store.rocksdb_options import COLUMN_FAMILY
 
 
 def samples_of(
-    name: str, coordinator: Coordinator, *, restarts: int, progress: Mapping[str, Any] | None, native_metrics: tuple[str, ...]
+    name: str, view: CoordinatorView, *, restarts: int, progress: Mapping[str, Any] | None, native_metrics: tuple[str, ...]
 ) -> list[MetricSample]:
     """Take all samples at this moment.
 
     Args:
         name: The job's.
-        coordinator: Its coordinator.
+        view: Of its coordinator.
         restarts: Of the query.
         progress: Spark's report of the last micro-batch.
         native_metrics: Flink's names of those that are switched on.
@@ -34,13 +33,13 @@ def samples_of(
     found = [
         sample("restarts", restarts),
         *_trigger_samples(progress),
-        *_step_samples(coordinator.batches.totals),
-        *_skew_samples(coordinator),
-        *_snapshot_samples(coordinator.checkpoints.totals),
+        *_step_samples(view.totals),
+        *_skew_samples(view),
+        *_snapshot_samples(view.snapshot_totals),
     ]
-    names = {state.state_id: (state.uid, state.name) for state in coordinator.states.states()}
-    for slot in coordinator.slots.all():
-        found += _slot_samples(slot, coordinator.memory)
+    names = {state.state_id: (state.uid, state.name) for state in view.states}
+    for slot in view.slots:
+        found += _slot_samples(slot, view)
         found += _state_samples(slot, names)
         found += _native_samples(slot, native_metrics)
     return [replace(one, labels={"job": name, **one.labels}) for one in found]
@@ -61,7 +60,7 @@ def _number(value: Any) -> float:
 
 
 def _step_samples(totals: Mapping[tuple[str, int], StepTotals]) -> Iterator[MetricSample]:
-    steps = list(totals.items())
+    steps = totals.items()
     yield sample("timers_fired", sum(total.timers_fired for _, total in steps))
     for (uid, slot), total in steps:
         labels = {"uid": uid, "slot": str(slot)}
@@ -71,16 +70,16 @@ def _step_samples(totals: Mapping[tuple[str, int], StepTotals]) -> Iterator[Metr
         yield sample("step_timers_registered", total.timers_registered, **labels)
         yield sample("step_timers_fired", total.timers_fired, **labels)
         yield sample("step_changelog_bytes", total.changelog_bytes, **labels)
-        for part, seconds in list(total.seconds.items()):
+        for part, seconds in total.seconds.items():
             yield sample("step_seconds", seconds, part=part, **labels)
-        for part, seconds in list(total.last_seconds.items()):
+        for part, seconds in total.last_seconds.items():
             yield sample("step_last_batch_seconds", seconds, part=part, **labels)
-        for what, seconds in list(total.exchange_seconds.items()):
+        for what, seconds in total.exchange_seconds.items():
             yield sample("step_exchange_wait_seconds", seconds, **labels, **{"for": what})
 
 
-def _skew_samples(coordinator: Coordinator) -> Iterator[MetricSample]:
-    for uid, skew in skew_of(coordinator.slots.all(), top=TOP_KEY_GROUPS).items():
+def _skew_samples(view: CoordinatorView) -> Iterator[MetricSample]:
+    for uid, skew in skew_of(view.slots, top=TOP_KEY_GROUPS).items():
         yield sample("key_group_skew_ratio", skew.ratio, uid=uid)
         for slot, fullest, mean in skew.slots:
             yield sample("key_group_rows_max", fullest, uid=uid, slot=str(slot))
@@ -89,7 +88,7 @@ def _skew_samples(coordinator: Coordinator) -> Iterator[MetricSample]:
             yield sample("key_group_top_rows", one.rows, uid=uid, slot=str(one.slot), key_group=str(one.key_group))
 
 
-def _slot_samples(slot: Slot, sized: MemoryTuner) -> Iterator[MetricSample]:
+def _slot_samples(slot: Slot, sized: CoordinatorView) -> Iterator[MetricSample]:
     labels = {"slot": str(slot.index)}
     if slot.last_heartbeat_s:
         yield sample("slot_heartbeat_age_seconds", max(0.0, time.monotonic() - slot.last_heartbeat_s), **labels)

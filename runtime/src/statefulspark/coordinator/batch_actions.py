@@ -1,0 +1,272 @@
+"""Begins batches: answers exchange tasks and tick sources, and follows the query from one batch to the next.
+
+The lock is the coordinator's batch lock; see there for the order in which locks may be nested.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from contextlib import suppress
+
+from statefulspark import failpoints
+from statefulspark.coordinator.batch_completion import Completion
+from statefulspark.coordinator.batch_log import BatchLog, BatchParameters
+from statefulspark.coordinator.checkpoint_schedule import CheckpointSchedule
+from statefulspark.coordinator.dry_runs import DryRuns
+from statefulspark.coordinator.durable_job import DurableJob
+from statefulspark.coordinator.slot_calls import SlotCalls
+from statefulspark.coordinator.slot_crashes import CrashWatch
+from statefulspark.coordinator.slot_table import READY, RESTORING, SlotTable
+from statefulspark.coordinator.tick_offsets import TickOffsets
+from statefulspark.errors import FencedError, StatefulSparkError, UnavailableError
+from statefulspark.rpc.codec import Action
+from statefulspark.rpc.messages.batches import (
+    Acknowledge,
+    BatchRun,
+    Begin,
+    BeginAnswer,
+    EmptyPartition,
+    Planned,
+    Tick,
+    TickAnswer,
+    Wait,
+)
+from statefulspark.state.registry import StateRegistry
+
+_PAUSED = "paused"
+
+
+class BatchActions:
+    """The coordinator's side of the requests that exchange tasks and tick sources make.
+
+    Attributes:
+        drain: True if every event-time timer is due.
+    """
+
+    def __init__(  # noqa: PLR0913  one argument per part of the coordinator
+        self,
+        *,
+        durable: DurableJob,
+        batches: BatchLog,
+        states: StateRegistry,
+        slots: Callable[[], SlotTable],
+        dry_runs: DryRuns,
+        completion: Completion,
+        checkpoints: CheckpointSchedule,
+        calls: SlotCalls,
+        crashes: CrashWatch,
+        lock: threading.RLock,
+        now_ms: Callable[[], int],
+        fatal: Callable[[], StatefulSparkError | None],
+        fail: Callable[[StatefulSparkError], None],
+    ) -> None:
+        """Begin no batch yet.
+
+        Args:
+            durable: The job's folder in storage.
+            batches: The job's batches, guarded by ``lock``.
+            states: State ids.
+            slots: Returns the table of now, which a rescale replaces.
+            dry_runs: Spark's local checkpoint location, the state of its own steps there, and batches that run again for that alone.
+            completion: Decides when a batch is committed.
+            checkpoints: Of the job; they start between two batches.
+            calls: Calls slots.
+            crashes: Counts the slots that die in a batch.
+            lock: The coordinator's batch lock.
+            now_ms: The clock that processing times come from.
+            fatal: Returns what ends the job, None if nothing does.
+            fail: Ends the job.
+        """
+        self.drain = False
+        self._durable = durable
+        self._batches = batches
+        self._states = states
+        self._slots = slots
+        self._dry_runs = dry_runs
+        self._files = dry_runs.files
+        self._completion = completion
+        self._checkpoints = checkpoints
+        self._calls = calls
+        self._crashes = crashes
+        self._lock = lock
+        self._now_ms = now_ms
+        self._fatal = fatal
+        self._fail = fail
+        self._ticks = TickOffsets(batches)
+        self._paused = False
+        self._query_ending = False
+
+    def actions(self) -> tuple[Action, ...]:
+        """Return what exchange tasks and tick sources can ask for."""
+        guarded = self._durable.fence.guarded
+        return (
+            # A driver that was paused may have been replaced: it hands out no rows and takes over no results without asking.
+            Begin.served_by(guarded(self.begin, self._fail)),
+            Acknowledge.served_by(guarded(self._acknowledge, self._fail)),
+            EmptyPartition.served_by(self._empty_partition),
+            Planned.served_by(self.planned),
+            Tick.served_by(self._tick),
+        )
+
+    def begin(self, request: Begin) -> BeginAnswer | Wait:
+        """An exchange wants to run: begin the batch if it is new, and answer where the slot is."""
+        uid, index, batch = request.uid, request.slot, request.batch
+        with self._lock:
+            current = self._current(batch)
+            if current is None:
+                return Wait(reason=_PAUSED)
+            self._completion.begun(uid, index)
+            expected = self._batches.expected_batch(uid, index)
+        slot = self._slots().get(index)
+        if slot.state != READY:
+            return Wait(reason=slot.state)
+        if self._states.in_doubt:
+            if (fatal := self._fatal()) is not None:
+                raise fatal
+            return Wait(reason=RESTORING)
+        self._crashes.began(index, batch, uid=uid, epoch=slot.epoch, executor=slot.executor)
+        return BeginAnswer(
+            location=slot.location,
+            unix=slot.unix,
+            epoch=slot.epoch,
+            run=BatchRun(
+                attempt=self._durable.attempt,
+                watermark_ms=current.watermarks.get(uid),
+                processing_time_ms=current.processing_time_ms,
+                expected=expected,
+            ),
+        )
+
+    def _empty_partition(self, request: EmptyPartition) -> Wait | None:
+        with self._lock:
+            if self._current(request.batch) is None:
+                return Wait(reason=_PAUSED)
+        self._completion.report(request.uid, request.batch, request.run)
+        return None
+
+    def _current(self, batch: int) -> BatchParameters | None:
+        """The parameters of ``batch``, which begins now if it is new; None if it must wait. The caller holds the lock."""
+        current = self._batches.current
+        if current is None or batch > current.batch:
+            return None if self._must_wait(batch) else self._begin_batch(batch)
+        if batch < current.batch or batch <= self._batches.committed:
+            raise FencedError(f"batch {batch} is over, the job is at {current.batch}")
+        return current
+
+    def planned(self, _: Planned) -> Wait | None:
+        """Spark has written the offsets of a batch and waits for this before it runs it: begin the batch."""
+        with self._lock:
+            batch, current = self._files.planned_batch(), self._batches.current
+            if batch < 0 or batch <= self._batches.committed or (current is not None and batch <= current.batch):
+                return None
+            if self._query_ending:
+                raise UnavailableError("the query is being stopped")
+            if self._must_wait(batch):
+                return Wait(reason=_PAUSED)
+            self._begin_batch(batch)
+        return None
+
+    def _must_wait(self, batch: int) -> bool:
+        """Whether a new batch may not begin now. A recovered one may, because a pause waits for its end."""
+        recovered = self._completion.recovered
+        if batch == self._dry_runs.batch or (recovered is not None and batch == recovered.batch):
+            return False
+        if not self._completion.finish(before=batch):
+            return True
+        return self._paused or self._dry_runs.holds(batch)
+
+    def end_query(self) -> None:
+        """The query is about to be stopped: a batch that waits to begin is cancelled, because Spark does not interrupt that wait."""
+        self._query_ending = True
+
+    def next_query(self, *, available_now: bool = False) -> bool:
+        """A query is about to start: forget plans of batches that never began. True when it must be one without a sink.
+
+        Args:
+            available_now: whether it ends by itself (``trigger(availableNow=True)``).
+        """
+        with self._lock:
+            self._query_ending = False
+            self._ticks.until_ms = self._now_ms() if available_now else None
+            current = self._batches.current
+            if current is not None and current.batch > self._batches.committed and not self._files.is_committed(current.batch):
+                # It runs again; or a cut-off driver commits the sink, it does not, and slots have acknowledged only a part of it here.
+                self._completion.recovered = current
+            dry = self._dry_runs.next_query()
+            known = [batch.batch for batch in (current, self._completion.recovered, self._durable.begun) if batch is not None]
+            if self._dry_runs.batch is not None:
+                known.append(self._dry_runs.batch)
+            self._files.forget_planned(after=max([self._batches.committed, *known]))
+        return dry
+
+    def _begin_batch(self, batch: int) -> BatchParameters:
+        """Commit the batch before, make the new batch's record durable, start a checkpoint if one is due. The caller holds the lock."""
+        if (fatal := self._fatal()) is not None:
+            raise fatal
+        self._dry_runs.check(batch)
+        log = self._batches
+        begun = next((each for each in (self._durable.begun, self._completion.recovered) if each is not None and each.batch == batch), None)
+        parameters = begun or log.next_parameters(batch, self._now_ms(), drain=self.drain)
+        failpoints.reach("driver.begin")
+        try:
+            self._durable.write_record(parameters, self._files, self._dry_runs.state, log)
+        except FencedError as error:
+            self._fail(error)
+            raise
+        failpoints.reach("driver.begun")
+        if log.committed >= 0:
+            self._checkpoints.start_if_due()
+        log.begin(parameters)
+        self._completion.begin()
+        self._calls.settle(self._slots().all(), log)
+        return parameters
+
+    def _acknowledge(self, ack: Acknowledge) -> None:
+        self._slots().check(ack.slot, ack.epoch)
+        with self._lock:
+            if not self._batches.acknowledge(ack):
+                raise FencedError(f"batch {ack.batch} is over")
+        self._completion.acknowledged(ack.uid, ack.batch)
+        failpoints.reach("driver.acknowledged")
+
+    def _tick(self, request: Tick) -> TickAnswer | Wait:
+        """Offset of the tick source: a new one while a timer is due; otherwise that of the last batch."""
+        now_ms, ready = self._now_ms(), self._slots().all_ready()
+        with self._lock:
+            if self._query_ending:
+                return TickAnswer(offset=request.after)
+            return self._ticks.answer(request, now_ms, drain=self.drain, paused=self._paused, ready=ready)
+
+    def idle(self) -> bool:
+        """Whether every slot has reported its timers, none of them is due, and the last batch that began is committed."""
+        now_ms = self._now_ms()
+        with self._lock:
+            if not self._slots().all_ready():
+                return False
+            return self._completion.finish() and not any(
+                self._batches.tick_due(uid, now_ms, drain=self.drain) for uid in self._batches.delays_ms
+            )
+
+    def pause(self, timeout_s: float) -> None:
+        """Let no further batch begin; returns when the running one is committed.
+
+        Raises:
+            UnavailableError: it did not end in time; batches go on.
+        """
+        deadline = time.monotonic() + timeout_s
+        with self._lock:
+            self._paused = True
+        while time.monotonic() < deadline:
+            with self._lock, suppress(UnavailableError):
+                if self._completion.finish():
+                    return
+            time.sleep(0.02)
+        self.resume()
+        raise UnavailableError(f"the running batch did not end within {timeout_s:.0f} s")
+
+    def resume(self) -> None:
+        """Let batches begin again."""
+        with self._lock:
+            self._paused = False
