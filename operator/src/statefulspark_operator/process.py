@@ -93,7 +93,7 @@ class Operator:
             job_api_from=self._settings.job_api_from,
             tenancy=self._tenancy,
             default_image=self._settings.job_image,
-            makes_accounts=self._settings.manage_job_rbac,
+            creates_service_accounts=self._settings.manage_job_rbac,
         )
         self._watches = WatchHealth(changed=self._namespace_changed, relisted=self._relisted)
         reconciler = Reconciler(
@@ -105,11 +105,11 @@ class Operator:
         metrics = OperatorMetrics(
             self._cache, queued=lambda: len(self._queue), leads=self._may_act, lost=lambda: len(self._watches.notes())
         )
-        self._cluster.observe(metrics.asked)
+        self._cluster.observe(metrics.api_request)
         self._queue: WorkQueue[WorkKey] = WorkQueue(
             reconciler.reconcile, workers=self._settings.reconcile_parallelism, observe=metrics.reconciled, lane=_namespace
         )
-        self._watch_events = WatchEventHandler(self._cache, self._queue.add, canary=self._canary.saw)
+        self._watch_events = WatchEventHandler(self._cache, self._queue.add, canary=self._canary.on_event)
         self._watch_thread = WatchThread(self._settings.watch_namespaces, on_event=self._watch_events.handle, watch_health=self._watches)
         parts: list[Coroutine[Any, Any, None]] = [self._queue.run(), self._watch_thread.run(), *self._servers(metrics)]
         if self._settings.leader_election:
@@ -157,11 +157,11 @@ class Operator:
             self._watch_events.enqueue_all(namespace)
 
     def _relisted(self, namespace: NamespaceScope, plural: str) -> None:
-        task = asyncio.create_task(self._make_up(namespace, plural))
+        task = asyncio.create_task(self._recover_missed(namespace, plural))
         self._missed.add(task)
         task.add_done_callback(self._missed.discard)
 
-    async def _make_up(self, namespace: NamespaceScope, plural: str) -> None:
+    async def _recover_missed(self, namespace: NamespaceScope, plural: str) -> None:
         try:
             await self._watch_events.missed(self._cluster, namespace, plural)
         except StatefulSparkError as error:

@@ -37,8 +37,8 @@ def pods(given: StatefulSparkJobSpec) -> list[dict[str, Any]]:
 def asking(given: StatefulSparkJobSpec) -> dict[str, Any]:
     """A storage pod."""
     owner = {"kind": "StateSnapshot", "name": "friday", "uid": "u-9"}
-    question = ("describe", "s3://bucket/s/x")
-    return storage_pod(JOB, given, name="friday-describe", owner=owner, question=question, image="shop/counts:1", account="counts-driver")
+    command = ("describe", "s3://bucket/s/x")
+    return storage_pod(JOB, given, name="friday-describe", owner=owner, command=command, image="shop/counts:1", account="counts-driver")
 
 
 def container(pod: dict[str, Any], name: str) -> dict[str, Any]:

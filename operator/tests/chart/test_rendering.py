@@ -318,7 +318,7 @@ def test_the_dashboard_shows_metrics_that_exist(render: Any) -> None:
     known = {f"statefulspark_{each.name}{'_total' if each.kind == 'counter' else ''}" for each in status_samples(status, now_ms=0)}
     operator = OperatorMetrics(ObjectCache(), queued=lambda: 0, leads=lambda: True)
     operator.reconciled(0, 0, "done")
-    operator.asked("get", "2xx", 0)
+    operator.api_request("get", "2xx", 0)
     known |= {sample.name for family in operator.registry.collect() for sample in family.samples}
     known |= {family.name for family in operator.registry.collect()}
     board = only(render(), "ConfigMap", "demo-statefulspark-dashboard")["data"]["statefulspark.json"]

@@ -23,7 +23,7 @@ from tests.reconcile.cluster import NAMESPACE, JobWorld
 Right = tuple[str, str]
 """Resource with its group, and verb."""
 
-VERBS = {"get": "get", "apply": "patch", "apply_status": "patch", "create": "create", "merge": "patch", "delete": "delete"}
+VERBS = {"get": "get", "apply": "patch", "apply_status": "patch", "create": "create", "patch": "patch", "delete": "delete"}
 
 
 def rights(rules: Iterable[dict[str, Any]]) -> set[Right]:

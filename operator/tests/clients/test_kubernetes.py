@@ -25,8 +25,8 @@ CALLS = {
     "get": lambda cluster: cluster.get("v1", "Pod", "shop", "p"),
     "apply": lambda cluster: cluster.apply(POD),
     "create": lambda cluster: cluster.create(POD),
-    "update": lambda cluster: cluster.replace(POD),
-    "patch": lambda cluster: cluster.merge("v1", "Pod", "shop", "p", {"metadata": {}}),
+    "update": lambda cluster: cluster.update(POD),
+    "patch": lambda cluster: cluster.patch("v1", "Pod", "shop", "p", {"metadata": {}}),
     "delete": lambda cluster: cluster.delete("v1", "Pod", "shop", "p"),
 }
 

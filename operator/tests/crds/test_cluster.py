@@ -270,16 +270,16 @@ def test_the_operators_client_owns_status_and_finalizer(kubectl: Any) -> None:
             with pytest.raises(ConflictError):
                 await cluster.apply_status(*where, {}, resource_version=version)
             patch = {"metadata": {"finalizers": [FINALIZER], "resourceVersion": full["metadata"]["resourceVersion"]}}
-            held = await cluster.merge(*where, patch)
+            held = await cluster.patch(*where, patch)
             with pytest.raises(ConflictError):
-                await cluster.merge(*where, patch)
+                await cluster.patch(*where, patch)
             assert held is not None
             less = await cluster.apply_status(
                 *where,
                 {key: value for key, value in status.items() if key not in {"error", "transition"}},
                 resource_version=held["metadata"]["resourceVersion"],
             )
-            await cluster.merge(*where, {"metadata": {"finalizers": []}})
+            await cluster.patch(*where, {"metadata": {"finalizers": []}})
             return full, less
         finally:
             await cluster.close()

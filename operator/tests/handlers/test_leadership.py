@@ -40,7 +40,7 @@ class Leases:
         self._store(document)
         return document
 
-    async def replace(self, document: dict[str, Any]) -> None:
+    async def update(self, document: dict[str, Any]) -> None:
         self._check()
         if self.lease is None or document["metadata"]["resourceVersion"] != self.lease["metadata"]["resourceVersion"]:
             raise ConflictError("changed")

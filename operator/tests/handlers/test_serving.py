@@ -13,7 +13,7 @@ import pytest
 
 from statefulspark.errors import InvalidInputError, UnavailableError
 from statefulspark_operator.handlers import serving
-from statefulspark_operator.handlers.bodies import BODY_MAX, BodyReader
+from statefulspark_operator.handlers.request_bodies import BODY_MAX, RequestBodyReader
 from statefulspark_operator.handlers.serving import serve, webhook_app
 from statefulspark_operator.reconcile.tenancy import Tenancy
 from tests.handlers.test_admission import job
@@ -168,7 +168,7 @@ def test_large_bodies_that_stall_leave_room_for_usual_ones() -> None:
     """Hundreds that stay just below the bound: what all hold is bounded, and a review of the usual size is read meanwhile."""
 
     async def run() -> None:
-        reader = BodyReader()
+        reader = RequestBodyReader()
         large = [asyncio.create_task(reader.read(parts(3, MIB, stall=True))) for _ in range(100)]
         for _ in range(10):
             await asyncio.sleep(0)
@@ -188,6 +188,6 @@ def test_large_bodies_that_stall_leave_room_for_usual_ones() -> None:
 def test_a_body_that_drips_is_given_up() -> None:
     async def run() -> None:
         with pytest.raises(UnavailableError):
-            await BodyReader(deadline_s=0.01).read(parts(3, 1, stall=True))
+            await RequestBodyReader(deadline_s=0.01).read(parts(3, 1, stall=True))
 
     asyncio.run(run())

@@ -14,7 +14,7 @@ from statefulspark.errors import ConflictError, InvalidInputError
 from statefulspark_operator.api.drivers import Driver, Operation, Slot
 from statefulspark_operator.api.jobs import SnapshotInfo
 from statefulspark_operator.builders.keys import OperatorKey
-from statefulspark_operator.clients.connection import NamespaceEndsError
+from statefulspark_operator.clients.connection import NamespaceTerminatingError
 from statefulspark_operator.clients.events import EventRecorder
 from statefulspark_operator.reconcile.context import ReconcileContext
 from statefulspark_operator.reconcile.credentials import JobSecrets
@@ -63,7 +63,9 @@ class MemoryCluster:
     def _check_creation(self, kind: str, name: str) -> None:
         if self.ending and (kind, name) not in self.objects:
             self.refused += 1
-            raise NamespaceEndsError(f"{kind} {name}: unable to create new content in namespace {NAMESPACE} because it is being terminated")
+            raise NamespaceTerminatingError(
+                f"{kind} {name}: unable to create new content in namespace {NAMESPACE} because it is being terminated"
+            )
 
     async def get(self, api_version: str, kind: str, namespace: str, name: str) -> Tree | None:
         await self.at("get")
@@ -102,8 +104,8 @@ class MemoryCluster:
         await self.at("created")
         return copy.deepcopy(stored)
 
-    async def merge(self, api_version: str, kind: str, namespace: str, name: str, patch: Tree) -> Tree | None:
-        await self.at("merge")
+    async def patch(self, api_version: str, kind: str, namespace: str, name: str, patch: Tree) -> Tree | None:
+        await self.at("patch")
         found = self.objects.get((kind, name))
         if found is None:
             return None
@@ -111,7 +113,7 @@ class MemoryCluster:
         stored = self.store(_over(found, patch))
         if stored["metadata"].get("deletionTimestamp") and not stored["metadata"].get("finalizers"):
             self.remove(kind, name)
-        await self.at("merged")
+        await self.at("patched")
         return copy.deepcopy(stored)
 
     def collect(self) -> None:

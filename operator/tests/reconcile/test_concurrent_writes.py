@@ -81,6 +81,15 @@ def listing() -> tuple[JobWorld, Step]:
     raise AssertionError("no object is created")
 
 
+def abandoned() -> JobWorld:
+    """The same, and the operator has terminated there; another one continues."""
+    world, job = listing()
+    job.kill()
+    world.cluster.pause = None
+    world.restart_operator()
+    return world
+
+
 def of_snapshot(world: JobWorld) -> WorkKey:
     (snapshot,) = snapshots(world)
     return "snapshot", NAMESPACE, snapshot["metadata"]["name"]
@@ -151,10 +160,7 @@ def test_the_object_of_a_retained_checkpoint_keeps_what_the_job_wrote(late_s: in
 
 
 def test_an_operator_that_terminates_before_the_status_leaves_an_object_that_is_described_later() -> None:
-    world, job = listing()
-    job.kill()
-    world.cluster.pause = None
-    world.restart_operator()
+    world = abandoned()
 
     async def look() -> None:
         again_s = await world.reconciler.reconcile(of_snapshot(world))
@@ -172,10 +178,8 @@ def test_an_operator_that_terminates_at_any_call_leaves_no_storage_pod() -> None
     """The status comes first, so the next reconciliation finds a snapshot that is complete and a pod that nobody needs."""
 
     def run(choose: Any) -> None:
-        world, job = listing()
-        job.kill()
+        world = abandoned()
         world.now += timedelta(minutes=1)
-        world.cluster.pause = None
         asyncio.run(world.reconciler.reconcile(of_snapshot(world)))
         (pod,) = storage_pods(world)
         end(world, pod)
@@ -194,16 +198,10 @@ def test_an_operator_that_terminates_at_any_call_leaves_no_storage_pod() -> None
 
 def test_clocks_that_differ_delay_no_object() -> None:
     """An API server whose clock is an hour ahead has created the object in the future."""
-    world, job = listing()
-    job.kill()
-    world.cluster.pause = None
+    world = abandoned()
     world.now -= timedelta(hours=1)
-
-    async def look() -> None:
-        await world.reconciler.reconcile(of_snapshot(world))
-        assert storage_pods(world)
-
-    asyncio.run(look())
+    asyncio.run(world.reconciler.reconcile(of_snapshot(world)))
+    assert storage_pods(world)
 
 
 def test_a_replica_that_has_lost_the_lease_overwrites_no_status_of_a_job() -> None:

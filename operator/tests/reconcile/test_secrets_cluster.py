@@ -100,7 +100,7 @@ async def _life(kubectl: Any, kubeconfig: Path, system: str, job: JobIdentity, o
         for refused in (
             first.get("v1", "Secret", job.namespace, other.secret),
             first.delete("v1", "Secret", job.namespace, other.secret),
-            first.merge("v1", "Secret", job.namespace, other.secret, {"metadata": {}}),
+            first.patch("v1", "Secret", job.namespace, other.secret, {"metadata": {}}),
             first.apply({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": other.secret, "namespace": job.namespace}}),
             first.uids("v1", "Secret", job.namespace, ""),
             first.get("v1", "Secret", system, "another"),

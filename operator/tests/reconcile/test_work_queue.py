@@ -22,6 +22,16 @@ async def until(condition: object, *, turns: int = 2000) -> None:
     raise AssertionError("did not come to be")
 
 
+def recording() -> tuple[WorkQueue[str], list[str]]:
+    """A queue with one worker, and the keys that it has worked on."""
+    handled: list[str] = []
+
+    async def work(key: str) -> None:
+        handled.append(key)
+
+    return WorkQueue(work, workers=1, observe=lambda *_: None), handled
+
+
 def test_a_key_added_while_it_is_worked_on_is_worked_on_again_afterwards() -> None:
     async def scenario() -> None:
         running: Counter[str] = Counter()
@@ -79,13 +89,7 @@ def test_a_failing_key_comes_back_and_holds_up_nobody() -> None:
 
 def test_the_earlier_of_two_times_counts() -> None:
     async def scenario() -> None:
-        handled: list[str] = []
-
-        async def work(key: str) -> float | None:
-            handled.append(key)
-            return None
-
-        queue: WorkQueue[str] = WorkQueue(work, workers=1, observe=lambda *_: None)
+        queue, handled = recording()
         task = asyncio.create_task(queue.run())
         queue.add("a", 3600)
         queue.add("a", 0.01)
@@ -101,13 +105,7 @@ def test_what_is_added_now_goes_before_what_was_due_by_time() -> None:
     """A change that somebody waits for is not held up by a backlog of looks that only time has brought, nor do those starve."""
 
     async def scenario() -> None:
-        handled: list[str] = []
-
-        async def work(key: str) -> float | None:
-            handled.append(key)
-            return None
-
-        queue: WorkQueue[str] = WorkQueue(work, workers=1, observe=lambda *_: None)
+        queue, handled = recording()
         for number in range(5):
             queue.add(f"due-{number}", 0.001)
         queue.add("both", 0.001)

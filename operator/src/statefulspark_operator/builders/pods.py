@@ -130,7 +130,7 @@ def executor_template(job: JobIdentity, spec: StatefulSparkJobSpec) -> dict[str,
 
 
 def storage_pod(
-    job: JobIdentity, spec: StatefulSparkJobSpec, *, name: str, owner: Mapping[str, Any], question: Sequence[str], image: str, account: str
+    job: JobIdentity, spec: StatefulSparkJobSpec, *, name: str, owner: Mapping[str, Any], command: Sequence[str], image: str, account: str
 ) -> dict[str, Any]:
     """A short-lived pod that opens the job's storage with the job's identity and reports what it finds.
 
@@ -139,7 +139,7 @@ def storage_pod(
         spec: how it is reached; the driver's template gives volumes, variables and where the pod may run.
         name: of the pod.
         owner: reference to the object that wants to know; the pod goes with it.
-        question: ``describe`` or ``dispose`` of ``statefulspark snapshot``, and the place.
+        command: ``describe`` or ``dispose`` of ``statefulspark snapshot``, and the location.
         image: the job's.
         account: the job's.
     """
@@ -147,7 +147,7 @@ def storage_pod(
         "name": pods.DRIVER_CONTAINER,
         "image": image,
         "imagePullPolicy": spec.image_pull_policy.value,
-        "args": ["snapshot", *question, *_storage_options(spec), "--report=/dev/termination-log"],
+        "args": ["snapshot", *command, *_storage_options(spec), "--report=/dev/termination-log"],
         "env": [*_values(_HOME_VARIABLES), *_credentials(spec)],
         "resources": {"requests": {"cpu": "50m", "memory": "256Mi"}, "limits": {"memory": "512Mi"}},
         "securityContext": _container_security(),

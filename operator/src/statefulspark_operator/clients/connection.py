@@ -32,15 +32,15 @@ _IDLE_S: Final = 1.0
 _REFUSED: Final = frozenset({400, 403, 405, 413, 415, 422})
 
 
-class AbsentError(InvalidInputError):
+class NotFoundError(InvalidInputError):
     """There is no such object."""
 
 
-class ExistsError(ConflictError):
+class AlreadyExistsError(ConflictError):
     """There is an object of that name already."""
 
 
-class NamespaceEndsError(ConflictError):
+class NamespaceTerminatingError(ConflictError):
     """The namespace is being deleted, so nothing can be created in it."""
 
 
@@ -113,9 +113,9 @@ class Connection:
         """Send a request and return the object of the answer.
 
         Raises:
-            AbsentError: There is no such object.
-            ExistsError: There is an object of that name already.
-            NamespaceEndsError: The namespace is being deleted.
+            NotFoundError: There is no such object.
+            AlreadyExistsError: There is an object of that name already.
+            NamespaceTerminatingError: The namespace is being deleted.
             ConflictError: Another client changed the object.
             InvalidInputError: The API server rejects the request permanently; its message is included.
             UnavailableError: The API server does not respond, is overloaded, or the response is not from an API server.
@@ -167,14 +167,14 @@ def _parsed(text: bytes) -> Tree | None:
 def _refusal(about: str, code: int, status: Tree, reason: str) -> StatefulSparkError:
     message = f"{about}: {status.get('message') or status.get('reason') or reason or f'refused with status {code}'}"
     if code == HTTPStatus.CONFLICT:
-        return ExistsError(message) if status.get("reason") == "AlreadyExists" else ConflictError(message)
-    if code == HTTPStatus.FORBIDDEN and _namespace_ends(status):
-        return NamespaceEndsError(message)
+        return AlreadyExistsError(message) if status.get("reason") == "AlreadyExists" else ConflictError(message)
+    if code == HTTPStatus.FORBIDDEN and _namespace_terminating(status):
+        return NamespaceTerminatingError(message)
     if code == HTTPStatus.NOT_FOUND:
-        return AbsentError(message)
+        return NotFoundError(message)
     return InvalidInputError(message) if code in _REFUSED else UnavailableError(message, retry_after_s=_RETRY_S)
 
 
-def _namespace_ends(status: Tree) -> bool:
+def _namespace_terminating(status: Tree) -> bool:
     causes = (status.get("details") or {}).get("causes") or ()
     return any(cause.get("reason") == "NamespaceTerminating" for cause in causes)

@@ -12,8 +12,8 @@ import aiohttp
 
 from statefulspark.config.pods import TLS_SERVER_NAME
 from statefulspark.errors import ConflictError, InvalidInputError, StatefulSparkError, UnavailableError
-from statefulspark_operator.api.answers import CheckpointsAnswer, OperationsAnswer, ProblemAnswer, StatusAnswer, driver_of, parse
 from statefulspark_operator.api.drivers import Driver
+from statefulspark_operator.api.responses import CheckpointsResponse, OperationsResponse, ProblemResponse, StatusResponse, driver_of, parse
 from statefulspark_operator.clients.breaker import Breaker
 
 _CONNECT_S: Final = 2.0
@@ -54,9 +54,9 @@ class Drivers:
 
         try:
             async with asyncio.timeout(_FETCH_S):
-                status = parse(StatusAnswer, await ask("/v1/status"))
-                asked = parse(OperationsAnswer, await ask("/v1/operations")) if operations else None
-                kept = parse(CheckpointsAnswer, await ask("/v1/checkpoints")) if checkpoints else None
+                status = parse(StatusResponse, await ask("/v1/status"))
+                asked = parse(OperationsResponse, await ask("/v1/operations")) if operations else None
+                kept = parse(CheckpointsResponse, await ask("/v1/checkpoints")) if checkpoints else None
         except TimeoutError as error:
             raise UnavailableError(f"the driver at {url} does not respond within {_FETCH_S:.0f} s") from error
         return driver_of(status, asked, kept)
@@ -123,7 +123,7 @@ class Drivers:
 def _refusal(status: int, body: bytes) -> StatefulSparkError:
     """The error that an answer other than success stands for."""
     try:
-        message = parse(ProblemAnswer, body).error.message
+        message = parse(ProblemResponse, body).error.message
     except UnavailableError:
         message = f"HTTP {status}"
     if status == HTTPStatus.CONFLICT:

@@ -18,9 +18,9 @@ from statefulspark_operator.api.names import (
     VERSION,
 )
 from statefulspark_operator.clients.connection import (
-    AbsentError,
+    AlreadyExistsError,
     Connection,
-    ExistsError,
+    NotFoundError,
     Request,
     RequestObserver,
     Tree,
@@ -79,7 +79,7 @@ class Cluster:
         """Reads an object; None if it does not exist."""
         try:
             return await self._send("get", "GET", (api_version, kind, namespace, name))
-        except AbsentError:
+        except NotFoundError:
             return None
 
     async def apply(self, document: Tree) -> Tree:
@@ -119,19 +119,19 @@ class Cluster:
         )
         try:
             return await self._connection.send(request)
-        except ExistsError:
+        except AlreadyExistsError:
             return None
 
-    async def replace(self, document: Tree) -> Tree:
+    async def update(self, document: Tree) -> Tree:
         """Replaces an object. Raises ConflictError if ``metadata.resourceVersion`` is no longer current."""
         return await self._send("update", "PUT", _where(document), query={"fieldManager": FIELD_MANAGER}, body=document)
 
-    async def merge(self, api_version: str, kind: str, namespace: str, name: str, patch: Tree) -> Tree | None:
+    async def patch(self, api_version: str, kind: str, namespace: str, name: str, patch: Tree) -> Tree | None:
         """Patches some fields; None if the object does not exist. With ``metadata.resourceVersion`` in the patch, only that version."""
         where = (api_version, kind, namespace, name)
         try:
             return await self._send("patch", "PATCH", where, query={"fieldManager": PATCH_MANAGER}, body=patch, content_type=_MERGE)
-        except AbsentError:
+        except NotFoundError:
             return None
 
     async def delete(
@@ -145,7 +145,7 @@ class Cluster:
             options["gracePeriodSeconds"] = grace_s
         try:
             await self._send("delete", "DELETE", (api_version, kind, namespace, name), body=options)
-        except AbsentError:
+        except NotFoundError:
             return
         except ConflictError:
             if uid is None:
@@ -157,7 +157,7 @@ class Cluster:
             return await self._connection.send(
                 Request(verb="get", about=f"Namespace {name}", method="GET", path=f"/api/v1/namespaces/{name}")
             )
-        except AbsentError:
+        except NotFoundError:
             return None
 
     async def uids(self, api_version: str, kind: str, namespace: str | None, selector: str) -> frozenset[str]:
@@ -184,7 +184,7 @@ class Cluster:
             path = _collection(version, "PodDisruptionBudget", namespace)
             try:
                 await self._connection.send(Request(verb="list", about=version, method="GET", path=path, query={"limit": "1"}))
-            except AbsentError:
+            except NotFoundError:
                 continue
             except InvalidInputError:
                 return version  # served, but not to be listed there

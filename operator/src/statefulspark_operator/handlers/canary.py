@@ -40,7 +40,7 @@ class Canary:
         self._owners = list(owners)
         self._awaited: tuple[str, float] | None = None
 
-    def saw(self, tree: Tree) -> None:
+    def on_event(self, tree: Tree) -> None:
         """Handles an event for any job."""
         if self._awaited is not None and (tree["metadata"].get("annotations") or {}).get(self._mark) == self._awaited[0]:
             self._awaited = None
@@ -77,7 +77,7 @@ class Canary:
         touch = {"metadata": {"annotations": {self._mark: mark}, "ownerReferences": self._owners}}
         self._awaited = (mark, time.monotonic())
         try:
-            if await self._cluster.merge(API_VERSION, JOB_KIND, self._namespace, NAME, touch) is None:
+            if await self._cluster.patch(API_VERSION, JOB_KIND, self._namespace, NAME, touch) is None:
                 await self._cluster.create(self._object())
                 self._awaited = None
         except StatefulSparkError:

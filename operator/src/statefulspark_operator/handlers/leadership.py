@@ -116,7 +116,7 @@ class Leadership:
         holder = lease["spec"].get("holderIdentity") or ""
         version = lease["metadata"]["resourceVersion"]
         if holder == self._identity:
-            await self._cluster.replace(self._lease(lease))
+            await self._cluster.update(self._lease(lease))
             self._until_s = asked_s + self._times.renew_deadline_s
             return
         self._until_s = 0.0
@@ -125,7 +125,7 @@ class Leadership:
         duration_s = lease["spec"].get("leaseDurationSeconds") or self._times.duration_s
         if holder and asked_s - self._seen[1] < duration_s:
             return
-        await self._cluster.replace(self._lease(lease))
+        await self._cluster.update(self._lease(lease))
         self._until_s = asked_s + self._times.renew_deadline_s
 
     def _lease(self, before: Tree | None) -> Tree:
@@ -149,6 +149,6 @@ class Leadership:
                 lease = await self._cluster.get("coordination.k8s.io/v1", "Lease", self._namespace, self._name)
                 if lease is not None and lease["spec"].get("holderIdentity") == self._identity:
                     lease["spec"]["holderIdentity"] = ""
-                    await self._cluster.replace(lease)
+                    await self._cluster.update(lease)
         except (StatefulSparkError, TimeoutError) as error:
             _log.info("failed to release the Lease; it will expire", error=str(error)[:200])

@@ -69,7 +69,7 @@ class OperatorMetrics:
         self._took.observe(took_s)
         self._waited.observe(max(0.0, waited_s))
 
-    def asked(self, verb: str, code: str, took_s: float) -> None:
+    def api_request(self, verb: str, code: str, took_s: float) -> None:
         """Records a request to the API server, with or without a response."""
         self._requests.labels(verb, code).observe(took_s)
 

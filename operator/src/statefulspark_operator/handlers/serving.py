@@ -22,7 +22,7 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from statefulspark.errors import InvalidInputError, UnavailableError
 from statefulspark_operator.handlers.admission import SnapshotOf, denied, review
-from statefulspark_operator.handlers.bodies import BODY_MAX, BodyReader
+from statefulspark_operator.handlers.request_bodies import BODY_MAX, RequestBodyReader
 from statefulspark_operator.reconcile.tenancy import Tenancy
 from statefulspark_operator.settings import PREFIX
 
@@ -74,7 +74,7 @@ def metrics_app(registry: CollectorRegistry) -> FastAPI:
 
 def webhook_app(tenancy: Tenancy, snapshot: SnapshotOf) -> FastAPI:
     """The validating webhook: AdmissionReview v1 in, AdmissionReview v1 out."""
-    app, bodies = FastAPI(openapi_url=None), BodyReader()
+    app, bodies = FastAPI(openapi_url=None), RequestBodyReader()
 
     @app.post("/validate")
     async def validate(request: Request) -> Response:

@@ -13,7 +13,7 @@ from statefulspark_operator.handlers.watch_health import NamespaceScope
 from statefulspark_operator.reconcile.object_cache import Key, ObjectCache
 from statefulspark_operator.reconcile.reconciler import WorkKey
 
-_log = structlog.get_logger("statefulspark.operator.arrivals")
+_log = structlog.get_logger("statefulspark.operator.watch_events")
 _CACHED: Final = {
     JOB_PLURAL: (API_VERSION, JOB_KIND, ""),
     SNAPSHOT_PLURAL: (API_VERSION, SNAPSHOT_KIND, ""),

@@ -13,7 +13,7 @@ from typing import Final
 
 import structlog
 
-_log = structlog.get_logger("statefulspark.operator.streams")
+_log = structlog.get_logger("statefulspark.operator.watch_health")
 _STALLED_S: Final = 420.0
 """A working watch is reopened every 300 s, a failing one is retried every few seconds."""
 

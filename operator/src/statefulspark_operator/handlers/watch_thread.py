@@ -22,7 +22,7 @@ import structlog
 from statefulspark_operator.handlers.watch_health import WatchHealth, WatchResponse
 from statefulspark_operator.handlers.watches import EventCallback, login_session, watch_registry, watch_settings
 
-_log = structlog.get_logger("statefulspark.operator.watching")
+_log = structlog.get_logger("statefulspark.operator.watches")
 _RESTART_S: Final = 5.0
 _DOWN_S: Final = 60.0
 _LOGIN_S: Final = 5.0
@@ -32,8 +32,8 @@ _BACKOFFS_S: Final = (0.5, 1.0, 2.0, 3.0, 5.0)
 _BACKOFF_MAX_S: Final = 10.0
 
 
-class Endless:
-    """Endless backoff between the attempts of a request: a rejected watch must not end those of other namespaces."""
+class EndlessBackoff:
+    """EndlessBackoff backoff between the attempts of a request: a rejected watch must not end those of other namespaces."""
 
     def __iter__(self) -> Iterator[float]:
         """The pauses in seconds."""
@@ -119,7 +119,7 @@ class WatchThread:
             return session
 
         settings = watch_settings()
-        settings.networking.error_backoffs = Endless()
+        settings.networking.error_backoffs = EndlessBackoff()
         _across(loop, self._watches.started)()
         parts = await kopf.spawn_tasks(
             registry=registry,

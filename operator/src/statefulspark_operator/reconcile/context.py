@@ -36,7 +36,7 @@ class ReconcileContext:
     """By job UID: why its children could not be created because an object of another owner has the name."""
     default_image: str | None = None
     """Image of jobs that name none. Without a default such jobs are invalid."""
-    makes_accounts: bool = True
+    creates_service_accounts: bool = True
     """True if this operator creates service accounts; otherwise jobs must name theirs."""
 
     def image(self, spec: StatefulSparkJobSpec) -> str | None:

@@ -138,7 +138,7 @@ class JobSecrets:
         return owner
 
     async def _say(self, job: JobIdentity, name: str, says: dict[str, str]) -> None:
-        await self._cluster.merge("v1", "ConfigMap", job.namespace, name, {"metadata": {}, "data": says})
+        await self._cluster.patch("v1", "ConfigMap", job.namespace, name, {"metadata": {}, "data": says})
 
     async def _remove(self, job: JobIdentity, owner: Tree) -> None:
         metadata = owner["metadata"]

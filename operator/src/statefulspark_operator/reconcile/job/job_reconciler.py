@@ -21,7 +21,7 @@ _TERMINATING_S: Final = 2.0
 """Poll interval for a job in a namespace that is being deleted; the job is deleted within moments."""
 _REPORT_S: Final = 1.0
 _NAME_TAKEN_S: Final = 15.0
-_OBSTACLES_MAX: Final = 4096
+_NAME_CONFLICTS_MAX: Final = 4096
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,7 +77,7 @@ class JobReconciler:
         except NameTakenError as error:
             # The next plan writes the conflict into the status; after that the operator retries at intervals.
             new = name_conflicts.get(observed.uid) != str(error)
-            if len(name_conflicts) >= _OBSTACLES_MAX:
+            if len(name_conflicts) >= _NAME_CONFLICTS_MAX:
                 name_conflicts.clear()  # including entries of deleted jobs; the others are detected again
             name_conflicts[observed.uid] = str(error)
             return _REPORT_S if new else _NAME_TAKEN_S

@@ -51,16 +51,16 @@ async def apply(
         await context.events.record(tree, event.reason, event.message, warning=event.warning)
     job = context.cache.job(namespace, observed.spec.job_reference.name) if observed.spec is not None else None
     job_spec = checked_job_spec(job)
-    if decided.question is not None and job is not None and job_spec is not None:
-        await storage_pods.ask(
+    if decided.storage_command is not None and job is not None and job_spec is not None:
+        await storage_pods.start(
             tree,
             job,
             job_spec,
-            decided.question,
+            decided.storage_command,
             existing_path(observed.spec) if observed.spec is not None and not observed.deleting else decided.status.path,
         )
-    if decided.answered:
-        await storage_pods.forget(tree)
+    if decided.delete_storage_pods:
+        await storage_pods.delete(tree)
     if decided.ask is not None and observed.spec is not None:
         await _ask(context, namespace, observed, decided)
     if decided.add_finalizer or decided.remove_finalizer:
@@ -72,7 +72,7 @@ async def _patch(context: ReconcileContext, tree: Tree, changed: Tree) -> Tree:
     """Changes metadata of ``tree`` and returns the object as it is now; a deleted object stays as it was."""
     metadata = tree["metadata"]
     patch = {"metadata": {**changed, "resourceVersion": metadata["resourceVersion"]}}
-    written = await context.cluster.merge(API_VERSION, SNAPSHOT_KIND, metadata["namespace"], metadata["name"], patch)
+    written = await context.cluster.patch(API_VERSION, SNAPSHOT_KIND, metadata["namespace"], metadata["name"], patch)
     return written if written is not None else tree
 
 

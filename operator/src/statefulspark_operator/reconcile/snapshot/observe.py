@@ -19,7 +19,7 @@ from statefulspark_operator.reconcile.job.observe.observer import query_driver
 from statefulspark_operator.reconcile.ownership import spoofed
 from statefulspark_operator.reconcile.snapshot.plan import (
     SnapshotObservation,
-    StorageQuestion,
+    StorageCommand,
     existing_path,
     wants_disposal,
 )
@@ -35,11 +35,11 @@ async def observe(context: ReconcileContext, storage_pods: StoragePods, tree: Tr
     job = context.cache.job(metadata["namespace"], spec.job_reference.name) if spec is not None else None
     deleting = metadata.get("deletionTimestamp")
     existing = spec is not None and existing_path(spec) is not None
-    question: StorageQuestion | None = None
+    command: StorageCommand | None = None
     if deleting is not None:
-        question = "dispose" if wants_disposal(spec, status) is not None else None
+        command = "dispose" if wants_disposal(spec, status) is not None else None
     elif existing and status.state is SnapshotState.TRIGGER_PENDING:
-        question = "describe"
+        command = "describe"
     return SnapshotObservation(
         now=now,
         name=metadata["name"],
@@ -58,9 +58,9 @@ async def observe(context: ReconcileContext, storage_pods: StoragePods, tree: Tr
         driver=await _driver(context, job) if job is not None and not existing else None,
         refused=_refused(context, metadata["namespace"], spec, job) if spec is not None and not existing else None,
         unreachable=await _unreachable(context, metadata["namespace"], spec, status, job)
-        if spec is not None and question is not None
+        if spec is not None and command is not None
         else None,
-        report=storage_pods.answer(tree, spec, question, now) if spec is not None and question is not None else None,
+        report=storage_pods.report(tree, spec, command, now) if spec is not None and command is not None else None,
     )
 
 
@@ -89,7 +89,7 @@ async def _unreachable(
         return Failure(reason="NamespaceTerminating", message="the namespace is being deleted, so no storage pod can be started in it")
     if context.image(job_spec) is None:
         return Failure(reason="NoImage", message="spec.image of the job is not set, so no storage pod can be started")
-    if job_spec.service_account is None and not context.makes_accounts:
+    if job_spec.service_account is None and not context.creates_service_accounts:
         return Failure(reason="NoServiceAccount", message="spec.serviceAccount of the job is not set, so no storage pod can be started")
     problem = tenancy.job_problem(namespace, job_spec) or tenancy.snapshot_problem(namespace, spec)
     if problem is not None:

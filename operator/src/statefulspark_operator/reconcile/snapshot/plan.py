@@ -8,9 +8,9 @@ from datetime import datetime, timedelta
 from typing import Final, Literal
 
 from statefulspark.config.snapshot import StateSnapshotSpec
-from statefulspark_operator.api.answers import StorageReport
 from statefulspark_operator.api.drivers import Driver, Failure, Operation
 from statefulspark_operator.api.jobs import SnapshotInfo
+from statefulspark_operator.api.responses import StorageReport
 from statefulspark_operator.api.snapshots import SnapshotState, StateSnapshotStatus
 from statefulspark_operator.reconcile.job.plan.actions import Event
 
@@ -18,9 +18,9 @@ FINAL: Final = frozenset({SnapshotState.COMPLETED, SnapshotState.FAILED, Snapsho
 _PAUSE_S: Final = 10.0
 _PAUSE_S_MAX: Final = 600.0
 _POLL_S: Final = 1.0
-_PATIENCE: Final = timedelta(minutes=10)
+_JOB_TIMEOUT: Final = timedelta(minutes=10)
 """How long a snapshot waits for its job to run before it is abandoned."""
-_STORAGE_PATIENCE: Final = timedelta(minutes=10)
+_STORAGE_TIMEOUT: Final = timedelta(minutes=10)
 """How long failed storage pods are retried."""
 _STORAGE_POLL_S: Final = 2.0
 _JOB_POLL_S: Final = 5.0
@@ -31,7 +31,7 @@ _CREATOR_WRITES: Final = timedelta(seconds=10)
 _TRANSIENT: Final = frozenset({"Unavailable", "StoragePodFailed", "StoragePodLate", "Unschedulable"})
 """Reasons that may be temporary."""
 
-StorageQuestion = Literal["describe", "dispose"]
+StorageCommand = Literal["describe", "dispose"]
 """Commands of a storage pod."""
 
 
@@ -72,9 +72,9 @@ class SnapshotPlan:
     remove_finalizer: bool = False
     ask: Mapping[str, str | None] | None = None
     """Request to the driver: ``kind``, ``key`` and ``target``."""
-    question: StorageQuestion | None = None
+    storage_command: StorageCommand | None = None
     """Command of the storage pod to start. Does nothing if the pod exists."""
-    answered: bool = False
+    delete_storage_pods: bool = False
     """True if the storage pod can be deleted; a later command starts a new one."""
     events: tuple[Event, ...] = field(default=())
     left_to_creator: bool = False
@@ -92,7 +92,7 @@ def plan_snapshot(observed: SnapshotObservation) -> SnapshotPlan:
     if not observed.has_finalizer and not _is_checkpoint(observed):
         return SnapshotPlan(status=status, add_finalizer=True, requeue_after_s=0)
     if status.state in FINAL:
-        return SnapshotPlan(status=status, answered=True)
+        return SnapshotPlan(status=status, delete_storage_pods=True)
     if observed.spec is None:
         return _end(status, SnapshotState.FAILED, observed, "InvalidSpec", observed.problem or "the spec cannot be parsed")
     existing = existing_path(observed.spec)
@@ -101,13 +101,13 @@ def plan_snapshot(observed: SnapshotObservation) -> SnapshotPlan:
     if not observed.job_exists or observed.job_deleting:
         return _end(status, SnapshotState.ABANDONED, observed, "JobGone", f"job {observed.spec.job_reference.name} does not exist")
     if observed.driver is None or observed.driver.state != "RUNNING":
-        if observed.now - observed.created_at > _PATIENCE and status.trigger_timestamp is None:
+        if observed.now - observed.created_at > _JOB_TIMEOUT and status.trigger_timestamp is None:
             return _end(
                 status,
                 SnapshotState.ABANDONED,
                 observed,
                 "JobNotRunning",
-                "the job was not running within 10 minutes of the snapshot's creation",
+                f"the job was not running within {_minutes(_JOB_TIMEOUT)} of the snapshot's creation",
             )
         return SnapshotPlan(status=status, requeue_after_s=_poll_s(_JOB_POLL_S, observed.now - observed.created_at))
     return _taken(observed, status, observed.driver, observed.spec)
@@ -136,24 +136,28 @@ def _register(observed: SnapshotObservation, status: StateSnapshotStatus, path: 
     report = observed.report
     if report is None:
         return SnapshotPlan(
-            status=status, question="describe", requeue_after_s=_poll_s(_STORAGE_POLL_S, observed.now - observed.created_at)
+            status=status, storage_command="describe", requeue_after_s=_poll_s(_STORAGE_POLL_S, observed.now - observed.created_at)
         )
     if isinstance(report, StorageReport) and report.snapshot is not None:
         found = report.snapshot
         plan = _completed(status, found.info(), f"Registered {path}", found.max_parallelism)
     else:
         failure = _failure(report)
-        if failure.reason in _TRANSIENT and observed.now - observed.created_at < _STORAGE_PATIENCE:
+        if failure.reason in _TRANSIENT and observed.now - observed.created_at < _STORAGE_TIMEOUT:
             return SnapshotPlan(
-                status=status.model_copy(update={"error": failure.message}), answered=True, requeue_after_s=_STORAGE_PAUSE_S
+                status=status.model_copy(update={"error": failure.message}), delete_storage_pods=True, requeue_after_s=_STORAGE_PAUSE_S
             )
         plan = _end(status, SnapshotState.FAILED, observed, "NotRestorable", failure.message)
-    return replace(plan, answered=True)
+    return replace(plan, delete_storage_pods=True)
 
 
 def _poll_s(first_s: float, waited: timedelta) -> float:
     """Poll interval: a tenth of the time waited so far, so that thousands of snapshots that wait for long cost little."""
     return min(_POLL_S_MAX, max(first_s, waited.total_seconds() / 10))
+
+
+def _minutes(duration: timedelta) -> str:
+    return f"{duration // timedelta(minutes=1)} minutes"
 
 
 def _failure(report: StorageReport | Failure) -> Failure:
@@ -233,20 +237,20 @@ def _deleted(observed: SnapshotObservation, status: StateSnapshotStatus) -> Snap
         return SnapshotPlan(status=status)
     path, report = wants_disposal(observed.spec, status), observed.report
     if path is None or (isinstance(report, StorageReport) and report.disposed):
-        return SnapshotPlan(status=status, remove_finalizer=True, answered=report is not None)
-    late = observed.deleted_at is not None and observed.now - observed.deleted_at >= _STORAGE_PATIENCE
+        return SnapshotPlan(status=status, remove_finalizer=True, delete_storage_pods=report is not None)
+    late = observed.deleted_at is not None and observed.now - observed.deleted_at >= _STORAGE_TIMEOUT
     failure = observed.unreachable
     if failure is None and report is not None:
         failure = _failure(report)
     if failure is None and late:
-        failure = Failure(reason="StoragePodLate", message="no storage pod deleted it within 10 minutes")
+        failure = Failure(reason="StoragePodLate", message=f"no storage pod deleted it within {_minutes(_STORAGE_TIMEOUT)}")
     if failure is None:
         waited = observed.now - observed.deleted_at if observed.deleted_at is not None else timedelta()
-        return SnapshotPlan(status=status, question="dispose", requeue_after_s=_poll_s(_STORAGE_POLL_S, waited))
+        return SnapshotPlan(status=status, storage_command="dispose", requeue_after_s=_poll_s(_STORAGE_POLL_S, waited))
     if failure.reason in _TRANSIENT and not late:
-        return SnapshotPlan(status=status, answered=True, requeue_after_s=_STORAGE_PAUSE_S)
+        return SnapshotPlan(status=status, delete_storage_pods=True, requeue_after_s=_STORAGE_PAUSE_S)
     event = Event(reason="DisposalSkipped", message=f"{path} was not deleted from storage: {failure.message}", warning=True)
-    return SnapshotPlan(status=status, events=(event,), remove_finalizer=True, answered=report is not None)
+    return SnapshotPlan(status=status, events=(event,), remove_finalizer=True, delete_storage_pods=report is not None)
 
 
 def wants_disposal(spec: StateSnapshotSpec | None, status: StateSnapshotStatus) -> str | None:

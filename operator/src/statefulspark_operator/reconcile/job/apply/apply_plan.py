@@ -102,7 +102,7 @@ async def _set_finalizers(context: ReconcileContext, job: Tree, finalizers: list
     metadata = job["metadata"]
     # With the resource version: a finalizer added concurrently by another client must not be lost.
     patch = {"metadata": {"finalizers": finalizers, "resourceVersion": metadata["resourceVersion"]}}
-    written = await context.cluster.merge(API_VERSION, JOB_KIND, metadata["namespace"], metadata["name"], patch)
+    written = await context.cluster.patch(API_VERSION, JOB_KIND, metadata["namespace"], metadata["name"], patch)
     if written is not None:
         context.cache.record_write(written)
 

@@ -74,7 +74,7 @@ def _checked(context: ReconcileContext, job: Mapping[str, Any]) -> tuple[Statefu
     if spec.state is DesiredState.RUNNING:
         if spec.image is None and context.default_image is None:
             return None, "spec.image: not set, and this operator has no default image. Set the image of the job"
-        if spec.service_account is None and not context.makes_accounts:
+        if spec.service_account is None and not context.creates_service_accounts:
             return (
                 None,
                 "spec.serviceAccount: not set, and this operator does not create service accounts. Set the service account of the driver",

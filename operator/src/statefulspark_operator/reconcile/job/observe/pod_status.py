@@ -9,9 +9,9 @@ from typing import Any, Final
 from statefulspark.config.pods import DRIVER_CONTAINER, EXECUTOR_CONTAINER
 from statefulspark.config.sizes import parse_size
 from statefulspark.errors import InvalidInputError, UnavailableError
-from statefulspark_operator.api.answers import EndingAnswer, StorageReport, parse
 from statefulspark_operator.api.drivers import Failure
 from statefulspark_operator.api.names import ANNOTATION_GENERATION, ANNOTATION_KEY_ID
+from statefulspark_operator.api.responses import EndingResponse, StorageReport, parse
 from statefulspark_operator.reconcile.job.observe.observation import DriverPod, Ending, OutOfMemory
 
 _TROUBLE: Final = frozenset(
@@ -102,7 +102,7 @@ def _container(status: Mapping[str, Any], name: str) -> Mapping[str, Any]:
 def _ending(message: str | None) -> Ending | None:
     """The termination message (docs/formats.md); None if it has another format."""
     try:
-        said = parse(EndingAnswer, message or "")
+        said = parse(EndingResponse, message or "")
     except UnavailableError:
         return None
     error = said.error.failure() if said.error is not None else None

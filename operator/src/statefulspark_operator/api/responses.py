@@ -42,7 +42,7 @@ class _Answer(BaseModel):
     model_config = ConfigDict(frozen=True, extra="ignore", hide_input_in_errors=True)
 
 
-class FailureAnswer(_Answer):
+class FailureResponse(_Answer):
     """Why something failed."""
 
     reason: Annotated[str, BeforeValidator(_reason)]
@@ -53,10 +53,10 @@ class FailureAnswer(_Answer):
         return Failure(reason=self.reason, message=self.message)
 
 
-class ProblemAnswer(_Answer):
+class ProblemResponse(_Answer):
     """Body of an error response."""
 
-    error: FailureAnswer
+    error: FailureResponse
 
 
 class _Checkpoint(_Answer):
@@ -111,10 +111,10 @@ class _Slot(_Answer):
 
 class _Failing(_Answer):
     failures: Annotated[int, Field(ge=1, le=(1 << 53) - 1)]
-    error: FailureAnswer
+    error: FailureResponse
 
 
-class StatusAnswer(_Answer):
+class StatusResponse(_Answer):
     """Answer to ``GET /v1/status``."""
 
     state: JobStateName
@@ -131,7 +131,7 @@ class StatusAnswer(_Answer):
     committed_batches: Count | None = None
     idle: bool = False
     failing: _Failing | None = None
-    error: FailureAnswer | None = None
+    error: FailureResponse | None = None
 
 
 class _Operation(_Answer):
@@ -139,7 +139,7 @@ class _Operation(_Answer):
     key: Name | None = None
     state: Literal["RUNNING", "SUCCEEDED", "FAILED"]
     checkpoint: _Checkpoint | None = None
-    error: FailureAnswer | None = None
+    error: FailureResponse | None = None
 
     def operation(self) -> Operation:
         return Operation(
@@ -150,26 +150,26 @@ class _Operation(_Answer):
         )
 
 
-class OperationsAnswer(_Answer):
+class OperationsResponse(_Answer):
     """Answer to ``GET /v1/operations``."""
 
     operations: Annotated[tuple[_Operation, ...], Field(max_length=_LISTED_MAX)] = ()
 
 
-class CheckpointsAnswer(_Answer):
+class CheckpointsResponse(_Answer):
     """Answer to ``GET /v1/checkpoints``."""
 
     checkpoints: Annotated[tuple[_Checkpoint, ...], Field(max_length=_LISTED_MAX)] = ()
 
 
-class EndingAnswer(_Answer):
+class EndingResponse(_Answer):
     """A termination message (docs/formats.md)."""
 
     version: Literal[1]
     state: Word
     batch: Batch
     path: Place | None
-    error: FailureAnswer | None
+    error: FailureResponse | None
     checkpoints: Annotated[str, Field(pattern=r"^(\d{1,16}(-\d{1,16})?(,\d{1,16}(-\d{1,16})?)*)?$")] | None = None
     """IDs of the retained checkpoints, as ranges."""
     snapshot: _Checkpoint | None = None
@@ -199,7 +199,7 @@ class StorageReport(_Answer):
     version: Literal[1]
     snapshot: _StoredSnapshot | None = None
     disposed: bool = False
-    error: FailureAnswer | None = None
+    error: FailureResponse | None = None
 
 
 A = TypeVar("A", bound=_Answer)
@@ -221,7 +221,7 @@ def parse(kind: type[A], body: bytes | str) -> A:
         ) from None
 
 
-def driver_of(status: StatusAnswer, operations: OperationsAnswer | None, kept: CheckpointsAnswer | None) -> Driver:
+def driver_of(status: StatusResponse, operations: OperationsResponse | None, kept: CheckpointsResponse | None) -> Driver:
     """The driver's state from these responses."""
     return Driver(
         state=status.state,

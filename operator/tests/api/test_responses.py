@@ -10,19 +10,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from statefulspark.errors import UnavailableError
-from statefulspark_operator.api.answers import (
-    CheckpointsAnswer,
-    EndingAnswer,
-    OperationsAnswer,
-    ProblemAnswer,
-    StatusAnswer,
+from statefulspark_operator.api.jobs import ErrorInfo, SnapshotInfo
+from statefulspark_operator.api.responses import (
+    CheckpointsResponse,
+    EndingResponse,
+    OperationsResponse,
+    ProblemResponse,
+    StatusResponse,
     StorageReport,
     driver_of,
     parse,
 )
-from statefulspark_operator.api.jobs import ErrorInfo, SnapshotInfo
 
-KINDS = (CheckpointsAnswer, EndingAnswer, OperationsAnswer, ProblemAnswer, StatusAnswer, StorageReport)
+KINDS = (CheckpointsResponse, EndingResponse, OperationsResponse, ProblemResponse, StatusResponse, StorageReport)
 Scalar = (
     st.none() | st.booleans() | st.integers() | st.integers(-2, 40_000) | st.floats() | st.text(max_size=20)
     | st.sampled_from(["RUNNING", "FAILED", "checkpoint", "1-9", "9-1", "0-9999999999999999", "s3://b/x", "UserFunction", "x" * 5000, "\ud800"])
@@ -49,7 +49,7 @@ def test_no_answer_is_anything_but_a_value_or_unavailable(part: Any) -> None:
             said = parse(kind, body)
         except UnavailableError:
             continue
-        if isinstance(said, StatusAnswer):
+        if isinstance(said, StatusResponse):
             driver = driver_of(said, None, None)
             for info in (driver.last_checkpoint, driver.last_savepoint):
                 if info is not None:
@@ -57,7 +57,7 @@ def test_no_answer_is_anything_but_a_value_or_unavailable(part: Any) -> None:
             if driver.error is not None:
                 # As the status keeps it.
                 ErrorInfo.model_validate({"reason": driver.error.reason, "message": driver.error.message, "since": "2026-11-22T00:00:00Z"})
-        if isinstance(said, EndingAnswer):
+        if isinstance(said, EndingResponse):
             assert len(said.kept() or ()) <= 10_000
 
 

@@ -16,7 +16,7 @@ _SHARED_BYTES: Final = 64 << 20
 _READ_S: Final = 5.0
 
 
-class BodyReader:
+class RequestBodyReader:
     """Reads bodies; large ones share a budget of memory.
 
     Args:
