@@ -85,14 +85,14 @@ def test_a_used_folder_is_not_overwritten(tmp_path: Path) -> None:
         LocationFiles(tmp_path / "new").restore({}, planned=3, committed=1)
 
 
-NAMES = st.lists(st.text(alphabet="abc.0", min_size=1, max_size=5), min_size=1, max_size=3).map("/".join)
+NAMES = st.lists(st.text(alphabet="abc.0\\", min_size=1, max_size=5), min_size=1, max_size=3).map("/".join)
 
 
 @given(files=st.dictionaries(NAMES, st.binary(max_size=30), max_size=6), data=st.data())
 def test_bundles_give_back_what_was_packed_and_damage_is_seen(files: dict[str, bytes], data: st.DataObject) -> None:
     """Also that no path in a bundle can lead outside the folder."""
     bundle = encode_bundle(files)
-    if any(part in (".", "..") for name in files for part in name.split("/")):
+    if any(part in (".", "..") or "\\" in part for name in files for part in name.split("/")):
         with pytest.raises(CorruptDataError, match="outside"):
             decode_bundle(bundle, path="p")
         return

@@ -14,6 +14,7 @@ import struct
 import zlib
 from collections.abc import Mapping
 
+from statefulspark.checkpoint.formats.paths import leaves_folder
 from statefulspark.errors import CorruptDataError, IncompatibleFormatError, InvalidInputError
 
 MAGIC = b"SSLB"
@@ -94,7 +95,7 @@ def _split(raw: bytes, path: str) -> dict[str, bytes]:
         position += length
         (size,) = _SIZE.unpack_from(raw, position)
         position += _SIZE.size
-        if any(part in ("", ".", "..") for part in name.split("/")):
+        if leaves_folder(name):
             raise CorruptDataError("the bundle names a file outside its folder", path=path)
         files[name] = raw[position : position + size]
         position += size

@@ -21,6 +21,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
 
+from statefulspark.checkpoint.formats.paths import leaves_folder
 from statefulspark.errors import CorruptDataError, IncompatibleFormatError
 
 MAGIC = b"SSSP"
@@ -205,7 +206,7 @@ def _decode_index(index: bytes, name: str) -> list[PackedFile]:
         position += length
         size_bytes, sha256 = _FILE.unpack_from(index, position)
         position += _FILE.size
-        if any(part in ("", ".", "..") for part in path.split("/")) or "\\" in path or "\x00" in path:
+        if leaves_folder(path):
             raise CorruptDataError("a path in the pack leads outside the folder", path=name)
         files.append(PackedFile(path, size_bytes, sha256))
     if position != len(index):

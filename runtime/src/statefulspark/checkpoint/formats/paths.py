@@ -167,3 +167,8 @@ def key_below(root: str, url: str, key: str) -> str:
 def _split_url(url: str) -> tuple[str, str]:
     scheme, separator, rest = url.rstrip("/").partition("://")
     return (scheme, rest) if separator else ("file", scheme)
+
+
+def leaves_folder(path: str) -> bool:
+    """True if a relative path from a stored file must not be used below a folder, because it could lead outside."""
+    return any(part in ("", ".", "..") for part in path.split("/")) or "\\" in path or "\x00" in path
