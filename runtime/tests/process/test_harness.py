@@ -45,7 +45,7 @@ def test_rows_are_given_in_every_form_and_the_timestamp_goes_into_its_column() -
         test.process_element(("a", 1), 1000)
         test.process_element(("a", 5, 1), 1000)
         test.process_element({"k": "a", "n": 1}, 1000)
-        test.process_element(Row(k="a", n=1), 1000)
+        test.process_element(Row(n=1, k="a"), 1000)
         test.process_element(Row("b", 1000, 1))
         test.process_elements([("b", 1000, 1), ("a", None, None)])
         test.process_elements([])

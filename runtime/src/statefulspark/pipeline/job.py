@@ -11,6 +11,7 @@ from pyspark.sql import DataFrame, SparkSession
 from statefulspark.checkpoint.formats.pipeline import WIDENED, StepKey
 from statefulspark.errors import InvalidInputError
 from statefulspark.exchange.config import Endpoint
+from statefulspark.pipeline.key_selectors import Key
 from statefulspark.pipeline.keyed_streams import KeyedStream
 
 if TYPE_CHECKING:
@@ -84,15 +85,24 @@ class Job:
         """The keyed steps of the pipeline, in the order in which it made them."""
         return list(self._steps.values())
 
-    def key_by(self, df: DataFrame, *keys: str) -> KeyedStream:
+    def key_by(self, df: DataFrame, *keys: Key) -> KeyedStream:
         """Partition a streaming DataFrame by one key column or several.
+
+        A key selector is a KeySelector or a function of one row. Spark evaluates it: it is called once, with a row whose fields are Spark's
+        columns, and returns one of them, an expression of them, or a tuple. An expression is added to the rows of the
+        stream as a column, under the name that Spark gives it or that of its ``alias``.
+
+        Example::
+
+            job.key_by(clicks, "user", "page")
+            job.key_by(clicks, lambda row: (row.user, F.to_date(row.at).alias("day")))
 
         Args:
             df: a streaming DataFrame.
-            *keys: column names; together they are the key. Null keys make the batch fail before any state is touched.
+            *keys: column names or key selectors; together they are the key. Null keys make the batch fail before any state is touched.
 
         Raises:
-            InvalidInputError: a column is missing or its type cannot be a key.
+            InvalidInputError: a column is missing or its type cannot be a key, or Spark cannot evaluate a key selector.
         """
         return KeyedStream(self, df, keys)
 

@@ -21,6 +21,10 @@ from statefulspark.errors import InvalidInputError, type_name
 from statefulspark.exchange.config import ExchangeConfig
 from statefulspark.exchange.task import exchange_partition, spare_collector
 from statefulspark.keygroups import slot_expression
+from statefulspark.pipeline.column_names import quoted
+from statefulspark.pipeline.key_selectors import Key, keyed_by
+from statefulspark.pipeline.keyed_transformations import KeyedTransformations
+from statefulspark.pipeline.output_types import OutputType, output_struct
 from statefulspark.pipeline.tick_source import FORMAT
 from statefulspark.process.function_runner import StepSpec
 from statefulspark.process.functions import KeyedProcessFunction
@@ -48,19 +52,18 @@ _HASHABLE = (
 _EVENT_TIMES = (T.TimestampType, T.TimestampNTZType)
 
 
-class KeyedStream:
+class KeyedStream(KeyedTransformations):
     """A streaming DataFrame partitioned by key; made by ``Job.key_by``."""
 
-    def __init__(self, job: Job, df: DataFrame, keys: tuple[str, ...]) -> None:
+    def __init__(self, job: Job, df: DataFrame, keys: tuple[Key, ...]) -> None:
         self._job = job
-        self._df = df
-        self._keys = keys
-        _check_keys(df, keys)
+        self._df, self._keys, self._computed_keys = keyed_by(df, keys)
+        _check_keys(self._df, self._keys)
 
     def process(
         self,
         function: KeyedProcessFunction,
-        output_schema: T.StructType | str,
+        output_schema: OutputType,
         *,
         uid: str,
         event_time: str | None = None,
@@ -70,7 +73,7 @@ class KeyedStream:
 
         Args:
             function: the user's KeyedProcessFunction; it is pickled with cloudpickle and opened once in each slot.
-            output_schema: the rows it emits, as a StructType or DDL text.
+            output_schema: the rows it emits, as DDL text, a StructType, or a type such as ``Types.ROW_NAMED(...)``.
             uid: stable name of this step; identifies its state permanently. 1 to 200 characters.
             event_time: timestamp column that ``ctx.timestamp()`` and event-time timers go by; without it only processing time is there.
             watermark: how far behind the greatest event time seen the watermark stays: ``"1 hour"`` or milliseconds.
@@ -81,7 +84,7 @@ class KeyedStream:
         Raises:
             InvalidInputError: names the argument and the remedy; nothing has been started.
         """
-        schema = _schema(output_schema)
+        schema = output_struct(output_schema, "output_schema")
         if not isinstance(function, KeyedProcessFunction):
             raise InvalidInputError(f"is {type_name(type(function))}", field="function", remedy="Derive it from KeyedProcessFunction")
         if not uid or len(uid) > 200:
@@ -104,6 +107,17 @@ class KeyedStream:
         self._job.add_step(step, key)
         return _exchange(self._job, self._df, key, schema)
 
+    def _step(self, function: KeyedProcessFunction, schema: T.StructType, uid: str, event_time: str | None) -> DataFrame:
+        return self.process(function, schema, uid=uid, event_time=event_time)
+
+    def _input(self) -> tuple[T.StructType, pa.Schema]:
+        # Without metadata: Spark would take the delay of an earlier withWatermark for a watermark of the output.
+        schema = T.StructType([T.StructField(field.name, field.dataType, field.nullable) for field in self._df.schema.fields])
+        return schema, to_arrow_schema(schema, timezone=self._job.time_zone)
+
+    def _visible(self, df: DataFrame) -> DataFrame:
+        return df.drop(*self._computed_keys)
+
 
 def watermark_delay_ms(watermark: str | int) -> int:
     """The delay in milliseconds.
@@ -122,20 +136,6 @@ def watermark_delay_ms(watermark: str | int) -> int:
     if watermark < 0:
         raise InvalidInputError("must not be negative", field="watermark", remedy=remedy)
     return watermark
-
-
-def quoted(name: str) -> str:
-    """A column name as Spark's expressions take it, whatever characters are in it."""
-    return "`" + name.replace("`", "``") + "`"
-
-
-def _schema(given: T.StructType | str) -> T.StructType:
-    if isinstance(given, T.StructType):
-        return given
-    schema = T.StructType.fromDDL(given)
-    if not isinstance(schema, T.StructType):
-        raise InvalidInputError(f"{given!r} is not a list of columns", field="output_schema", remedy="Write 'name type, name type'")
-    return schema
 
 
 def _check_keys(df: DataFrame, keys: tuple[str, ...]) -> None:

@@ -42,7 +42,7 @@ class OutputSchema:
         """
         if not rows:
             return pa.RecordBatch.from_arrays([pa.nulls(0, kind) for kind in self._schema.types], schema=self._schema)
-        tuples = rows if set(map(type, rows)) == {tuple} else [self._tuple(row) for row in rows]
+        tuples = rows if set(map(type, rows)) == {tuple} else [self.in_column_order(row) for row in rows]
         try:
             columns = list(zip(*tuples, strict=True))
         except ValueError:
@@ -77,8 +77,12 @@ class OutputSchema:
             )
         return array
 
-    def _tuple(self, row: Any) -> tuple[Any, ...]:
-        """Bring one row into column order."""
+    def in_column_order(self, row: Any) -> tuple[Any, ...]:
+        """Return the values of one row in column order; their number and types are not checked.
+
+        Raises:
+            InvalidInputError: the row has other columns by name, or is no row.
+        """
         if isinstance(row, Row):
             if (kind := row.get_row_kind()) is not RowKind.INSERT:
                 raise InvalidInputError(

@@ -28,6 +28,7 @@ from statefulspark.state.backend import BatchBudget, KeyedStateBackend
 from statefulspark.state.encoding.keys import KeyCodec
 from statefulspark.state.encoding.layout import StateInfo, key_group_range_bounds
 from statefulspark.state.registry import StateRegistry
+from statefulspark.state.row import Row, field_names
 from statefulspark.state.store.base import Change
 from statefulspark.state.store.memory_store import MemoryStore
 from statefulspark.testing.key_hash import KeyHash
@@ -162,7 +163,11 @@ class KeyedProcessHarness:
             budget=_BUDGET,
             spill_directory=Path(directory.name) / "changes",
         )
-        self._running = _Running(FunctionLifecycle(lambda: self._fresh_runner(backend)), backend, directory)
+        try:
+            self._running = _Running(FunctionLifecycle(lambda: self._fresh_runner(backend)), backend, directory)
+        except BaseException:
+            directory.cleanup()
+            raise
         try:
             self._state_ids.all_opened()
         except NotRestorableError:
@@ -299,7 +304,7 @@ class KeyedProcessHarness:
         time = timestamp if pa.types.is_int64(kind) else _EPOCH + timedelta(milliseconds=timestamp)
         if isinstance(value, Mapping):
             return {**value, name: time}
-        if getattr(value, "names", None) is not None:
+        if isinstance(value, Row) and field_names(value) is not None:
             return {**value.as_dict(), name: time}
         values = list(value)
         if len(values) == len(names):

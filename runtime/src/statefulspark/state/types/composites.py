@@ -34,7 +34,7 @@ class PrimitiveArray(TypeInformation):
     def __init__(self, element: TypeInformation) -> None:
         if element.name not in {"BYTE", "BOOLEAN", *_ARRAY_CODES}:
             raise InvalidInputError(f"{element!r} is not a primitive type", field="element_type", remedy="Use Types.BASIC_ARRAY.")
-        self._element = element
+        self.element = element
         self._of_bytes = element.name == "BYTE"
         self.immutable = self.is_key = self._of_bytes
         self.accepted_class = bytes if self._of_bytes else None
@@ -44,31 +44,31 @@ class PrimitiveArray(TypeInformation):
             if not isinstance(value, bytes | bytearray | memoryview):
                 raise wrong_value(self, "bytes", value)
             return bytes(value)
-        return [self._element.normalize(each) for each in _elements(self, value)]
+        return [self.element.normalize(each) for each in _elements(self, value)]
 
     def encode(self, value: Any) -> bytes:
         numbers = self.normalize(value)
         if self._of_bytes:
             return cast("bytes", numbers)
-        if self._element.name == "BOOLEAN":
+        if self.element.name == "BOOLEAN":
             return bytes(numbers)
-        return _swapped(array(_ARRAY_CODES[self._element.name], numbers)).tobytes()
+        return _swapped(array(_ARRAY_CODES[self.element.name], numbers)).tobytes()
 
     def decode(self, data: bytes) -> Any:
         if self._of_bytes:
             return data
-        if self._element.name == "BOOLEAN":
-            return [self._element.decode(data[at : at + 1]) for at in range(len(data))]
-        return _swapped(array(_ARRAY_CODES[self._element.name], data)).tolist()
+        if self.element.name == "BOOLEAN":
+            return [self.element.decode(data[at : at + 1]) for at in range(len(data))]
+        return _swapped(array(_ARRAY_CODES[self.element.name], data)).tolist()
 
     def size_of(self, value: Any) -> int:
         return 33 + len(value)
 
     def to_json(self) -> TypeJson:
-        return {"type": self.name, "element": self._element.to_json()}
+        return {"type": self.name, "element": self.element.to_json()}
 
     def __repr__(self) -> str:
-        return f"Types.{self.name}({self._element!r})"
+        return f"Types.{self.name}({self.element!r})"
 
 
 class ListTypeInfo(TypeInformation):
