@@ -58,7 +58,7 @@ def test_a_step_travels_by_cloudpickle() -> None:
         ({"event_time": "tailnum"}, "timestamp column"),
         ({"input_schema": pa.schema([("tailnum", pa.string()), ("tailnum", pa.string())]), "event_time": None}, "more than once"),
         ({"input_schema": pa.schema([("tailnum", pa.string()), ("__kh", pa.int64())]), "event_time": None}, "reserved"),
-        ({"output_schema": pa.schema([])}, "output_schema"),
+        ({"output_schema": pa.schema([])}, "output_type"),
         ({"output_schema": pa.schema([("a", pa.int64()), ("a", pa.int64())])}, "two columns"),
         ({"watermark_delay_ms": -1}, "watermark"),
         ({"max_parallelism": 0}, "max_parallelism"),

@@ -56,7 +56,19 @@ DIFFERENCES: dict[str, tuple[str, ...]] = {
         ),
         (
             "differs: KeyedStream.process is (self, func, output_type=None) in PyFlink, "
-            "(self, function, output_schema, *, uid, event_time=None, watermark=0) here"
+            "(self, func, output_type, *, uid, event_time=None, watermark=0) here"
+        ),
+        *(
+            f"differs: KeyedStream.{name} is (self, func, output_type=None) in PyFlink, (self, func, output_type, *, uid, event_time=None) here"
+            for name in ("map", "flat_map")
+        ),
+        *(
+            f"differs: KeyedStream.{name} is (self, func) in PyFlink, (self, func, *, uid, event_time=None) here"
+            for name in ("filter", "reduce")
+        ),
+        *(
+            f"differs: KeyedStream.{name} is (self, position_to_{name}=0) in PyFlink, (self, position_to_{name}=0, *, uid, event_time=None) here"
+            for name in ("sum", "min", "max", "min_by", "max_by")
         ),
         *_each("only in PyFlink: KeyedStream.{}", "get_name name uid set_uid_hash set_description get_type key_by"),
         *_each("only in PyFlink: KeyedStream.{}", "get_execution_config get_execution_environment"),
@@ -76,9 +88,6 @@ DIFFERENCES: dict[str, tuple[str, ...]] = {
             "set_parallelism set_max_parallelism force_non_parallel set_buffer_timeout start_new_chain disable_chaining slot_sharing_group "
             "assign_timestamps_and_watermarks",
         )
-    ),
-    "Not supported yet: functions of rows on keyed streams.": tuple(
-        _each("only in PyFlink: KeyedStream.{}", "map flat_map filter reduce sum min max min_by max_by AccumulateType")
     ),
     "Not supported yet: side outputs.": ("only in PyFlink: OutputTag", "only in PyFlink: KeyedStream.get_side_output"),
     "Not supported yet: two inputs, broadcast state and operator state.": (
@@ -100,7 +109,7 @@ DIFFERENCES: dict[str, tuple[str, ...]] = {
         *_each("only in PyFlink: {}Trigger", "EventTime ProcessingTime ContinuousEventTime ContinuousProcessingTime Count Never Purging"),
     ),
     "PyFlink's own business, although its name has no underscore.": (
-        "only in PyFlink: Min",
+        *_each("only in PyFlink: {}", "Min KeyedStream.AccumulateType"),
         *_each("only in PyFlink: Internal{}Function", "Window SingleValueWindow SingleValueAllWindow IterableWindow IterableAllWindow"),
         *_each("only in PyFlink: Internal{}Function", "SingleValueProcessWindow SingleValueProcessAllWindow"),
         *_each("only in PyFlink: Internal{}Function", "IterableProcessWindow IterableProcessAllWindow"),

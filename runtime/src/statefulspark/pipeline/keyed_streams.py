@@ -62,18 +62,18 @@ class KeyedStream(KeyedTransformations):
 
     def process(
         self,
-        function: KeyedProcessFunction,
-        output_schema: OutputType,
+        func: KeyedProcessFunction,
+        output_type: OutputType,
         *,
         uid: str,
         event_time: str | None = None,
         watermark: str | int = 0,
     ) -> DataFrame:
-        """Run ``function`` for each row, with state and timers of the row's key.
+        """Run ``func`` for each row, with state and timers of the row's key.
 
         Args:
-            function: the user's KeyedProcessFunction; it is pickled with cloudpickle and opened once in each slot.
-            output_schema: the rows it emits, as DDL text, a StructType, or a type such as ``Types.ROW_NAMED(...)``.
+            func: the user's KeyedProcessFunction; it is pickled with cloudpickle and opened once in each slot.
+            output_type: the rows it emits, as DDL text, a StructType, or a type such as ``Types.ROW_NAMED(...)``.
             uid: stable name of this step; identifies its state permanently. 1 to 200 characters.
             event_time: timestamp column that ``ctx.timestamp()`` and event-time timers go by; without it only processing time is there.
             watermark: how far behind the greatest event time seen the watermark stays: ``"1 hour"`` or milliseconds.
@@ -84,9 +84,9 @@ class KeyedStream(KeyedTransformations):
         Raises:
             InvalidInputError: names the argument and the remedy; nothing has been started.
         """
-        schema = output_struct(output_schema, "output_schema")
-        if not isinstance(function, KeyedProcessFunction):
-            raise InvalidInputError(f"is {type_name(type(function))}", field="function", remedy="Derive it from KeyedProcessFunction")
+        schema = output_struct(output_type, "output_type")
+        if not isinstance(func, KeyedProcessFunction):
+            raise InvalidInputError(f"is {type_name(type(func))}", field="func", remedy="Derive it from KeyedProcessFunction")
         if not uid or len(uid) > 200:
             raise InvalidInputError("must have 1 to 200 characters", field="uid", remedy="Give the step a short stable name")
         delay_ms = watermark_delay_ms(watermark)
@@ -94,7 +94,7 @@ class KeyedStream(KeyedTransformations):
             _check_event_time(self._df, event_time)
         step = StepSpec(
             uid=uid,
-            function=function,
+            function=func,
             input_schema=to_arrow_schema(self._df.schema, timezone=self._job.time_zone),
             output_schema=to_arrow_schema(schema, timezone=self._job.time_zone),
             key_columns=self._keys,

@@ -38,7 +38,7 @@ class _Adapter(KeyedProcessFunction):
         if not isinstance(func, wanted) and (is_class or not callable(func)):
             found = f"the class {func.__name__}" if is_class else type_name(type(func))
             raise InvalidInputError(
-                f"is {found}", field=method, remedy=f"Pass an instance of a {wanted.__name__}, or a function of {_ARGUMENTS[wanted]}"
+                f"is {found}", field=method, remedy=f"Pass an instance of {type_name(wanted)}, or a function of {_ARGUMENTS[wanted]}"
             )
         self._function = func if isinstance(func, wanted) else None
         self._call: Callable[..., Any] = getattr(func, method) if isinstance(func, wanted) else func

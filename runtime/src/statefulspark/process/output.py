@@ -24,7 +24,7 @@ class OutputSchema:
         field: what the schema is called where the user wrote it.
     """
 
-    def __init__(self, schema: pa.Schema, giver: str, *, field: str = "output_schema") -> None:
+    def __init__(self, schema: pa.Schema, giver: str, *, field: str = "output_type") -> None:
         self._schema = schema
         self._giver = giver
         self._field = field

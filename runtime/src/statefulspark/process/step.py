@@ -59,9 +59,9 @@ class StepSpec:
             if name in self.input_schema.names:
                 raise InvalidInputError(f"column {name!r} is reserved", field="input_schema", remedy="Rename the column")
         if not len(self.output_schema):
-            raise InvalidInputError("has no columns", field="output_schema", remedy="Name the columns of the rows the function yields")
+            raise InvalidInputError("has no columns", field="output_type", remedy="Name the columns of the rows the function yields")
         if len(set(self.output_schema.names)) != len(self.output_schema):
-            raise InvalidInputError("has two columns of one name", field="output_schema", remedy="Rename one of them")
+            raise InvalidInputError("has two columns of one name", field="output_type", remedy="Rename one of them")
         if self.watermark_delay_ms < 0:
             raise InvalidInputError(f"{self.watermark_delay_ms} ms is negative", field="watermark", remedy="Give 0 or more")
         if not 1 <= self.max_parallelism <= MAX_PARALLELISM_LIMIT:
