@@ -23,6 +23,7 @@ if TYPE_CHECKING:
         TimerService,
     )
     from statefulspark.process.metrics import Counter, Distribution, Meter, Metric, MetricGroup
+    from statefulspark.process.output_tag import OutputTag
     from statefulspark.state.api.descriptors import (
         AggregatingStateDescriptor,
         ListStateDescriptor,
@@ -75,6 +76,7 @@ __all__ = [
     "Meter",
     "Metric",
     "MetricGroup",
+    "OutputTag",
     "ReduceFunction",
     "ReducingState",
     "ReducingStateDescriptor",
@@ -115,6 +117,7 @@ _HOMES = {
         "Metric",
         "MetricGroup",
     ),
+    "process.output_tag": ("OutputTag",),
     "state.api.descriptors": (
         "AggregatingStateDescriptor",
         "ListStateDescriptor",

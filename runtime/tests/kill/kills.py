@@ -31,6 +31,9 @@ DRIVER_POINTS = (
     "driver.checkpoint.published",
 )
 
+OUTPUT_POINTS = ("driver.output.written",)
+"""Between two outputs of a step with side outputs."""
+
 _LONGEST_PAUSE_S = 0.6
 _STRIKE_S = 60.0
 

@@ -6,6 +6,7 @@ doubled or out of order changes every later row of its account. An event-time ti
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 from pyspark.sql import functions as F  # noqa: N812  Spark's own convention
@@ -14,6 +15,7 @@ from statefulspark import (
     KeyedProcessFunction,
     ListStateDescriptor,
     MapStateDescriptor,
+    OutputTag,
     RuntimeContext,
     Types,
     ValueStateDescriptor,
@@ -22,6 +24,7 @@ from statefulspark import (
 QUIET_MS = 5_000
 OUTPUT = "account string, kind string, number bigint, balance bigint, shops bigint, at bigint"
 INPUT = "account string, at timestamp, amount bigint, shop string"
+QUIET = OutputTag("quiet", OUTPUT)
 
 
 class Ledger(KeyedProcessFunction):
@@ -67,6 +70,34 @@ def pipeline(job: Any) -> Any:
     rows = job.spark.readStream.schema(INPUT).option("maxFilesPerTrigger", 1).parquet(source)
     ledger = job.key_by(rows, "account").process(Ledger(), OUTPUT, uid="ledger", event_time="at", watermark="1 second")
     return ledger.writeStream.format("parquet").option("path", target).outputMode("append")
+
+
+class QuietAside(Ledger):
+    """Tells of quiet periods in a side output, from rows and from timers."""
+
+    def process_element(self, value: Any, ctx: KeyedProcessFunction.Context) -> Any:
+        """Book one row."""
+        for row in super().process_element(value, ctx):
+            yield (QUIET, row) if row[1] == "quiet" else row
+
+    def on_timer(self, timestamp: int, ctx: KeyedProcessFunction.OnTimerContext) -> Any:
+        """The account was quiet for a while."""
+        for row in super().on_timer(timestamp, ctx):
+            yield QUIET, row
+
+
+def two_outputs(job: Any) -> Any:
+    """Files in, ledger, and a folder per output and batch, which a batch that runs again replaces."""
+    source, target = job.args[0], Path(job.args[1])
+    rows = job.spark.readStream.schema(INPUT).option("maxFilesPerTrigger", 1).parquet(source)
+    ledger = job.key_by(rows, "account").process(
+        QuietAside(), OUTPUT, uid="ledger", event_time="at", watermark="1 second", side_outputs=[QUIET]
+    )
+
+    def into(name: str) -> Any:
+        return lambda df, batch_id: df.write.mode("overwrite").parquet(str(target / name / f"batch={batch_id}"))
+
+    return job.outputs(ledger, main=into("main"), quiet=into("quiet"))
 
 
 def between_spark_steps(job: Any) -> Any:

@@ -177,11 +177,20 @@ class Driver(LocalDriver):
             held = {key_group_of(key) for key, _ in service.store.scan(b"", b"\xff" * 9)}
             assert all(group in owned for group in held), f"slot {index} holds key groups {held}"
 
-    def run(self, batch: int, *, deliver: bool = True, commit: bool = True, twice: bool = False, reads: int | None = None) -> None:
+    def run(
+        self,
+        batch: int,
+        *,
+        deliver: bool = True,
+        commit: bool = True,
+        twice: bool = False,
+        side_outputs: bool = True,
+        reads: int | None = None,
+    ) -> None:
         """As the engine does; the sink reads so many partitions, and one row of the next. Defaults to all."""
         self._reads = reads
         try:
-            super().run(batch, deliver=deliver, commit=commit, twice=twice)
+            super().run(batch, deliver=deliver, commit=commit, twice=twice, side_outputs=side_outputs)
         finally:
             self._reads = None
 

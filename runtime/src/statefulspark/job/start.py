@@ -205,6 +205,7 @@ class _Builder:
                 remedy="Return df.writeStream..., a DataStreamWriter that has not been started",
             )
         check_writer(self._spark, writer)
+        job.check_outputs()
         return job, writer
 
 

@@ -7,12 +7,15 @@ from typing import TYPE_CHECKING
 
 import cloudpickle
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from statefulspark.checkpoint.formats.pipeline import WIDENED, StepKey
-from statefulspark.errors import InvalidInputError
+from statefulspark.errors import InvalidInputError, type_name
 from statefulspark.exchange.config import Endpoint
 from statefulspark.pipeline.key_selectors import Key
 from statefulspark.pipeline.keyed_streams import KeyedStream
+from statefulspark.pipeline.outputs import WriteOutput, outputs_writer
+from statefulspark.pipeline.tagged_streams import TaggedStream
 
 if TYPE_CHECKING:
     from statefulspark.process.function_runner import StepSpec
@@ -44,6 +47,8 @@ class Job:
         self._hashings = hashings
         self._steps: dict[str, StepSpec] = {}
         self._keys: dict[str, StepKey] = {}
+        self._unwritten: dict[str, TaggedStream] = {}
+        """Results of steps with side outputs, by uid, until `outputs` takes them."""
 
     @property
     def spark(self) -> SparkSession:
@@ -106,6 +111,44 @@ class Job:
         """
         return KeyedStream(self, df, keys)
 
+    def outputs(self, stream: TaggedStream, /, **writers: WriteOutput | None) -> DataStreamWriter:
+        """Write the outputs of a keyed step with side outputs, each with a function of its own.
+
+        For each batch, every function is called once with ``(df, batch_id)``, ``main`` first and the others in the order of
+        ``side_outputs``. ``df`` is a DataFrame, not a stream, with the rows and columns of the output. The batch has been computed and persisted by
+        then, so a function may read its rows as often as it likes, or not at all. A batch that fails runs again with the
+        same id and the same rows, and every function is called again, so each must ignore a batch that it has already written.
+
+        Example::
+
+            rejected = OutputTag("rejected", "order STRING, reason STRING")
+            stream = job.key_by(orders, "order").process(Orders(), schema, uid="orders", side_outputs=[rejected])
+            return job.outputs(stream, main=write_orders, rejected=write_rejected)
+
+        Args:
+            stream: what ``process(..., side_outputs=...)`` returned.
+            **writers: a function per output, by its name. None discards the rows of an output.
+
+        Returns:
+            A DataStreamWriter to return from ``pipeline(job)``, with a trigger if you like.
+
+        Raises:
+            InvalidInputError: an output is missing, unknown, or written already; names it and the remedy.
+        """
+        if not isinstance(stream, TaggedStream):
+            raise InvalidInputError(
+                f"is {type_name(type(stream))}, which has one output",
+                field="outputs",
+                remedy="Write it with writeStream, or pass side_outputs to process()",
+            )
+        if self._unwritten.get(stream.uid) is not stream:
+            raise InvalidInputError(
+                f"the outputs of the step {stream.uid!r} are written already", field="outputs", remedy="Call outputs() once for each step"
+            )
+        writer = outputs_writer(stream, writers)
+        del self._unwritten[stream.uid]
+        return writer
+
     @property
     def keys(self) -> tuple[StepKey, ...]:
         """The keys of the keyed steps, in the same order."""
@@ -125,6 +168,23 @@ class Job:
             raise InvalidInputError(f"{step.uid!r} is used by two steps", field="uid", remedy="Give each keyed step a unique uid")
         self._steps[step.uid] = step
         self._keys[step.uid] = key
+
+    def add_tagged_stream(self, stream: TaggedStream) -> None:
+        """Note a result that `outputs` must take; called by ``KeyedStream.process``."""
+        self._unwritten[stream.uid] = stream
+
+    def check_outputs(self) -> None:
+        """Raise if the pipeline has a step with side outputs whose rows go nowhere.
+
+        Raises:
+            InvalidInputError: names the step and its outputs.
+        """
+        for stream in self._unwritten.values():
+            raise InvalidInputError(
+                f"nothing consumes the outputs {', '.join(map(repr, stream.outputs))} of the step {stream.uid!r}",
+                field="outputs",
+                remedy="Return job.outputs(stream, main=..., ...) from the pipeline",
+            )
 
     def pickled_steps(self) -> bytes:
         """The steps as slots get them.

@@ -5,8 +5,8 @@ source → key hash, slot → (union tick source) → repartitionById(slot) → 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any, overload
 
 import pyarrow as pa
 from pyspark import TaskContext
@@ -25,9 +25,11 @@ from statefulspark.pipeline.column_names import quoted
 from statefulspark.pipeline.key_selectors import Key, keyed_by
 from statefulspark.pipeline.keyed_transformations import KeyedTransformations
 from statefulspark.pipeline.output_types import OutputType, output_struct
+from statefulspark.pipeline.tagged_streams import TaggedStream, side_outputs_of, tagged_struct
 from statefulspark.pipeline.tick_source import FORMAT
 from statefulspark.process.function_runner import StepSpec
 from statefulspark.process.functions import KeyedProcessFunction
+from statefulspark.process.output_tag import OutputTag
 from statefulspark.process.reserved_columns import KEY_HASH, RESERVED, SLOT, SOURCE
 from statefulspark.rpc.messages.batches import PartitionRun
 
@@ -60,6 +62,30 @@ class KeyedStream(KeyedTransformations):
         self._df, self._keys, self._computed_keys = keyed_by(df, keys)
         _check_keys(self._df, self._keys)
 
+    @overload
+    def process(
+        self,
+        func: KeyedProcessFunction,
+        output_type: OutputType,
+        *,
+        uid: str,
+        event_time: str | None = ...,
+        watermark: str | int = ...,
+        side_outputs: None = ...,
+    ) -> DataFrame: ...
+
+    @overload
+    def process(
+        self,
+        func: KeyedProcessFunction,
+        output_type: OutputType,
+        *,
+        uid: str,
+        event_time: str | None = ...,
+        watermark: str | int = ...,
+        side_outputs: Sequence[OutputTag],
+    ) -> TaggedStream: ...
+
     def process(
         self,
         func: KeyedProcessFunction,
@@ -68,7 +94,8 @@ class KeyedStream(KeyedTransformations):
         uid: str,
         event_time: str | None = None,
         watermark: str | int = 0,
-    ) -> DataFrame:
+        side_outputs: Sequence[OutputTag] | None = None,
+    ) -> DataFrame | TaggedStream:
         """Run ``func`` for each row, with state and timers of the row's key.
 
         Args:
@@ -77,9 +104,11 @@ class KeyedStream(KeyedTransformations):
             uid: stable name of this step; identifies its state permanently. 1 to 200 characters.
             event_time: timestamp column that ``ctx.timestamp()`` and event-time timers go by; without it only processing time is there.
             watermark: how far behind the greatest event time seen the watermark stays: ``"1 hour"`` or milliseconds.
+            side_outputs: the tags of the outputs that the function emits to with ``yield tag, row``.
 
         Returns:
-            A streaming DataFrame that any further Spark step or sink takes, another keyed step too.
+            A streaming DataFrame that any further Spark step or sink takes, another keyed step too. With ``side_outputs`` a
+            TaggedStream, whose outputs `Job.outputs` writes.
 
         Raises:
             InvalidInputError: names the argument and the remedy; nothing has been started.
@@ -101,11 +130,16 @@ class KeyedStream(KeyedTransformations):
             event_time=event_time,
             watermark_delay_ms=delay_ms,
             max_parallelism=self._job.max_parallelism,
+            side_outputs=() if side_outputs is None else side_outputs_of(side_outputs, self._job.time_zone),
         )
         columns = tuple(KeyColumn(name=name, type=self._df.schema[name].dataType.simpleString()) for name in self._keys)
         key = StepKey(uid=uid, hashing=self._job.hashing(uid), columns=columns)
         self._job.add_step(step, key)
-        return _exchange(self._job, self._df, key, schema)
+        if side_outputs is None:
+            return _exchange(self._job, self._df, key, schema)
+        stream = TaggedStream(uid, _exchange(self._job, self._df, key, tagged_struct(schema, side_outputs)))
+        self._job.add_tagged_stream(stream)
+        return stream
 
     def _step(self, function: KeyedProcessFunction, schema: T.StructType, uid: str, event_time: str | None) -> DataFrame:
         return self.process(function, schema, uid=uid, event_time=event_time)

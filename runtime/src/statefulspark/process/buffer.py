@@ -9,7 +9,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.types as pt
 
+from statefulspark.errors import InvalidInputError
 from statefulspark.process.output import OutputSchema
+from statefulspark.process.output_tag import tag_of, undeclared
 from statefulspark.process.rows import Row
 
 __all__ = ["OutputBuffer"]
@@ -27,15 +29,17 @@ class OutputBuffer:
         giver: Who gives the rows, for error messages.
         rows_max: Rows per record batch.
         bytes_max: Estimated bytes per record batch; it is passed by at most one row.
+        field: What the schema is called in error messages.
 
     Attributes:
         add: Takes a row and returns whether `take` should be called now.
     """
 
-    __slots__ = ("_bytes", "_bytes_max", "_rows", "_rows_max", "_schema", "add")
+    __slots__ = ("_bytes", "_bytes_max", "_giver", "_rows", "_rows_max", "_schema", "add")
 
-    def __init__(self, schema: pa.Schema, giver: str, *, rows_max: int, bytes_max: int) -> None:
-        self._schema = OutputSchema(schema, giver)
+    def __init__(self, schema: pa.Schema, giver: str, *, rows_max: int, bytes_max: int, field: str = "output_schema") -> None:
+        self._giver = giver
+        self._schema = OutputSchema(schema, giver, field=field)
         self._rows: list[Any] = []
         self._rows_max = rows_max
         self._bytes = 0
@@ -49,9 +53,15 @@ class OutputBuffer:
         """Return the rows as one record batch and clear the buffer.
 
         Raises:
-            InvalidInputError: A row does not fit the schema.
+            InvalidInputError: A row does not fit the schema, or was yielded with a tag.
         """
-        batch = self._schema.batch(self._rows)
+        try:
+            batch = self._schema.batch(self._rows)
+        except InvalidInputError as error:
+            # No schema fits a tag, so that only rows that have failed need to be searched for one.
+            if (tag := next(filter(None, map(tag_of, self._rows)), None)) is not None:
+                raise undeclared(self._giver, tag) from error
+            raise
         self.clear()
         return batch
 

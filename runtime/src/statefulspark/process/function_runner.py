@@ -31,6 +31,7 @@ from statefulspark.process.metrics import MetricGroup
 from statefulspark.process.order import BatchOrder
 from statefulspark.process.reserved_columns import KEY_HASH
 from statefulspark.process.rows import row_class, rows_of
+from statefulspark.process.side_outputs import TaggedOutputBuffer
 from statefulspark.process.step import StepSpec
 from statefulspark.state.timers import EVENT_TIMERS, PROCESSING_TIMERS
 
@@ -81,7 +82,7 @@ class KeyedFunctionRunner:
         self.timers_fired = 0
         self._backend = backend
         self._function = step.function
-        self._output = OutputBuffer(step.output_schema, f"the step {step.uid!r}", rows_max=output_rows, bytes_max=output_bytes)
+        self._output = _output_buffer(step, output_rows, output_bytes)
         self._row = row_class(tuple(step.input_schema.names))
         self._event_time = step.event_time
         self._timer_service = SlotTimerService(backend.timers, uid=step.uid, event_time=step.event_time is not None)
@@ -134,7 +135,7 @@ class KeyedFunctionRunner:
             spill_directory: local directory for spilled rows.
 
         Yields:
-            Record batches of the output schema, 1 to ``output_rows`` rows each, of about ``output_bytes`` at most.
+            Record batches of the step's result schema, 1 to ``output_rows`` rows each, of about ``output_bytes`` at most.
 
         Raises:
             UserFunctionError: the function raised. After this and any other error the caller aborts the batch.
@@ -151,7 +152,7 @@ class KeyedFunctionRunner:
         for chunk in order.sorted(self._counted(batches)):
             yield from self._process_chunk(chunk)
         yield from self._fire_due_timers()
-        if self._output:
+        while self._output:
             yield self._flush()
 
     def _counted(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -258,3 +259,10 @@ class KeyedFunctionRunner:
             raise
         except Exception as error:
             raise user_function_error(error, uid=self.step.uid, key_group=None) from error
+
+
+def _output_buffer(step: StepSpec, rows: int, bytes_max: int) -> OutputBuffer | TaggedOutputBuffer:
+    """Return what collects the rows of the step; only steps with side outputs look for tags."""
+    if step.side_outputs:
+        return TaggedOutputBuffer(step.uid, step.output_schema, step.side_outputs, rows_max=rows, bytes_max=bytes_max)
+    return OutputBuffer(step.output_schema, f"the step {step.uid!r}", rows_max=rows, bytes_max=bytes_max)

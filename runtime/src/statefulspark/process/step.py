@@ -12,6 +12,7 @@ from statefulspark.process.columns import check_event_time
 from statefulspark.process.functions import KeyedProcessFunction
 from statefulspark.process.keytypes import key_type_info
 from statefulspark.process.reserved_columns import RESERVED
+from statefulspark.process.side_outputs import SideOutput, check_side_outputs, tagged_schema
 
 __all__ = ["StepSpec"]
 
@@ -39,6 +40,13 @@ class StepSpec:
     """Delay of the watermark behind the latest event time, in milliseconds."""
     max_parallelism: int
     """Number of key groups, 1..32768."""
+    side_outputs: tuple[SideOutput, ...] = ()
+    """The outputs that rows are yielded to with a tag."""
+
+    @property
+    def result_schema(self) -> pa.Schema:
+        """Schema of the record batches that a slot sends back: the output schema, or a struct column per output."""
+        return tagged_schema(self.output_schema, self.side_outputs) if self.side_outputs else self.output_schema
 
     def __post_init__(self) -> None:
         if not self.uid:
@@ -62,6 +70,7 @@ class StepSpec:
             raise InvalidInputError("has no columns", field="output_type", remedy="Name the columns of the rows the function yields")
         if len(set(self.output_schema.names)) != len(self.output_schema):
             raise InvalidInputError("has two columns of one name", field="output_type", remedy="Rename one of them")
+        check_side_outputs(self.uid, self.side_outputs)
         if self.watermark_delay_ms < 0:
             raise InvalidInputError(f"{self.watermark_delay_ms} ms is negative", field="watermark", remedy="Give 0 or more")
         if not 1 <= self.max_parallelism <= MAX_PARALLELISM_LIMIT:

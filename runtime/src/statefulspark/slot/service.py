@@ -80,7 +80,7 @@ class SlotService:
     def output_schema(self, request: ExchangeRequest) -> pa.Schema:
         """Schema of a step's results."""
         self._check_epoch(request.epoch)
-        return self.keyed_steps[request.uid].step.output_schema
+        return self.keyed_steps[request.uid].step.result_schema
 
     def exchange(self, request: ExchangeRequest, stream: ExchangeStream) -> None:
         """Run one batch of one step and acknowledge it to the coordinator."""

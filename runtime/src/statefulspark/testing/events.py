@@ -19,6 +19,7 @@ class Event(Enum):
     RETRY_BATCH = "RETRY_BATCH"
     KILL_DRIVER = "KILL_DRIVER"
     KILL_DRIVER_BEFORE_SINK_COMMIT = "KILL_DRIVER_BEFORE_SINK_COMMIT"
+    KILL_DRIVER_BETWEEN_OUTPUTS = "KILL_DRIVER_BETWEEN_OUTPUTS"
     KILL_DRIVER_AFTER_SINK_COMMIT = "KILL_DRIVER_AFTER_SINK_COMMIT"
     PAUSE_DRIVER = "PAUSE_DRIVER"
     RESUME_DRIVER = "RESUME_DRIVER"
@@ -39,6 +40,8 @@ KILL_DRIVER = Event.KILL_DRIVER
 """The driver and all slots die between two batches; another driver starts."""
 KILL_DRIVER_BEFORE_SINK_COMMIT = Event.KILL_DRIVER_BEFORE_SINK_COMMIT
 """They die when all slots have acknowledged the batch before it and the sink has not committed it."""
+KILL_DRIVER_BETWEEN_OUTPUTS = Event.KILL_DRIVER_BETWEEN_OUTPUTS
+"""They die when the main output has the batch before it and no side output has."""
 KILL_DRIVER_AFTER_SINK_COMMIT = Event.KILL_DRIVER_AFTER_SINK_COMMIT
 """They die when the sink has committed the batch before it and Spark has not noted that."""
 PAUSE_DRIVER = Event.PAUSE_DRIVER
@@ -127,7 +130,14 @@ class RESTORE_FROM_SAVEPOINT:  # noqa: N801
 
 AnyEvent = Event | KILL_SLOT | FAIL_STORAGE | RESCALE | ADVANCE | DOWNTIME | UPGRADE | RESTORE_FROM_SAVEPOINT
 WITH_ARGUMENTS = (KILL_SLOT, FAIL_STORAGE, RESCALE, ADVANCE, DOWNTIME, UPGRADE, RESTORE_FROM_SAVEPOINT)
-_IN_BATCH = frozenset({Event.RETRY_BATCH, Event.KILL_DRIVER_BEFORE_SINK_COMMIT, Event.KILL_DRIVER_AFTER_SINK_COMMIT})
+_IN_BATCH = frozenset(
+    {
+        Event.RETRY_BATCH,
+        Event.KILL_DRIVER_BEFORE_SINK_COMMIT,
+        Event.KILL_DRIVER_BETWEEN_OUTPUTS,
+        Event.KILL_DRIVER_AFTER_SINK_COMMIT,
+    }
+)
 
 
 def strikes_batch(event: AnyEvent) -> bool:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from pathlib import Path
 from types import TracebackType
-from typing import Any, NamedTuple, Self, TypeAlias
+from typing import Any, NamedTuple, Self
 
 import cloudpickle
 import pyarrow as pa
@@ -21,8 +21,10 @@ from statefulspark.process.functions import KeyedProcessFunction
 from statefulspark.process.keytypes import key_type_infos
 from statefulspark.process.lifecycle import FunctionLifecycle
 from statefulspark.process.output import OutputSchema
+from statefulspark.process.output_tag import MAIN, OutputTag
 from statefulspark.process.reserved_columns import KEY_HASH, SOURCE
 from statefulspark.process.rows import InputRow, row_class, rows_of
+from statefulspark.process.side_outputs import untagged
 from statefulspark.process.step import StepSpec
 from statefulspark.state.backend import BatchBudget, KeyedStateBackend
 from statefulspark.state.encoding.keys import KeyCodec
@@ -32,10 +34,9 @@ from statefulspark.state.row import Row, field_names
 from statefulspark.state.store.base import Change
 from statefulspark.state.store.memory_store import MemoryStore
 from statefulspark.testing.key_hash import KeyHash
+from statefulspark.testing.schemas import Schema, arrow_schema, side_outputs_of
 
 __all__ = ["HarnessSnapshot", "KeyedProcessHarness"]
-
-Schema: TypeAlias = pa.Schema | Mapping[str, pa.DataType]
 
 _BUDGET = BatchBudget(cache_bytes=16 << 20, dirty_bytes=16 << 20)
 _SORT_BYTES = 16 << 20
@@ -62,8 +63,8 @@ class _Batch(NamedTuple):
     rows: list[pa.RecordBatch]
     watermark_ms: int | None
     processing_time_ms: int
-    output_before: int
-    """Number of output rows before the batch."""
+    output_before: dict[str, int]
+    """Number of rows before the batch, by output."""
 
 
 class KeyedProcessHarness:
@@ -85,12 +86,13 @@ class KeyedProcessHarness:
 
     Args:
         function: a fresh instance of the function under test. It runs itself until a batch is undone; copies of it run after that.
-        input_schema: the columns of its input, as an Arrow schema or a dict of Arrow types.
+        input_schema: the columns of its input: an Arrow schema, a dict of Arrow types, DDL text or a StructType.
         output_schema: the columns of its output.
         key: the key column, or several.
         event_time: the event-time column; None for a step without event time.
         max_parallelism: number of key groups, 1..32768.
         job_parameters: what ``RuntimeContext.get_job_parameter`` answers from.
+        side_outputs: the tags of its side outputs; `get_side_output` returns their rows.
 
     Raises:
         InvalidInputError: the pieces do not fit together; names the field and the remedy.
@@ -106,6 +108,7 @@ class KeyedProcessHarness:
         event_time: str | None = None,
         max_parallelism: int = 128,
         job_parameters: Mapping[str, str] | None = None,
+        side_outputs: Iterable[OutputTag] = (),
     ) -> None:
         self._step = StepSpec(
             uid="harness",
@@ -116,6 +119,7 @@ class KeyedProcessHarness:
             event_time=event_time,
             watermark_delay_ms=0,
             max_parallelism=max_parallelism,
+            side_outputs=side_outputs_of(side_outputs),
         )
         self._pickled = _pickled(function)
         self._copies = 0
@@ -124,8 +128,7 @@ class KeyedProcessHarness:
         self._input = OutputSchema(self._step.input_schema, "the test", field="input_schema")
         self._codec = KeyCodec(key_type_infos(self._step))
         self._key_hash = KeyHash(self._step)
-        self._output_row = row_class(tuple(self._step.output_schema.names))
-        self._output: list[InputRow] = []
+        self._outputs: dict[str, list[InputRow]] = {MAIN: [], **{output.tag.tag_id: [] for output in self._step.side_outputs}}
         self._state_ids = StateRegistry()
         self._store = MemoryStore()
         self._watermark_ms: int | None = None
@@ -228,18 +231,32 @@ class KeyedProcessHarness:
         running, last = self._opened(), self._last
         if last is None:
             raise InvalidInputError("there is no batch to repeat", field="retry", remedy="Call it right after a call that succeeded")
-        del self._output[last.output_before :]
+        for name, rows in self._outputs.items():
+            del rows[last.output_before[name] :]
         self._batch -= 1
         running.function.undone()
         self._run_batch(last)
 
     def get_output(self) -> list[Any]:
-        """Return all output rows so far, in the order in which they came; they compare equal to tuples."""
-        return list(self._output)
+        """Return all rows of the main output so far, in the order in which they came; they compare equal to tuples."""
+        return list(self._outputs[MAIN])
+
+    def get_side_output(self, tag: OutputTag) -> list[Any]:
+        """Return all rows of a side output so far, in the order in which they came.
+
+        Raises:
+            InvalidInputError: The harness was made without this tag.
+        """
+        if tag not in [output.tag for output in self._step.side_outputs]:
+            raise InvalidInputError(
+                f"the harness has no side output {tag.tag_id!r}", field="tag", remedy="Pass the tag to the harness: side_outputs=[...]"
+            )
+        return list(self._outputs[tag.tag_id])
 
     def clear_output(self) -> None:
-        """Forget the output so far."""
-        self._output.clear()
+        """Forget the rows of all outputs so far."""
+        for rows in self._outputs.values():
+            rows.clear()
 
     def snapshot(self) -> HarnessSnapshot:
         """Return state and clocks as they are now. What is in a snapshot is committed: `retry` cannot undo it."""
@@ -251,7 +268,8 @@ class KeyedProcessHarness:
         )
 
     def _run(self, rows: list[pa.RecordBatch]) -> None:
-        self._run_batch(_Batch(rows, self._watermark_ms, self._processing_time_ms, len(self._output)))
+        before = {name: len(output) for name, output in self._outputs.items()}
+        self._run_batch(_Batch(rows, self._watermark_ms, self._processing_time_ms, before))
 
     def _run_batch(self, batch: _Batch) -> None:
         running = self._opened()
@@ -276,7 +294,8 @@ class KeyedProcessHarness:
         self._batch += 1
         self._last = batch
         for result in results:
-            self._output.extend(rows_of(self._output_row, [python_values(column) for column in result.columns]))
+            name, part = untagged(result) if self._step.side_outputs else (MAIN, result)
+            self._outputs[name].extend(rows_of(row_class(tuple(part.schema.names)), [python_values(column) for column in part.columns]))
 
     def _fresh_runner(self, backend: KeyedStateBackend) -> KeyedFunctionRunner:
         """Make a runner with the function given at first, with a copy of it later."""
@@ -330,8 +349,3 @@ def _forget(changes: Iterable[Change]) -> None:
     """A job makes the changes durable; here reading them is enough."""
     for _ in changes:
         pass
-
-
-def arrow_schema(schema: Schema) -> pa.Schema:
-    """Returns the schema as Arrow's."""
-    return schema if isinstance(schema, pa.Schema) else pa.schema(list(schema.items()))

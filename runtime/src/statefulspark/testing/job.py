@@ -13,13 +13,14 @@ from statefulspark.checkpoint.inspect.decoding import StateEntry
 from statefulspark.checkpoint.inspect.reader import read_state
 from statefulspark.errors import ClosedError, InvalidInputError, StatefulSparkError
 from statefulspark.process.functions import KeyedProcessFunction
+from statefulspark.process.output_tag import OutputTag
 from statefulspark.process.step import StepSpec
 from statefulspark.testing.events import AnyEvent, Event
-from statefulspark.testing.harness import Schema, arrow_schema
 from statefulspark.testing.interruptible_driver import FaultyJob
 from statefulspark.testing.job_events import EventRunner
 from statefulspark.testing.job_input import check_items, is_event
 from statefulspark.testing.local_job import Row
+from statefulspark.testing.schemas import Schema, arrow_schema, side_outputs_of
 
 UID = "testing"
 _RETAINED = 2
@@ -51,7 +52,7 @@ class TestingJob:
 
     Args:
         function: The function under test; slots run copies of it.
-        input_schema: The columns of its input, as an Arrow schema or a dict of Arrow types.
+        input_schema: The columns of its input: an Arrow schema, a dict of Arrow types, DDL text or a StructType.
         output_schema: The columns of its output.
         key: The key column, or several.
         event_time: The event-time column; None for a step without event time.
@@ -61,6 +62,7 @@ class TestingJob:
         backend: ``memory`` or ``rocksdb``.
         folder: Where storage and working files go. Defaults to a temporary folder that `close` deletes.
         restore_from: URL of a checkpoint or savepoint of another job to start from. Rows before it are not read again.
+        side_outputs: The tags of the function's side outputs. Each has a sink of its own.
 
     Attributes:
         savepoints: URLs of the savepoints taken, oldest first.
@@ -86,6 +88,7 @@ class TestingJob:
         backend: Literal["memory", "rocksdb"] = "memory",
         folder: Path | None = None,
         restore_from: str | None = None,
+        side_outputs: Iterable[OutputTag] = (),
     ) -> None:
         if backend not in ("memory", "rocksdb"):
             raise InvalidInputError(f"{backend!r} is not known", field="backend", remedy="Choose memory or rocksdb")
@@ -98,6 +101,7 @@ class TestingJob:
             event_time=event_time,
             watermark_delay_ms=watermark_ms,
             max_parallelism=max_parallelism,
+            side_outputs=side_outputs_of(side_outputs),
         )
         self._temporary = tempfile.TemporaryDirectory(prefix="statefulspark-job-") if folder is None else None
         self._folder = folder if folder is not None else Path(self._temporary.name if self._temporary is not None else "")
@@ -117,8 +121,20 @@ class TestingJob:
 
     @property
     def output(self) -> list[Row]:
-        """All rows that the sink has committed, batch by batch. Rows of one key are in the order in which the function gave them out."""
+        """All rows of the main output that its sink has committed, batch by batch. Rows of one key are in the order in which the function gave them out."""
         return [row for batch in self.batches for row in batch]
+
+    def get_side_output(self, tag: OutputTag) -> list[Row]:
+        """Returns all rows that the sink of a side output has committed, batch by batch.
+
+        Raises:
+            InvalidInputError: The job was made without this tag.
+        """
+        if tag not in [output.tag for output in self._job.step.side_outputs]:
+            raise InvalidInputError(
+                f"the job has no side output {tag.tag_id!r}", field="tag", remedy="Pass the tag to TestingJob: side_outputs=[...]"
+            )
+        return [row for _, rows in sorted(self._job.side_sinks[tag.tag_id].items()) for row in rows]
 
     @property
     def batches(self) -> list[list[Row]]:
@@ -132,7 +148,7 @@ class TestingJob:
             items: Rows (tuples, ``Row`` or dicts of the input schema), and events of `statefulspark.testing`.
 
         Returns:
-            The rows that the sink has committed during the call.
+            The rows of the main output that its sink has committed during the call.
 
         Raises:
             InvalidInputError: A row does not fit the input schema, or an event cannot happen where it stands.

@@ -94,8 +94,16 @@ class EventRunner:
         if isinstance(event, KILL_SLOT | FAIL_STORAGE):
             self._job.faults.arm(event)
         lost_before, lost_after = event is Event.KILL_DRIVER_BEFORE_SINK_COMMIT, event is Event.KILL_DRIVER_AFTER_SINK_COMMIT
+        lost_between = event is Event.KILL_DRIVER_BETWEEN_OUTPUTS
+        if lost_between and not self._job.side_sinks:
+            raise InvalidInputError("the job has no side output", field="KILL_DRIVER_BETWEEN_OUTPUTS", remedy="Pass side_outputs=[...]")
         try:
-            self._run_next(deliver=not lost_before, commit=not (lost_before or lost_after), twice=event is Event.RETRY_BATCH)
+            self._run_next(
+                deliver=not lost_before,
+                side_outputs=not lost_between,
+                commit=not (lost_before or lost_between or lost_after),
+                twice=event is Event.RETRY_BATCH,
+            )
         finally:
             unused = self._job.faults.disarm()
         if unused:
@@ -104,7 +112,7 @@ class EventRunner:
                 field="items",
                 remedy="Find the slot of a key with slot_of(key)",
             )
-        if lost_before or lost_after:
+        if lost_before or lost_between or lost_after:
             self._restart()
 
     # -- events ----------------------------------------------------------------------------------------------------------

@@ -19,6 +19,8 @@ from statefulspark.coordinator.pending_checkpoint import Request
 from statefulspark.errors import InvalidInputError, StatefulSparkError, UnavailableError
 from statefulspark.exchange.task import exchange_partition, slot_of_first_row
 from statefulspark.process.columns import python_values
+from statefulspark.process.output_tag import MAIN
+from statefulspark.process.side_outputs import untagged
 from statefulspark.rpc.messages.batches import PartitionRun, Planned, Tick, Wait
 from statefulspark.testing.local_cluster import LocalCluster
 from statefulspark.testing.local_job import LocalJob, Row
@@ -93,7 +95,7 @@ class LocalDriver(LocalCluster):
         """Compute the batch without a sink."""
         self.evaluate(batch)
 
-    def run(self, batch: int, *, deliver: bool = True, commit: bool = True, twice: bool = False) -> None:
+    def run(self, batch: int, *, deliver: bool = True, commit: bool = True, twice: bool = False, side_outputs: bool = True) -> None:
         """Run a planned batch to its end.
 
         Args:
@@ -101,8 +103,17 @@ class LocalDriver(LocalCluster):
             deliver: False if the driver dies before it commits the sink.
             commit: False if the driver dies before Spark's own commit, after the sink's.
             twice: Run each task once more, as when a sink evaluates its rows twice.
+            side_outputs: False if the driver dies after the main output and before the first side output.
         """
-        if batch not in self.job.sink:
+        if self.job.side_sinks:
+            # Like foreachBatch: a batch that runs again is computed again, and each output ignores what it has.
+            output = self.evaluate(batch, twice=twice)
+            if not deliver:
+                return
+            sinks = [(MAIN, self.job.sink), *(self.job.side_sinks.items() if side_outputs else ())]
+            for name, sink in sinks:
+                sink.setdefault(batch, [row for tag, row in output if tag == name])
+        elif batch not in self.job.sink:
             output = self.evaluate(batch, twice=twice)
             if not deliver:
                 return
@@ -112,7 +123,7 @@ class LocalDriver(LocalCluster):
         self.sweep()
 
     def evaluate(self, batch: int, *, twice: bool = False) -> list[Row]:
-        """Compute all partitions of a planned batch and return their output."""
+        """Compute all partitions of a planned batch and return their output; of a step with side outputs, pairs of an output's name and a row."""
         self._execution += 1
         return [row for number, each in enumerate(self.partitions(batch)) for row in self.run_task(batch, each, number, twice=twice)]
 
@@ -166,7 +177,9 @@ class LocalDriver(LocalCluster):
     def _exchanged(self, batch: int, rows: pa.RecordBatch, partition: int) -> list[Row]:
         parts = [rows.slice(first, _PIECE_ROWS) for first in range(0, rows.num_rows, _PIECE_ROWS)]
         results = exchange_partition(self.exchange, batch, self.task_context(partition), iter(parts))
-        return [row for part in results for row in zip(*map(python_values, part.columns), strict=True)]
+        if not self.job.step.side_outputs:
+            return [row for part in results for row in _rows(part)]
+        return [(name, row) for name, part in map(untagged, results) for row in _rows(part)]
 
     # -- checkpoints -----------------------------------------------------------------------------------------------------
 
@@ -181,6 +194,10 @@ class LocalDriver(LocalCluster):
             if request.done.wait(0.01):
                 return request.result[0]
         raise UnavailableError("the checkpoint did not complete within 20 s")
+
+
+def _rows(part: pa.RecordBatch) -> Iterator[Row]:
+    return zip(*map(python_values, part.columns), strict=True)
 
 
 def _newest(folder: Path) -> int:

@@ -40,6 +40,8 @@ class LocalJob:
     """Everything the source has had so far; a row's place is its offset."""
     sink: dict[int, list[Row]] = field(default_factory=dict)
     """Output rows by batch. Like Spark's file sink, it ignores a batch that it already has."""
+    side_sinks: dict[str, dict[int, list[Row]]] = field(default_factory=dict)
+    """The same for each side output, by its name."""
     disk: Path | None = None
     """Where slots work. Defaults to the job's own folder."""
     drivers: int = 0
@@ -50,6 +52,8 @@ class LocalJob:
         """Create the job in storage, or check that the folder is this job's."""
         self.store: ObjectStore = open_store(f"file://{self.folder}/storage/{JOB}")
         ensure_job(self.store, JOB, self.step.max_parallelism)
+        for output in self.step.side_outputs:
+            self.side_sinks.setdefault(output.tag.tag_id, {})
         self._key_hash = KeyHash(self.step)
         self._rows = OutputSchema(self.step.input_schema, "the test", field="input_schema")
 

@@ -21,6 +21,8 @@ _FOUND = re.compile(
 )
 _WHERE = re.compile(r"in uid '([^']*)'(?:, key group (\d+))?")
 _SINK = "raised by the Python Proxy"
+_OUTPUT = re.compile(r"^\s*The output (.*) of batch \d+ failed\.$", re.MULTILINE)
+"""The note of `pipeline.outputs`."""
 _RAISED = re.compile(r"(?!Traceback |During |The above )[A-Za-z_][\w.]*(: |$)")
 _END = re.compile(r"^(?: SQLSTATE|\tat |\s+at org\.|=== Streaming)", re.MULTILINE)
 
@@ -31,7 +33,9 @@ def query_error(failure: BaseException) -> StatefulSparkError:
     text = str(failure).split("=== Streaming Query ===", 1)[0]
     found = _FOUND.search(text)
     if found is None and (raised := _raised_by_sink(text)) is not None:
-        return UnavailableError(f"the function of foreachBatch raised {raised}")
+        output = _OUTPUT.search(text)
+        whose = f"the output {output[1]}" if output is not None else "foreachBatch"
+        return UnavailableError(f"the function of {whose} raised {raised}")
     if found is None and (disk := disk_trouble_in(text)) is not None:
         return disk
     if found is None:
