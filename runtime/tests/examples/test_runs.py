@@ -41,6 +41,23 @@ REPORTS = [
 def test_an_example_runs_to_its_end_and_writes_what_can_be_worked_out_by_hand(
     load: Load, examples: Path, tmp_path: Path, example: str, output: str, rows: list[tuple[object, ...]]
 ) -> None:
+    run(examples, tmp_path, example)
+    files = load("01-flights/oracle.py").committed_files(tmp_path / output)
+    found = pd.concat([pd.read_parquet(path) for path in files])
+    assert sorted(found.itertuples(index=False, name=None)) == sorted(rows)
+
+
+@pytest.mark.slow
+def test_orders_and_their_illegal_events_are_those_of_the_oracle(load: Load, examples: Path, tmp_path: Path) -> None:
+    """Both outputs, row by row; a few illegal events are known by hand."""
+    run(examples, tmp_path, "05-orders")
+    oracle = load("05-orders/oracle.py")
+    transitions, illegal = oracle.written(tmp_path / "out" / "orders")
+    assert (transitions, illegal) == oracle.expected(examples / "05-orders" / "events")
+
+
+def run(examples: Path, tmp_path: Path, example: str) -> None:
+    """Run an example to its end in a folder of the test's own."""
     (tmp_path / "examples").symlink_to(examples)
     manifest = yaml.safe_load((examples / example / "job.yaml").read_text())
     manifest["spec"]["checkpointing"]["dir"] = f"file://{tmp_path}/checkpoints"
@@ -50,6 +67,3 @@ def test_an_example_runs_to_its_end_and_writes_what_can_be_worked_out_by_hand(
     environment = {**os.environ, "STATEFULSPARK_HOME": str(tmp_path / "home")}
     done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=240, check=False)
     assert done.returncode == 0, done.stderr[-4000:]
-    files = load("01-flights/oracle.py").committed_files(tmp_path / output)
-    found = pd.concat([pd.read_parquet(path) for path in files])
-    assert sorted(found.itertuples(index=False, name=None)) == sorted(rows)

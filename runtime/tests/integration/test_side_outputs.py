@@ -162,7 +162,9 @@ def test_ddl_text_means_to_the_harness_what_it_means_to_spark(bank: Work) -> Non
     SparkSession.builder.master("local[1]").config("spark.ui.enabled", "false").getOrCreate()
     try:
         for text in (INPUT, nested, str(REFUSED.schema), str(IDLE.schema)):
-            expected = to_arrow_schema(StructType.fromDDL(text), timezone="UTC")
+            read = StructType.fromDDL(text)
+            assert isinstance(read, StructType)
+            expected = to_arrow_schema(read, timezone="UTC")
             assert arrow_schema(text).equals(expected), text
     finally:
         SparkSession.builder.getOrCreate().stop()

@@ -15,13 +15,14 @@ from statefulspark.errors import InvalidInputError
 from statefulspark.process.buffer import OutputBuffer
 from statefulspark.process.side_outputs import SideOutput, TaggedOutputBuffer, tagged_schema, untagged
 from statefulspark.process.step import StepSpec
+from statefulspark.testing.schemas import arrow_schema
 
 from .test_step import GOOD
 
 MAIN = pa.schema([("user", pa.string()), ("amount", pa.int64())])
 LATE = OutputTag("late", {"user": pa.string()})
 BIG = OutputTag("big", {"amount": pa.int64(), "user": pa.string()})
-SIDES = tuple(SideOutput(tag, pa.schema(list(tag.schema.items()))) for tag in (LATE, BIG))
+SIDES = tuple(SideOutput(tag, arrow_schema(tag.schema)) for tag in (LATE, BIG))
 
 
 def buffer(*, rows_max: int = 1000, bytes_max: int = 1 << 20) -> TaggedOutputBuffer:
@@ -136,9 +137,7 @@ def test_a_step_without_side_outputs_names_the_tag_that_it_gets(schema: pa.Schem
     ],
 )
 def test_a_step_whose_outputs_cannot_be_told_apart_is_refused(tags: tuple[OutputTag, ...], says: str) -> None:
-    outputs = tuple(
-        SideOutput(tag, tag.schema if isinstance(tag.schema, pa.Schema) else pa.schema(list(tag.schema.items()))) for tag in tags
-    )
+    outputs = tuple(SideOutput(tag, arrow_schema(tag.schema)) for tag in tags)
     with pytest.raises(InvalidInputError) as refused:
         StepSpec(**{**GOOD, "side_outputs": outputs})
     assert says in str(refused.value)

@@ -56,7 +56,7 @@ DIFFERENCES: dict[str, tuple[str, ...]] = {
         ),
         (
             "differs: KeyedStream.process is (self, func, output_type=None) in PyFlink, "
-            "(self, func, output_type, *, uid, event_time=None, watermark=0) here"
+            "(self, func, output_type, *, uid, event_time=None, watermark=0, side_outputs=None) here"
         ),
         *(
             f"differs: KeyedStream.{name} is (self, func, output_type=None) in PyFlink, (self, func, output_type, *, uid, event_time=None) here"
@@ -89,7 +89,13 @@ DIFFERENCES: dict[str, tuple[str, ...]] = {
             "assign_timestamps_and_watermarks",
         )
     ),
-    "Not supported yet: side outputs.": ("only in PyFlink: OutputTag", "only in PyFlink: KeyedStream.get_side_output"),
+    "A side output has columns, and one query writes all outputs of a step (docs/side-outputs.md).": (
+        "differs: OutputTag.__init__ is (self, tag_id, type_info=None) in PyFlink, (self, tag_id, schema) here",
+        "only in PyFlink: OutputTag.get_java_output_tag",
+        "only in PyFlink: OutputTag.type_info",
+        "only here: OutputTag.schema",
+        "only in PyFlink: KeyedStream.get_side_output",
+    ),
     "Not supported yet: two inputs, broadcast state and operator state.": (
         *_each("only in PyFlink: {}", "BaseBroadcastProcessFunction BroadcastProcessFunction KeyedBroadcastProcessFunction"),
         *_each("only in PyFlink: {}", "BroadcastConnectedStream BroadcastState BroadcastStream ReadOnlyBroadcastState OperatorStateStore"),
