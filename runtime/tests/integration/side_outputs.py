@@ -18,8 +18,12 @@ class Book(KeyedProcessFunction):
 
     def open(self, runtime_context: RuntimeContext) -> None:
         self.total = runtime_context.get_state(ValueStateDescriptor("total", Types.LONG()))
+        self.calls = runtime_context.get_job_parameter("calls", "")
 
     def process_element(self, value: Any, ctx: KeyedProcessFunction.Context) -> Any:
+        if self.calls:
+            with Path(self.calls).open("a") as calls:
+                calls.write(".")
         total = (self.total.value() or 0) + value.amount
         ctx.timer_service().register_event_time_timer((ctx.timestamp() or 0) + 10_000)
         if total < 0:
@@ -76,11 +80,6 @@ def dies_between(job: Any) -> Any:
     return job.outputs(_booked(job, REFUSED, IDLE), main=_into(job, "main"), refused=refused, **{"idle-accounts": None})
 
 
-def forgotten(job: Any) -> Any:
-    """Nobody wants what goes to one of the outputs."""
-    return job.outputs(_booked(job, REFUSED, IDLE), main=_into(job, "main"), refused=_into(job, "refused"))
-
-
 def unwritten(job: Any) -> Any:
     """The result of the step goes nowhere."""
     _booked(job, REFUSED)
@@ -88,18 +87,12 @@ def unwritten(job: Any) -> Any:
     return rows.writeStream.format("parquet").option("path", job.args[1])
 
 
-def written_twice(job: Any) -> Any:
-    """The step's outputs are written by two queries."""
-    stream = _booked(job, REFUSED)
-    job.outputs(stream, main=_into(job, "main"), refused=None)
-    return job.outputs(stream, main=None, refused=_into(job, "refused"))
-
-
-def misnamed(job: Any) -> Any:
-    """An output that the step does not have."""
-    return job.outputs(_booked(job, REFUSED), main=_into(job, "main"), refused=None, refusd=_into(job, "refused"))
-
-
 def same_name(job: Any) -> Any:
     """Two tags of one name."""
     return job.outputs(_booked(job, REFUSED, OutputTag("refused", "account string")), main=_into(job, "main"), refused=None)
+
+
+def keyed_again(job: Any) -> Any:
+    """A step that reads an output of another step."""
+    again = job.key_by(_booked(job, REFUSED), "account").process(Book(), BOOKED, uid="again", event_time="at")
+    return again.writeStream.format("parquet").option("path", job.args[1])

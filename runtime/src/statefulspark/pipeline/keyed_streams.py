@@ -57,7 +57,13 @@ _EVENT_TIMES = (T.TimestampType, T.TimestampNTZType)
 class KeyedStream(KeyedTransformations):
     """A streaming DataFrame partitioned by key; made by ``Job.key_by``."""
 
-    def __init__(self, job: Job, df: DataFrame, keys: tuple[Key, ...]) -> None:
+    def __init__(self, job: Job, df: DataFrame | TaggedStream, keys: tuple[Key, ...]) -> None:
+        if isinstance(df, TaggedStream):
+            raise InvalidInputError(
+                f"the step {df.uid!r} has side outputs, and Spark would run it once for each step that reads one of them",
+                field="key_by",
+                remedy="Write its outputs with job.outputs(), and read them in another job",
+            )
         self._job = job
         self._df, self._keys, self._computed_keys = keyed_by(df, keys)
         _check_keys(self._df, self._keys)

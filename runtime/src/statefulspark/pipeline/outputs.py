@@ -9,7 +9,6 @@ from collections.abc import Callable, Mapping
 from typing import TypeAlias
 
 from pyspark.sql import DataFrame
-from pyspark.sql import functions as F  # noqa: N812  Spark's own convention
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from statefulspark.errors import InvalidInputError, type_name
@@ -56,7 +55,7 @@ def _write(batch: DataFrame, batch_id: int, wanted: list[tuple[str, WriteOutput]
         for number, (name, write) in enumerate(wanted):
             if number:
                 reach("driver.output.written")
-            rows = batch.where(F.col(quoted(name)).isNotNull()).select(f"{quoted(name)}.*")
+            rows = batch.where(f"{quoted(name)} IS NOT NULL").select(f"{quoted(name)}.*")
             try:
                 write(rows, batch_id)
             except Exception as error:
