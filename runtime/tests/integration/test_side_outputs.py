@@ -166,5 +166,6 @@ def test_ddl_text_means_to_the_harness_what_it_means_to_spark(bank: Work) -> Non
             assert isinstance(read, StructType)
             expected = to_arrow_schema(read, timezone="UTC")
             assert arrow_schema(text).equals(expected), text
+            assert arrow_schema(read).equals(expected), text
     finally:
         SparkSession.builder.getOrCreate().stop()

@@ -3,22 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from typing import Any, Final, Protocol, TypeAlias
 
 import pyarrow as pa
 
 from statefulspark.errors import InvalidInputError, type_name
 
-if TYPE_CHECKING:
-    from pyspark.sql.types import StructType
-
-__all__ = ["MAIN", "OutputTag", "TagSchema", "tag_of", "undeclared"]
+__all__ = ["MAIN", "OutputTag", "SparkSchema", "TagSchema", "tag_of", "undeclared"]
 
 MAIN: Final = "main"
 """Name of the output for rows that are yielded without a tag."""
 _TAG_ID_MAX: Final = 200
 
-TagSchema: TypeAlias = "StructType | str | pa.Schema | Mapping[str, pa.DataType]"
+
+class SparkSchema(Protocol):
+    """What this package sees of Spark's StructType."""
+
+    @property
+    def fields(self) -> Any:
+        """Its StructFields."""
+
+
+TagSchema: TypeAlias = str | pa.Schema | Mapping[str, pa.DataType] | SparkSchema
 
 
 class OutputTag:

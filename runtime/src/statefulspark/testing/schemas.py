@@ -4,20 +4,17 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Final, TypeAlias
+from typing import Any, Final, TypeAlias
 
 import pyarrow as pa
 
 from statefulspark.errors import InvalidInputError
-from statefulspark.process.output_tag import OutputTag
+from statefulspark.process.output_tag import OutputTag, SparkSchema
 from statefulspark.process.side_outputs import SideOutput
-
-if TYPE_CHECKING:
-    from pyspark.sql.types import StructType
 
 __all__ = ["Schema", "arrow_schema", "side_outputs_of"]
 
-Schema: TypeAlias = "pa.Schema | Mapping[str, pa.DataType] | str | StructType"
+Schema: TypeAlias = pa.Schema | Mapping[str, pa.DataType] | str | SparkSchema
 
 _ZONE: Final = "UTC"
 """Of Spark's ``timestamp``; a job uses the session's."""
@@ -56,14 +53,29 @@ def arrow_schema(schema: Schema) -> pa.Schema:
         return _Ddl(schema).schema()
     if isinstance(schema, Mapping):
         return pa.schema(list(schema.items()))
-    from pyspark.sql.pandas.types import to_arrow_schema  # noqa: PLC0415  only for those who have imported pyspark
-
-    return to_arrow_schema(schema, timezone=_ZONE)
+    return pa.schema([_arrow_field(field) for field in schema.fields])
 
 
 def side_outputs_of(tags: Iterable[OutputTag]) -> tuple[SideOutput, ...]:
     """Returns the side outputs that a list of tags declares."""
     return tuple(SideOutput(tag, arrow_schema(tag.schema)) for tag in tags)
+
+
+def _arrow_field(field: Any) -> pa.Field:
+    """The Arrow field of a StructField."""
+    return pa.field(field.name, _arrow_type(field.dataType), nullable=field.nullable)
+
+
+def _arrow_type(kind: Any) -> pa.DataType:
+    """The Arrow type of one of Spark's, which says by its attributes what it is made of."""
+    if hasattr(kind, "fields"):
+        return pa.struct([_arrow_field(field) for field in kind.fields])
+    if hasattr(kind, "elementType"):
+        return pa.list_(pa.field("element", _arrow_type(kind.elementType), nullable=kind.containsNull))
+    if hasattr(kind, "keyType"):
+        item = pa.field("value", _arrow_type(kind.valueType), nullable=kind.valueContainsNull)
+        return pa.map_(_arrow_type(kind.keyType), item)
+    return _Ddl(f"c {kind.simpleString()}").schema().field(0).type
 
 
 class _Ddl:
