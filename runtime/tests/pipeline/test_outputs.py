@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import types as T  # noqa: N812  Spark's own convention
 
-from statefulspark import OutputTag
+from statefulspark import OutputTag, Types
 from statefulspark.errors import InvalidInputError
 from statefulspark.exchange.config import Endpoint
 from statefulspark.pipeline.job import Job
@@ -152,7 +152,7 @@ def test_a_dataframe_has_one_output() -> None:
         (["late"], "side_outputs: contains a str. Pass OutputTags"),
         (
             [OutputTag("late", cast("Any", 7))],
-            "side output 'late': its schema is an int. Write 'name type, name type', or give a StructType",
+            "side output 'late': is an int. Write 'name type, name type', or give a StructType",
         ),
     ],
 )
@@ -166,4 +166,5 @@ def test_a_schema_in_any_form_has_the_same_columns() -> None:
     """DDL text needs Java; the integration test reads it."""
     expected = T.StructType([T.StructField("a", T.LongType()), T.StructField("b", T.StringType())])
     fields = {"a": pa.int64(), "b": pa.string()}
-    assert [spark_schema(OutputTag("x", each)) for each in (expected, fields, pa.schema(list(fields.items())))] == [expected] * 3
+    row = Types.ROW_NAMED(["a", "b"], [Types.LONG(), Types.STRING()])
+    assert [spark_schema(OutputTag("x", each)) for each in (expected, fields, pa.schema(list(fields.items())), row)] == [expected] * 4

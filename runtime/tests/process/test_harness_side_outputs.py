@@ -96,6 +96,11 @@ def test_ddl_text_that_is_no_list_of_columns_is_refused(text: str) -> None:
         arrow_schema(text)
 
 
+def test_a_type_of_flinks_is_refused_without_spark() -> None:
+    with pytest.raises(InvalidInputError, match=r"schema: Types\.LONG\(\) cannot be read without Spark"):
+        arrow_schema(Types.LONG())
+
+
 def test_ddl_text_is_read_in_sparks_types() -> None:
     """`integration/test_side_outputs.py` compares every type with Spark's own reading."""
     assert arrow_schema("a STRING NOT NULL, `b c` map<string, array<struct<d: decimal(5,2), e: int>>>").equals(

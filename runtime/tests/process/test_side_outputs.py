@@ -106,7 +106,7 @@ def test_clear_forgets_the_rows_of_every_output() -> None:
         ((BIG, "SECRET"), "side output 'big': the step 'orders' produced a str as a row of 2 columns."),
         ((BIG, ("SECRET",)), "side output 'big': the step 'orders' produced a row of 1 values for 2 columns (amount, user)."),
         ((BIG, {"amount": 1}), "side output 'big': the step 'orders' produced a row without the column 'user'."),
-        (("SECRET", "x"), "output_schema: the step 'orders' produced a str for column 'amount' of type int64."),
+        (("SECRET", "x"), "output_type: the step 'orders' produced a str for column 'amount' of type int64."),
     ],
 )
 def test_what_does_not_fit_is_refused_by_step_tag_and_field_and_never_by_value(row: Any, says: str) -> None:

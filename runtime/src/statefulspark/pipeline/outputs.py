@@ -13,7 +13,7 @@ from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from statefulspark.errors import InvalidInputError, type_name
 from statefulspark.failpoints import reach
-from statefulspark.pipeline.keyed_streams import quoted
+from statefulspark.pipeline.column_names import quoted
 from statefulspark.pipeline.tagged_streams import TaggedStream
 
 WriteOutput: TypeAlias = Callable[[DataFrame, int], object]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import cast
 
 import pyarrow as pa
 from pyspark.sql import DataFrame
@@ -11,6 +12,7 @@ from pyspark.sql import types as T  # noqa: N812  Spark's own convention
 from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 
 from statefulspark.errors import InvalidInputError, type_name
+from statefulspark.pipeline.output_types import OutputType, output_struct
 from statefulspark.process.output_tag import MAIN, OutputTag
 from statefulspark.process.side_outputs import SideOutput
 
@@ -37,21 +39,11 @@ def spark_schema(tag: OutputTag) -> T.StructType:
         InvalidInputError: The tag's schema is none of them.
     """
     given = tag.schema
-    if isinstance(given, T.StructType):
-        return given
-    if isinstance(given, str):
-        found = T.StructType.fromDDL(given)
-        if isinstance(found, T.StructType):
-            return found
-    elif isinstance(given, Mapping):
+    if isinstance(given, Mapping):
         return from_arrow_schema(pa.schema(list(given.items())))
-    elif isinstance(given, pa.Schema):
+    if isinstance(given, pa.Schema):
         return from_arrow_schema(given)
-    raise InvalidInputError(
-        f"{given!r} is not a list of columns" if isinstance(given, str) else f"its schema is {type_name(type(given))}",
-        field=f"side output {tag.tag_id!r}",
-        remedy="Write 'name type, name type', or give a StructType",
-    )
+    return output_struct(cast("OutputType", given), f"side output {tag.tag_id!r}")
 
 
 def side_outputs_of(tags: Sequence[OutputTag], time_zone: str) -> tuple[SideOutput, ...]:

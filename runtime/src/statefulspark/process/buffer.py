@@ -37,7 +37,7 @@ class OutputBuffer:
 
     __slots__ = ("_bytes", "_bytes_max", "_giver", "_rows", "_rows_max", "_schema", "add")
 
-    def __init__(self, schema: pa.Schema, giver: str, *, rows_max: int, bytes_max: int, field: str = "output_schema") -> None:
+    def __init__(self, schema: pa.Schema, giver: str, *, rows_max: int, bytes_max: int, field: str = "output_type") -> None:
         self._giver = giver
         self._schema = OutputSchema(schema, giver, field=field)
         self._rows: list[Any] = []

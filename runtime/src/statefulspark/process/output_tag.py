@@ -8,6 +8,7 @@ from typing import Any, Final, Protocol, TypeAlias
 import pyarrow as pa
 
 from statefulspark.errors import InvalidInputError, type_name
+from statefulspark.state.types.base import TypeInformation
 
 __all__ = ["MAIN", "OutputTag", "SparkSchema", "TagSchema", "tag_of", "undeclared"]
 
@@ -24,7 +25,7 @@ class SparkSchema(Protocol):
         """Its StructFields."""
 
 
-TagSchema: TypeAlias = str | pa.Schema | Mapping[str, pa.DataType] | SparkSchema
+TagSchema: TypeAlias = str | pa.Schema | Mapping[str, pa.DataType] | SparkSchema | TypeInformation
 
 
 class OutputTag:
@@ -39,7 +40,8 @@ class OutputTag:
 
     Args:
         tag_id: Name of the output, 1 to 200 characters, not ``main``. Unique within a step, ignoring case.
-        schema: Columns of the rows: DDL text, a StructType, an Arrow schema, or a dict of Arrow types.
+        schema: Columns of the rows: DDL text, a StructType, a type of `Types`, an Arrow schema, or a dict of Arrow types.
+            The test harnesses, which run without Spark, do not read types of `Types`.
 
     Raises:
         InvalidInputError: An argument is invalid; names it and the remedy.

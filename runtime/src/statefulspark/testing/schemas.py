@@ -11,11 +11,13 @@ import pyarrow as pa
 from statefulspark.errors import InvalidInputError
 from statefulspark.process.output_tag import OutputTag, SparkSchema
 from statefulspark.process.side_outputs import SideOutput
+from statefulspark.state.types.base import TypeInformation
 
 __all__ = ["Schema", "arrow_schema", "side_outputs_of"]
 
-Schema: TypeAlias = pa.Schema | Mapping[str, pa.DataType] | str | SparkSchema
+Schema: TypeAlias = pa.Schema | Mapping[str, pa.DataType] | str | SparkSchema | TypeInformation
 
+_REMEDY: Final = "Write 'name type, name type' with Spark's types, or give a dict of Arrow types"
 _ZONE: Final = "UTC"
 """Of Spark's ``timestamp``; a job uses the session's."""
 _TYPES: Final = {
@@ -53,6 +55,8 @@ def arrow_schema(schema: Schema) -> pa.Schema:
         return _Ddl(schema).schema()
     if isinstance(schema, Mapping):
         return pa.schema(list(schema.items()))
+    if isinstance(schema, TypeInformation):
+        raise InvalidInputError(f"{schema!r} cannot be read without Spark", field="schema", remedy=_REMEDY)
     return pa.schema([_arrow_field(field) for field in schema.fields])
 
 
@@ -173,5 +177,5 @@ class _Ddl:
         return InvalidInputError(
             f"{self._text!r} is not a list of columns that can be read without Spark",
             field="schema",
-            remedy="Write 'name type, name type' with Spark's types, or give a dict of Arrow types",
+            remedy=_REMEDY,
         )
