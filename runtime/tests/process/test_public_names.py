@@ -9,7 +9,7 @@ import pytest
 
 import statefulspark
 
-NEEDS_SPARK = {"Job"}
+NEEDS_SPARK = {"Job", "KeyedStream"}
 
 
 def test_names_are_sorted_and_importable() -> None:

@@ -1,0 +1,41 @@
+"""The examples of the public docstrings and of docs/pyflink.md run."""
+
+from __future__ import annotations
+
+import doctest
+import re
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+import statefulspark
+from statefulspark.process.function_adapters import FilterAdapter
+from statefulspark.testing import KeyedProcessHarness
+
+WITHOUT_SPARK = sorted(home for home in statefulspark._HOMES if not home.startswith("pipeline."))
+PAGE = Path(__file__).parents[3] / "docs/pyflink.md"
+
+
+@pytest.mark.parametrize("home", WITHOUT_SPARK)
+def test_examples_of_docstrings_run(home: str) -> None:
+    """Each module of public names that needs no Spark."""
+    assert doctest.testmod(import_module(f"statefulspark.{home}")).failed == 0
+
+
+def test_the_page_s_deduplication_works() -> None:
+    """The first example keeps the first row of each key, and the next one an hour later."""
+    code = re.findall(r"```python\n(.*?)```", PAGE.read_text(), re.DOTALL)[0]
+    names: dict[str, Any] = {}
+    exec(compile(code, str(PAGE), "exec"), names)
+    orders = pa.schema({"id": pa.string(), "user": pa.string()})
+    with KeyedProcessHarness(FilterAdapter(names["Deduplicate"]()), orders, orders, key="id") as harness:
+        harness.process_elements([("1", "ada"), ("2", "bob"), ("1", "eve")])
+        harness.set_processing_time(3_599_999)
+        harness.process_element(("2", "eve"))
+        assert harness.get_output() == [("1", "ada"), ("2", "bob")]
+        harness.set_processing_time(3_599_999 + 3_600_000)
+        harness.process_element(("2", "eve"))
+        assert harness.get_output()[2:] == [("2", "eve")]
