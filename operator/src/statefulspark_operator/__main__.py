@@ -14,6 +14,7 @@ from statefulspark.errors import StatefulSparkError
 from statefulspark_operator.allocator import limit_free_memory
 from statefulspark_operator.process import run_operator
 from statefulspark_operator.settings import LogFormat, OperatorSettings
+from statefulspark_operator.tls_buffers import limit_tls_buffers
 
 LEVELS: Final = 40_000
 """An API server takes objects of 10000 levels, which copying doubles. At Python's own 1000, one such object ends the watch of all others; the
@@ -28,6 +29,7 @@ def main() -> None:
         sys.stderr.write(f"error: {error}\n")
         raise SystemExit(2) from error
     limit_free_memory()
+    limit_tls_buffers()
     _configure_logging(settings)
     sys.setrecursionlimit(LEVELS)
     try:
@@ -58,7 +60,7 @@ def _configure_logging(settings: OperatorSettings) -> None:
     # Lines per request and per watch event are for those who ask for them.
     for name in ("httpx", "httpx2", "httpcore", "httpcore2", "kopf", "aiohttp", "botocore", "boto3", "urllib3", "uvicorn"):
         logging.getLogger(name).setLevel(max(level, logging.WARNING))
-    # A line for each attempt of each watch, and that it does not take over signals: handlers/streams tells what matters.
+    # A line for each attempt of each watch, and that it does not take over signals: handlers/watch_health tells what matters.
     for name in ("kopf._cogs.clients.watching", "kopf._core.reactor.running"):
         logging.getLogger(name).setLevel(logging.CRITICAL)
     structlog.configure(

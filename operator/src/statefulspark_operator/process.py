@@ -79,7 +79,7 @@ class Operator:
     async def run(self) -> None:
         """Run until SIGTERM or SIGINT."""
         stop = _stop_signal()
-        drivers = Drivers()
+        drivers = Drivers(poll_interval_s=self._settings.reconcile_interval / 1000)
         context = ReconcileContext(
             cluster=self._cluster,
             drivers=drivers,

@@ -133,29 +133,53 @@ def test_a_driver_that_is_not_there_does_not_answer() -> None:
     asyncio.run(run())
 
 
-def test_a_connection_is_closed_soon_after_a_look(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its read buffer is large: the connections of many jobs must not be open at the same time."""
-    monkeypatch.setattr(drivers_module, "_IDLE_S", 0.05)
+async def connections(drivers: Drivers, *, kept: bool) -> int:
+    """Polls a driver three times and returns how many connections that took. All are closed soon afterwards, or none if they are ``kept``."""
+    opened, closed = 0, asyncio.Semaphore(0)
 
-    async def run() -> None:
-        closed = asyncio.Event()
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        nonlocal opened
+        opened += 1
+        with contextlib.suppress(asyncio.IncompleteReadError, ConnectionError):
+            while b"connection: close" not in (await reader.readuntil(b"\r\n\r\n")).lower():
+                writer.write(b"HTTP/1.1 200 x\r\ncontent-length: %d\r\n\r\n" % len(said(STATUS)) + said(STATUS))
+            writer.write(b"HTTP/1.1 200 x\r\nconnection: close\r\ncontent-length: %d\r\n\r\n" % len(said(STATUS)) + said(STATUS))
+        writer.close()
+        closed.release()
 
-        async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-            await reader.readuntil(b"\r\n\r\n")
-            writer.write(b"HTTP/1.1 200 x\r\ncontent-length: %d\r\n\r\n" % len(said(STATUS)) + said(STATUS))
-            assert await reader.read() == b""
-            writer.close()
-            closed.set()
-
-        server = await asyncio.start_server(serve, "127.0.0.1", 0)
-        drivers = Drivers()
+    server = await asyncio.start_server(serve, "127.0.0.1", 0)
+    for _ in range(3):
         await drivers.fetch(f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}", TOKEN, operations=False)
-        async with asyncio.timeout(3):
-            await closed.wait()
-        await drivers.close()
-        server.close()
+    if kept:
+        await asyncio.sleep(0.3)
+        assert closed.locked()
+    else:
+        async with asyncio.timeout(20):
+            for _ in range(opened):
+                await closed.acquire()
+    await drivers.close()
+    server.close()
+    return opened
 
-    asyncio.run(run())
+
+@pytest.mark.parametrize(("interval_s", "kept"), [(30.0, True), (0.0, False), (3600.0, False)])
+def test_a_connection_is_kept_from_one_poll_to_the_next(monkeypatch: pytest.MonkeyPatch, interval_s: float, kept: bool) -> None:
+    """A handshake takes more CPU time than a poll. But a connection that the driver would close before is closed by the operator, and soon."""
+    monkeypatch.setattr(drivers_module, "_IDLE_MIN_S", 0.05)
+    opened = asyncio.run(connections(Drivers(poll_interval_s=interval_s), kept=kept))
+    assert opened == 1 or not kept
+
+
+def test_no_more_connections_are_kept_than_memory_is_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(drivers_module, "_KEPT_MAX", 0)
+    assert asyncio.run(connections(Drivers(poll_interval_s=30), kept=False)) == 3
+
+
+def test_connections_that_are_no_longer_used_make_room() -> None:
+    drivers = Drivers(poll_interval_s=0.02)
+    drivers._idle_s = 0.0
+    for number in range(drivers_module._KEPT_MAX + 10):
+        assert drivers._keeps(f"https://10.0.0.{number}"), "the earlier ones are closed"
 
 
 # -- attacks: a driver runs a tenant's code ------------------------------------------------------------------------------

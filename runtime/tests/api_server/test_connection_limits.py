@@ -15,6 +15,7 @@ from runtime.tests.api_server.fake_job import FakeJob
 from statefulspark.api_server.api import create_app
 from statefulspark.api_server.bodies import BODY_BYTES_MAX
 from statefulspark.api_server.server import ApiServer, ServerSettings
+from statefulspark.config.pods import API_KEEP_ALIVE_S
 
 HEADERS = {"Authorization": f"Bearer {TOKEN}"}
 HEAD = b"GET /v1/status HTTP/1.1\r\nHost: x\r\n"
@@ -100,6 +101,14 @@ def test_who_shows_the_token_keeps_the_connection(crowd: ExitStack) -> None:
         assert over(stranger)
         connection.sendall(HEAD + f"Authorization: Bearer {TOKEN}\r\n\r\n".encode())
         assert status_of(connection) == 200
+
+
+def test_an_idle_connection_of_a_caller_with_the_token_outlasts_the_operators_poll() -> None:
+    """The operator polls every 30 s and keeps its connection in between; a stranger's idle connection is closed much earlier, as above."""
+    server = serve()
+    assert server._config.timeout_keep_alive == API_KEEP_ALIVE_S
+    assert API_KEEP_ALIVE_S > 2 * 30
+    assert ServerSettings().unauthenticated_timeout_s < 30
 
 
 def test_strangers_displace_those_of_the_address_that_has_most(crowd: ExitStack) -> None:

@@ -28,7 +28,7 @@ Tree = dict[str, Any]
 _RETRY_S: Final = 2.0
 _TIMEOUT: Final = aiohttp.ClientTimeout(total=30.0, sock_connect=10.0, sock_read=10.0)
 _IDLE_S: Final = 1.0
-"""aiohttp takes connections from its pool in turn: with its own 15 s a busy operator keeps as many open as it ever needed, 300 KiB each."""
+"""aiohttp takes connections from its pool in turn: with its own 15 s a busy operator keeps as many open as it ever needed, 60 KiB each."""
 _REFUSED: Final = frozenset({400, 403, 405, 413, 415, 422})
 
 

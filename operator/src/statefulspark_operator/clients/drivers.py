@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import ssl
+import time
 from collections import OrderedDict
 from http import HTTPStatus
 from typing import Any, Final
 
 import aiohttp
 
-from statefulspark.config.pods import TLS_SERVER_NAME
+from statefulspark.config.pods import API_KEEP_ALIVE_S, TLS_SERVER_NAME
 from statefulspark.errors import ConflictError, InvalidInputError, StatefulSparkError, UnavailableError
 from statefulspark_operator.api.drivers import Driver
 from statefulspark_operator.api.responses import CheckpointsResponse, OperationsResponse, ProblemResponse, StatusResponse, driver_of, parse
@@ -23,8 +24,12 @@ _FETCH_S: Final = 8.0
 """All requests of one reconciliation together."""
 _BODY_MAX: Final = 4 << 20
 _PART_BYTES: Final = 64 << 10
-_IDLE_S: Final = 1.5
-"""Longer than the pause between the polls of a transition. A connection takes 300 KiB, and a stable job is polled too rarely to keep one."""
+_IDLE_MIN_S: Final = 1.5
+"""Longer than the pause between the polls of a transition."""
+_CLOSES_EARLIER_S: Final = 10.0
+"""How much earlier than the driver the operator closes an idle connection: a request must not meet a connection that is being closed."""
+_KEPT_MAX: Final = 1000
+"""Connections that are kept from one poll to the next. Each takes about 60 KiB; a new one takes more CPU time than the poll itself."""
 _TRUSTED_MAX: Final = 4096
 _CONNECTIONS: Final = 200
 """At once; others wait."""
@@ -34,10 +39,16 @@ class Drivers:
     """Client for the drivers of all jobs, with one connection pool.
 
     Every method raises UnavailableError if the driver does not respond, InvalidInputError if it rejects the request.
+
+    Args:
+        poll_interval_s: How often a stable driver is polled. Its connection is kept until the next poll, if drivers keep theirs for that long.
     """
 
-    def __init__(self) -> None:
-        """Open nothing yet."""
+    def __init__(self, *, poll_interval_s: float = 0.0) -> None:
+        idle_s = 1.5 * poll_interval_s
+        self._idle_s = idle_s if _IDLE_MIN_S <= idle_s <= API_KEEP_ALIVE_S - _CLOSES_EARLIER_S else _IDLE_MIN_S
+        self._kept: OrderedDict[str, float] = OrderedDict()
+        """When a connection that is kept was used last, by URL; the latest at the end."""
         self._session: aiohttp.ClientSession | None = None
         self._breaker = Breaker()
         self._trusted: OrderedDict[str, ssl.SSLContext] = OrderedDict()
@@ -82,6 +93,8 @@ class Drivers:
             options |= {"ssl": self._trust(authority, url), "server_hostname": TLS_SERVER_NAME}
         # Uncompressed: a few bytes could become any number.
         sent = {"Authorization": f"Bearer {token}", "Accept-Encoding": "identity", **(headers or {})}
+        if not self._keeps(url):
+            sent["Connection"] = "close"
         with self._breaker.guarded(url):
             try:
                 async with self._connected().request(method, url + path, headers=sent, allow_redirects=False, **options) as response:
@@ -93,6 +106,17 @@ class Drivers:
         if status >= HTTPStatus.MULTIPLE_CHOICES:
             raise _refusal(status, body)
         return body
+
+    def _keeps(self, url: str) -> bool:
+        """True if the connection is kept after this request: the memory of idle connections is limited."""
+        now = time.monotonic()
+        while self._kept and now - next(iter(self._kept.values())) > self._idle_s:
+            self._kept.popitem(last=False)
+        if url not in self._kept and len(self._kept) >= _KEPT_MAX:
+            return False
+        self._kept[url] = now
+        self._kept.move_to_end(url)
+        return True
 
     def _trust(self, authority: str, url: str) -> ssl.SSLContext:
         """What accepts the certificates of one job; the same for each of its requests, or connections would not be used again."""
@@ -113,7 +137,7 @@ class Drivers:
             # A proxy from the environment must not see the tokens of pods. Drivers close idle connections later than this.
             self._session = aiohttp.ClientSession(
                 timeout=aiohttp.ClientTimeout(total=_REQUEST_S, sock_connect=_CONNECT_S),
-                connector=aiohttp.TCPConnector(limit=_CONNECTIONS, keepalive_timeout=_IDLE_S),
+                connector=aiohttp.TCPConnector(limit=_CONNECTIONS, keepalive_timeout=self._idle_s),
                 trust_env=False,
                 auto_decompress=False,
             )

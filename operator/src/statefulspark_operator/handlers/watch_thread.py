@@ -33,7 +33,7 @@ _BACKOFF_MAX_S: Final = 10.0
 
 
 class EndlessBackoff:
-    """EndlessBackoff backoff between the attempts of a request: a rejected watch must not end those of other namespaces."""
+    """Endless backoff between the attempts of a request: a rejected watch must not end those of other namespaces."""
 
     def __iter__(self) -> Iterator[float]:
         """The pauses in seconds."""

@@ -19,6 +19,7 @@ import uvicorn
 from starlette.types import ASGIApp
 
 from statefulspark.api_server.connection_limits import ConnectionLimiter, limited_protocol
+from statefulspark.config.pods import API_KEEP_ALIVE_S
 from statefulspark.errors import InvalidInputError, StatefulSparkError, UnavailableError
 from statefulspark.rpc.certificates import RENEWAL_POLL_S, CertificateFolder
 
@@ -70,7 +71,7 @@ class ApiServer:
             ssl_certfile=settings.certificates.certificate_file if settings.certificates is not None else None,
             ssl_keyfile=settings.certificates.key_file if settings.certificates is not None else None,
             limit_concurrency=1024,  # callers with the token; ConnectionLimiter bounds all others
-            timeout_keep_alive=15,
+            timeout_keep_alive=API_KEEP_ALIVE_S,
             timeout_graceful_shutdown=max(1, round(settings.stop_timeout_s)),
         )
         self._config = config

@@ -30,6 +30,8 @@ TOKEN_FOLDER: Final = "/etc/statefulspark/api"  # noqa: S105  a path
 TOKEN_KEY: Final = "token"  # noqa: S105  a key in a Secret
 SPARK_SECRET_FOLDER: Final = "/etc/statefulspark/spark"  # noqa: S105  a path
 SPARK_SECRET_KEY: Final = "spark-secret"  # noqa: S105  a key in a Secret
+API_KEEP_ALIVE_S: Final = 75
+"""How long a driver keeps an idle connection of a client that has sent the token. The operator uses its connection again at the next poll."""
 TLS_FOLDER_VARIABLE: Final = "STATEFULSPARK_TLS_FOLDER"
 """Path of a folder with the certificates of the job's processes; on Kubernetes `TLS_FOLDER`."""
 TLS_FOLDER: Final = "/etc/statefulspark/tls"
