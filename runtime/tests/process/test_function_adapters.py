@@ -25,10 +25,11 @@ from statefulspark import (
     ValueStateDescriptor,
 )
 from statefulspark.errors import InvalidInputError, NotRestorableError
-from statefulspark.process.function_adapters import FilterAdapter, FlatMapAdapter, MapAdapter, ReduceAdapter
+from statefulspark.process.function_adapters import AnyKeyedFunction, FilterAdapter, FlatMapAdapter, MapAdapter, ReduceAdapter
 from statefulspark.process.rolling_aggregations import Aggregation, RollingAggregation
 from statefulspark.process.row_types import row_type_info
 from statefulspark.testing import (
+    BATCH,
     CHECKPOINT,
     KILL_DRIVER,
     KILL_SLOT,
@@ -36,6 +37,7 @@ from statefulspark.testing import (
     RESTORE_FROM_SAVEPOINT,
     RETRY_BATCH,
     SAVEPOINT,
+    UPGRADE,
     KeyedProcessHarness,
     TestingJob,
 )
@@ -250,6 +252,26 @@ def test_state_survives_failures_and_rescaling(backend: Literal["memory", "rocks
     with TestingJob(aggregation("sum"), ORDERS, ORDERS, key="user", backend=backend) as job:
         job.run(items)
         assert {key: value["price"] for key, value in job.state("_sum(price)").items()} == {"ada": 9.0, "bob": 90.0}
+
+
+def test_harnesses_take_the_functions_themselves() -> None:
+    """A user's test needs no adapter, also for new code on the state of the old."""
+    number = pa.schema({"user": pa.string(), "number": pa.int64()})
+    letter = pa.schema({"letter": pa.string()})
+    tested: list[tuple[AnyKeyedFunction, pa.Schema, list[Any]]] = [
+        (Numbered(), number, [("ada", 1), ("bob", 1), ("ada", 2)]),
+        (Letters(), letter, [("a",), ("b",), ("c",)]),
+        (First(), ORDERS, [A, B]),
+        (Dearest(), ORDERS, [A, B, C]),
+    ]
+    for function, output, rows in tested:
+        with KeyedProcessHarness(function, ORDERS, output, key="user") as harness:
+            harness.process_elements([A, B])
+            harness.process_elements([C])
+            harness.retry()
+            assert [tuple(row) for row in harness.get_output()] == rows
+    with TestingJob(Dearest(), ORDERS, ORDERS, key="user") as job:
+        assert job.run([C, BATCH, A, UPGRADE(Dearest()), A, B]) == [C, C, C, B]
 
 
 def restored(before: KeyedProcessFunction, after: KeyedProcessFunction, columns: pa.Schema = ORDERS) -> list[Any]:

@@ -12,7 +12,6 @@ import pyarrow as pa
 import pytest
 
 import statefulspark
-from statefulspark.process.function_adapters import FilterAdapter
 from statefulspark.testing import KeyedProcessHarness
 
 WITHOUT_SPARK = sorted(home for home in statefulspark._HOMES if not home.startswith("pipeline."))
@@ -31,7 +30,7 @@ def test_the_page_s_deduplication_works() -> None:
     names: dict[str, Any] = {}
     exec(compile(code, str(PAGE), "exec"), names)
     orders = pa.schema({"id": pa.string(), "user": pa.string()})
-    with KeyedProcessHarness(FilterAdapter(names["Deduplicate"]()), orders, orders, key="id") as harness:
+    with KeyedProcessHarness(names["Deduplicate"](), orders, orders, key="id") as harness:
         harness.process_elements([("1", "ada"), ("2", "bob"), ("1", "eve")])
         harness.set_processing_time(3_599_999)
         harness.process_element(("2", "eve"))

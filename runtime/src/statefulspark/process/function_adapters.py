@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable, Iterable
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 import pyarrow as pa
 
@@ -15,7 +15,7 @@ from statefulspark.process.row_types import row_type_info
 from statefulspark.state.api.descriptors import ReducingStateDescriptor
 from statefulspark.state.api.functions import Function, ReduceFunction
 
-__all__ = ["REDUCE_STATE", "FilterAdapter", "FlatMapAdapter", "MapAdapter", "ReduceAdapter"]
+__all__ = ["REDUCE_STATE", "AnyKeyedFunction", "FilterAdapter", "FlatMapAdapter", "MapAdapter", "ReduceAdapter", "adapted"]
 
 REDUCE_STATE: Final = "_reduce"
 """Name of the state of ``reduce``, part of the format of checkpoints."""
@@ -61,6 +61,21 @@ _ARGUMENTS: Final[dict[type[Function], str]] = {
     FilterFunction: "one row",
     ReduceFunction: "two rows",
 }
+
+
+AnyKeyedFunction: TypeAlias = KeyedProcessFunction | MapFunction | FlatMapFunction | FilterFunction | ReduceFunction[Any]
+"""What a keyed step runs, with or without an adapter."""
+
+
+def adapted(function: AnyKeyedFunction, input_schema: pa.Schema) -> KeyedProcessFunction:
+    """Return ``function``, if necessary in the adapter of its class."""
+    if isinstance(function, MapFunction):
+        return MapAdapter(function)
+    if isinstance(function, FlatMapFunction):
+        return FlatMapAdapter(function)
+    if isinstance(function, FilterFunction):
+        return FilterAdapter(function)
+    return ReduceAdapter(function, input_schema) if isinstance(function, ReduceFunction) else function
 
 
 class MapAdapter(_Adapter):

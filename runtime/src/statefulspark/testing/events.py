@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Literal
 
-from statefulspark.process.functions import KeyedProcessFunction
+from statefulspark.process.function_adapters import AnyKeyedFunction
 
 
 class Event(Enum):
@@ -113,7 +113,7 @@ class UPGRADE:
         allow_non_restored_state: As in a job's manifest; without it a function that seems to have renamed a state is refused.
     """
 
-    function: KeyedProcessFunction
+    function: AnyKeyedFunction
     allow_non_restored_state: bool = False
 
 

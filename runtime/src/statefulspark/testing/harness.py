@@ -16,6 +16,7 @@ import pyarrow as pa
 from statefulspark.errors import ClosedError, InvalidInputError, NotRestorableError
 from statefulspark.keygroups import KeyGroupRange
 from statefulspark.process.columns import python_values
+from statefulspark.process.function_adapters import AnyKeyedFunction, adapted
 from statefulspark.process.function_runner import KeyedFunctionRunner
 from statefulspark.process.functions import KeyedProcessFunction
 from statefulspark.process.keytypes import key_type_infos
@@ -85,7 +86,7 @@ class KeyedProcessHarness:
     [Row(user='ada', at_ms=1000)]
 
     Args:
-        function: a fresh instance of the function under test. It runs itself until a batch is undone; copies of it run after that.
+        function: a fresh instance of the function under test: a KeyedProcessFunction, or a map, flat-map, filter or reduce function. It runs itself until a batch is undone; copies of it run after that.
         input_schema: the columns of its input: an Arrow schema, a dict of Arrow types, DDL text or a StructType.
         output_schema: the columns of its output.
         key: the key column, or several.
@@ -100,7 +101,7 @@ class KeyedProcessHarness:
 
     def __init__(
         self,
-        function: KeyedProcessFunction,
+        function: AnyKeyedFunction,
         input_schema: Schema,
         output_schema: Schema,
         *,
@@ -112,7 +113,7 @@ class KeyedProcessHarness:
     ) -> None:
         self._step = StepSpec(
             uid="harness",
-            function=function,
+            function=adapted(function, arrow_schema(input_schema)),
             input_schema=arrow_schema(input_schema),
             output_schema=arrow_schema(output_schema),
             key_columns=(key,) if isinstance(key, str) else tuple(key),
@@ -121,7 +122,7 @@ class KeyedProcessHarness:
             max_parallelism=max_parallelism,
             side_outputs=side_outputs_of(side_outputs),
         )
-        self._pickled = _pickled(function)
+        self._pickled = _pickled(self._step.function)
         self._copies = 0
         self._job_parameters = dict(job_parameters or {})
         self._last: _Batch | None = None

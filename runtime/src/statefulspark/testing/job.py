@@ -12,7 +12,7 @@ from typing import Any, Literal, Self
 from statefulspark.checkpoint.inspect.decoding import StateEntry
 from statefulspark.checkpoint.inspect.reader import read_state
 from statefulspark.errors import ClosedError, InvalidInputError, StatefulSparkError
-from statefulspark.process.functions import KeyedProcessFunction
+from statefulspark.process.function_adapters import AnyKeyedFunction, adapted
 from statefulspark.process.output_tag import OutputTag
 from statefulspark.process.step import StepSpec
 from statefulspark.testing.events import AnyEvent, Event
@@ -51,7 +51,7 @@ class TestingJob:
     {'ada': 3}
 
     Args:
-        function: The function under test; slots run copies of it.
+        function: The function under test: a KeyedProcessFunction, or a map, flat-map, filter or reduce function; slots run copies of it.
         input_schema: The columns of its input: an Arrow schema, a dict of Arrow types, DDL text or a StructType.
         output_schema: The columns of its output.
         key: The key column, or several.
@@ -76,7 +76,7 @@ class TestingJob:
 
     def __init__(  # noqa: PLR0913  as the arguments of key_by and process, by name
         self,
-        function: KeyedProcessFunction,
+        function: AnyKeyedFunction,
         input_schema: Schema,
         output_schema: Schema,
         *,
@@ -94,7 +94,7 @@ class TestingJob:
             raise InvalidInputError(f"{backend!r} is not known", field="backend", remedy="Choose memory or rocksdb")
         step = StepSpec(
             uid=UID,
-            function=function,
+            function=adapted(function, arrow_schema(input_schema)),
             input_schema=arrow_schema(input_schema),
             output_schema=arrow_schema(output_schema),
             key_columns=(key,) if isinstance(key, str) else tuple(key),
