@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from enum import IntEnum
+from functools import cache
 from typing import Any
 
 from pydantic import BaseModel
@@ -108,17 +109,35 @@ def field_costs(model: type[BaseModel], prefix: str = "") -> dict[str, Cost]:
 
 
 def _changes(before: BaseModel, after: BaseModel, prefix: str) -> Iterator[Change]:
-    for name, field in type(before).model_fields.items():
-        path = f"{prefix}{field.alias or name}"
+    given_before, given_after = before.model_fields_set, after.model_fields_set
+    for field in _comparable(type(before)):
+        name = field.name
         old, new = getattr(before, name), getattr(after, name)
-        given = (name in before.model_fields_set, name in after.model_fields_set)
-        if _absence_matters(field) and given in {(False, False), (True, False), (False, True)}:
-            if given[0] != given[1]:
-                yield Change(path, _cost(field))
+        if field.absence_matters and not (name in given_before and name in given_after):
+            if (name in given_before) != (name in given_after):
+                yield Change(f"{prefix}{field.alias}", field.cost())
         elif isinstance(old, BaseModel) and isinstance(new, BaseModel):
-            yield from _changes(old, new, f"{path}.")
+            yield from _changes(old, new, f"{prefix}{field.alias}.")
         elif old != new:
-            yield Change(path, _cost(field))
+            yield Change(f"{prefix}{field.alias}", field.cost())
+
+
+@dataclass(frozen=True, slots=True)
+class _Comparable:
+    """A field, with what comparing it takes: the operator compares every job's specs several times per reconciliation."""
+
+    name: str
+    alias: str
+    absence_matters: bool
+    info: FieldInfo
+
+    def cost(self) -> Cost:
+        return _cost(self.info)
+
+
+@cache
+def _comparable(model: type[BaseModel]) -> tuple[_Comparable, ...]:
+    return tuple(_Comparable(name, field.alias or name, _absence_matters(field), field) for name, field in model.model_fields.items())
 
 
 def _extra(field: FieldInfo) -> dict[str, Any]:
