@@ -80,6 +80,8 @@ class Script:
         done = subprocess.run([self._path, "up"], stderr=subprocess.PIPE, text=True, timeout=CLUSTER_UP_S, check=False)
         if done.returncode:
             raise RuntimeError(f"{self._path} up: {done.stderr}")
+        # Debian's packages come over this machine's network, which what runs within the cluster's does not reach.
+        self.base_image()
         # It gives its cluster no way from the API server to services; webhooks take that way.
         subprocess.run([self._path, "run", "ip", "route", "replace", "10.96.0.0/16", "dev", "node0"], timeout=CLUSTER_UP_S, check=False)
         return "already up" not in done.stderr
