@@ -13,12 +13,15 @@ from pathlib import Path
 
 from e2e.harness.providers import NONE, PROVIDER, ROOT, choose
 
+WAITS = ("--override-ini=log_cli=true", "--override-ini=log_cli_format=%(asctime)s %(message)s")
+"""Shows where a test's time goes, as it goes: what it waited for (the logger ``e2e``)."""
+
 
 def main(arguments: list[str]) -> int:
     """Run pytest within a cluster; without one, let it say what was skipped."""
     chosen = "e2e or cluster" if arguments else "(e2e or cluster) and not slow"
     paths = [each for each in arguments if each != "--all"] or ["operator/tests", "e2e"]
-    pytest = [sys.executable, "-m", "pytest", *paths, "-n", "0", "-m", chosen, "--durations=0"]
+    pytest = [sys.executable, "-m", "pytest", *paths, "-n", "0", "-m", chosen, "--durations=0", *WAITS]
     provider = choose()
     if provider is None:
         print(NONE, file=sys.stderr)

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import collections
 import json
+import logging
 import subprocess
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -12,6 +15,8 @@ from typing import Any, TypeVar
 from e2e.harness.timeouts import COMMAND_S, POLL_S
 
 Seen = TypeVar("Seen")
+_log = logging.getLogger("e2e")
+_log.setLevel(logging.INFO)
 
 
 def wait_for(what: str, seconds: float, look: Callable[[], Seen | None], told: Callable[[], object] = lambda: "") -> Seen:
@@ -26,12 +31,13 @@ def wait_for(what: str, seconds: float, look: Callable[[], Seen | None], told: C
     Raises:
         AssertionError: it was not seen in time.
     """
-    end = time.monotonic() + seconds
+    begun = time.monotonic()
     while True:
         seen = look()
         if seen:
+            _log.info("%5.1f s: %s", time.monotonic() - begun, what)
             return seen
-        if time.monotonic() > end:
+        if time.monotonic() - begun > seconds:
             raise AssertionError(f"not seen within {seconds:g} s: {what}. {told()}")
         time.sleep(POLL_S)
 
@@ -105,6 +111,8 @@ class Kubectl:
                 line = process.stdout.readline() if process.stdout else ""
                 if "->" not in line:
                     raise AssertionError(f"kubectl port-forward {target}: {line}")
+                # It writes a line for each connection, and waits while nobody reads them.
+                threading.Thread(target=collections.deque, args=(process.stdout, 0), daemon=True).start()
                 yield int(line.split("->")[0].rstrip().rsplit(":", 1)[1])
             finally:
                 process.terminate()
