@@ -18,7 +18,15 @@ from .oracles import by, counted, files, finals
 from .work import Command, Work, wait_until
 
 
-@pytest.mark.parametrize(("kind", "shown"), [("map", "map<string,bigint>"), ("array", "array<string>"), ("double", "double")])
+# state/test_keys_and_layout.py and process/test_step.py refuse each type without Spark.
+@pytest.mark.parametrize(
+    ("kind", "shown"),
+    [
+        ("map", "map<string,bigint>"),
+        pytest.param("array", "array<string>", marks=pytest.mark.exhaustive),
+        pytest.param("double", "double", marks=pytest.mark.exhaustive),
+    ],
+)
 def test_a_key_whose_equal_values_may_differ_in_bytes_is_refused(work: Work, kind: str, shown: str) -> None:
     """The storage folder is not even made a job's."""
     work.entrypoint = f"by_{kind}"

@@ -52,6 +52,8 @@ def test_rescaling_while_slots_are_killed(tmp_path: Path, java_options: str) -> 
         ledger.check()
 
 
+# protocol/test_lives.py has lives of memory stores in seconds.
+@pytest.mark.exhaustive
 def test_stores_in_memory(tmp_path: Path, java_options: str) -> None:
     """The memory state backend: slots killed, the driver's machine lost, and on with 3 slots."""
     points = whenever(SLOT_POINTS)
