@@ -1,4 +1,4 @@
-"""Fixtures of the end-to-end tests: one store and one operator for all, a namespace for each."""
+"""Fixtures of the end-to-end tests: one store and one operator for all; a namespace for each, or a job that several share."""
 
 from __future__ import annotations
 
@@ -12,10 +12,11 @@ import pytest
 
 from e2e.harness.evidence import keep
 from e2e.harness.images import OUT, Images, make_images
-from e2e.harness.jobs import KIND, SNAPSHOTS, CountingJob
+from e2e.harness.jobs import HUNDRED_MB, KIND, SMALL, SNAPSHOTS, CountingJob, Load, end_jobs
 from e2e.harness.kubectl import Kubectl
 from e2e.harness.operators import Operator, operator_in
 from e2e.harness.providers import NONE, PROVIDER, Provider, choose
+from e2e.harness.shared_jobs import SharedJobs
 from e2e.harness.store import Store, store_in
 from e2e.harness.timeouts import COMMAND_S, TEST_S
 
@@ -24,6 +25,9 @@ PREFIX = os.environ.get("STATEFULSPARK_E2E_PREFIX", "e2e")
 """Of all namespaces: two runs with different ones can share a cluster."""
 OPERATOR_NAMESPACE = f"{PREFIX}-operator"
 STORE_NAMESPACE = f"{PREFIX}-store"
+SHARED_NAMESPACE = f"{PREFIX}-shared"
+SHARED = ("new_job", "job", "ending_job", "full_job", "ending_full_job")
+"""The fixtures of shared jobs in the order in which tests with them run, so that each kind of job is started once."""
 FAILED = pytest.StashKey[bool]()
 NAMESPACES = pytest.StashKey[list[str]]()
 
@@ -36,17 +40,26 @@ def namespace_of(item: pytest.Item) -> str:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Every test beside this file needs a cluster; those of the harness itself do not."""
+    """Every test beside this file needs a cluster; those of the harness itself do not. Those that share a job come first, one after the other."""
     for item in items:
         if item.path.parent == HERE:
             item.add_marker(pytest.mark.e2e)
             item.add_marker(pytest.mark.timeout(TEST_S))
+    mine = [place for place, item in enumerate(items) if item.path.parent == HERE]
+    for place, item in zip(mine, sorted((items[place] for place in mine), key=turn), strict=True):
+        items[place] = item
+
+
+def turn(item: pytest.Item) -> int:
+    """The place of a test among those that share jobs; the others come after them."""
+    wanted = getattr(item, "fixturenames", ())
+    return next((place for place, name in enumerate(SHARED) if name in wanted), len(SHARED))
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:
     """Note the namespaces of the tests that will run: the operator gets rights in these only."""
     items = [item for item in session.items if item.get_closest_marker("e2e")]
-    session.config.stash[NAMESPACES] = [namespace_of(item) for item in items]
+    session.config.stash[NAMESPACES] = [SHARED_NAMESPACE, *(namespace_of(item) for item in items if turn(item) == len(SHARED))]
 
 
 @pytest.hookimpl(wrapper=True)
@@ -93,6 +106,7 @@ def operator(images: Images, request: pytest.FixtureRequest) -> Iterator[Operato
     with operator_in(Kubectl(OPERATOR_NAMESPACE), images, namespaces) as running:
         yield running
         for name in namespaces:
+            Kubectl(name).run("wait", KIND, "--all", "--for=delete", f"--timeout={COMMAND_S // 2}s")
             release(Kubectl(name))
             Kubectl(name).delete_namespace(wait=False)
 
@@ -111,10 +125,7 @@ def kubectl(operator: Operator, request: pytest.FixtureRequest) -> Iterator[Kube
     yield namespace
     if request.node.stash.get(FAILED, False):
         keep(OUT / request.node.name, namespace, operator.kubectl)
-    # What is left goes fast: drivers would take up to 60 s for a last checkpoint that nobody asks for.
-    namespace.run("delete", "pods", "--all", "--grace-period=1", "--wait=false")
-    namespace.run("delete", KIND, "--all", f"--timeout={COMMAND_S // 2}s")
-    namespace.run("delete", "pods", "--all", "--grace-period=0", "--force", "--wait=false")
+    end_jobs(namespace)
 
 
 @pytest.fixture
@@ -125,3 +136,56 @@ def make_job(kubectl: Kubectl, store: Store, images: Images) -> MakeJob:
         return CountingJob(kubectl, store, images, name, **more)
 
     return made
+
+
+@pytest.fixture(scope="session")
+def shared_jobs(operator: Operator, store: Store, images: Images) -> Iterator[SharedJobs]:  # noqa: ARG001  the operator runs them
+    """The job that tests leave running for the next, in a namespace of its own."""
+    namespace = Kubectl(SHARED_NAMESPACE)
+    shared = SharedJobs(namespace, lambda name, load: CountingJob(namespace, store, images, name, load))
+    yield shared
+    shared.drop()
+
+
+def borrowed(shared: SharedJobs, request: pytest.FixtureRequest, load: Load, *, new: bool = False) -> Iterator[CountingJob]:
+    """A shared job for one test. No other test gets it after one that failed."""
+    taken = False
+    try:
+        job = shared.take(load, new=new)
+        taken = True
+        yield job
+    finally:
+        if not taken or request.node.stash.get(FAILED, False):
+            keep(OUT / request.node.name, Kubectl(SHARED_NAMESPACE), Kubectl(OPERATOR_NAMESPACE))
+            shared.drop()
+        shared.tidy()
+
+
+@pytest.fixture
+def new_job(shared_jobs: SharedJobs, request: pytest.FixtureRequest) -> Iterator[CountingJob]:
+    """A job that runs and that no test has used."""
+    yield from borrowed(shared_jobs, request, SMALL, new=True)
+
+
+@pytest.fixture
+def job(shared_jobs: SharedJobs, request: pytest.FixtureRequest) -> Iterator[CountingJob]:
+    """A job that runs. Leave it STABLE, with 2 slots."""
+    yield from borrowed(shared_jobs, request, SMALL)
+
+
+@pytest.fixture
+def ending_job(shared_jobs: SharedJobs, request: pytest.FixtureRequest) -> Iterator[CountingJob]:
+    """A job that runs, and that the test may end."""
+    yield from borrowed(shared_jobs, request, SMALL)
+
+
+@pytest.fixture
+def full_job(shared_jobs: SharedJobs, request: pytest.FixtureRequest) -> Iterator[CountingJob]:
+    """A job that runs with 100 MB of state, all of which is in a checkpoint. Leave it STABLE, with 2 slots."""
+    yield from borrowed(shared_jobs, request, HUNDRED_MB)
+
+
+@pytest.fixture
+def ending_full_job(shared_jobs: SharedJobs, request: pytest.FixtureRequest) -> Iterator[CountingJob]:
+    """A job that runs with 100 MB of state, and that the test may end."""
+    yield from borrowed(shared_jobs, request, HUNDRED_MB)

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from e2e.conftest import MakeJob
-from e2e.harness.jobs import HUNDRED_MB, now_ms
+from e2e.harness.jobs import CountingJob, now_ms
 from e2e.harness.times import note
 
 
-def test_driver_killed(make_job: MakeJob) -> None:
+def test_driver_killed(full_job: CountingJob) -> None:
     """No row is lost or doubled, it is another attempt of the same job."""
-    job = make_job(load=HUNDRED_MB)
-    before = job.run_until_full()
+    job = full_job
+    before = job.status()
     (driver,) = job.pods("driver")
     killed_ms = now_ms()
     job.kubectl.ok("delete", "pod", job.driver, "--grace-period=0", "--force", "--wait=false")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from e2e.conftest import MakeJob
 from e2e.harness.jobs import SNAPSHOTS, CountingJob
 from e2e.harness.kubectl import wait_for
 from e2e.harness.oracle import check
@@ -30,14 +29,10 @@ def create(job: CountingJob, name: str, **savepoint: Any) -> dict[str, Any]:
     return found
 
 
-def test_fork_from_snapshot(make_job: MakeJob) -> None:
+def test_fork_from_snapshot(job: CountingJob) -> None:
     """What the first gave out up to the snapshot and what the fork gave out after it are right together; the first goes on."""
-    job = make_job()
-    job.create()
-    job.wait_stable()
-    job.wait_more(3)
     snapshot = create(job, "branch")
-    fork = make_job("fork")
+    fork = job.beside("fork")
     fork.create(initialSnapshot={"name": "branch"})
     fork.wait_stable()
     fork.wait_more(3)

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import pytest
 
-from e2e.conftest import MakeJob
-from e2e.harness.jobs import HUNDRED_MB, JOB_LABEL, now_ms
+from e2e.harness.jobs import JOB_LABEL, CountingJob, now_ms
 from e2e.harness.times import note
 
 
 @pytest.mark.slow
-def test_node_disk_lost(make_job: MakeJob) -> None:
+def test_node_disk_lost(full_job: CountingJob) -> None:
     """No row is lost or doubled; every pod is a new one."""
-    job = make_job(load=HUNDRED_MB)
-    before = job.run_until_full()
+    job = full_job
+    before = job.status()
     old = {pod["metadata"]["uid"] for pod in job.pods()}
     killed_ms = now_ms()
     job.kubectl.ok("delete", "pods", f"--selector={JOB_LABEL}={job.name}", "--grace-period=0", "--force", "--wait=false")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 
-from e2e.conftest import MakeJob
+from e2e.harness.jobs import CountingJob
 
 LISTENING = """
 import json
@@ -47,11 +47,8 @@ for port in ports:
 """What a port answers to the greeting of gRPC: in clear, over TLS without a certificate, and with the job's."""
 
 
-def test_nothing_in_clear(make_job: MakeJob) -> None:
+def test_nothing_in_clear(job: CountingJob) -> None:
     """Flight, the API and Spark's own ports; the job runs with all that, and the operator verifies whom it talks to."""
-    job = make_job()
-    job.create()
-    job.wait_stable()
     flight = 0
     for pod in [*job.pods("driver"), *job.pods("executor")]:
         name, address = pod["metadata"]["name"], pod["status"]["podIP"]

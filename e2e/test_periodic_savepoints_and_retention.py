@@ -33,8 +33,7 @@ def test_periodic_savepoints_and_retention(make_job: MakeJob) -> None:
     job = make_job()
     job.create(savepoints={"schedule": {"interval": f"{PERIOD_S}s"}, "history": {"count": KEPT}})
     job.wait_stable()
-    job.change(savepointNonce=1)
-    manual = job.wait("the manual savepoint", CHECKPOINT_S, lambda status: status.get("lastSavepoint"))["lastSavepoint"]
+    manual = job.wait_savepoint(job.ask_for_savepoint())
     first = wait_for("a savepoint of the schedule", CHECKPOINT_S, lambda: completed(job), job.said)
     old, old_status = min(first.items())
     wait_for("the first is pruned", CHECKPOINT_S, lambda: old not in completed(job) and not files(job, old_status), job.said)

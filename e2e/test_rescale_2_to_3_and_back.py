@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from e2e.conftest import MakeJob
-from e2e.harness.jobs import HUNDRED_MB, KIND, CountingJob, now_ms
+from e2e.harness.jobs import KIND, CountingJob, now_ms
 from e2e.harness.kubectl import wait_for
 from e2e.harness.timeouts import TRANSITION_S
 from e2e.harness.times import note
@@ -19,10 +18,10 @@ def scale(job: CountingJob, slots: int) -> float:
     return job.pause_s(asked_ms)
 
 
-def test_rescale_2_to_3_and_back(make_job: MakeJob) -> None:
+def test_rescale_2_to_3_and_back(full_job: CountingJob) -> None:
     """No row is lost or doubled, the driver stays, key groups are divided evenly."""
-    job = make_job(load=HUNDRED_MB)
-    before = job.run_until_full()
+    job = full_job
+    before = job.status()
     (driver,) = job.pods("driver")
     up_s = scale(job, 3)
     assert [(each["first"], each["last"]) for each in job.status()["keyGroups"]] == [(0, 3), (4, 7), (8, 11)]

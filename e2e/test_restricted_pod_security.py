@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from e2e.conftest import MakeJob
+from e2e.harness.jobs import CountingJob
 from e2e.harness.operators import RELEASE, Operator
 
 VOLUMES = {"configMap", "csi", "downwardAPI", "emptyDir", "ephemeral", "persistentVolumeClaim", "projected", "secret"}
@@ -34,11 +34,8 @@ def violations(pod: dict[str, Any]) -> list[str]:
     return found
 
 
-def test_restricted_pod_security(make_job: MakeJob, operator: Operator) -> None:
+def test_restricted_pod_security(job: CountingJob, operator: Operator) -> None:
     """Driver, executors and operator as they really run; executors hold no token of the API server."""
-    job = make_job()
-    job.create()
-    job.wait_stable()
     drivers, executors = job.pods("driver"), job.pods("executor")
     operators = operator.kubectl.items("pods", f"app.kubernetes.io/instance={RELEASE}")
     assert drivers

@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-from e2e.conftest import MakeJob
+from e2e.harness.jobs import CountingJob
 from e2e.harness.kubectl import wait_for
 from e2e.harness.timeouts import GONE_S
 
 
-def test_suspend_and_resume(make_job: MakeJob) -> None:
+def test_suspend_and_resume(job: CountingJob) -> None:
     """Suspending takes all pods away and says Ready; resuming goes on with the next number."""
-    job = make_job()
-    job.create()
-    job.wait_stable()
-    job.wait_more(3)
     job.change(state="suspended")
     job.wait_state("SUSPENDED")
     wait_for("no pods are left", GONE_S, lambda: not job.pods(), job.said)

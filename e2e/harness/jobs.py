@@ -30,10 +30,14 @@ class Load:
     pad_bytes: int = 64
     """State of each key."""
 
+    @property
+    def full_batches(self) -> int:
+        """Number of batches after which all keys have their state."""
+        return -(-self.keys // self.rows)
+
 
 SMALL: Final = Load()
 HUNDRED_MB: Final = Load(keys=25_000, rows=2_500, pad_bytes=4_000)
-"""All state is there after ten batches."""
 
 
 class CountingJob:
@@ -68,6 +72,8 @@ class CountingJob:
             },
             "upgradeTimeout": "7m",
         }
+        if self.load == SMALL:  # its drivers live for a minute or two, of whose CPU the JVM's second compiler takes about a fifth
+            spec["sparkConf"] = {f"spark.{part}.extraJavaOptions": "-XX:TieredStopAtLevel=1" for part in ("driver", "executor")}
         metadata = {"name": self.name, "namespace": self.kubectl.namespace}
         return {
             "apiVersion": "statefulspark.io/v1alpha1",
@@ -96,11 +102,21 @@ class CountingJob:
         self.kubectl.apply(self.manifest(**changes))
 
     def run_until_full(self, **changes: Any) -> dict[str, Any]:
-        """Make the object, wait until all state is there (`HUNDRED_MB`) and in a new checkpoint; returns the status then."""
+        """Make the object, wait until it is STABLE and a checkpoint holds all keys; returns the status then."""
         self.create(**changes)
-        self.wait_stable()
-        self.wait_batch(15)
-        return self.wait_checkpoint()
+        status = self.wait_stable()
+        self.wait_batch(self.load.full_batches)
+        self.wait_stored_checkpoints(2)  # the first may have begun before that batch
+        return status
+
+    def beside(self, name: str) -> CountingJob:
+        """Another job in the same namespace, with the same load."""
+        return CountingJob(self.kubectl, self.store, self.images, name, self.load)
+
+    def other_code(self) -> tuple[str, int]:
+        """The image with the version of the program that does not run now, and that version."""
+        image = self.kubectl.get(KIND, self.name)["spec"]["image"]
+        return (self.images.job_next, 2) if image == self.images.job else (self.images.job, 1)
 
     def change(self, **changes: Any) -> None:
         """Merge fields into the spec of the object that is there."""
@@ -188,6 +204,28 @@ class CountingJob:
         before = self.status().get("lastCheckpoint", {}).get("id", 0)
         return self.wait("a new checkpoint", seconds, lambda status: status.get("lastCheckpoint", {}).get("id", 0) > before)
 
+    def wait_stored_checkpoints(self, more: int = 1, seconds: float = CHECKPOINT_S) -> None:
+        """Wait until so many more checkpoints are complete in the store. The status names them up to half a minute later."""
+        folder = f"checkpoints/{self.status()['jobId']}/chk-"
+
+        def newest() -> int:
+            keys = (key.removeprefix(folder) for key in self.store.keys(folder))
+            return max((int(key.split("/")[0]) for key in keys if key.endswith("/_metadata")), default=0)
+
+        wanted = newest() + more
+        wait_for(f"checkpoint {wanted} is in the store", seconds, lambda: newest() >= wanted, self.said)
+
+    def ask_for_savepoint(self) -> int:
+        """Change the spec so that a savepoint is taken; returns the id of the last one before."""
+        job = self.kubectl.get(KIND, self.name)
+        self.change(savepointNonce=job["spec"].get("savepointNonce", 0) + 1)
+        return int(job["status"].get("lastSavepoint", {}).get("id", 0))
+
+    def wait_savepoint(self, after: int, seconds: float = CHECKPOINT_S) -> dict[str, Any]:
+        """Wait until the status names a savepoint with a higher id, and return what it says of it."""
+        status = self.wait("a savepoint", seconds, lambda status: status.get("lastSavepoint", {}).get("id", 0) > after)
+        return dict(status["lastSavepoint"])
+
     # -- judgement -----------------------------------------------------------------------------------------------------
 
     def check(self) -> Output:
@@ -220,3 +258,12 @@ def merged(ground: dict[str, Any], over: dict[str, Any]) -> dict[str, Any]:
 def now_ms() -> int:
     """This machine's clock; that of the node, or kept with it by NTP."""
     return time.time_ns() // 1_000_000
+
+
+def end_jobs(kubectl: Kubectl, *but: str) -> None:
+    """Delete all jobs of a namespace but some, and do not wait. Drivers get no time for a last checkpoint that nobody asks for."""
+    for name in kubectl.run("get", KIND, "-o", "name").stdout.split():
+        job = name.rsplit("/", 1)[1]
+        if job not in but:
+            kubectl.run("delete", KIND, job, "--wait=false")
+            kubectl.run("delete", "pods", f"--selector={JOB_LABEL}={job}", "--grace-period=1", "--wait=false")

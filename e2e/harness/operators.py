@@ -76,6 +76,7 @@ def operator_in(kubectl: Kubectl, images: Images, namespaces: Sequence[str]) -> 
         "watchNamespaces": [*namespaces, kubectl.namespace],
         "leaderElection": {"enabled": True, "leaseDuration": f"{LEASE_DURATION_S}s"},
         "crds": {"install": False},
+        "reconcile": {"interval": "5s"},  # what a status says of a running job is as old as that
         "resources": {"requests": {"cpu": "50m", "memory": "128Mi"}, "limits": {"memory": "512Mi"}},
     }
     with helm_python.Config(namespace=kubectl.namespace, kubeconfig_path=os.environ["KUBECONFIG"]) as config:

@@ -36,7 +36,7 @@ class Output:
     repeated: int
     """Attempts beyond the first of their batch, all the same."""
     codes: tuple[int, ...]
-    """Versions of the code in the order in which they took over."""
+    """Versions of the code in the order in which they took over: twice if one came back."""
 
 
 def check(written: Iterable[Written], *, keys: int, pad_bytes: int) -> Output:
@@ -61,8 +61,8 @@ def check(written: Iterable[Written], *, keys: int, pad_bytes: int) -> Output:
     for number, count, pad, _ in rows:
         assert count == number // keys + 1, f"{number} is number {number // keys + 1} of its key, but went out as {count}"
         assert pad == pad_checksum(number % keys, pad_bytes), f"the state of key {number % keys} is not what was put there"
-    codes = [row[3] for row in rows]
-    return Output(batches=len(batches), numbers=len(times), repeated=repeated, codes=tuple(dict.fromkeys(codes)))
+    codes = (code for code, _ in itertools.groupby(row[3] for row in rows))
+    return Output(batches=len(batches), numbers=len(times), repeated=repeated, codes=tuple(codes))
 
 
 def plain(written: Written) -> list[tuple[int, int, int]]:

@@ -40,6 +40,13 @@ def test_right_output_passes() -> None:
     assert (seen.batches, seen.numbers, seen.repeated, seen.codes) == (6, 18, 1, (1, 2))
 
 
+def test_code_that_comes_back_is_told_from_one_that_stays() -> None:
+    """Two drivers that take turns are not one upgrade."""
+    output = right(6)
+    output[3] = dataclasses.replace(output[3], rows=tuple((*row[:3], 2) for row in output[3].rows))
+    assert check(output, keys=KEYS, pad_bytes=PAD).codes == (1, 2, 1)
+
+
 def test_each_kind_of_damage_is_noticed() -> None:
     """Lost batch, lost row, doubled row, count that went back, state of another key, attempts that differ."""
     output = right(6)
