@@ -122,6 +122,9 @@ def _message(draft: Draft) -> str:
     return str(history[0].message) if history else "The operator has seen the job"
 
 
+_ORDER: Final = {type_: number for number, type_ in enumerate(ConditionType)}
+
+
 def _set_condition(draft: Draft, type_: ConditionType, holds: bool, reason: str, message: str) -> None:
     status = ConditionStatus.TRUE if holds else ConditionStatus.FALSE
     before = next((condition for condition in draft.status.conditions if condition.type is type_), None)
@@ -129,5 +132,7 @@ def _set_condition(draft: Draft, type_: ConditionType, holds: bool, reason: str,
     condition = Condition(
         type=type_, status=status, reason=reason, message=message, last_transition_time=since, observed_generation=draft.observed.generation
     )
+    if condition == before:
+        return
     others = [each for each in draft.status.conditions if each.type is not type_]
-    draft.set(conditions=tuple(sorted((*others, condition), key=lambda each: list(ConditionType).index(each.type))))
+    draft.set(conditions=tuple(sorted((*others, condition), key=lambda each: _ORDER[each.type])))
