@@ -119,7 +119,9 @@ class WorkQueue(Generic[K]):
         except StatefulSparkError as error:
             outcome = type(error).__name__.removesuffix("Error")
             again_s = self._pause_s(key, error)
-            _log.warning("reconciliation failed", key=str(key), requeue_after_s=round(again_s, 1), error=str(error)[:500])
+            # A conflict means that the object changed since it was read; the next attempt reads it again.
+            log = _log.info if isinstance(error, ConflictError) else _log.warning
+            log("reconciliation failed", key=str(key), requeue_after_s=round(again_s, 1), error=str(error)[:500])
         except Exception:  # noqa: BLE001  whatever it is, it is logged and tried again
             # A bug triggered by one job must not stop the others or the operator.
             outcome = "Internal"
