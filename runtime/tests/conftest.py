@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -24,3 +25,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 # Tests that start Spark themselves need what `open_session` would find.
 if (_java_home := find_java_home()) is not None:
     os.environ["JAVA_HOME"] = _java_home
+
+# A shell without job control starts `make test &` with SIGINT ignored, and every process would inherit that.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
