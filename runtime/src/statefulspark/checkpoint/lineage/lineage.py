@@ -109,9 +109,8 @@ class Lineage:
     def changelogs(self) -> tuple[ChangelogRef, ...]:
         """Changelogs to apply to the base, in batch order, up to the last committed batch."""
         after = self.base.metadata.replay_after if self.base else -1
-        found = [ack for record in self.records for ack in record.acks if ack.batch > after]
-        since = {uid: self.state_since(uid) for uid in {ack.uid for ack in found}}
-        return tuple(ack for ack in found if ack.batch >= since[ack.uid])
+        found = (ack for record in self.records for ack in record.acks if ack.batch > after)
+        return tuple(ack for ack in found if ack.batch >= self.state_since(ack.uid))
 
     def state_since(self, uid: str) -> int:
         """First batch whose changes count for a step: a batch in a pipeline without the step has discarded its earlier state.
