@@ -67,8 +67,8 @@ class BatchRecords:
             state.capture(self._store, self._lineage.attempt, parameters.batch - 1)
             failpoints.reach("driver.state.stored")
             files, packs = location.new_files(), state.record()
-            record = self._recovered(parameters.batch, pipeline, files, log) or self._new(parameters, files, log)
-            update = {"spark_state": (*record.spark_state, *packs), "pipeline": self._pipeline_of(parameters.batch, pipeline)}
+            record = self._recovered(parameters.batch, pipeline, files) or self._new(parameters, files, log)
+            update = {"spark_state": (*record.spark_state, *packs), "pipeline": pipeline}
             self._pending = record = record.model_copy(update=update)
         write_record(self._store, record, self._check_fence)
         self._pending = None
@@ -92,20 +92,11 @@ class BatchRecords:
             files=encode_bundle(files),
         )
 
-    def _pipeline_of(self, batch: int, pipeline: Pipeline | None) -> Pipeline | None:
-        """The pipeline that the record names. A batch that an attempt began without a step has discarded the step's state for good."""
-        earlier = self._lineage.records[-1] if self._lineage.records else None
-        if pipeline is None or earlier is None or earlier.batch != batch or earlier.pipeline is None:
-            return pipeline
-        began_with = earlier.pipeline
-        return pipeline.model_copy(update={"steps": tuple(step for step in pipeline.steps if began_with.step(step.uid) is not None)})
-
-    def _recovered(self, batch: int, pipeline: Pipeline | None, files: dict[str, bytes], log: BatchLog) -> BatchRecord | None:
+    def _recovered(self, batch: int, pipeline: Pipeline | None, files: dict[str, bytes]) -> BatchRecord | None:
         """The record of the batch that runs again; None when it is another batch.
 
         It takes the place of the earlier attempt's in the lineage of the next attempt, so it must say all that that one says:
-        the changelogs of the batch before, of which this attempt has seen no acknowledgement, and Spark's plan of the batch. It also names
-        the steps that were added since: they take part in the batch, which is complete only with their changelogs.
+        the changelogs of the batch before, of which this attempt has seen no acknowledgement, and Spark's plan of the batch.
         """
         earlier = self._lineage.records[-1] if self._lineage.records else None
         if earlier is None or earlier.batch != batch:
@@ -113,11 +104,4 @@ class BatchRecords:
         if pipeline is None or (earlier.pipeline is not None and earlier.pipeline.sources == pipeline.sources):
             files = decode_bundle(earlier.files, path=f"batch record {batch}") | files
         # Otherwise the location was rewritten for other sources, and all of it is new.
-        return earlier.model_copy(
-            update={
-                "attempt": self._lineage.attempt,
-                "epochs": (),
-                "watermarks": dict.fromkeys(log.delays_ms) | earlier.watermarks,
-                "files": encode_bundle(files),
-            }
-        )
+        return earlier.model_copy(update={"attempt": self._lineage.attempt, "epochs": (), "files": encode_bundle(files)})

@@ -78,8 +78,6 @@ class DurableJob:
         self._backend = backend
         self._lineage = lineage
         self._base: StoredCheckpoint | None = lineage.base
-        self._lineage_of_base: Lineage | None = lineage
-        """The records after the base tell which state in it was discarded since; None for a base that this attempt has taken."""
         self.restored_from = lineage.copied_from or (lineage.base.url if lineage.base is not None else None)
         self._reusable = True
         self._failed: set[str] = set()
@@ -146,19 +144,14 @@ class DurableJob:
 
     def restore_plan(self, slot: int, parallelism: int, log: BatchLog) -> SlotRestore:
         """What a slot restores."""
-        lineage, base = self._lineage_of_base, self._base
-        stored = {str(state["uid"]) for state in base.metadata.states} if base is not None else set()
         plan = RestorePlan(
             store=self.store,
-            base=base,
-            changelogs=tuple(ref for ref in log.changelogs if ref.uid in log.delays_ms),
+            base=self._base,
+            changelogs=tuple(log.changelogs),
             batch=log.committed,
             key_groups=key_group_range(slot, parallelism, self.max_parallelism),
             max_parallelism=self.max_parallelism,
             backend=self._backend,
-            discarded=frozenset(
-                uid for uid in stored if uid not in log.delays_ms or (lineage is not None and lineage.discards_base_of(uid))
-            ),
         )
         return SlotRestore.of(plan)
 
@@ -233,7 +226,6 @@ class DurableJob:
         self._completed.add(info)
         if metadata.kind == "checkpoint":
             self._base = StoredCheckpoint(self.store, paths.checkpoint_folder(metadata.checkpoint_id), metadata)
-            self._lineage_of_base = None
             self._reusable = True
 
     def completed(self) -> list[CheckpointInfo]:
@@ -301,7 +293,7 @@ class DurableJob:
                 raise self._refusal(error, base) from error
             changelogs += [each.ref for each in done]
         log.fall_back(found.base.metadata.batch if found.base is not None else -1, changelogs)
-        self._base, self._lineage_of_base = found.base, found
+        self._base = found.base
         self._reusable = False
         if self.restored_from == base.url:
             self.restored_from = found.base.url if found.base is not None else None

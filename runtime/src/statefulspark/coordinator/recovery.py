@@ -7,8 +7,6 @@ from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-import structlog
-
 from statefulspark.checkpoint.formats import paths
 from statefulspark.checkpoint.formats.bundle import decode_bundle
 from statefulspark.checkpoint.formats.changelog import read_changelog
@@ -24,8 +22,6 @@ from statefulspark.coordinator.batch_log import BatchLog, BatchParameters, param
 from statefulspark.state.encoding.layout import StateInfo
 from statefulspark.state.registry import StateRegistry
 from statefulspark.storage.base import ObjectStore
-
-_log = structlog.get_logger("statefulspark.coordinator")
 
 
 def restore_location(files: LocationFiles, lineage: Lineage, pipeline: Pipeline | None = None, *, may_drop: bool = False) -> None:
@@ -89,10 +85,9 @@ def batch_log(lineage: Lineage, delays_ms: dict[str, int]) -> BatchLog:
     """What is known of the batches so far."""
     seen: dict[str, int | None] = {}
     if lineage.base is not None:
-        seen |= {uid: time_ms for uid, time_ms in lineage.base.metadata.watermarks.items() if not lineage.discards_base_of(uid)}
+        seen |= dict(lineage.base.metadata.watermarks)
     if lineage.records:
         seen |= dict(lineage.records[-1].max_event_times)
-    seen = {uid: time_ms for uid, time_ms in seen.items() if uid in delays_ms}
     last = lineage.records[-1] if lineage.records else None
     return BatchLog(
         delays_ms=delays_ms,
@@ -128,10 +123,8 @@ def state_registry(
         allow_non_restored: Whether the job may leave restored state behind.
     """
     found: dict[int, StateInfo] = {}
-    discarded: set[int] = set()
     if lineage.base is not None:
         found |= _by_id(lineage.base.metadata.states)
-        discarded = {number for number, state in found.items() if lineage.discards_base_of(state.uid)}
     newest = {(ref.uid, ref.slot): ref for ref in lineage.changelogs}
     for ref in newest.values():
         with tempfile.TemporaryDirectory() as folder:
@@ -139,11 +132,7 @@ def state_registry(
             download_verified(store, ref.key, path, ref.digest)
             header, _ = read_changelog(path, name=ref.key)
             found |= _by_id(header.states)
-            discarded -= _by_id(header.states).keys()
-    if left := {state.uid for number, state in found.items() if number not in discarded} - set(uids):
-        _log.warning("the state of steps that the pipeline does not have is discarded", uids=sorted(left))
-    discarded |= {number for number, state in found.items() if state.uid not in uids}
-    registry = StateRegistry(found.values(), discarded=discarded, allow_non_restored=allow_non_restored)
+    registry = StateRegistry(found.values(), allow_non_restored=allow_non_restored)
     uncommitted = lineage.uncommitted_batch
     if uncommitted is not None:
         done = changelogs.complete(uncommitted, set(uids) & set(lineage.records[-1].watermarks)) or ()

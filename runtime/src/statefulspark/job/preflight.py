@@ -78,8 +78,7 @@ def restorable_state(store: ObjectStore, origin: str | None, opened: Callable[[s
         packs = any(record.spark_state for record in lineage.records)
     max_parallelism, url = None, store.url
     if base is not None:
-        found = {str(info["uid"]) for info in base.metadata.states}
-        uids |= {uid for uid in found if not lineage.discards_base_of(uid)}
+        uids |= {str(info["uid"]) for info in base.metadata.states}
         packs = packs or bool(base.metadata.spark_state)
         max_parallelism, url, batch = base.metadata.max_parallelism, base.url, base.metadata.batch
     location, _ = location_files(lineage)

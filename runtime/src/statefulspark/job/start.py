@@ -121,7 +121,7 @@ def start_job(manifest: StatefulSparkJob, options: RunOptions) -> RunningJob:
         check_sink(spark, writer)
         check_uids(restorable, set(steps), manifest.spec.allow_non_restored_state)
         check_spark_steps(restorable, state_steps, manifest.spec.allow_non_restored_state)
-        stored = pipeline_of(job, writer)
+        stored = pipeline_of(job, writer, restorable)
         check_pipeline(restorable, stored, may_drop=manifest.spec.allow_non_restored_state)
         sink = file_sink_of(spark, writer)
         sink_batch = sink.last_batch() if sink is not None and origin is not None else -1

@@ -15,15 +15,16 @@ from statefulspark.pipeline.job import Job
 
 def hashings(restorable: RestorableState) -> dict[str, int]:
     """Hash versions of the stored steps' keys, per uid. Stored state can only be found with the hash it was written with."""
-    if restorable.pipeline is None:
-        return dict.fromkeys(restorable.uids, EXACT)
-    return {step.uid: step.hashing for step in restorable.pipeline.steps}
+    stored = {step.uid: step.hashing for step in restorable.pipeline.steps} if restorable.pipeline is not None else {}
+    return dict.fromkeys(restorable.uids, EXACT) | stored
 
 
-def pipeline_of(job: Job, writer: DataStreamWriter) -> Pipeline:
-    """Describe the pipeline that was just built. The state of steps that it lacks is discarded."""
+def pipeline_of(job: Job, writer: DataStreamWriter, restorable: RestorableState) -> Pipeline:
+    """Describe the pipeline that was just built, and keep the keys of steps that it lacks but whose state is still stored."""
+    present = {key.uid for key in job.keys}
+    kept = restorable.pipeline.steps if restorable.pipeline is not None else ()
     return Pipeline(
-        steps=tuple(job.keys),
+        steps=(*job.keys, *(step for step in kept if step.uid not in present)),
         sources=source_ids(writer._df),  # noqa: SLF001  the DataFrame is what the user gave
         spark_steps=stateful_steps(writer._df),  # noqa: SLF001  as above
     )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Iterable
 from difflib import get_close_matches
 from threading import Lock
 from typing import Any
@@ -20,19 +20,16 @@ class StateRegistry:
 
     Args:
         states: The states of the checkpoint the job starts from.
-        discarded: Numbers of states that are not restored: they stay reserved, and a state of the same name starts empty, also with another
-            type.
         allow_non_restored: The manifest's ``allowNonRestoredState``: leave behind what is missing.
     """
 
-    def __init__(self, states: Iterable[StateInfo] = (), *, discarded: Collection[int] = (), allow_non_restored: bool = False) -> None:
+    def __init__(self, states: Iterable[StateInfo] = (), *, allow_non_restored: bool = False) -> None:
         self._lock = Lock()
         self._allow_non_restored = allow_non_restored
         self._opened = False
         self._new: set[tuple[str, str]] = set()
         self._states = {(state.uid, state.name): state for state in states}
-        self._discarded = {key for key, state in self._states.items() if state.state_id in discarded}
-        self._missing = {key for key, state in self._states.items() if state.kind not in TIMER_KINDS} - self._discarded
+        self._missing = {key for key, state in self._states.items() if state.kind not in TIMER_KINDS}
         self._next = max((state.state_id for state in self._states.values()), default=0) + 1
 
     def register(self, uid: str, name: str, kind: str, description: dict[str, Any]) -> StateInfo:
@@ -55,9 +52,7 @@ class StateRegistry:
                 self._new.add((uid, name))
             else:
                 wanted = StateInfo(known.state_id, uid, name, kind, **description)
-                if (uid, name) not in self._discarded:
-                    check_restorable(known, wanted)
-                self._discarded.discard((uid, name))
+                check_restorable(known, wanted)
                 self._missing.discard((uid, name))
             # A changed time to live is taken over, so that what is written down is what the code says now.
             self._states[uid, name] = wanted

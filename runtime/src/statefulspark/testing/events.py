@@ -80,20 +80,6 @@ class FAIL_STORAGE:  # noqa: N801
 
 
 @dataclass(frozen=True, slots=True)
-class DAMAGE_FILE:  # noqa: N801
-    """Damages a file of the newest checkpoint in storage.
-
-    Args:
-        name: Name of the file, which may have wildcards: ``_metadata``, ``spark-location``, ``*.sst`` (rocksdb), ``entries`` (memory). Of several
-            files the last one by name is damaged, which is the newest.
-        how: ``truncate`` to half its size, ``flip`` a bit, or ``delete``.
-    """
-
-    name: str = "_metadata"
-    how: Literal["truncate", "flip", "delete"] = "truncate"
-
-
-@dataclass(frozen=True, slots=True)
 class RESCALE:
     """The running job goes on with another number of slots."""
 
@@ -120,21 +106,15 @@ class DOWNTIME:
 
 @dataclass(frozen=True, slots=True)
 class UPGRADE:
-    """The job stops with a checkpoint, and another driver starts with new code.
-
-    If the last batch failed, there is no checkpoint: the new driver starts from the state before that batch and runs it again.
+    """The driver dies and another one starts with new code, from the state of the last batch.
 
     Args:
         function: The new function.
-        uid: The step's uid from now on. Defaults to the present one. State of other uids is discarded, which has to be allowed.
-        checkpoint: False if the driver dies instead, so that the new one restores the changelogs since the last checkpoint.
         allow_non_restored_state: As in a job's manifest; without it a function that seems to have renamed a state is refused.
     """
 
     function: AnyKeyedFunction
     allow_non_restored_state: bool = False
-    uid: str | None = None
-    checkpoint: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,8 +128,8 @@ class RESTORE_FROM_SAVEPOINT:  # noqa: N801
     parallelism: int | None = None
 
 
-AnyEvent = Event | DAMAGE_FILE | KILL_SLOT | FAIL_STORAGE | RESCALE | ADVANCE | DOWNTIME | UPGRADE | RESTORE_FROM_SAVEPOINT
-WITH_ARGUMENTS = (DAMAGE_FILE, KILL_SLOT, FAIL_STORAGE, RESCALE, ADVANCE, DOWNTIME, UPGRADE, RESTORE_FROM_SAVEPOINT)
+AnyEvent = Event | KILL_SLOT | FAIL_STORAGE | RESCALE | ADVANCE | DOWNTIME | UPGRADE | RESTORE_FROM_SAVEPOINT
+WITH_ARGUMENTS = (KILL_SLOT, FAIL_STORAGE, RESCALE, ADVANCE, DOWNTIME, UPGRADE, RESTORE_FROM_SAVEPOINT)
 _IN_BATCH = frozenset(
     {
         Event.RETRY_BATCH,

@@ -207,7 +207,7 @@ class TestingJob:
         """Read a savepoint, which leaves the job's checkpoints as they are."""
         self._check_open()
         url = self._runner.savepoint(f"file://{self._folder}/inspection")
-        return list(read_state(url, self._job.step.uid, name, unpickle=True))
+        return list(read_state(url, UID, name, unpickle=True))
 
     def close(self) -> None:
         """End the job. ``with`` does it too."""

@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from fnmatch import fnmatch
 from typing import Any
 
 from statefulspark.checkpoint.catalog import checkpoint_ids
 from statefulspark.checkpoint.formats import paths
-from statefulspark.checkpoint.formats.metadata import METADATA_NAME, decode_metadata
 from statefulspark.coordinator.controls import CheckpointInfo
-from statefulspark.errors import FencedError, InternalError, InvalidInputError, NotRestorableError, StatefulSparkError
+from statefulspark.errors import FencedError, InternalError, InvalidInputError, StatefulSparkError
 from statefulspark.process.function_adapters import adapted
 from statefulspark.testing.events import (
     ADVANCE,
-    DAMAGE_FILE,
     DOWNTIME,
     FAIL_STORAGE,
     KILL_SLOT,
@@ -140,9 +137,7 @@ class EventRunner:
             case Event.RESUME_DRIVER:
                 self._resume()
             case Event.DAMAGE_CHECKPOINT:
-                self._damage("DAMAGE_CHECKPOINT", DAMAGE_FILE())
-            case DAMAGE_FILE():
-                self._damage("DAMAGE_FILE", event)
+                self._damage()
             case KILL_SLOT(slot):
                 self._check_slot(slot)
                 self.driver.start_slot(slot)
@@ -155,8 +150,10 @@ class EventRunner:
                 self.driver.close()
                 self._job.processing_time_ms += ms
                 self._start(self.driver.parallelism)
-            case UPGRADE():
-                self._upgrade(event)
+            case UPGRADE(function, allow_non_restored_state):
+                self._job.step = replace(self._job.step, function=adapted(function, self._job.step.input_schema))
+                self._job.allow_non_restored = allow_non_restored_state
+                self._restart()
             case RESTORE_FROM_SAVEPOINT(parallelism):
                 wanted = parallelism if parallelism is not None else self.driver.parallelism
                 self._check_parallelism(wanted)
@@ -192,41 +189,13 @@ class EventRunner:
         finally:
             paused.close()
 
-    def _upgrade(self, upgrade: UPGRADE) -> None:
-        uid = upgrade.uid if upgrade.uid is not None else self._job.step.uid
-        if uid != self._job.step.uid and self._job.sink and not upgrade.allow_non_restored_state:
-            raise NotRestorableError(
-                f"the job has state of uid {self._job.step.uid!r}, but the new code has only {uid!r}",
-                field="UPGRADE",
-                remedy="Keep the uid, or set allow_non_restored_state to discard that state",
-            )
-        if upgrade.checkpoint and self._job.sink and not self.driver.is_interrupted():
-            self._taken(None)
-        self._job.step = replace(self._job.step, function=adapted(upgrade.function, self._job.step.input_schema), uid=uid)
-        self._job.allow_non_restored = upgrade.allow_non_restored_state
-        self._restart()
-
-    def _damage(self, name: str, damage: DAMAGE_FILE) -> None:
+    def _damage(self) -> None:
         ids = checkpoint_ids(self._job.store)
         if not ids:
-            raise InvalidInputError("the job has no checkpoint", field=name, remedy="Put CHECKPOINT before it")
-        store, folder = self._job.store, paths.checkpoint_folder(ids[-1])
-        own = paths.metadata_key(folder)
-        files = {METADATA_NAME: own}
-        if not fnmatch(METADATA_NAME, damage.name):
-            metadata = decode_metadata(store.get(own), path=own)
-            files |= {file.name: paths.resolve_reference(own, file.path) for file in metadata.files()}
-        key = next((files[file] for file in sorted(files, reverse=True) if fnmatch(file, damage.name)), None)
-        if key is None:
-            raise InvalidInputError(
-                f"no file of the checkpoint is called {damage.name!r}", field=name, remedy=f"It has: {', '.join(sorted(files))}"
-            )
-        data = store.get(key)
-        if damage.how == "delete":
-            store.delete([key])
-        else:
-            half = len(data) // 2
-            store.put(key, data[:half] if damage.how == "truncate" else data[:half] + bytes([data[half] ^ 1]) + data[half + 1 :])
+            raise InvalidInputError("the job has no checkpoint", field="DAMAGE_CHECKPOINT", remedy="Put CHECKPOINT before it")
+        key = paths.metadata_key(paths.checkpoint_folder(ids[-1]))
+        data = self._job.store.get(key)
+        self._job.store.put(key, data[: len(data) // 2])
 
     def _taken(self, savepoint: str | None) -> CheckpointInfo:
         if self.driver.is_interrupted():

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 from statefulspark.errors import InvalidInputError
 from statefulspark.testing.events import (
     ADVANCE,
-    DAMAGE_FILE,
     DOWNTIME,
     DRAIN,
     FAIL_STORAGE,
@@ -27,7 +26,6 @@ if TYPE_CHECKING:
     from statefulspark.testing.job_events import EventRunner
     from statefulspark.testing.local_job import LocalJob
 
-_DAMAGES = ("truncate", "flip", "delete")
 _SLOT_MOMENTS = ("idle", "before_changelog", "before_ack", "after_ack")
 
 
@@ -78,8 +76,6 @@ def _check_event(place: int, event: AnyEvent, *, rows_before: bool) -> None:
         raise _refused(place, f"{event.when!r} is no moment at which a slot can be killed", f"Use one of: {', '.join(_SLOT_MOMENTS)}")
     if isinstance(event, FAIL_STORAGE) and (event.writes < 1 or event.lost not in ("request", "answer")):
         raise _refused(place, f"it cannot fail {event.writes} writes by losing the {event.lost}", "Give at least 1, and request or answer")
-    if isinstance(event, DAMAGE_FILE) and event.how not in _DAMAGES:
-        raise _refused(place, f"{event.how!r} is no way to damage a file", f"Use one of: {', '.join(_DAMAGES)}")
     if isinstance(event, ADVANCE | DOWNTIME) and event.ms < 0:
         raise _refused(place, f"processing time cannot go back by {-event.ms} ms", "Give 0 or more")
     parallelism = event.parallelism if isinstance(event, RESCALE | RESTORE_FROM_SAVEPOINT) else None

@@ -8,7 +8,6 @@ from tempfile import mkdtemp
 
 import cloudpickle
 
-from statefulspark.checkpoint.formats.pipeline import WIDENED, KeyColumn, Pipeline, StepKey
 from statefulspark.checkpoint.lineage.lineage import begin_attempt
 from statefulspark.checkpoint.spark.location import LocationFiles
 from statefulspark.checkpoint.spark.state_uploader import SparkStateUploader
@@ -60,8 +59,6 @@ class LocalCluster:
             savepoint_dir=None,
             retained=job.retained,
         )
-        columns = tuple(KeyColumn(name=name, type=str(job.step.input_schema.field(name).type)) for name in job.step.key_columns)
-        durable.pipeline = Pipeline(steps=tuple(StepKey(uid=uid, hashing=WIDENED, columns=columns) for uid in job.delays_ms()))
         self.coordinator = Coordinator(
             durable=durable,
             batches=batch_log(lineage, job.delays_ms()),

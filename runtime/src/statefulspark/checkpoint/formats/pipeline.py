@@ -75,7 +75,7 @@ class Pipeline(Document):
     """Stored with each batch and each checkpoint."""
 
     steps: tuple[StepKey, ...] = ()
-    """Those of the pipeline. State of others from before the batch or checkpoint is discarded; earlier releases listed it and kept the state."""
+    """Also those that the pipeline no longer has, while their state is kept."""
     sources: tuple[SourceId, ...] = ()
     """In the order of Spark's offset log."""
     spark_steps: tuple[SparkStep, ...] = ()

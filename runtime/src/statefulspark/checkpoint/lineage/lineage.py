@@ -109,24 +109,7 @@ class Lineage:
     def changelogs(self) -> tuple[ChangelogRef, ...]:
         """Changelogs to apply to the base, in batch order, up to the last committed batch."""
         after = self.base.metadata.replay_after if self.base else -1
-        found = (ack for record in self.records for ack in record.acks if ack.batch > after)
-        return tuple(ack for ack in found if ack.batch >= self.state_since(ack.uid))
-
-    def state_since(self, uid: str) -> int:
-        """First batch whose changes count for a step: a batch in a pipeline without the step has discarded its earlier state.
-
-        Returns:
-            -1 if no stored batch was in such a pipeline.
-        """
-        without = [record.batch for record in self.records if record.pipeline is not None and record.pipeline.step(uid) is None]
-        return max(without, default=-1)
-
-    def discards_base_of(self, uid: str) -> bool:
-        """True if the state of a step in the base does not count any more; the base still lists it to reserve its state ids."""
-        if self.base is None:
-            return False
-        pipeline = self.base.metadata.pipeline
-        return self.base.metadata.batch < self.state_since(uid) or (pipeline is not None and pipeline.step(uid) is None)
+        return tuple(ack for record in self.records for ack in record.acks if ack.batch > after)
 
 
 def ensure_job(store: ObjectStore, name: str, max_parallelism: int) -> JobIdentity:

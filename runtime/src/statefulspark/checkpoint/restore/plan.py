@@ -42,8 +42,6 @@ class SlotRestore(Document):
     """Last key group of the slot, included."""
     max_parallelism: int = Field(ge=1, le=MAX_PARALLELISM_LIMIT)
     backend: str = Field(min_length=1, max_length=32)
-    discarded: tuple[str, ...] = ()
-    """Uids whose state in the base is not restored."""
 
     @model_validator(mode="after")
     def _check(self) -> Self:
@@ -63,7 +61,6 @@ class SlotRestore(Document):
             last=plan.key_groups.last,
             max_parallelism=plan.max_parallelism,
             backend=plan.backend,
-            discarded=tuple(sorted(plan.discarded)),
         )
 
     def plan(self, store: ObjectStore, open_store: Callable[[str], ObjectStore]) -> RestorePlan:
@@ -81,7 +78,6 @@ class SlotRestore(Document):
             key_groups=KeyGroupRange(self.first, self.last),
             max_parallelism=self.max_parallelism,
             backend=self.backend,
-            discarded=frozenset(self.discarded),
         )
 
 

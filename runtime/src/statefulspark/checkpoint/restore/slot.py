@@ -26,7 +26,7 @@ from statefulspark.checkpoint.transfers import download_verified, in_parallel
 from statefulspark.checkpoint.write.upload import StoredFile
 from statefulspark.errors import NotRestorableError
 from statefulspark.keygroups import KeyGroupRange
-from statefulspark.state.encoding.layout import StateInfo, key_group_range_bounds, state_range
+from statefulspark.state.encoding.layout import key_group_range_bounds
 from statefulspark.state.store.base import KeyValueStore
 from statefulspark.storage.base import ObjectStore
 
@@ -55,8 +55,6 @@ class RestorePlan:
     """Key groups of the job."""
     backend: str
     """Kind of the job's stores."""
-    discarded: frozenset[str] = frozenset()
-    """Uids whose state in the base does not count: a pipeline without the step has run since, or is about to."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -146,7 +144,7 @@ def _from_base(
     plan: RestorePlan, base: StoredCheckpoint, directory: Path, open_state: OpenState, table: StateTable, threads: int
 ) -> _Built:
     first, *others = _sources(plan, base)
-    table.add((state for state in base.metadata.states if state["uid"] not in plan.discarded), where=base.url)
+    table.add(base.metadata.states, where=base.url)
     downloaded = download_slot(base, first.slot, directory / "store", threads)
     copied = 0
     store = open_state(directory / "store")
@@ -156,7 +154,6 @@ def _from_base(
             with _temporary(directory / f"old-{source.slot.slot}") as folder:
                 downloaded += download_slot(base, source.slot, folder, threads)
                 copied += _copy(open_state, folder, store, source.shared)
-        _discard(store, plan, base)
     except BaseException:
         store.close()
         raise
@@ -209,16 +206,6 @@ def _cut(store: KeyValueStore, held: KeyGroupRange, wanted: KeyGroupRange) -> No
         store.delete_range(*key_group_range_bounds(held.first, wanted.first - 1))
     if held.last > wanted.last:
         store.delete_range(*key_group_range_bounds(wanted.last + 1, held.last))
-
-
-def _discard(store: KeyValueStore, plan: RestorePlan, base: StoredCheckpoint) -> None:
-    """Delete the state of steps that is not restored. Their state ids stay reserved."""
-    groups = plan.key_groups
-    for info in (StateInfo.from_json(state) for state in base.metadata.states if state["uid"] in plan.discarded):
-        for key_group in range(groups.first, groups.last + 1):
-            first, end = state_range(key_group, info.state_id)
-            if next(iter(store.scan(first, end)), None) is not None:
-                store.delete_range(first, end)
 
 
 def _copy(open_state: OpenState, folder: Path, store: KeyValueStore, shared: KeyGroupRange) -> int:
