@@ -91,24 +91,6 @@ def test_an_append_does_not_read_the_list(tmp_path: Path) -> None:
         assert list(elements(again).get())[-4:] == [4999, 0, 1, 2]
 
 
-@pytest.mark.parametrize("read", [False, True])
-@pytest.mark.parametrize("ttl", [False, True])
-def test_what_batch_after_batch_appends_is_in_the_store(store: KeyValueStore, tmp_path: Path, ttl: bool, read: bool) -> None:
-    """The cache knows the next segment's number and, if the list was read, its elements; a new process finds the same."""
-    slot = slot_on(store, tmp_path)
-    fill(slot, 1000, ttl=ttl)
-    for number in range(5):
-        with slot.batch("a"):
-            elements(slot, ttl=ttl).add(number)
-            assert not read or list(elements(slot, ttl=ttl).get()) == [*range(1000), *range(number + 1)]
-    slot.backend.apply_pending()
-    for reader in (slot, KeyedSlot(store, tmp_path, ROOM, slot.registry)):
-        reader.begin(slot.backend.batch + 1)
-        reader.key("a")
-        assert list(elements(reader, ttl=ttl).get()) == [*range(1000), *range(5)]
-        reader.backend.abort_batch()
-
-
 def test_a_short_list_is_one_value_as_before(store: KeyValueStore, tmp_path: Path) -> None:
     """To the byte what earlier releases wrote."""
     slot = slot_on(store, tmp_path)
