@@ -19,7 +19,6 @@ from statefulspark.state.api.descriptors import (
 from statefulspark.state.api.ttl import StateTtlConfig
 from statefulspark.state.backend import BatchBudget
 from statefulspark.state.encoding.layout import key_group_range_bounds
-from statefulspark.state.encoding.segments import Head, is_head
 from statefulspark.state.encoding.values import expiry_of
 from statefulspark.state.store.base import Change, KeyValueStore
 from statefulspark.state.timers import TIMER_KINDS
@@ -56,10 +55,8 @@ class BatchMachine(RuleBasedStateMachine):
         dirty_bytes=st.sampled_from([1, 1500, 1 << 20]),
         on_read=st.booleans(),
         swept=st.booleans(),
-        short_bytes=st.sampled_from([0, 40, 4096]),
     )
-    def start(self, cache_bytes: int, dirty_bytes: int, on_read: bool, swept: bool, short_bytes: int) -> None:
-        self.short_bytes = short_bytes
+    def start(self, cache_bytes: int, dirty_bytes: int, on_read: bool, swept: bool) -> None:
         builder = StateTtlConfig.new_builder(Time.milliseconds(TTL_MS)).cleanup_full_snapshot()
         if on_read:
             builder.update_ttl_on_read_and_write()
@@ -100,9 +97,6 @@ class BatchMachine(RuleBasedStateMachine):
         self.fading = backend.value_state(fading)
         self.fading_list = backend.list_state(fading_list)
         self.fading_map = backend.map_state(fading_map)
-        states: tuple[Any, ...] = (self.list, self.fading_list)
-        for state in states:
-            state.short_bytes = self.short_bytes
 
     @property
     def model(self) -> dict[str, Any]:
@@ -289,10 +283,7 @@ class BatchMachine(RuleBasedStateMachine):
         held: dict[bytes, Any] = {}
         for key, data in entries.items():
             kind = kinds[key[2:4]]
-            if kind == "list" and is_head(data):
-                if (head := Head.unpack(data, "the test")).last_ms > self.committed_ms:
-                    held[key] = head
-            elif kind == "list":
+            if kind == "list":
                 payloads = ListTypeInfo.split(data[1:])
                 if living := [each for each in payloads if int.from_bytes(each[:8], "big", signed=True) > self.committed_ms]:
                     held[key] = living

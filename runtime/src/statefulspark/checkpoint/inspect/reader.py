@@ -22,8 +22,7 @@ from statefulspark.checkpoint.inspect.decoding import EntryDecoder, StateEntry
 from statefulspark.checkpoint.restore.slot import download_slot
 from statefulspark.checkpoint.restore.state_table import StateTable
 from statefulspark.errors import InvalidInputError
-from statefulspark.state.encoding.layout import StateInfo, key_group_range_bounds, prefix_end, split_store_key, state_range, store_key
-from statefulspark.state.encoding.segments import whole_lists
+from statefulspark.state.encoding.layout import StateInfo, key_group_range_bounds, prefix_end, state_range, store_key
 from statefulspark.state.store.base import KeyValueStore
 from statefulspark.state.store.open_store import open_store as open_kind
 from statefulspark.state.timers import TIMER_KINDS
@@ -62,12 +61,11 @@ def state_sizes(url: str, *, open_store: OpenStore = open_url, open_kind: OpenKi
     """
     checkpoint = open_checkpoint(url, open_store)
     counts = {info.state_id: [0, 0] for info in state_infos(checkpoint)}
-    lists = {info.state_id.to_bytes(2, "big") for info in state_infos(checkpoint) if info.kind == "list"}
     for slot in checkpoint.metadata.slots:
         with opened_slot(checkpoint, slot, open_kind) as store:
             for key, value in store.scan(*key_group_range_bounds(slot.first, slot.last)):
                 count = counts.setdefault(int.from_bytes(key[2:4], "big"), [0, 0])
-                count[0] += not (key[2:4] in lists and split_store_key(key).user_key)  # segments of a long list are one entry with its head
+                count[0] += 1
                 count[1] += len(key) + len(value)
     sizes = [
         StateSize(info=info, entries=counts[info.state_id][0], size_bytes=counts[info.state_id][1]) for info in state_infos(checkpoint)
@@ -179,10 +177,7 @@ def _entries(
 ) -> Generator[StateEntry, None, None]:
     for slot in checkpoint.metadata.slots:
         with opened_slot(checkpoint, slot, open_kind) as store:
-            stored = _stored(store, slot, decoder.info, wanted)
-            if decoder.info.kind == "list":
-                stored = whole_lists(stored, f"state {decoder.info.name!r} of uid {decoder.info.uid!r}")
-            for key, value in stored:
+            for key, value in _stored(store, slot, decoder.info, wanted):
                 yield decoder.decode(key, value)
 
 
@@ -195,7 +190,7 @@ def _stored(store: KeyValueStore, slot: SlotState, info: StateInfo, wanted: byte
                 # A timer's store key is 12 bytes of key group, state and time, then the key.
                 if wanted is None or key[12:] == wanted:
                     yield key, value
-    elif info.kind in ("list", "map"):
+    elif info.kind == "map":
         for key_group in key_groups:
             prefix = store_key(key_group, info.state_id, wanted)
             yield from store.scan(prefix, prefix_end(prefix))

@@ -2,7 +2,7 @@
 
 The first byte is the version, which also says what follows:
 ``1 | payload``, ``2 | expiry i64 (ms since the epoch) | payload``, ``3`` for None (only in maps), ``4 | expiry i64`` for None that expires,
-``5 | payload of a LIST`` whose elements each begin with an expiry i64, ``6 | head of a long list`` (`segments.Head`).
+``5 | payload of a LIST`` whose elements each begin with an expiry i64.
 """
 
 from __future__ import annotations
@@ -19,7 +19,6 @@ EXPIRING: Final = 2
 NONE: Final = 3
 EXPIRING_NONE: Final = 4
 EXPIRING_LIST: Final = 5
-LIST_HEAD: Final = 6
 
 _PLAIN_BYTE: Final = b"\x01"
 _NONE_BYTE: Final = b"\x03"
@@ -114,9 +113,9 @@ class ValueCodec:
             raise CorruptDataError("damaged value", path=self.where) from error
 
     def _unreadable(self, data: bytes) -> CorruptDataError:
-        if not data or PLAIN <= data[0] <= LIST_HEAD:
+        if not data or PLAIN <= data[0] <= EXPIRING_LIST:
             return CorruptDataError("damaged value", path=self.where)
-        return IncompatibleFormatError("unknown version of a value", path=self.where, expected="1 to 6", found=str(data[0]))
+        return IncompatibleFormatError("unknown version of a value", path=self.where, expected="1 to 5", found=str(data[0]))
 
 
 def join_expiry(expiry_ms: int, plain: bytes) -> bytes:

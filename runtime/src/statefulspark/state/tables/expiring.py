@@ -11,11 +11,9 @@ from typing import Any, Final, Protocol
 
 from statefulspark.errors import CorruptDataError, InvalidInputError
 from statefulspark.state.api.ttl import StateTtlConfig, StateVisibility, UpdateType
-from statefulspark.state.encoding.segments import Head, is_head
 from statefulspark.state.encoding.values import EXPIRING_LIST, Encoded, ValueCodec, expiry_of, join_expiry
 from statefulspark.state.store.layers import Layers
 from statefulspark.state.tables.key_context import KeyContext
-from statefulspark.state.tables.list_entries import LongList
 from statefulspark.state.tables.lists import KeyedListState
 from statefulspark.state.tables.maps import ABSENT, KeyedMapState
 from statefulspark.state.tables.sweep import Expiring
@@ -119,7 +117,7 @@ class ExpiringListState(KeyedListState):
         self._lifetime = Lifetime(context, config)
 
     def get(self) -> Iterator[Any]:
-        payloads = self._payloads()
+        payloads = self._entry()
         if not payloads:
             return iter(())
         lifetime = self._lifetime
@@ -128,32 +126,24 @@ class ExpiringListState(KeyedListState):
         if lifetime.on_read:
             expiry = _EXPIRY.pack(lifetime.new_expiry())
             living = [payload if payload.startswith(expiry) else expiry + payload[8:] for payload in living]
-        if living != payloads and (lifetime.on_read or self._is_worth_rewriting(payloads, living)):
-            self._replace(living)
+        if living != payloads:
+            if living:
+                self._replace(living)
+            else:
+                self._remove()
         return iter(self._decoded([payload[8:] for payload in shown]))
 
     def remaining(self, data: bytes, now_ms: int) -> bytes | None:
         """See `Expiring`; a list is written again once a quarter of its elements have expired."""
-        if is_head(data):
-            return data if Head.unpack(data, self._where).last_ms > now_ms else None
         payloads = self._split(data)
         living = [payload for payload in payloads if _expiry(payload) > now_ms]
         if not living:
             return None
-        return self._join(living) if _is_quarter_gone(payloads, living) else data
+        return self._join(living) if (len(payloads) - len(living)) * _LIST_REWRITTEN_FROM >= len(payloads) else data
 
-    def _is_worth_rewriting(self, payloads: list[bytes], living: list[bytes]) -> bool:
-        """Tell whether a read removes what has expired: always from a short list; a long one would be written again for each element."""
-        return self._is_short(payloads) or _is_quarter_gone(payloads, living)
-
-    def _latest(self, last_ms: int, payloads: list[bytes]) -> int:
-        return max(last_ms, *map(_expiry, payloads))
-
-    def _kept(self) -> LongList | list[bytes]:
-        payloads = super()._kept()
+    def _kept(self) -> list[bytes]:
+        payloads: list[bytes] = super()._kept()
         lifetime = self._lifetime
-        if isinstance(payloads, LongList):
-            return payloads
         # Elements are in insertion order, so if the first one has not expired, usually none has.
         if payloads and lifetime.is_over(_expiry(payloads[0])):
             return [payload for payload in payloads if not lifetime.is_over(_expiry(payload))]
@@ -246,10 +236,6 @@ def _storer(stored: Callable[[Any], bytes]) -> Callable[[_Expiring], bytes]:
 
 def _sizer(sizer: Callable[[Any], int]) -> Callable[[Any], int]:
     return lambda entry: _ENTRY_BYTES + (0 if entry[1] is None else sizer(entry[1]))
-
-
-def _is_quarter_gone(payloads: list[bytes], living: list[bytes]) -> bool:
-    return (len(payloads) - len(living)) * _LIST_REWRITTEN_FROM >= len(payloads)
 
 
 def _expiry(payload: bytes) -> int:
