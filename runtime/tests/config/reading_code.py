@@ -84,7 +84,8 @@ class _Reads(ast.NodeVisitor):
                 return self._types(body) | self._types(orelse)
             case ast.Subscript(value):
                 return self._types(value)
-        return set()
+            case _:
+                return set()
 
     def _bind(self, target: ast.expr, value: ast.expr) -> None:
         if isinstance(target, ast.Tuple) and isinstance(value, ast.Tuple):
