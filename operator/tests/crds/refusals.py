@@ -34,7 +34,7 @@ def with_spec(document: dict[str, Any], **spec: Any) -> dict[str, Any]:
 
 BAD_JOBS: list[tuple[dict[str, Any], str]] = [
     ({"parallelism": 11, "maxParallelism": 10}, "parallelism: more slots than key groups"),
-    ({"parallelism": 5, "executor": {"instances": 2, "slots": 2}}, "executor.instances: fewer slots"),
+    ({"parallelism": 5, "executor": {"instances": 2, "slots": 2}}, "executor.instances: instances * slots is less than parallelism"),
     ({"job": {"script": "a.py", "module": "a.b"}}, "script: give exactly one"),
     ({"sparkConf": {"spark.executor.memory": "2g"}}, "sparkConf: a name has a field of its own"),
     ({"sparkConf": {"spark.hadoop.fs.s3a.Access.Key": "AKIA"}}, "sparkConf: a name is that of a secret"),
@@ -47,7 +47,7 @@ BAD_JOBS: list[tuple[dict[str, Any], str]] = [
     ({"checkpointing": {"maxConcurrent": 2}}, "maxConcurrent: one checkpoint"),
     ({"checkpointing": {"mode": "at-least-once"}}, "mode: at-least-once is not supported"),
     ({"checkpointing": {"storage": {"caBundleFrom": {}}}}, "secretKeyRef: give exactly one of"),
-    ({"executor": {"managedMemory": {"size": "64Mi", "fraction": 0.5}}}, "fraction: size and fraction exclude"),
+    ({"executor": {"managedMemory": {"size": "64Mi", "fraction": 0.5}}}, "fraction: size and fraction are mutually exclusive"),
     ({"stateBackend": {"rocksdb": {"options": {"compactionstyle": "x"}}}}, "options: a name is not"),
     ({"stateBackend": {"rocksdb": {"memory": {"writeBufferRatio": 0.8, "highPrioPoolRatio": 0.3}}}}, "highPrioPoolRatio"),
     ({"initialSavepointPath": "s3://bucket/s", "initialSnapshot": {"name": "x"}}, "initialSnapshot: initialSavepointPath and"),
@@ -56,7 +56,7 @@ BAD_JOBS: list[tuple[dict[str, Any], str]] = [
 
 OWN_WORDS = {
     "parallelism: more slots than key groups": "spec.parallelism: 11 slots cannot share 10 key groups",
-    "executor.instances: fewer slots": "spec.executor.instances: 2 executors x 2 slots are fewer than parallelism = 5",
+    "executor.instances: instances * slots is less than parallelism": "spec.executor.instances: 2 executors x 2 slots are fewer than parallelism = 5",
     "sparkConf: a name has a field of its own": "spec.sparkConf[spark.executor.memory]: has a field of its own",
     "sparkConf: a name is that of a secret": "spec.sparkConf[spark.hadoop.fs.s3a.Access.Key]: is a secret, by Spark's own rule",
     "a name does not match": "spec.sparkConf.shuffle: has characters that are not allowed",
@@ -73,7 +73,7 @@ BAD_SNAPSHOTS: list[tuple[dict[str, Any], str]] = [
 """The same for snapshots."""
 
 CHANGES: list[tuple[dict[str, Any], dict[str, Any], dict[str, Any], str]] = [
-    (SNAPSHOT, {}, {"jobReference": {"name": "other"}}, "jobReference: cannot change"),
+    (SNAPSHOT, {}, {"jobReference": {"name": "other"}}, "jobReference: is immutable"),
     (SNAPSHOT, {}, {"savepoint": {"path": "s3://bucket/x"}}, "savepoint: only disposeOnDelete can change"),
     (
         SNAPSHOT,
@@ -83,7 +83,7 @@ CHANGES: list[tuple[dict[str, Any], dict[str, Any], dict[str, Any], str]] = [
     ),
     (SNAPSHOT, {}, {"savepoint": None, "checkpoint": {}}, "savepoint: only disposeOnDelete can change"),
     (SNAPSHOT, {}, {"savepoint": {"disposeOnDelete": True}, "backoffLimit": 1}, ""),
-    (SNAPSHOT, {"savepoint": None, "checkpoint": {}}, {"checkpoint": {"path": "s3://bucket/x"}}, "checkpoint: cannot change"),
+    (SNAPSHOT, {"savepoint": None, "checkpoint": {}}, {"checkpoint": {"path": "s3://bucket/x"}}, "checkpoint: is immutable"),
     (GOOD, {"maxParallelism": 64}, {"maxParallelism": 128}, "spec.maxParallelism: cannot change during the lifetime of the job's state"),
     (GOOD, {"maxParallelism": 64}, {"maxParallelism": None}, "spec.maxParallelism: cannot change during the lifetime of the job's state"),
     (GOOD, {}, {"maxParallelism": 64}, "spec.maxParallelism: cannot change during the lifetime of the job's state"),

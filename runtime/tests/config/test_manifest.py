@@ -152,7 +152,7 @@ def test_every_problem_gets_its_own_sentence() -> None:
         ),
         (
             {"executor": {"managedMemory": {"size": "64Mi", "fraction": 0.5}}},
-            "spec.executor.managedMemory.fraction: size and fraction exclude",
+            "spec.executor.managedMemory.fraction: size and fraction are mutually exclusive",
         ),
         ({"executor": {"memory": "100Mi"}}, "spec.executor.memory: 100Mi is outside of 512Mi .. 1Ti"),
         ({"stateBackend": {"type": "memory", "rocksdb": {"localDir": "/x"}}}, "spec.stateBackend.rocksdb: has no effect with type memory"),

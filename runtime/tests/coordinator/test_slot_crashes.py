@@ -33,7 +33,7 @@ def test_the_same_batch_again_and_again_is_a_named_failure() -> None:
     assert not slot.failures
     slot.die(7, committed=6)
     (failure,) = slot.failures
-    for text in (f"slot 3 died {DEATHS_MAX} times in batch 7", "uid 'count'", "spec.executor.memory"):
+    for text in (f"slot 3 crashed {DEATHS_MAX} times in batch 7", "uid 'count'", "spec.executor.memory"):
         assert text in str(failure)
     slot.die(7, committed=6)
     assert len(slot.failures) == 1

@@ -86,7 +86,7 @@ def test_a_row_that_crashes_its_slot_each_time_ends_the_job_with_a_name(work: Wo
 
     error = work.run_to_failure()
     assert error.reason == "UserFunction"
-    assert re.search(r"the process of slot \d died 8 times in batch 1, without an error of Python, in uid 'count'", error.message)
+    assert re.search(r"the process of slot \d crashed 8 times in batch 1 without raising a Python exception in uid 'count'", error.message)
     assert "Filter the row" in error.message
 
     work.entrypoint = "counts"

@@ -95,7 +95,7 @@ def test_with_state_of_sparks_own_it_is_refused_before_anything_is_touched(work:
     wait_until(lambda: job.status().batch > old.batch, 200, "a batch after the checkpoint")
     job.cancel()
     claims = [info.key for info in work.store().list("attempts/")]
-    with pytest.raises(NotRestorableError, match=r"stateful steps by batch.*another name"):
+    with pytest.raises(NotRestorableError, match=r"state of its own operators by batch number.*another name"):
         work.start(restore_from=old.path)
     assert [info.key for info in work.store().list("attempts/")] == claims
     fork = Work(folder=work.folder, name="fork", out="fork", script=work.script, entrypoint="windows", spec=work.spec)

@@ -50,7 +50,7 @@ def test_savepoints_lost_slots_and_the_end_of_the_job_do_not_count() -> None:
     for _ in range(5):
         job.checkpoint_ended(_FAILED, True)
         job.checkpoint_ended(SlotLostError("slot 1 is gone"), False)
-        job.checkpoint_ended(FencedError("the job is ending"), False)
+        job.checkpoint_ended(FencedError("the job is stopping"), False)
     assert job.query_failure is None
 
 

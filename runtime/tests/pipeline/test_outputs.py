@@ -115,7 +115,10 @@ def nothing(_rows: Any, _batch_id: int) -> None: ...
             "outputs: the step 'book' has no output 'refusd'. Its outputs are main, refused, late-data",
         ),
         (dict.fromkeys(NAMES), "outputs: all outputs of the step 'book' are discarded. Pass a function for at least one output"),
-        (dict.fromkeys(NAMES, "out/path"), "outputs: 'main' is a str. Pass a function write(df, batch_id), or None"),
+        (
+            dict.fromkeys(NAMES, "out/path"),
+            "outputs: expected a function for 'main', got str. Pass a function write(df, batch_id), or None",
+        ),
     ],
 )
 def test_functions_that_do_not_fit_the_outputs_are_refused(writers: dict[str, Any], says: str) -> None:
@@ -128,7 +131,7 @@ def test_the_outputs_of_a_step_are_written_once() -> None:
     made = job(given := stream())
     made.outputs(given, **dict.fromkeys(NAMES, nothing))
     made.check_outputs()
-    with pytest.raises(InvalidInputError, match=r"outputs: the outputs of the step 'book' are written already. Call outputs"):
+    with pytest.raises(InvalidInputError, match=r"outputs: the outputs of the step 'book' have already been written. Call outputs"):
         made.outputs(given, **dict.fromkeys(NAMES, nothing))
 
 
@@ -140,19 +143,24 @@ def test_a_step_whose_outputs_go_nowhere_is_refused_by_name() -> None:
 
 
 def test_a_dataframe_has_one_output() -> None:
-    with pytest.raises(InvalidInputError, match=r"outputs: is a SimpleNamespace, which has one output. Write it with writeStream"):
+    with pytest.raises(
+        InvalidInputError, match=r"outputs: expected a stream with side outputs, got SimpleNamespace. Write it with writeStream"
+    ):
         job().outputs(cast("Any", SimpleNamespace()), main=nothing)
 
 
 @pytest.mark.parametrize(
     ("tags", "says"),
     [
-        ([], "side_outputs: is not a list of tags."),
-        (OutputTag("late", "a INT"), "side_outputs: is not a list of tags. Pass side_outputs=[tag], or leave it out"),
-        (["late"], "side_outputs: contains a str. Pass OutputTags"),
+        ([], "side_outputs: expected a non-empty list of OutputTags, got list."),
+        (
+            OutputTag("late", "a INT"),
+            "side_outputs: expected a non-empty list of OutputTags, got OutputTag. Pass side_outputs=[tag], or leave it out",
+        ),
+        (["late"], "side_outputs: expected OutputTags, got str. Pass side_outputs="),
         (
             [OutputTag("late", cast("Any", 7))],
-            "side output 'late': is an int. Write 'name type, name type', or give a StructType",
+            "side output 'late': expected DDL text or a type, got int. Write 'name type, name type', or give a StructType",
         ),
     ],
 )

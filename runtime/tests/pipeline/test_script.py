@@ -37,7 +37,7 @@ def test_a_script_that_cannot_be_imported_is_its_authors_error(tmp_path: Path, c
     """The text names field, script and line and holds none of our frames; the same every time, so the end is settled, not tried again."""
     script = tmp_path / "broken.py"
     script.write_text(code)
-    with pytest.raises(InvalidInputError, match=rf"^spec\.job\.script: importing it raised {found}") as caught:
+    with pytest.raises(InvalidInputError, match=rf"^spec\.job\.script: importing the program raised {found}") as caught:
         load_pipeline(manifest(script=str(script)))
     assert f'"{script}", line 1' in str(caught.value)
     assert "pipeline/script.py" not in str(caught.value)

@@ -341,8 +341,8 @@ def test_every_type_of_column_is_kept(row: tuple[Any, ...]) -> None:
         ("min", "missing", "does not exist; the columns are item, flag"),
         ("max", 4, "4 is not a position in 4 columns"),
         ("max", -5, "-5 is not a position in 4 columns"),
-        ("sum", True, "is a bool"),
-        ("sum", 1.5, "is a float"),
+        ("sum", True, "expected a str or an int, got bool"),
+        ("sum", 1.5, "expected a str or an int, got float"),
     ],
 )
 def test_columns_that_cannot_be_aggregated_are_refused(kind: Aggregation, column: Any, says: str) -> None:
@@ -370,10 +370,14 @@ def test_a_sum_that_its_column_cannot_hold_is_refused() -> None:
 @pytest.mark.parametrize(
     ("adapter", "func", "says"),
     [
-        (MapAdapter, Numbered, "^map: is the class Numbered. Pass an instance of a MapFunction, or a function of one row"),
-        (MapAdapter, Letters(), "^map: is a Letters"),
-        (FlatMapAdapter, 5, "^flat_map: is an int"),
-        (FilterAdapter, None, "^filter: is a NoneType"),
+        (
+            MapAdapter,
+            Numbered,
+            "^map: expected a MapFunction or a function, got the class Numbered. Pass an instance of a MapFunction, or a function of one row",
+        ),
+        (MapAdapter, Letters(), "^map: expected a MapFunction or a function, got Letters"),
+        (FlatMapAdapter, 5, "^flat_map: expected a FlatMapFunction or a function, got int"),
+        (FilterAdapter, None, "^filter: expected a FilterFunction or a function, got NoneType"),
         (lambda func: ReduceAdapter(func, ORDERS), Dearest, "^reduce: .* Pass an instance of a ReduceFunction, or a function of two rows"),
     ],
 )

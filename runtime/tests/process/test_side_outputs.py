@@ -148,7 +148,7 @@ def test_a_step_whose_outputs_cannot_be_told_apart_is_refused(tags: tuple[Output
     [
         (("", "a INT"), "OutputTag: must have 1 to 200 characters."),
         (("x" * 201, "a INT"), "OutputTag: must have 1 to 200 characters."),
-        ((7, "a INT"), "OutputTag: is an int."),
+        ((7, "a INT"), "OutputTag: expected a str, got int."),
         (("Main", "a INT"), "OutputTag: 'Main' is the name of the output without a tag."),
         (("late", None), "OutputTag: the side output 'late' has no schema."),
         (("late", " "), "OutputTag: the side output 'late' has no schema."),

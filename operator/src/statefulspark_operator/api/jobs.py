@@ -329,7 +329,8 @@ class StatefulSparkJobStatus(StatusModel):
     """Key groups of the first 512 slots. The others follow from slot = key group * parallelism / maxParallelism."""
 
     progress_at: Timestamp | None = None
-    """Time when batch and lastCheckpoint were read from the driver. They are written with any other change, otherwise every 30 s."""
+    """Time when batch and lastCheckpoint were read from the driver. Updated with every other status change, and at least every
+    30 s."""
 
     batch: int | None = None
     """Last committed batch."""

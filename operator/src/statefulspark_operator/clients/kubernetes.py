@@ -90,10 +90,10 @@ class Cluster:
         """Applies ``status`` to an object's status. Fields that the operator set before and that are absent now are removed.
 
         Args:
-            api_version: Of the object.
-            kind: Of the object.
-            namespace: Of the object.
-            name: Of the object.
+            api_version: API group and version of the object, for example ``statefulspark.io/v1alpha1``.
+            kind: Kind of the object, for example ``StatefulSparkJob``.
+            namespace: Namespace of the object.
+            name: Name of the object.
             status: The whole status.
             resource_version: The version that ``status`` was planned from. Raises ConflictError if it is no longer current: another
                 reconciliation, an earlier leader or a new object of the same name must not lose what it has written.

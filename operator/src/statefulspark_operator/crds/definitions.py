@@ -88,7 +88,7 @@ def snapshot_definition() -> Schema:
         plural=SNAPSHOT_PLURAL,
         short_names=["ssnap"],
         root={
-            "description": "One checkpoint or savepoint of a StatefulSparkJob. Creating one takes it.",
+            "description": "One checkpoint or savepoint of a StatefulSparkJob. Creating the object triggers the snapshot, or registers an existing one.",
             "metadata": {"type": "object"},
             "spec": structural_schema(StateSnapshotSpec),
             "status": structural_schema(StateSnapshotStatus, defaults=False),

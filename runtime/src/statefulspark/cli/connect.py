@@ -32,7 +32,7 @@ CaFileOption = Annotated[
         help=f"PEM file with the certificate authority of the driver. Defaults to the one in {TLS_FOLDER_VARIABLE}, then to the system's.",
     ),
 ]
-TimeoutOption = Annotated[float, typer.Option(help="Timeout in seconds for the driver's answer.", min=0.1, max=86_400)]
+TimeoutOption = Annotated[float, typer.Option(help="Timeout in seconds for the driver's response.", min=0.1, max=86_400)]
 
 
 def connect(job: str, token_file: Path | None, ca_file: Path | None = None, *, environ: Mapping[str, str] = os.environ) -> JobClient:

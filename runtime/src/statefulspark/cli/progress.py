@@ -75,7 +75,7 @@ class TerminalReporter:
         self.notice(f"API {url}, token in {connection_file}")
 
     def progress(self, status: JobStatus) -> None:
-        """Renew the line."""
+        """Redraw the line with the metrics of ``status``."""
         self._spinner.update(
             text=Text(
                 progress_line(status, self._throughput.update(status.input_rows), self._clock_ms()), overflow="ellipsis", no_wrap=True
@@ -104,14 +104,14 @@ class LogReporter:
         self._told_s = clock_s()
 
     def __enter__(self) -> Self:
-        """Nothing to open."""
+        """Return the reporter; log records need no setup."""
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        """Nothing to close."""
+        """Do nothing; every record has been written already."""
 
     def started(self, status: JobStatus, *, url: str, connection_file: str) -> None:
-        """Record the start."""
+        """Log the job's name, attempt, slots and API address; the token is in the file, never in the log."""
         self._log.info(
             "job started", job=status.name, job_id=status.job_id, attempt=status.attempt, parallelism=status.parallelism,
             restored_from=status.restored_from, api_url=url, connection_file=connection_file,
@@ -132,7 +132,7 @@ class LogReporter:
         )  # fmt: skip
 
     def notice(self, text: str) -> None:
-        """Record a sentence."""
+        """Log ``text`` as a warning."""
         self._log.warning(text)
 
 

@@ -128,9 +128,11 @@ class StorageSpec(Model):
         if self.session_token is not None and self.access_key_id is None:
             yield Problem("sessionToken", "needs accessKeyId and secretAccessKey", "Set all three")
         if self.ca_bundle is not None and self.ca_bundle_from is not None:
-            yield Problem("caBundleFrom", "caBundle and caBundleFrom exclude each other", "Keep caBundleFrom on Kubernetes, else caBundle")
+            yield Problem(
+                "caBundleFrom", "caBundle and caBundleFrom are mutually exclusive", "Keep caBundleFrom on Kubernetes, else caBundle"
+            )
         if self.credentials_secret is not None and self.access_key_id is not None:
-            yield Problem("credentialsSecret", "accessKeyId and credentialsSecret exclude each other", "Keep credentialsSecret only")
+            yield Problem("credentialsSecret", "accessKeyId and credentialsSecret are mutually exclusive", "Keep credentialsSecret only")
 
 
 class CheckpointingSpec(Model):

@@ -209,7 +209,7 @@ class StatefulSparkJobSpec(Model):
         ),
         CelRule(
             "!has(self.executor.instances) || self.executor.instances * self.executor.slots >= self.parallelism",
-            "executor.instances: fewer slots in all executors than parallelism. Raise instances or slots, or remove instances",
+            "executor.instances: instances * slots is less than parallelism. Raise instances or slots, or remove instances",
         ),
         CelRule(
             f"!has(self.sparkConf) || self.sparkConf.all(name, !(name in {list(SPARK_CONF_HOMES)}))",
@@ -234,7 +234,7 @@ class StatefulSparkJobSpec(Model):
         ),
         CelRule(
             "!(has(self.initialSavepointPath) && has(self.initialSnapshot))",
-            "initialSnapshot: initialSavepointPath and initialSnapshot exclude each other. Keep one of them",
+            "initialSnapshot: initialSavepointPath and initialSnapshot are mutually exclusive. Keep one of them",
         ),
     )
 
@@ -301,7 +301,7 @@ class StatefulSparkJobSpec(Model):
     checkpoint within another upgradeTimeout. Otherwise the deployment or upgrade has failed."""
 
     rollback: Flag = Field(default=True, json_schema_extra=IGNORE)
-    """Roll back to the last stable spec and its state if an upgrade fails."""
+    """If an upgrade fails, roll back to the last stable spec and resume from its latest state in storage."""
 
     last_state_max_checkpoint_age: Annotated[Duration, at_least("1s")] | None = Field(default=None, json_schema_extra=IGNORE)
     """Maximum age of the latest checkpoint for upgradeMode last-state (minimum 1s). If the checkpoint is older, the operator takes a
@@ -361,7 +361,7 @@ class StatefulSparkJobSpec(Model):
         for name in sorted(self.spark_conf.keys() & SPARK_CONF_HOMES.keys()):
             yield Problem(f"sparkConf[{name}]", "has a field of its own", f"Set {SPARK_CONF_HOMES[name]} instead")
         if self.initial_savepoint_path is not None and self.initial_snapshot is not None:
-            yield Problem("initialSnapshot", "initialSavepointPath and initialSnapshot exclude each other", "Keep one of them")
+            yield Problem("initialSnapshot", "initialSavepointPath and initialSnapshot are mutually exclusive", "Keep one of them")
         yield from self._savepoint_conflicts()
         try:
             self.memory_plan()

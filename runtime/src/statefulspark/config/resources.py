@@ -76,19 +76,21 @@ class DriverSpec(Model):
 class ManagedMemorySpec(Model):
     """Native memory for state backends: a size per slot, or a fraction of the executor's memory shared by its slots."""
 
-    cel_rules = (CelRule("!(has(self.size) && has(self.fraction))", "fraction: size and fraction exclude each other. Remove one of them"),)
+    cel_rules = (
+        CelRule("!(has(self.size) && has(self.fraction))", "fraction: size and fraction are mutually exclusive. Remove one of them"),
+    )
 
     size: Annotated[ByteSize, between("1Mi")] | None = Field(default=None, json_schema_extra=UPGRADE)
     """Managed memory of each slot (1Mi to 1Ti). RocksDB needs at least 16Mi."""
 
     fraction: Annotated[Number, Field(gt=0, lt=1)] | None = Field(default=None, json_schema_extra=UPGRADE)
     """Fraction of the executor's memory shared by its slots (between 0 and 1). If neither size nor fraction is set, defaults to 0.4, or
-    to what the JVM and Python leave."""
+    less if the JVM and Python leave less."""
 
     def conflicts(self) -> Iterator[Problem]:
-        """Size and fraction exclude each other."""
+        """Size and fraction are mutually exclusive."""
         if self.size is not None and self.fraction is not None:
-            yield Problem("fraction", "size and fraction exclude each other", "Remove one of them")
+            yield Problem("fraction", "size and fraction are mutually exclusive", "Remove one of them")
 
     @property
     def given(self) -> bool:

@@ -50,9 +50,9 @@ class CheckpointSource(Model):
     """Path of an existing checkpoint to register. By default a new checkpoint is taken."""
 
 
-_OTHER_JOB: Final = "jobReference: cannot change. Create another StateSnapshot"
+_OTHER_JOB: Final = "jobReference: is immutable. Create another StateSnapshot"
 _OTHER_SAVEPOINT: Final = "savepoint: only disposeOnDelete can change. Create another StateSnapshot"
-_OTHER_CHECKPOINT: Final = "checkpoint: cannot change. Create another StateSnapshot"
+_OTHER_CHECKPOINT: Final = "checkpoint: is immutable. Create another StateSnapshot"
 
 
 class StateSnapshotSpec(Model):

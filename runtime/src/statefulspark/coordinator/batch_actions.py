@@ -152,7 +152,7 @@ class BatchActions:
         if current is None or batch > current.batch:
             return None if self._must_wait(batch) else self._begin_batch(batch)
         if batch < current.batch or batch <= self._batches.committed:
-            raise FencedError(f"batch {batch} is over, the job is at {current.batch}")
+            raise FencedError(f"batch {batch} has ended; the current batch is {current.batch}")
         return current
 
     def planned(self, _: Planned) -> Wait | None:
@@ -192,7 +192,8 @@ class BatchActions:
             self._ticks.until_ms = self._now_ms() if available_now else None
             current = self._batches.current
             if current is not None and current.batch > self._batches.committed and not self._files.is_committed(current.batch):
-                # It runs again; or a cut-off driver commits the sink, it does not, and slots have acknowledged only a part of it here.
+                # Usually Spark runs the batch again. If a replaced driver commits it to the sink first, Spark does not, and the slots of this
+                # driver have acknowledged only a part of it.
                 self._completion.recovered = current
             dry = self._dry_runs.next_query()
             known = [batch.batch for batch in (current, self._completion.recovered, self._durable.begun) if batch is not None]
@@ -227,7 +228,7 @@ class BatchActions:
         self._slots().check(ack.slot, ack.epoch)
         with self._lock:
             if not self._batches.acknowledge(ack):
-                raise FencedError(f"batch {ack.batch} is over")
+                raise FencedError(f"batch {ack.batch} has ended")
         self._completion.acknowledged(ack.uid, ack.batch)
         failpoints.reach("driver.acknowledged")
 

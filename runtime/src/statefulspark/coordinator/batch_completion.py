@@ -181,14 +181,17 @@ class Completion:
             return False
         if not self._states.take_over(states_of(found)):
             # The other attempt completed the batch after this one had started, and gave state ids that mean something else here.
-            _log.warning("another attempt's batch is not taken over, because its state ids are others", batch=running.batch)
+            _log.warning(
+                "not adopting the batch that another attempt completed: its state ids conflict with those of this attempt",
+                batch=running.batch,
+            )
             return False
         if here:
             self._undo(running.batch)
         slots = [self._key_groups(slot.index) for slot in self._slots().all()]
         self._batches.adopt(running, [(done.ref, done.max_event_time_ms) for done in found], slots)
         self.recovered = None
-        _log.info("batch was taken over", batch=running.batch)
+        _log.info("adopted the changelogs of another attempt", batch=running.batch)
         return True
 
     def _undo(self, batch: int) -> None:
@@ -208,12 +211,10 @@ class Completion:
         uids = sorted(uid for uid in self._batches.delays_ms if self._open_slots(uid))
         if self._dry_runs.complete(batch):
             if self.recovered is not None:
-                _log.warning(
-                    "the sink has a batch that no driver processed completely; it is processed again, without the sink", batch=batch
-                )
+                _log.warning("the sink committed a batch that no driver processed completely; rerunning it without the sink", batch=batch)
             else:
                 _log.warning(
-                    "the sink did not read all rows of a batch; the rest is processed in a run of its own, which takes time. "
+                    "the sink did not read all rows of a batch; the batch is rerun without the sink, which adds latency. "
                     "Let the sink evaluate the whole DataFrame, for example with write or collect",
                     batch=batch,
                     uids=uids,

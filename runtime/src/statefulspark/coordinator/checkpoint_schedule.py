@@ -120,7 +120,7 @@ class CheckpointSchedule:
             request = self.request(savepoint)
             if not request.done.wait(max(0.0, deadline - time.monotonic())):
                 self.withdraw(request)
-                raise UnavailableError(f"no checkpoint was complete within {timeout_s:.0f} s")
+                raise UnavailableError(f"no checkpoint completed within {timeout_s:.0f} s")
             outcome = request.result[0]
             if isinstance(outcome, CheckpointInfo):
                 return outcome
@@ -226,4 +226,4 @@ class CheckpointSchedule:
         """Cancel the pending checkpoint. Callers that still wait get an error: the job is ending."""
         self._snapshots.close()
         for request in self._requests:
-            request.finish(FencedError("the job is ending"))
+            request.finish(FencedError("the job is stopping"))

@@ -264,7 +264,7 @@ class Coordinator:
         except FencedError as error:
             self.fatal = error
         except StatefulSparkError as error:
-            _log.info("cannot look for a newer attempt", error=str(error)[:200])
+            _log.info("could not check for a newer attempt", error=str(error)[:200])
 
     def _snapshot_done(self, done: SnapshotDone) -> None:
         self._slots.check(done.slot, done.epoch)

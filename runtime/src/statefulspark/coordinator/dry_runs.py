@@ -64,7 +64,7 @@ class DryRuns:
                 f"the state of Spark's own stateful steps after batch {batch - 1} is not in the driver's checkpoint location",
                 field="spec.job",
                 remedy="If executors run elsewhere, mount spec.checkpointing.sparkLocation in the driver and all of them. If the pipeline has "
-                "a new stateful step, start it without its old state",
+                "a new stateful step, start the job without restoring state",
             )
         self._checked = True
 

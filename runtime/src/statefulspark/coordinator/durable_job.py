@@ -174,7 +174,7 @@ class DurableJob:
         where = target or self._savepoint_dir
         if where is None:
             raise InvalidInputError(
-                "no place for savepoints is configured", field="target", remedy="Give a target URL, or set spec.checkpointing.savepointDir"
+                "no savepoint directory is configured", field="target", remedy="Give a target URL, or set spec.checkpointing.savepointDir"
             )
         return where.rstrip("/")
 
@@ -304,7 +304,7 @@ class DurableJob:
         if _is_changelog(error):
             remedy = f"Go back to the checkpoint before that batch with --from {base.url}; the rows after it are processed again"
         elif (before := checkpoint_before(base.url, self._open_store)) is not None:
-            remedy = f"The checkpoint before it is there: start with --from {before}"
+            remedy = f"An earlier checkpoint is available: start with --from {before}"
         else:
             remedy = "No older checkpoint is retained: start from a savepoint with --from PATH"
         return CorruptDataError(f"{base.url} cannot be restored: {error}. {remedy}", path=error.path)
@@ -325,7 +325,7 @@ class DurableJob:
         self.store.put(paths.damaged_key(base.folder), str(error).encode())
         others = [number for number in checkpoint_ids(self.store) if number < base.metadata.checkpoint_id]
         remedy = (
-            f"Run the job again: it resumes from checkpoint {max(others)} and the batches since, without losing any"
+            f"Run the job again: it resumes from checkpoint {max(others)} and replays all later batches"
             if others
             else "No older checkpoint is retained: start from a savepoint with --from PATH"
         )

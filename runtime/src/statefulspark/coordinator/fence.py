@@ -45,7 +45,7 @@ class Fence:
         asked = _clocks()
         if self.fenced or is_fenced(self._store, self._claim):
             self.fenced = True
-            raise FencedError("a newer attempt runs the job, or it was cancelled; this one has stopped")
+            raise FencedError("another driver has taken over the job, or the job was cancelled; this driver has stopped")
         self._checked = asked
 
     def check_if_stale(self) -> None:

@@ -119,7 +119,7 @@ class MemoryTuner:
 
     def _nothing_to_tune(self) -> str:
         if self._backend != "rocksdb":
-            return f"the job keeps its state in {self._backend}: there is no native memory to divide. Set spec.stateBackend.type: rocksdb"
+            return f"the {self._backend} backend has no managed memory to tune. Set spec.stateBackend.type: rocksdb"
         return "the job's native memory is not managed, so there is no split. Set spec.stateBackend.rocksdb.memory.managed: true"
 
 
@@ -140,7 +140,11 @@ def await_split(slots: Callable[[], Iterable[Slot]], revision: int, timeout_s: f
         return waits_for(slots(), revision)
 
     def late() -> str:
-        return f"slot {', '.join(map(str, behind()))} did not apply the split within {timeout_s:.0f} s; it does so with its next heartbeat"
+        indexes = behind()
+        return (
+            f"{'slot' if len(indexes) == 1 else 'slots'} {', '.join(map(str, indexes))} did not apply the split within {timeout_s:.0f} s;"
+            f" {'it' if len(indexes) == 1 else 'they'} will at the next heartbeat"
+        )
 
     wait_for(lambda: not behind(), timeout_s, check_open=check_open, late=late)
 

@@ -139,7 +139,7 @@ class CheckpointCoordinator:
         with self._lock:
             self._current = progress
         if any(slot.state != READY for slot in slots):
-            self._end(progress, SlotLostError("a slot is being started; the checkpoint is tried again at a later batch"))
+            self._end(progress, SlotLostError("a slot is starting; the checkpoint will be retried"))
             return
 
         started = time.monotonic()
@@ -218,7 +218,7 @@ class CheckpointCoordinator:
         """Forget the checkpoint in progress."""
         progress = self._current
         if progress is not None:
-            self._end(progress, FencedError("the job is ending"))
+            self._end(progress, FencedError("the job is stopping"))
         self._pool.shutdown(wait=False, cancel_futures=True)
 
 

@@ -105,7 +105,7 @@ class SlotActions:
         """Every slot has opened its functions: a restored state that none declares has been renamed, which ends the job, or stays behind."""
         try:
             for left in self.states.all_opened():
-                _log.warning("restored state is not declared any more and stays behind", uid=left.uid, state=left.name)
+                _log.warning("restored state is no longer declared; it is kept but unused", uid=left.uid, state=left.name)
         except NotRestorableError as error:
             self.fail(error)
 

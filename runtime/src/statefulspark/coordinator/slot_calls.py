@@ -53,7 +53,7 @@ class SlotCalls:
         try:
             self._peer(location).call(request, timeout_s=_SETTLE_TIMEOUT_S)
         except StatefulSparkError as error:
-            _log.info("slot did not settle early", slot=index, error=str(error)[:200])
+            _log.info("slot did not flush the committed batch in the background", slot=index, error=str(error)[:200])
 
     def snapshot(self, slot: Slot, request: Snapshot) -> None:
         """Ask for a snapshot; returns when the slot has begun it.

@@ -84,12 +84,12 @@ class CrashWatch:
 
 def _failure(slot: int, seen: _InBatch) -> UserFunctionError:
     return UserFunctionError(
-        f"the process of slot {slot} died {seen.deaths} times in batch {seen.batch}, without an error of Python,",
+        f"the process of slot {slot} crashed {seen.deaths} times in batch {seen.batch} without raising a Python exception",
         uid=seen.uid,
         key_group=None,
         user_traceback=(
-            "A row of this batch, or the memory that it takes, most likely ends the process: look at the executor's log for a crash in native"
-            " code (Segmentation fault) or the kernel's end for lack of memory (OOMKilled: raise spec.executor.memory). Filter the row, or fix"
-            " the function, and run the job again; it resumes from this batch."
+            "A row of this batch, or the memory that it takes, probably crashes it: check the executor's log for a crash in native code"
+            " (Segmentation fault) or a kernel OOM kill (OOMKilled: increase spec.executor.memory). Filter the row, or fix the function, and"
+            " run the job again; it resumes from this batch."
         ),
     )

@@ -201,5 +201,5 @@ class SlotTable:
     def _current(self, index: int, epoch: int) -> Slot:
         slot = self._slot(index)
         if slot.epoch != epoch:
-            raise FencedError(f"slot {index} has been started again: epoch {epoch} is over, {slot.epoch} is current")
+            raise FencedError(f"slot {index} was restarted: epoch {epoch} is stale, the current epoch is {slot.epoch}")
         return slot

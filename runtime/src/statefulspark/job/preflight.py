@@ -103,7 +103,7 @@ def _open_whole(url: str, opened: Callable[[str], ObjectStore]) -> StoredCheckpo
         check_location(checkpoint)
     except CorruptDataError as damage:
         earlier = checkpoint_before(url, opened)
-        offer = f"The checkpoint before it is there: --from {earlier}" if earlier is not None else "Name another checkpoint or savepoint"
+        offer = f"An earlier checkpoint is available: --from {earlier}" if earlier is not None else "Name another checkpoint or savepoint"
         raise CorruptDataError(f"{url} cannot be restored: {damage}. {offer}", path=damage.path) from damage
     return checkpoint
 

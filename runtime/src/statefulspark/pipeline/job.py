@@ -10,7 +10,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from statefulspark.checkpoint.formats.pipeline import WIDENED, StepKey
-from statefulspark.errors import InvalidInputError, type_name
+from statefulspark.errors import InvalidInputError
 from statefulspark.exchange.config import Endpoint
 from statefulspark.pipeline.key_selectors import Key
 from statefulspark.pipeline.keyed_streams import KeyedStream
@@ -137,13 +137,15 @@ class Job:
         """
         if not isinstance(stream, TaggedStream):
             raise InvalidInputError(
-                f"is {type_name(type(stream))}, which has one output",
+                f"expected a stream with side outputs, got {type(stream).__name__}",
                 field="outputs",
                 remedy="Write it with writeStream, or pass side_outputs to process()",
             )
         if self._unwritten.get(stream.uid) is not stream:
             raise InvalidInputError(
-                f"the outputs of the step {stream.uid!r} are written already", field="outputs", remedy="Call outputs() once for each step"
+                f"the outputs of the step {stream.uid!r} have already been written",
+                field="outputs",
+                remedy="Call outputs() once for each step",
             )
         writer = outputs_writer(stream, writers)
         del self._unwritten[stream.uid]

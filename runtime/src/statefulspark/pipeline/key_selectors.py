@@ -74,8 +74,12 @@ def keyed_by(df: DataFrame, keys: Sequence[Key]) -> tuple[DataFrame, tuple[str, 
 def _columns(key: Any, row: RowOfColumns) -> tuple[Column, ...]:
     select = key.get_key if isinstance(key, KeySelector) else key
     if isinstance(select, type) or not callable(select):
-        found = f"the class {select.__name__}" if isinstance(select, type) else type_name(type(select))
-        raise InvalidInputError(f"is {found}", field="key_by", remedy="Pass column names, a KeySelector or a function of one row")
+        found = f"the class {select.__name__}" if isinstance(select, type) else type(select).__name__
+        raise InvalidInputError(
+            f"expected columns, a KeySelector or a function, got {found}",
+            field="key_by",
+            remedy="Pass column names, a KeySelector or a function of one row",
+        )
     try:
         selected = select(row)
     except Exception as error:
@@ -95,7 +99,7 @@ def _computed_name(df: DataFrame, column: Column) -> str:
     name: str = computed.columns[0]
     if name in df.columns:
         raise InvalidInputError(
-            f"the key selector computes a column {name!r}, which exists already",
+            f"the key selector computes a column {name!r}, which already exists",
             field="key_by",
             remedy="Give it another name with .alias()",
         )

@@ -17,7 +17,7 @@ from pyspark.sql.pandas.types import to_arrow_schema
 
 from statefulspark.checkpoint.formats.pipeline import KeyColumn, StepKey
 from statefulspark.config.durations import parse_duration
-from statefulspark.errors import InvalidInputError, type_name
+from statefulspark.errors import InvalidInputError
 from statefulspark.exchange.config import ExchangeConfig
 from statefulspark.exchange.task import exchange_partition, spare_collector
 from statefulspark.keygroups import slot_expression
@@ -121,7 +121,9 @@ class KeyedStream(KeyedTransformations):
         """
         schema = output_struct(output_type, "output_type")
         if not isinstance(func, KeyedProcessFunction):
-            raise InvalidInputError(f"is {type_name(type(func))}", field="func", remedy="Derive it from KeyedProcessFunction")
+            raise InvalidInputError(
+                f"expected a KeyedProcessFunction, got {type(func).__name__}", field="func", remedy="Derive it from KeyedProcessFunction"
+            )
         if not uid or len(uid) > 200:
             raise InvalidInputError("must have 1 to 200 characters", field="uid", remedy="Give the step a short stable name")
         delay_ms = watermark_delay_ms(watermark)
@@ -167,7 +169,7 @@ def watermark_delay_ms(watermark: str | int) -> int:
     """
     remedy = "Give a duration such as '1 hour', or milliseconds"
     if isinstance(watermark, bool) or not isinstance(watermark, str | int):
-        raise InvalidInputError(f"is {type_name(type(watermark))}", field="watermark", remedy=remedy)
+        raise InvalidInputError(f"expected a str or an int, got {type(watermark).__name__}", field="watermark", remedy=remedy)
     if isinstance(watermark, str):
         try:
             return parse_duration(watermark)
@@ -190,7 +192,7 @@ def _check_keys(df: DataFrame, keys: tuple[str, ...]) -> None:
             isinstance(kind, T.StringType) and getattr(kind, "collation", "UTF8_BINARY") != "UTF8_BINARY"
         ):
             raise InvalidInputError(
-                f"column {name!r} of type {kind.simpleString()} cannot be a key: equal values may have different bytes",
+                f"column {name!r} of type {kind.simpleString()} cannot be a key: equal values can have different binary representations",
                 field="key_by",
                 remedy="Use a string, binary, boolean, integer, decimal, date or timestamp column, for example by casting to string",
             )

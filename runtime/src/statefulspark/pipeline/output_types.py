@@ -6,7 +6,7 @@ from typing import Final
 
 from pyspark.sql import types as T  # noqa: N812  Spark's own convention
 
-from statefulspark.errors import InvalidInputError, type_name
+from statefulspark.errors import InvalidInputError
 from statefulspark.state.types.base import TypeInformation
 from statefulspark.state.types.composites import ListTypeInfo, MapTypeInfo, PrimitiveArray, RowTypeInfo, TupleTypeInfo
 
@@ -42,7 +42,9 @@ def output_struct(given: OutputType, field: str) -> T.StructType:
         return found if isinstance(found, T.StructType) else T.StructType([T.StructField("f0", found)])
     if not isinstance(given, str):
         raise InvalidInputError(
-            f"is {type_name(type(given))}", field=field, remedy="Write 'name type, name type', or give a StructType or a type of Types"
+            f"expected DDL text or a type, got {type(given).__name__}",
+            field=field,
+            remedy="Write 'name type, name type', or give a StructType or a type of Types",
         )
     schema = T.StructType.fromDDL(given)
     if not isinstance(schema, T.StructType):
@@ -64,7 +66,9 @@ def _data_type(kind: TypeInformation, field: str) -> T.DataType:
         return T.BinaryType() if kind.element.name == "BYTE" else T.ArrayType(_data_type(kind.element, field), containsNull=False)
     if kind.name in _SCALARS:
         return _SCALARS[kind.name]
-    raise InvalidInputError(f"{kind!r} is no type of Spark's", field=field, remedy="Declare the columns as DDL text, or emit another type")
+    raise InvalidInputError(
+        f"{kind!r} has no Spark equivalent", field=field, remedy="Declare the columns as DDL text, or emit another type"
+    )
 
 
 def _struct(names: list[str], types: list[TypeInformation], field: str) -> T.StructType:

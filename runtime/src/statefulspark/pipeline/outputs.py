@@ -11,7 +11,7 @@ from typing import TypeAlias
 from pyspark.sql import DataFrame
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
-from statefulspark.errors import InvalidInputError, type_name
+from statefulspark.errors import InvalidInputError
 from statefulspark.failpoints import reach
 from statefulspark.pipeline.column_names import quoted
 from statefulspark.pipeline.tagged_streams import TaggedStream
@@ -37,7 +37,9 @@ def outputs_writer(stream: TaggedStream, writers: Mapping[str, WriteOutput | Non
             )
         if write is not None and not callable(write):
             raise InvalidInputError(
-                f"{name!r} is {type_name(type(write))}", field="outputs", remedy="Pass a function write(df, batch_id), or None"
+                f"expected a function for {name!r}, got {type(write).__name__}",
+                field="outputs",
+                remedy="Pass a function write(df, batch_id), or None",
             )
     wanted = [(name, write) for name in names if (write := writers[name]) is not None]
     if not wanted:

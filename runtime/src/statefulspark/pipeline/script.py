@@ -96,7 +96,7 @@ def _imported(spec: JobSpec) -> ModuleType:
         raise
     except (Exception, SystemExit) as error:
         raise InvalidInputError(
-            f"importing it raised {type(error).__name__}\n{trace_in_user_code(error)}\n",
+            f"importing the program raised {type(error).__name__}\n{trace_in_user_code(error)}\n",
             field="spec.job.script" if spec.script is not None else "spec.job.module",
             remedy="Correct the program; nothing was started",
         ) from error

@@ -11,7 +11,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import types as T  # noqa: N812  Spark's own convention
 from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 
-from statefulspark.errors import InvalidInputError, type_name
+from statefulspark.errors import InvalidInputError
 from statefulspark.pipeline.output_types import OutputType, output_struct
 from statefulspark.process.output_tag import MAIN, OutputTag
 from statefulspark.process.side_outputs import SideOutput
@@ -57,10 +57,16 @@ def side_outputs_of(tags: Sequence[OutputTag], time_zone: str) -> tuple[SideOutp
         InvalidInputError: One of them is no tag, or its schema cannot be read.
     """
     if isinstance(tags, OutputTag) or not tags:
-        raise InvalidInputError("is not a list of tags", field="side_outputs", remedy="Pass side_outputs=[tag], or leave it out")
+        raise InvalidInputError(
+            f"expected a non-empty list of OutputTags, got {type(tags).__name__}",
+            field="side_outputs",
+            remedy="Pass side_outputs=[tag], or leave it out",
+        )
     for tag in tags:
         if not isinstance(tag, OutputTag):
-            raise InvalidInputError(f"contains {type_name(type(tag))}", field="side_outputs", remedy="Pass OutputTags")
+            raise InvalidInputError(
+                f"expected OutputTags, got {type(tag).__name__}", field="side_outputs", remedy="Pass side_outputs=[tag]"
+            )
     return tuple(SideOutput(tag, to_arrow_schema(spark_schema(tag), timezone=time_zone)) for tag in tags)
 
 

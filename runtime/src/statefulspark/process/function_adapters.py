@@ -36,9 +36,11 @@ class _Adapter(KeyedProcessFunction):
     def __init__(self, func: Any, wanted: type[Function], method: str) -> None:
         is_class = isinstance(func, type) and issubclass(func, Function)
         if not isinstance(func, wanted) and (is_class or not callable(func)):
-            found = f"the class {func.__name__}" if is_class else type_name(type(func))
+            found = f"the class {func.__name__}" if is_class else type(func).__name__
             raise InvalidInputError(
-                f"is {found}", field=method, remedy=f"Pass an instance of {type_name(wanted)}, or a function of {_ARGUMENTS[wanted]}"
+                f"expected {type_name(wanted)} or a function, got {found}",
+                field=method,
+                remedy=f"Pass an instance of {type_name(wanted)}, or a function of {_ARGUMENTS[wanted]}",
             )
         self._function = func if isinstance(func, wanted) else None
         self._call: Callable[..., Any] = getattr(func, method) if isinstance(func, wanted) else func

@@ -7,7 +7,7 @@ from typing import Any, Final, Protocol, TypeAlias
 
 import pyarrow as pa
 
-from statefulspark.errors import InvalidInputError, type_name
+from statefulspark.errors import InvalidInputError
 from statefulspark.state.types.base import TypeInformation
 
 __all__ = ["MAIN", "OutputTag", "SparkSchema", "TagSchema", "tag_of", "undeclared"]
@@ -51,7 +51,9 @@ class OutputTag:
 
     def __init__(self, tag_id: str, schema: TagSchema) -> None:
         if not isinstance(tag_id, str):
-            raise InvalidInputError(f"is {type_name(type(tag_id))}", field="OutputTag", remedy="Give the name of the output as a str")
+            raise InvalidInputError(
+                f"expected a str, got {type(tag_id).__name__}", field="OutputTag", remedy="Give the name of the output as a str"
+            )
         if not 1 <= len(tag_id) <= _TAG_ID_MAX:
             raise InvalidInputError(f"must have 1 to {_TAG_ID_MAX} characters", field="OutputTag", remedy="Give the output a short name")
         if tag_id.lower() == MAIN:

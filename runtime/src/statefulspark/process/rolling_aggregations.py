@@ -8,7 +8,7 @@ from typing import Any, Final, Literal
 import pyarrow as pa
 import pyarrow.types as pt
 
-from statefulspark.errors import InvalidInputError, type_name
+from statefulspark.errors import InvalidInputError
 from statefulspark.state.api.functions import ReduceFunction
 
 __all__ = ["Aggregation", "RollingAggregation"]
@@ -92,7 +92,9 @@ def _is_less(first: Any, second: Any) -> bool:
 def _index(schema: pa.Schema, position: int | str, argument: str) -> int:
     names = schema.names
     if isinstance(position, bool) or not isinstance(position, int | str):
-        raise InvalidInputError(f"is {type_name(type(position))}", field=argument, remedy="Give a column's name or its position")
+        raise InvalidInputError(
+            f"expected a str or an int, got {type(position).__name__}", field=argument, remedy="Give a column's name or its position"
+        )
     if isinstance(position, str):
         if position not in names:
             raise InvalidInputError(

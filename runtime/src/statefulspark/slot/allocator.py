@@ -89,7 +89,7 @@ class AllocatorWatch:
             threading.Thread(target=self._run, name="allocator", daemon=True).start()
         _log.debug("allocator", kind=self.kind, controlled=self.kind != "other")
         if self.kind == "other":
-            _log.info("the memory of this process may exceed its budget: there is no way to make this allocator give back free memory")
+            _log.info("the memory of this process may exceed its budget: this allocator cannot be made to release free memory")
 
     def close(self) -> None:
         """End the thread."""

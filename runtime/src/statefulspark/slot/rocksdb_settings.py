@@ -40,7 +40,7 @@ def report(chosen: Chosen, split: MemorySplit | None) -> None:
     """Say in the log which choices do not hold, and how much memory there may be where none is shared."""
     if split is None:
         bound = format_size(bound_of_instance(chosen.settings))
-        _log.warning("RocksDB's memory is not managed: each instance takes what its options say", instance_at_most=bound)
+        _log.warning("RocksDB's memory is not managed: each instance is limited only by its own options", instance_at_most=bound)
         return
     for each in overridden_by(split, chosen):
         _log.warning(

@@ -115,7 +115,7 @@ class SlotService:
 
     def _check_epoch(self, epoch: int) -> None:
         if epoch != self._epoch or self.stopping.is_set():
-            raise FencedError(f"slot {self._slot} is at epoch {self._epoch}, the caller asks for {epoch}")
+            raise FencedError(f"slot {self._slot} is at epoch {self._epoch}, the caller expects epoch {epoch}")
 
     def ping(self, request: Ping) -> None:
         """Answer while this incarnation serves."""

@@ -78,7 +78,7 @@ class KeyedStateBackend:
 
     Attributes:
         batch: The last batch finished here, -1 at the start; set when the store is restored.
-        key_codec: As given.
+        key_codec: Encodes and decodes the keys of the step.
         timers: The step's timers.
 
     Raises:

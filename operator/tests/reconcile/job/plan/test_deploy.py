@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from statefulspark_operator.reconcile.job.plan.planner import plan
@@ -118,6 +120,22 @@ def test_a_lost_driver_is_started_again() -> None:
     assert world.images == ["shop/counts:1"] * 2
     assert world.status.lifecycle_state == "STABLE"
     assert "DriverLost" in world.events
+
+
+@pytest.mark.parametrize(
+    ("oom_killed", "sentence"),
+    [(False, "The driver pod terminated."), (True, "The driver pod terminated and was OOM-killed. Increase spec.driver.memory.")],
+)
+def test_the_event_of_a_terminated_driver_names_the_last_checkpoint(oom_killed: bool, sentence: str) -> None:
+    world = running()
+    assert world.pod is not None
+    last = world.status.last_checkpoint
+    assert last is not None
+    world.pod, world.process = replace(world.pod, phase="Failed", oom_killed=oom_killed), None
+    world.settle()
+    told = [message for reason, message in zip(world.events, world.messages, strict=True) if reason == "DriverLost"]
+    assert told == [f"{sentence} The last known checkpoint is {last.path}"]
+    assert world.status.lifecycle_state == "STABLE"
 
 
 def test_a_driver_stopped_past_the_operator_is_started_again() -> None:

@@ -44,7 +44,7 @@ def test_a_job_whose_every_batch_fails_is_never_ready_nor_stable() -> None:
     assert condition(world, "Running") == ("False", "BatchesFail")
     assert condition(world, "Degraded") == ("True", "BatchesFail")
     assert world.status.error is not None
-    assert world.status.error.message == "Batches fail: Unavailable: the sink is closed"
+    assert world.status.error.message == "Batches keep failing (Unavailable): the sink is closed"
     assert world.events.count("BatchesFail") == 1, "it is told once, not with every failure"
 
 

@@ -39,7 +39,7 @@ def claim_attempt(store: ObjectStore, *, now_ms: int) -> AttemptClaim:
             return _claim(store, number, now_ms)
         except ConflictError:
             continue
-    raise ConflictError(f"{store.url}: other drivers claimed {_CLAIM_TRIES_MAX} attempt numbers in a row")
+    raise ConflictError(f"{store.url}: lost the race for an attempt number {_CLAIM_TRIES_MAX} times")
 
 
 def claim_after(store: ObjectStore, claim: AttemptClaim, *, now_ms: int) -> AttemptClaim:

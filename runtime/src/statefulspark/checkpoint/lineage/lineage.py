@@ -307,7 +307,7 @@ def _choose(
     """The newest checkpoint that is whole and followed by every record since, and those records."""
     for checkpoint in own:
         if checkpoint.url in damaged:
-            problems.append(f"{checkpoint.url}: could not be restored before")
+            problems.append(f"{checkpoint.url}: skipped, because an earlier restore failed")
             continue
         try:
             check_presence(checkpoint.metadata, checkpoint.key, stored_sizes(store, checkpoint.folder))
@@ -318,7 +318,7 @@ def _choose(
         records = _records_after(store, checkpoint.metadata.batch, keys)
         if records is not None:
             return checkpoint, records
-        problems.append(f"{checkpoint.url}: the records of the batches after batch {checkpoint.metadata.batch} are not all there")
+        problems.append(f"{checkpoint.url}: some batch records after batch {checkpoint.metadata.batch} are missing")
     if start.origin is not None and start.origin not in damaged:
         origin = open_checkpoint(start.origin, open_store)
         records = _records_after(store, origin.metadata.batch, keys)

@@ -67,8 +67,8 @@ def check_jump(base: StoredCheckpoint, last: int, *, spark_state: bool) -> None:
         )
     if spark_state:
         raise NotRestorableError(
-            f"{base.url} is of batch {base.metadata.batch}, and batches up to {last} have run, which a sink may know: the next one must have a "
-            "higher number, but Spark numbers the state of its own stateful steps by batch",
+            f"{base.url} is at batch {base.metadata.batch}, but batches up to {last} may already be in the sink. The next batch needs a higher "
+            "number, which is impossible because Spark keys the state of its own operators by batch number",
             field="from",
             remedy=_REMEDY,
         )

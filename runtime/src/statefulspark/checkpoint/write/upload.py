@@ -59,7 +59,7 @@ class SlotUploader:
 
     def __init__(self, store: ObjectStore, *, slot: int, key_groups: KeyGroupRange, backend: str, threads: int = 4) -> None:
         if not 1 <= threads <= 64:
-            raise InvalidInputError(f"{threads} upload threads are out of bounds", field="threads", remedy="Use 1 .. 64.")
+            raise InvalidInputError(f"must be between 1 and 64, not {threads}", field="threads")
         self._store = store
         self._slot = slot
         self._key_groups = key_groups
@@ -174,7 +174,7 @@ def _store_files(snapshot: Path) -> list[Path]:
     files: list[Path] = []
     for path in snapshot.iterdir():
         if not path.is_file():
-            raise InvalidInputError(f"the snapshot holds a folder: {path.name}", field="snapshot", remedy="Report this defect.")
+            raise InvalidInputError(f"the snapshot holds a folder: {path.name}", field="snapshot", remedy="This is a bug; please report it")
         if path.name.endswith(_WRITE_AHEAD_LOG_SUFFIX) and path.stat().st_size == 0:
             continue
         files.append(path)

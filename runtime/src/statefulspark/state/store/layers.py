@@ -32,7 +32,7 @@ class Layers:
         held_bytes: Memory for held changes, estimated; more go to a spill.
 
     Attributes:
-        base: As given.
+        base: The store below the held changes and the spill.
         held_memory_bytes: Memory that held changes take now, estimated.
         get: Returns the value of a key, None when absent.
         spills: How often the running batch spilled, 0 when it did not.

@@ -24,7 +24,7 @@ def failure_of(draft: Draft) -> Failure | None:
     driver = draft.observed.driver
     if driver is None or driver.failing is None:
         return None
-    return Failure(reason=REASON, message=f"Batches fail: {driver.failing.reason}: {driver.failing.message}")
+    return Failure(reason=REASON, message=f"Batches keep failing ({driver.failing.reason}): {driver.failing.message}")
 
 
 def given_up(draft: Draft) -> bool:

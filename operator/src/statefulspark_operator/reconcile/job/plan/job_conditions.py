@@ -76,7 +76,7 @@ def _degraded(draft: Draft) -> _Statement:
     if state is LifecycleState.ROLLED_BACK:
         return ConditionType.DEGRADED, True, "RolledBack", "Running the last stable spec because the new spec failed"
     if state is LifecycleState.RECOVERING:
-        return ConditionType.DEGRADED, True, "Recovering", "Restarting the driver after it was lost"
+        return ConditionType.DEGRADED, True, "Recovering", "The driver was lost and is being restarted"
     if driver is not None:
         lost = [slot.slot for slot in driver.slots if slot.state != "RUNNING"]
         if lost and driver.state == "RUNNING":
@@ -119,7 +119,7 @@ def _message(draft: Draft) -> str:
     if draft.status.error is not None:
         return draft.status.error.message
     history = draft.status.lifecycle_history
-    return str(history[0].message) if history else "The operator has seen the job"
+    return str(history[0].message) if history else "The job was accepted and has not been deployed yet"
 
 
 _ORDER: Final = {type_: number for number, type_ in enumerate(ConditionType)}

@@ -29,7 +29,7 @@ def refuses(draft: Draft, spec: StatefulSparkJobSpec, why: str) -> bool:
     what = (
         f"the latest checkpoint, completed at {last.completed_at:%Y-%m-%d %H:%M:%S} UTC, is"
         if last is not None
-        else "there is no checkpoint, which counts as being"
+        else "no checkpoint exists, which is treated as"
     )
     failure = Failure(
         reason=TOO_OLD,

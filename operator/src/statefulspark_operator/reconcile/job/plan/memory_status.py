@@ -60,7 +60,7 @@ def _advice(draft: Draft, pod: str, kills: int, limit_bytes: int | None) -> str:
     processes = "A process" if kills == 1 else f"{kills} processes"
     text = f"{processes} of executor {pod} {'was' if kills == 1 else 'were'} OOM-killed"
     if limit_bytes is None:
-        return f"{text}, and its state is restored on another executor. Increase spec.executor.memory"
+        return f"{text}, and its slots will be restarted and restored. Increase spec.executor.memory"
     text += f" at the limit of {limit_bytes // _MIB} MiB"
     if planned is not None and planned.executor is not None:
         text += f" ({', '.join(f'{part.name} {part.size_bytes // _MIB}' for part in planned.executor.parts)})"

@@ -27,7 +27,7 @@ def plan(observed: Observation) -> Plan:
     """
     draft = Draft.of(observed)
     if draft.status.lifecycle_state is None:
-        draft.enter(LifecycleState.CREATED, "Created", "The operator has seen the job")
+        draft.enter(LifecycleState.CREATED, "Created", "The job was accepted and has not been deployed yet")
     job_status.report(draft)
     name_conflicts.report_conflict(draft)
     if not observed.deleting:

@@ -76,8 +76,9 @@ def _asked(draft: Draft, transition: Transition, driver: Driver, operation: Oper
     elif driver.state == "RUNNING" and driver.failing is None:
         _stop_failed(draft, transition, operation)
     else:
-        state = "RUNNING but its batches are failing" if driver.failing is not None else driver.state
-        _last_state(draft, f"The driver is {state} and could not take a savepoint or checkpoint", savepoint=savepoint)
+        batches = ", batches failing" if driver.failing is not None else ""
+        why = f"The driver could not take a savepoint or checkpoint (state {driver.state}{batches})"
+        _last_state(draft, why, savepoint=savepoint)
 
 
 def _last_state_if_recent(draft: Draft, spec: StatefulSparkJobSpec | None, why: str, *, savepoint: bool) -> None:

@@ -46,8 +46,8 @@ def _check_running(draft: Draft, spec: StatefulSparkJobSpec) -> None:
     elif pod.ending is not None:
         _ended(draft, spec, pod)
     elif pod.over:
-        memory = " It was OOM-killed. Increase spec.driver.memory" if pod.oom_killed else ""
-        _recover(draft, spec, "DriverLost", f"The driver pod terminated.{memory}")
+        memory = " and was OOM-killed. Increase spec.driver.memory" if pod.oom_killed else ""
+        _recover(draft, spec, "DriverLost", f"The driver pod terminated{memory}")
     elif pod.deleting:
         draft.requeue_after(1.0)
     elif draft.observed.other_key:
@@ -64,7 +64,7 @@ def _take_new_secrets(draft: Draft, spec: StatefulSparkJobSpec, pod: DriverPod) 
     """The driver does not know the operator any more, nor new executors the driver: it goes on with new Secrets, once they are there."""
     if draft.observed.name_conflict is None:
         draft.record_event(
-            "SecretsReplaced", "The driver has Secrets of another operator's key. It is started again with new ones", warning=True
+            "SecretsReplaced", "The driver uses Secrets created with a different operator key; restarting it with new Secrets", warning=True
         )
     draft.do(ApplyChildren(spec=children_spec(draft, spec), parallelism=spec.parallelism))
     draft.do(DeleteDriver(uid=pod.uid, grace_s=transitions.STOP_GRACE_S))

@@ -78,7 +78,7 @@ def remove_pod(draft: Draft) -> bool:
     elif pod.gone_by is not None and draft.now > pod.gone_by + FORCE_AFTER:
         draft.record_event(
             "ForceDeleted",
-            f"Pod {pod.name} did not terminate within its grace period and is force-deleted; storage fences any further writes",
+            f"Pod {pod.name} did not terminate within its grace period and is force-deleted; any further writes by its driver are fenced",
             warning=True,
         )
         draft.do(DeleteDriver(uid=pod.uid, grace_s=0))
