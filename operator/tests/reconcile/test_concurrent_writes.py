@@ -275,3 +275,27 @@ def test_a_replica_that_has_lost_the_lease_turns_no_snapshot_back() -> None:
         assert snapshot["metadata"]["labels"]["statefulspark.io/snapshot-state"] == "COMPLETED"
 
     assert every_order(run) > 5
+
+
+def test_an_event_is_recorded_although_somebody_edits_the_object_at_that_moment() -> None:
+    """The status is written, and the labels meet a conflict: the next plan finds nothing changed and has no event."""
+    world = abandoned()
+    world.now += timedelta(minutes=1)
+    asyncio.run(world.reconciler.reconcile(of_snapshot(world)))
+    (pod,) = storage_pods(world)
+    end(world, pod)
+    (snapshot,) = snapshots(world)
+    snapshot["metadata"]["labels"].pop("statefulspark.io/snapshot-state")
+
+    def edited(moment: str) -> None:
+        if moment == "patch":
+            world.cluster.trouble = lambda _: None
+            raise ConflictError("the object has been modified")
+
+    world.cluster.trouble = edited
+    with pytest.raises(ConflictError):
+        asyncio.run(world.reconciler.reconcile(of_snapshot(world)))
+    asyncio.run(settle(world))
+    completed(world)
+    reasons = [tree["reason"] for (kind, _), tree in world.cluster.objects.items() if kind == "Event"]
+    assert reasons.count("SnapshotCompleted") == 1

@@ -46,9 +46,10 @@ async def apply(
         tree = await cluster.apply_status(
             API_VERSION, SNAPSHOT_KIND, namespace, name, decided.status.to_status(), resource_version=metadata["resourceVersion"]
         )
-    tree = await _label(context, tree, observed, decided)
+    # Before anything that a conflict could end: the next plan sees no change of the status, and so has no event to record.
     for event in decided.events:
         await context.events.record(tree, event.reason, event.message, warning=event.warning)
+    tree = await _label(context, tree, observed, decided)
     job = context.cache.job(namespace, observed.spec.job_reference.name) if observed.spec is not None else None
     job_spec = checked_job_spec(job)
     if decided.storage_command is not None and job is not None and job_spec is not None:
