@@ -2,26 +2,21 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from pyspark.sql import DataFrame, SparkSession
+from runtime.tests.small_session import NOWHERE, small_session
 
 from statefulspark import KeyedProcessFunction
 from statefulspark.checkpoint.formats.pipeline import TICKS
 from statefulspark.errors import InvalidInputError
-from statefulspark.exchange.config import Endpoint
-from statefulspark.job.spark.java import find_java_home
 from statefulspark.job.spark.session import PROTOCOL_SETTINGS
 from statefulspark.job.spark.sources import source_ids, telling
 from statefulspark.job.spark.stream_writer import check_writer, ends_by_itself
 from statefulspark.pipeline.job import Job
-from statefulspark.pipeline.tick_source import tick_source
-
-_NOWHERE = Endpoint(location="grpc+tcp://127.0.0.1:1", secret="s")
 
 
 class Nothing(KeyedProcessFunction):
@@ -34,22 +29,14 @@ class Nothing(KeyedProcessFunction):
 @pytest.fixture(scope="module")
 def spark() -> Iterator[SparkSession]:
     """A small session of this module's own."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("JAVA_HOME", find_java_home() or "")
-        patch.setenv("PYSPARK_PYTHON", sys.executable)
-        builder = SparkSession.builder.master("local[1]").config("spark.ui.enabled", "false")
-        for key, value in PROTOCOL_SETTINGS.items():
-            builder = builder.config(key, value)
-        session = builder.getOrCreate()
-        session.dataSource.register(tick_source(_NOWHERE))
+    with small_session() as session:
         yield session
-        session.stop()
 
 
 @pytest.mark.slow
 def test_places_share_a_number_if_they_read_one_relation(spark: SparkSession, tmp_path: Path) -> None:
     """Two branches and a chain over one reader, a second reader of the same folder, and rows that go past every step."""
-    job = Job(spark=spark, name="job", args=[], parallelism=2, max_parallelism=8, endpoint=_NOWHERE, hashings={})
+    job = Job(spark=spark, name="job", args=[], parallelism=2, max_parallelism=8, endpoint=NOWHERE, hashings={})
 
     def rows() -> DataFrame:
         return spark.readStream.schema("k string, v bigint").json(str(tmp_path))

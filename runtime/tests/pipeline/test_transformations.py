@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -10,16 +9,12 @@ from typing import Any
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812  Spark's own convention
+from runtime.tests.small_session import NOWHERE, small_session
 
 from statefulspark import KeySelector, Types
 from statefulspark.errors import InvalidInputError
-from statefulspark.exchange.config import Endpoint
-from statefulspark.job.spark.java import find_java_home
-from statefulspark.job.spark.session import PROTOCOL_SETTINGS
 from statefulspark.pipeline.job import Job
-from statefulspark.pipeline.tick_source import tick_source
 
-_NOWHERE = Endpoint(location="grpc+tcp://127.0.0.1:1", secret="s")
 COLUMNS = "user string, item string, price double, at timestamp, tags array<string>"
 pytestmark = pytest.mark.slow
 
@@ -27,21 +22,13 @@ pytestmark = pytest.mark.slow
 @pytest.fixture(scope="module")
 def spark() -> Iterator[SparkSession]:
     """A small session of this module's own."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("JAVA_HOME", find_java_home() or "")
-        patch.setenv("PYSPARK_PYTHON", sys.executable)
-        builder = SparkSession.builder.master("local[1]").config("spark.ui.enabled", "false")
-        for key, value in PROTOCOL_SETTINGS.items():
-            builder = builder.config(key, value)
-        session = builder.getOrCreate()
-        session.dataSource.register(tick_source(_NOWHERE))
+    with small_session() as session:
         yield session
-        session.stop()
 
 
 @pytest.fixture
 def job(spark: SparkSession) -> Job:
-    return Job(spark=spark, name="job", args=[], parallelism=2, max_parallelism=8, endpoint=_NOWHERE, hashings={})
+    return Job(spark=spark, name="job", args=[], parallelism=2, max_parallelism=8, endpoint=NOWHERE, hashings={})
 
 
 @pytest.fixture
