@@ -34,7 +34,7 @@ class Keep(KeyedProcessFunction):
         """Get the state."""
         self.kept = runtime_context.get_state(ValueStateDescriptor("kept", Types.PRIMITIVE_ARRAY(Types.BYTE())))
 
-    def process_element(self, value: Any, ctx: KeyedProcessFunction.Context) -> Any:  # noqa: ARG002  PyFlink's signature
+    def process_element(self, value: Any, ctx: KeyedProcessFunction.Context) -> Any:
         """Replace it by other bytes that do not compress."""
         random = np.random.default_rng(value.number)
         self.kept.update(random.bytes(VALUE_BYTES))

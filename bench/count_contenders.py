@@ -73,7 +73,7 @@ def run_transform_with_state(source: Path, work: Path) -> tuple[Batches, Counts]
         def init(self, handle: StatefulProcessorHandle) -> None:
             self.state = handle.getValueState("count", "count bigint")
 
-        def handleInputRows(self, key: Any, rows: Any, timerValues: Any) -> Any:  # noqa: N802, N803, ARG002  Spark's names
+        def handleInputRows(self, key: Any, rows: Any, timerValues: Any) -> Any:  # noqa: N802, N803  Spark's names
             count: int = self.state.get()[0] if self.state.exists() else 0  # type: ignore[index]  # there is one when it exists
             for _ in rows:
                 count += 1

@@ -17,7 +17,7 @@ class Count(KeyedProcessFunction):
         """Get the state."""
         self.count = runtime_context.get_state(ValueStateDescriptor("count", Types.LONG()))
 
-    def process_element(self, value: Any, ctx: KeyedProcessFunction.Context) -> Any:  # noqa: ARG002  PyFlink's signature
+    def process_element(self, value: Any, ctx: KeyedProcessFunction.Context) -> Any:
         """One more."""
         count = (self.count.value() or 0) + 1
         self.count.update(count)

@@ -5,19 +5,8 @@ from __future__ import annotations
 import json
 
 from e2e.harness.jobs import CountingJob
+from e2e.harness.network import listening
 
-LISTENING = """
-import json
-found = set()
-for name in ("tcp", "tcp6"):
-    for line in open(f"/proc/net/{name}").read().splitlines()[1:]:
-        local, state = line.split()[1], line.split()[3]
-        address, port = local.split(":")
-        if state == "0A" and not address.endswith(("0100007F", "00000000000000000000000001000000")):
-            found.add(int(port, 16))
-print(json.dumps(sorted(found)))
-"""
-"""Ports of a pod that are open to others."""
 KNOCK = """
 import json, socket, ssl, sys
 host, ports, folder = sys.argv[1], json.loads(sys.argv[2]), "/etc/statefulspark/tls"
@@ -52,7 +41,7 @@ def test_nothing_in_clear(job: CountingJob) -> None:
     flight = 0
     for pod in [*job.pods("driver"), *job.pods("executor")]:
         name, address = pod["metadata"]["name"], pod["status"]["podIP"]
-        ports = json.loads(job.kubectl.ok("exec", name, "--", "python", "-c", LISTENING))
+        ports = listening(job.kubectl, name)
         assert ports
         for line in job.kubectl.ok("exec", job.driver, "--", "python", "-c", KNOCK, address, json.dumps(ports)).splitlines():
             found = json.loads(line)

@@ -34,7 +34,7 @@ from statefulspark.coordinator.durable_job import DurableJob
 from statefulspark.coordinator.pending_checkpoint import CheckpointTimes
 from statefulspark.coordinator.recovery import batch_log, state_registry
 from statefulspark.coordinator.slot_table import SlotTable
-from statefulspark.exchange.config import Endpoint, ExchangeConfig, SlotConfig
+from statefulspark.exchange.config import ExchangeConfig, SlotConfig
 from statefulspark.exchange.rocksdb_choice import RocksDBChoice
 from statefulspark.exchange.task import exchange_partition
 from statefulspark.job.manifest_settings import memory_tuner
@@ -135,7 +135,7 @@ class SoakJob:
         return Coordinator(
             durable=durable,
             batches=batch_log(lineage, {UID: 0}),
-            states=state_registry(lineage, store, changelogs=durable.changelogs, uids=(UID,)),
+            states=state_registry(lineage, store, changelogs=durable.changelogs),
             slots=SlotTable(self.settings.slots, slots_per_executor=None),
             dry_runs=DryRuns(LocationFiles(self._location), SparkStateUploader(self._location), has_state=False),
             listen=Listen(host=None, secret=secrets.token_urlsafe(16)),
@@ -161,7 +161,7 @@ class SoakJob:
         return [self._work / f"slot-{slot}.jsonl" for slot in range(self.settings.slots)]
 
     def __enter__(self) -> Self:
-        endpoint = Endpoint(location=self._coordinator.location, secret=self._coordinator.secret)
+        endpoint = self._coordinator.endpoint
         settings = self.settings
         config = SlotConfig(
             coordinator=endpoint,
@@ -193,7 +193,7 @@ class SoakJob:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._coordinator.stop_slots()
+        self._coordinator.slots.stop()
         for process in self._processes:
             try:
                 process.wait(30)

@@ -24,7 +24,7 @@ from statefulspark import (
     Types,
     ValueStateDescriptor,
 )
-from statefulspark.process.step import StepSpec
+from statefulspark.process.step_spec import StepSpec
 
 UID: Final = "soak"
 INPUT: Final = pa.schema([("key", pa.int64()), ("seed", pa.int64())])
@@ -69,7 +69,7 @@ class ManyStates(KeyedProcessFunction):
             else:
                 self._states.append((kind, runtime_context.get_state(ValueStateDescriptor(name, data))))
 
-    def process_element(self, value: Any, ctx: KeyedProcessFunction.Context) -> Iterator[tuple[int, int, int]]:  # noqa: ARG002  PyFlink's signature
+    def process_element(self, value: Any, ctx: KeyedProcessFunction.Context) -> Iterator[tuple[int, int, int]]:
         """Update some states, scan a map, and tell how many bytes that were."""
         chance = random.Random(value.seed)
         written = sum(self._update(chance, *self._states[number]) for number in chance.sample(range(self._count), self._updates))

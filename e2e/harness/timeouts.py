@@ -26,6 +26,8 @@ GONE_S: Final = 240
 STATUS_S: Final = 60
 """Until the operator has said something in a status."""
 FAILOVER_S: Final = 60
+ENFORCED_S: Final = 10
+"""Until a network plugin acts on a NetworkPolicy; one that takes longer is thought to enforce none."""
 RENEWED_S: Final = 240
 """Until a driver shows a new certificate: the kubelet looks for new files once a minute or so, the driver every 20 s."""
 LISTED_S: Final = 120

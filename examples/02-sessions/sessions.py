@@ -1,4 +1,4 @@
-# ruff: noqa: ANN001, ANN201, ARG002, D100, D103 - a script as a newcomer writes it; the README shows it from here on
+# ruff: noqa: ANN001, ANN201, D100, D103 - a script as a newcomer writes it; the README shows it from here on
 from statefulspark import KeyedProcessFunction, Types, ValueStateDescriptor
 
 GAP_MS = 30 * 60 * 1000

@@ -1,4 +1,4 @@
-# ruff: noqa: ANN001, ANN201, ARG002 - the function is kept as it was written for PyFlink
+# ruff: noqa: ANN001, ANN201 - the function is kept as it was written for PyFlink
 """The PyFlink function of ``card_guard_pyflink.py``, with its imports changed and nothing else, and the job around it."""
 
 from statefulspark import (

@@ -1,4 +1,4 @@
-# ruff: noqa: ANN001, ANN201, ARG002 - the function is kept as it was written for PyFlink
+# ruff: noqa: ANN001, ANN201 - the function is kept as it was written for PyFlink
 """The function as it runs on Apache Flink. ``card_guard.py`` beside it differs in the imports only; a test compares them."""
 
 from pyflink.common import Row, Types

@@ -47,7 +47,7 @@ class Count(KeyedProcessFunction):
         self.count = runtime_context.get_state(ValueStateDescriptor("count", Types.LONG()))
         self.pad = runtime_context.get_state(ValueStateDescriptor("pad", Types.PICKLED_BYTE_ARRAY()))
 
-    def process_element(self, value: Any, ctx: KeyedProcessFunction.Context) -> Iterator[Any]:  # noqa: ARG002  PyFlink's signature
+    def process_element(self, value: Any, ctx: KeyedProcessFunction.Context) -> Iterator[Any]:
         """Give out the number, how many of its key there were, and a checksum of what was kept."""
         if self.fail_from is not None and value.value >= self.fail_from:
             raise ValueError("told to fail")

@@ -118,17 +118,11 @@ class Operator:
             parts.append(self._canary.run())
         else:
             await self._canary.remove()
-        tasks = [asyncio.create_task(part) for part in parts]
-        stopping = asyncio.create_task(stop.wait())
-        await asyncio.wait([*tasks, stopping], return_when=asyncio.FIRST_COMPLETED)
-        failed = [task for task in tasks if task.done() and not task.cancelled() and task.exception() is not None]
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        failures = await _run_until(stop, parts)
         await drivers.close()
         await self._cluster.close()
-        for task in failed:
-            raise task.exception() or RuntimeError("a part of the operator ended")
+        for failure in failures:
+            raise failure
 
     def _servers(self, metrics: OperatorMetrics) -> list[Coroutine[Any, Any, None]]:
         settings = self._settings
@@ -172,6 +166,18 @@ class Operator:
 
     def _is_ready(self) -> str | None:
         return None if self._watch_thread.is_ready() else "the watches have not started yet"
+
+
+async def _run_until(stop: asyncio.Event, parts: list[Coroutine[Any, Any, None]]) -> list[BaseException]:
+    """Runs the parts of the operator until ``stop`` is set or one of them ends, then cancels the others. Returns the errors of those that failed."""
+    tasks = [asyncio.create_task(part) for part in parts]
+    stopping = asyncio.create_task(stop.wait())
+    await asyncio.wait([*tasks, stopping], return_when=asyncio.FIRST_COMPLETED)
+    failures = [error for task in tasks if task.done() and not task.cancelled() and (error := task.exception()) is not None]
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
+    return failures
 
 
 async def _owners(settings: OperatorSettings, cluster: Cluster) -> list[Tree]:

@@ -33,42 +33,42 @@ def with_spec(document: dict[str, Any], **spec: Any) -> dict[str, Any]:
 
 
 BAD_JOBS: list[tuple[dict[str, Any], str]] = [
-    ({"parallelism": 11, "maxParallelism": 10}, "parallelism: more slots than key groups"),
+    ({"parallelism": 11, "maxParallelism": 10}, "parallelism: must not exceed maxParallelism"),
     ({"parallelism": 5, "executor": {"instances": 2, "slots": 2}}, "executor.instances: instances * slots is less than parallelism"),
-    ({"job": {"script": "a.py", "module": "a.b"}}, "script: give exactly one"),
-    ({"sparkConf": {"spark.executor.memory": "2g"}}, "sparkConf: a name has a field of its own"),
-    ({"sparkConf": {"spark.hadoop.fs.s3a.Access.Key": "AKIA"}}, "sparkConf: a name is that of a secret"),
+    ({"job": {"script": "a.py", "module": "a.b"}}, "script: set exactly one"),
+    ({"sparkConf": {"spark.executor.memory": "2g"}}, "sparkConf: contains a setting that has its own field"),
+    ({"sparkConf": {"spark.hadoop.fs.s3a.Access.Key": "AKIA"}}, "sparkConf: contains a name that Spark treats as a secret"),
     ({"sparkConf": {"shuffle": "2"}}, "a name does not match"),
-    ({"upgradeMode": "savepoint"}, "upgradeMode: needs a folder"),
-    ({"savepoints": {"schedule": {"interval": "1h"}}}, "savepoints.schedule: needs a folder"),
-    ({"savepointOnDeletion": True}, "savepointOnDeletion: needs a folder"),
-    ({"savepointNonce": 1}, "savepointNonce: needs a folder"),
-    ({"checkpointing": {"savepointDir": "s3://bucket/s"}, "savepoints": {"schedule": {}}}, "interval: give exactly one"),
+    ({"upgradeMode": "savepoint"}, "upgradeMode: requires a savepoint directory"),
+    ({"savepoints": {"schedule": {"interval": "1h"}}}, "savepoints.schedule: requires a savepoint directory"),
+    ({"savepointOnDeletion": True}, "savepointOnDeletion: requires a savepoint directory"),
+    ({"savepointNonce": 1}, "savepointNonce: requires a savepoint directory"),
+    ({"checkpointing": {"savepointDir": "s3://bucket/s"}, "savepoints": {"schedule": {}}}, "interval: set exactly one"),
     ({"checkpointing": {"maxConcurrent": 2}}, "maxConcurrent: one checkpoint"),
     ({"checkpointing": {"mode": "at-least-once"}}, "mode: at-least-once is not supported"),
-    ({"checkpointing": {"storage": {"caBundleFrom": {}}}}, "secretKeyRef: give exactly one of"),
+    ({"checkpointing": {"storage": {"caBundleFrom": {}}}}, "secretKeyRef: set exactly one of"),
     ({"executor": {"managedMemory": {"size": "64Mi", "fraction": 0.5}}}, "fraction: size and fraction are mutually exclusive"),
-    ({"stateBackend": {"rocksdb": {"options": {"compactionstyle": "x"}}}}, "options: a name is not"),
+    ({"stateBackend": {"rocksdb": {"options": {"compactionstyle": "x"}}}}, "options: contains a name that is not"),
     ({"stateBackend": {"rocksdb": {"memory": {"writeBufferRatio": 0.8, "highPrioPoolRatio": 0.3}}}}, "highPrioPoolRatio"),
     ({"initialSavepointPath": "s3://bucket/s", "initialSnapshot": {"name": "x"}}, "initialSnapshot: initialSavepointPath and"),
 ]
 """Specs of jobs that exactly one CEL rule refuses."""
 
 OWN_WORDS = {
-    "parallelism: more slots than key groups": "spec.parallelism: 11 slots cannot share 10 key groups",
+    "parallelism: must not exceed maxParallelism": "spec.parallelism: 11 slots cannot share 10 key groups",
     "executor.instances: instances * slots is less than parallelism": "spec.executor.instances: 2 executors x 2 slots are fewer than parallelism = 5",
-    "sparkConf: a name has a field of its own": "spec.sparkConf[spark.executor.memory]: has a field of its own",
-    "sparkConf: a name is that of a secret": "spec.sparkConf[spark.hadoop.fs.s3a.Access.Key]: is a secret, by Spark's own rule",
+    "sparkConf: contains a setting that has its own field": "spec.sparkConf[spark.executor.memory]: has its own field in the spec",
+    "sparkConf: contains a name that Spark treats as a secret": "spec.sparkConf[spark.hadoop.fs.s3a.Access.Key]: is a secret by Spark's rules",
     "a name does not match": "spec.sparkConf.shuffle: has characters that are not allowed",
-    "options: a name is not": "spec.stateBackend.rocksdb.options.compactionstyle: is not a RocksDB option",
+    "options: contains a name that is not": "spec.stateBackend.rocksdb.options.compactionstyle: is not a RocksDB option",
     "highPrioPoolRatio": "highPrioPoolRatio: write buffers take 0.73 of the cache",
 }
 """What operator and webhook say instead of the rule's sentence, where they can name the numbers; otherwise they say the same."""
 
 BAD_SNAPSHOTS: list[tuple[dict[str, Any], str]] = [
-    ({"savepoint": None}, "savepoint: give exactly one"),
-    ({"checkpoint": {}}, "savepoint: give exactly one"),
-    ({"savepoint": {"alreadyExists": True}}, "path: an existing savepoint"),
+    ({"savepoint": None}, "savepoint: set exactly one"),
+    ({"checkpoint": {}}, "savepoint: set exactly one"),
+    ({"savepoint": {"alreadyExists": True}}, "path: is required for an existing savepoint"),
 ]
 """The same for snapshots."""
 

@@ -239,7 +239,7 @@ def test_a_rule_holds_when_scaling_too(rules: Any) -> None:
     """`kubectl scale` and autoscalers write through the subresource, which is no way around the rules."""
     rules.apply(named(merged(GOOD, maxParallelism=4), "scaled-far"))
     done = rules.run("scale", "ssj", "scaled-far", "--replicas", "5")
-    assert "parallelism: more slots than key groups" in done.stderr
+    assert "parallelism: must not exceed maxParallelism" in done.stderr
     rules.ok("scale", "ssj", "scaled-far", "--replicas", "4")
 
 

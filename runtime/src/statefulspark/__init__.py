@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from statefulspark.pipeline.job import Job
     from statefulspark.pipeline.keyed_streams import KeyedStream
+    from statefulspark.pipeline.windowed_streams import WindowedStream
     from statefulspark.process.functions import (
         FilterFunction,
         FlatMapFunction,
@@ -24,6 +25,57 @@ if TYPE_CHECKING:
     )
     from statefulspark.process.metrics import Counter, Distribution, Meter, Metric, MetricGroup
     from statefulspark.process.output_tag import OutputTag
+    from statefulspark.process.windows.assigners import (
+        CountSlidingWindowAssigner,
+        CountTumblingWindowAssigner,
+        GlobalWindows,
+        MergingWindowAssigner,
+        SlidingEventTimeWindows,
+        SlidingProcessingTimeWindows,
+        TumblingEventTimeWindows,
+        TumblingProcessingTimeWindows,
+        WindowAssigner,
+    )
+    from statefulspark.process.windows.continuous_triggers import (
+        ContinuousEventTimeTrigger,
+        ContinuousProcessingTimeTrigger,
+    )
+    from statefulspark.process.windows.evictors import (
+        CountEvictor,
+        DeltaEvictor,
+        Evictor,
+        TimeEvictor,
+        TimestampedValue,
+    )
+    from statefulspark.process.windows.functions import (
+        ProcessWindowFunction,
+        WindowFunction,
+    )
+    from statefulspark.process.windows.session_assigners import (
+        DynamicEventTimeSessionWindows,
+        DynamicProcessingTimeSessionWindows,
+        EventTimeSessionWindows,
+        ProcessingTimeSessionWindows,
+        SessionWindowTimeGapExtractor,
+    )
+    from statefulspark.process.windows.triggers import (
+        CountTrigger,
+        EventTimeTrigger,
+        NeverTrigger,
+        ProcessingTimeTrigger,
+        PurgingTrigger,
+        Trigger,
+        TriggerResult,
+    )
+    from statefulspark.process.windows.windows import (
+        CountWindow,
+        CountWindowSerializer,
+        GlobalWindow,
+        GlobalWindowSerializer,
+        TimeWindow,
+        TimeWindowSerializer,
+        Window,
+    )
     from statefulspark.state.api.descriptors import (
         AggregatingStateDescriptor,
         ListStateDescriptor,
@@ -34,6 +86,13 @@ if TYPE_CHECKING:
     )
     from statefulspark.state.api.functions import AggregateFunction, Function, ReduceFunction
     from statefulspark.state.api.keyed_state_store import KeyedStateStore
+    from statefulspark.state.api.operator_state import (
+        CheckpointedFunction,
+        FunctionInitializationContext,
+        FunctionSnapshotContext,
+        ListCheckpointed,
+        OperatorStateStore,
+    )
     from statefulspark.state.api.states import (
         AggregatingState,
         AppendingState,
@@ -55,28 +114,56 @@ __all__ = [
     "AggregatingState",
     "AggregatingStateDescriptor",
     "AppendingState",
+    "CheckpointedFunction",
+    "ContinuousEventTimeTrigger",
+    "ContinuousProcessingTimeTrigger",
+    "CountEvictor",
+    "CountSlidingWindowAssigner",
+    "CountTrigger",
+    "CountTumblingWindowAssigner",
+    "CountWindow",
+    "CountWindowSerializer",
     "Counter",
+    "DeltaEvictor",
     "Distribution",
     "Duration",
+    "DynamicEventTimeSessionWindows",
+    "DynamicProcessingTimeSessionWindows",
+    "EventTimeSessionWindows",
+    "EventTimeTrigger",
+    "Evictor",
     "FilterFunction",
     "FlatMapFunction",
     "Function",
+    "FunctionInitializationContext",
+    "FunctionSnapshotContext",
+    "GlobalWindow",
+    "GlobalWindowSerializer",
+    "GlobalWindows",
     "Instant",
     "Job",
     "KeySelector",
     "KeyedProcessFunction",
     "KeyedStateStore",
     "KeyedStream",
+    "ListCheckpointed",
     "ListState",
     "ListStateDescriptor",
     "MapFunction",
     "MapState",
     "MapStateDescriptor",
     "MergingState",
+    "MergingWindowAssigner",
     "Meter",
     "Metric",
     "MetricGroup",
+    "NeverTrigger",
+    "OperatorStateStore",
     "OutputTag",
+    "ProcessWindowFunction",
+    "ProcessingTimeSessionWindows",
+    "ProcessingTimeTrigger",
+    "PurgingTrigger",
     "ReduceFunction",
     "ReducingState",
     "ReducingStateDescriptor",
@@ -84,22 +171,38 @@ __all__ = [
     "RowKind",
     "RowTypeInfo",
     "RuntimeContext",
+    "SessionWindowTimeGapExtractor",
+    "SlidingEventTimeWindows",
+    "SlidingProcessingTimeWindows",
     "State",
     "StateDescriptor",
     "StateTtlConfig",
     "Time",
     "TimeDomain",
+    "TimeEvictor",
+    "TimeWindow",
+    "TimeWindowSerializer",
     "TimerService",
+    "TimestampedValue",
+    "Trigger",
+    "TriggerResult",
+    "TumblingEventTimeWindows",
+    "TumblingProcessingTimeWindows",
     "TupleTypeInfo",
     "TypeInformation",
     "Types",
     "ValueState",
     "ValueStateDescriptor",
+    "Window",
+    "WindowAssigner",
+    "WindowFunction",
+    "WindowedStream",
 ]
 
 _HOMES = {
     "pipeline.job": ("Job",),
     "pipeline.keyed_streams": ("KeyedStream",),
+    "pipeline.windowed_streams": ("WindowedStream",),
     "process.functions": (
         "FilterFunction",
         "FlatMapFunction",
@@ -118,6 +221,57 @@ _HOMES = {
         "MetricGroup",
     ),
     "process.output_tag": ("OutputTag",),
+    "process.windows.assigners": (
+        "CountSlidingWindowAssigner",
+        "CountTumblingWindowAssigner",
+        "GlobalWindows",
+        "MergingWindowAssigner",
+        "SlidingEventTimeWindows",
+        "SlidingProcessingTimeWindows",
+        "TumblingEventTimeWindows",
+        "TumblingProcessingTimeWindows",
+        "WindowAssigner",
+    ),
+    "process.windows.continuous_triggers": (
+        "ContinuousEventTimeTrigger",
+        "ContinuousProcessingTimeTrigger",
+    ),
+    "process.windows.evictors": (
+        "CountEvictor",
+        "DeltaEvictor",
+        "Evictor",
+        "TimeEvictor",
+        "TimestampedValue",
+    ),
+    "process.windows.functions": (
+        "ProcessWindowFunction",
+        "WindowFunction",
+    ),
+    "process.windows.session_assigners": (
+        "DynamicEventTimeSessionWindows",
+        "DynamicProcessingTimeSessionWindows",
+        "EventTimeSessionWindows",
+        "ProcessingTimeSessionWindows",
+        "SessionWindowTimeGapExtractor",
+    ),
+    "process.windows.triggers": (
+        "CountTrigger",
+        "EventTimeTrigger",
+        "NeverTrigger",
+        "ProcessingTimeTrigger",
+        "PurgingTrigger",
+        "Trigger",
+        "TriggerResult",
+    ),
+    "process.windows.windows": (
+        "CountWindow",
+        "CountWindowSerializer",
+        "GlobalWindow",
+        "GlobalWindowSerializer",
+        "TimeWindow",
+        "TimeWindowSerializer",
+        "Window",
+    ),
     "state.api.descriptors": (
         "AggregatingStateDescriptor",
         "ListStateDescriptor",
@@ -132,6 +286,13 @@ _HOMES = {
         "ReduceFunction",
     ),
     "state.api.keyed_state_store": ("KeyedStateStore",),
+    "state.api.operator_state": (
+        "CheckpointedFunction",
+        "FunctionInitializationContext",
+        "FunctionSnapshotContext",
+        "ListCheckpointed",
+        "OperatorStateStore",
+    ),
     "state.api.states": (
         "AggregatingState",
         "AppendingState",

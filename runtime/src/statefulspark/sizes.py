@@ -49,7 +49,7 @@ def parse_size(text: str) -> int:
     if size != int(size):
         raise InvalidInputError("not a whole number of bytes", remedy="Use a smaller unit")
     if size > _SIZE_MAX:
-        raise InvalidInputError("larger than any machine", remedy=SIZE_REMEDY)
+        raise InvalidInputError("exceeds the maximum size", remedy=SIZE_REMEDY)
     return int(size)
 
 

@@ -292,7 +292,7 @@ def test_a_second_signal_ends_a_stop_that_hangs(tmp_path: Path) -> None:
         time.sleep(0.7)
     code, _, err = run.end()
     assert code == 130, err
-    assert "stopped at once" in err
+    assert "stopped immediately" in err
     assert not run.connection.exists()
 
 

@@ -21,7 +21,7 @@ from statefulspark.checkpoint.formats.metadata import CheckpointMetadata, FileRe
 from statefulspark.checkpoint.formats.records import BatchRecord, ChangelogRef
 from statefulspark.checkpoint.lineage.fencing import refuse_fenced
 from statefulspark.checkpoint.lineage.lineage import Lineage, begin_attempt, ensure_job, resolve, write_record
-from statefulspark.checkpoint.restore.plan import SlotRestore
+from statefulspark.checkpoint.restore.plan_message import SlotRestore
 from statefulspark.checkpoint.restore.slot import RestoredSlot, RestorePlan, restore_slot
 from statefulspark.checkpoint.write.publish import publish
 from statefulspark.checkpoint.write.upload import SlotUploader

@@ -36,7 +36,7 @@ def test_what_was_appended_comes_back_in_order(
 ) -> None:
     """Puts, empty values and deletions survive, in whatever pieces they were appended; the header too."""
     path = _write(tmp_path_factory.mktemp("log") / "c", *pieces)
-    header, changes = read_changelog(path)
+    header, changes, _ = read_changelog(path)
     assert header == HEADER
     assert list(changes) == [change for piece in pieces for change in piece]
 
@@ -107,9 +107,9 @@ def test_a_later_version_is_refused_as_such(tmp_path: Path) -> None:
     """The reader says that the version is unknown instead of calling the file damaged."""
     path = _write(tmp_path / "c", [(b"k", b"v")])
     later = bytearray(path.read_bytes())
-    later[4] = 2
+    later[4] = 3
     path.write_bytes(later)
-    with pytest.raises(IncompatibleFormatError, match="version 2"):
+    with pytest.raises(IncompatibleFormatError, match="version 3"):
         read_changelog(path)
 
 

@@ -13,7 +13,7 @@ from pydantic import ValidationError
 
 from statefulspark.checkpoint.formats.changelog import read_changelog
 from statefulspark.checkpoint.formats.documents import decode_document, encode_document
-from statefulspark.checkpoint.formats.metadata import CheckpointMetadata, FileRef, SlotState, decode_metadata, encode_metadata
+from statefulspark.checkpoint.formats.metadata import CheckpointMetadata, FileRef, OperatorFile, SlotState, decode_metadata, encode_metadata
 from statefulspark.checkpoint.formats.records import AttemptStart, BatchRecord, JobIdentity
 from statefulspark.errors import CorruptDataError, IncompatibleFormatError
 
@@ -58,6 +58,7 @@ def _metadata(**changes: Any) -> CheckpointMetadata:
         ("checkpoint-v1.json", "checkpoint", CheckpointMetadata),
         ("checkpoint-v2.json", "checkpoint", CheckpointMetadata),
         ("checkpoint-v3.json", "checkpoint", CheckpointMetadata),
+        ("checkpoint-v4.json", "checkpoint", CheckpointMetadata),
         ("batch-v3.json", "batch", BatchRecord),
         ("batch-v1.json", "batch", BatchRecord),
         ("batch-v3-without-epochs.json", "batch", BatchRecord),
@@ -74,7 +75,7 @@ def test_documents_of_every_version_open_and_are_written_the_same(name: str, kin
 
 def test_a_changelog_of_version_1_opens() -> None:
     """Its entries come back as they were."""
-    header, changes = read_changelog(GOLDEN / "changelog-v1.bin")
+    header, changes, _ = read_changelog(GOLDEN / "changelog-v1.bin")
     assert (header.uid, header.slot, header.batch, header.epoch) == ("turnaround", 1, 7, 3)
     assert list(changes) == [(b"\x00\x40key", b"value"), (b"\x00\x41gone", None), (b"\x00\x42empty", b"")]
 
@@ -93,8 +94,8 @@ def test_the_version_stands_first() -> None:
 
 def test_an_unknown_version_is_refused_as_such() -> None:
     """Not as damage: the remedy is another release."""
-    later = encode_metadata(_metadata()).replace(b'"format_version":1', b'"format_version":4', 1)
-    with pytest.raises(IncompatibleFormatError, match="format_version 4"):
+    later = encode_metadata(_metadata()).replace(b'"format_version":1', b'"format_version":5', 1)
+    with pytest.raises(IncompatibleFormatError, match="format_version 5"):
         decode_metadata(later, path="p")
 
 
@@ -114,6 +115,30 @@ def test_a_document_of_version_1_with_a_field_of_version_2_is_refused() -> None:
     data = encode_metadata(_metadata(spark_state=(PACK,))).replace(b'"format_version":2', b'"format_version":1', 1)
     with pytest.raises(IncompatibleFormatError, match="spark_state"):
         decode_metadata(data, path="p")
+
+
+OPERATOR_FILES = tuple(
+    OperatorFile(slot=slot, name="operator", path=f"slot-{slot}-0123abcd/operator", size_bytes=9, checksum=SUM) for slot in range(2)
+)
+
+
+def test_a_checkpoint_with_operator_state_is_of_version_4() -> None:
+    """A release that cannot restore operator state must not start without it; without such state the checkpoint stays readable to it."""
+    data = encode_metadata(_metadata(operator_state=OPERATOR_FILES))
+    assert data.startswith(b'{"format_version":4,')
+    found = decode_metadata(data, path="p")
+    assert found.operator_state == OPERATOR_FILES
+    assert set(OPERATOR_FILES) < set(found.files())
+    assert b"operator_state" not in encode_metadata(_metadata())
+    with pytest.raises(IncompatibleFormatError, match="operator_state"):
+        decode_metadata(data.replace(b'"format_version":4', b'"format_version":3', 1), path="p")
+
+
+@pytest.mark.parametrize("slots", [(1, 0), (0, 0), (2,)])
+def test_operator_files_are_one_per_slot(slots: tuple[int, ...]) -> None:
+    """Two files of one slot, or a file of a slot that does not exist, are never written."""
+    with pytest.raises(ValidationError, match="one per slot"):
+        _metadata(operator_state=tuple(OPERATOR_FILES[0].model_copy(update={"slot": slot}) for slot in slots))
 
 
 @pytest.mark.parametrize("version", [b"0", b"-1", b"true", b"1.5", b'"1"', b"null"])

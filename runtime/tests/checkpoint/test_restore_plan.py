@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from statefulspark.checkpoint.catalog import StoredCheckpoint
 from statefulspark.checkpoint.formats.metadata import CheckpointMetadata, FileRef, SlotState
 from statefulspark.checkpoint.formats.records import ChangelogRef
-from statefulspark.checkpoint.restore.plan import SlotRestore
+from statefulspark.checkpoint.restore.plan_message import SlotRestore
 from statefulspark.checkpoint.restore.slot import RestorePlan
 from statefulspark.errors import InvalidInputError
 from statefulspark.keygroups import KeyGroupRange
@@ -86,7 +86,16 @@ def test_what_arrives_is_what_was_sent(plan: RestorePlan) -> None:
 
 
 def answer(plan: RestorePlan) -> RegisterAnswer:
-    return RegisterAnswer(epoch=1, attempt=0, base=None, restore=SlotRestore.of(plan), expected={}, memory=None)
+    return RegisterAnswer(
+        epoch=1,
+        attempt=0,
+        base=None,
+        restore=SlotRestore.of(plan),
+        expected={},
+        memory=None,
+        processing_time_ms=None,
+        operator_state=None,
+    )
 
 
 def plain() -> dict[str, Any]:

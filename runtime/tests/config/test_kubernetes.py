@@ -57,12 +57,12 @@ def nested(levels: int) -> dict[str, Any]:
                 }
             },
             [
-                "spec.checkpointing.storage.accessKeyId: is only for statefulspark run, not for Kubernetes. Put it into a Secret",
-                "spec.checkpointing.storage.secretAccessKey: is only for",
-                "spec.checkpointing.storage.sessionToken: is only for",
+                "spec.checkpointing.storage.accessKeyId: only applies to statefulspark run, not to Kubernetes. Put it into a Secret",
+                "spec.checkpointing.storage.secretAccessKey: only applies to",
+                "spec.checkpointing.storage.sessionToken: only applies to",
             ],
         ),
-        ({"api": {"host": "0.0.0.0"}}, ["spec.api: is only for statefulspark run"]),
+        ({"api": {"host": "0.0.0.0"}}, ["spec.api: only applies to statefulspark run"]),
         (
             {"sparkConf": {"spark.kubernetes.namespace": "kube-system"}},
             ["spec.sparkConf[spark.kubernetes.namespace]: is set by the operator"],
@@ -81,7 +81,7 @@ def nested(levels: int) -> dict[str, Any]:
                 }
             },
             [
-                "spec.sparkConf[spark.hadoop.fs.s3a.secret.key]: is a secret, by Spark's own rule",
+                "spec.sparkConf[spark.hadoop.fs.s3a.secret.key]: is a secret by Spark's rules",
                 "spec.sparkConf[spark.ssl.keyPassword]: is a secret",
                 "spec.sparkConf[spark.hadoop.fs.s3a.accessKey]: is a secret",
                 "spec.sparkConf[spark.x.TOKEN]: is a secret",
@@ -90,7 +90,7 @@ def nested(levels: int) -> dict[str, Any]:
         (
             {"checkpointing": {"dir": "s3://bucket/x", "storage": {"caBundle": "/dev/ptmx"}}},
             [
-                "spec.checkpointing.storage.caBundle: is only for statefulspark run, not for Kubernetes. Put the certificates into a ConfigMap"
+                "spec.checkpointing.storage.caBundle: only applies to statefulspark run, not to Kubernetes. Put the certificates into a ConfigMap"
             ],
         ),
         ({"driver": {"podTemplate": {"spec": nested(1000)}}}, ["spec.driver.podTemplate: has more than 32 levels"]),
@@ -117,7 +117,7 @@ def test_what_cannot_be_on_kubernetes_is_refused_there_and_only_there(spec: dict
 
 def test_a_ca_bundle_comes_from_one_key_of_one_object() -> None:
     for source in ({}, {"secretKeyRef": {"name": "a"}, "configMapKeyRef": {"name": "b"}}):
-        with pytest.raises(InvalidInputError, match="give exactly one of secretKeyRef and configMapKeyRef"):
+        with pytest.raises(InvalidInputError, match="set exactly one of secretKeyRef and configMapKeyRef"):
             validate_on_kubernetes(with_spec(checkpointing={"dir": "s3://bucket/x", "storage": {"caBundleFrom": source}}))
 
 
@@ -161,10 +161,10 @@ def as_the_driver_reads_it(document: dict[str, Any]) -> StatefulSparkJob:
 @pytest.mark.parametrize(
     ("spec", "sentence"),
     [
-        ({"jobReference": {"name": "x"}}, "spec.savepoint: give exactly one of savepoint and checkpoint. Write savepoint: {} or"),
+        ({"jobReference": {"name": "x"}}, "spec.savepoint: set exactly one of savepoint and checkpoint. Write savepoint: {} or"),
         (
             {"jobReference": {"name": "x"}, "savepoint": {"alreadyExists": True}},
-            "spec.savepoint.path: an existing savepoint needs its path",
+            "spec.savepoint.path: is required for an existing savepoint",
         ),
         (
             {"jobReference": {"name": "x"}, "savepoint": {"dispose": True}},

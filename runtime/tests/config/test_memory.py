@@ -119,7 +119,7 @@ def test_contradictions_spell_the_sum_out() -> None:
         ),
         ({"driver": {"memory": "600Mi"}}, "= 988Mi, which is more than memory = 600Mi. Set memory to at least 988Mi"),
         ({"driver": {"memoryParts": {"heap": "256Mi"}}}, "spec.driver.memoryParts.heap: 256Mi is outside of 480Mi .. 1Ti"),
-        ({"sparkConf": {"spark.executor.memoryOverhead": "1g"}}, "has a field of its own. Set spec.executor.memory instead"),
+        ({"sparkConf": {"spark.executor.memoryOverhead": "1g"}}, "has its own field in the spec. Set spec.executor.memory instead"),
         ({"sparkConf": {"spark.executor.pyspark.memory": "1g"}}, "Set spec.executor.memoryParts.pythonPerSlot instead"),
         (
             {"stateBackend": {"rocksdb": {"options": {"writebuffer.size": "many"}}}},

@@ -86,3 +86,14 @@ def test_a_slot_is_expected_at_the_last_committed_batch_that_reached_it(batches:
         assert log.expected_batch("u", slot) == reached.get(slot, -1)
     log.rebase(base)
     assert all(ref.batch > base for ref in log.changelogs)
+
+
+def test_an_adopted_batch_of_a_step_that_the_job_no_longer_has() -> None:
+    """Its changelogs and its event time count; no slot runs it, so nothing waits for its timers."""
+    log = BatchLog(delays_ms={"u": 0})
+    dropped = ack(0, seen=70).changelog.model_copy(update={"uid": "dropped", "key": "dropped"})
+    taken = [(ack(0, seen=50).changelog, 50), (dropped, 70)]
+    log.adopt(log.next_parameters(0, 1000), taken, [taken[0][0].key_groups])
+    assert log.changelogs == [ref for ref, _ in taken]
+    assert log.max_event_times == {"u": 50, "dropped": 70}
+    assert list(log.timers) == list(log.expected) == [("u", 0)]

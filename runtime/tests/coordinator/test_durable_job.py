@@ -96,9 +96,10 @@ def test_drivers_that_die_while_they_run_the_same_batch_again(tmp_path: Path, de
     for death in range(1, deaths + 1):
         location = tmp_path / f"location-{death}"
         durable, files, log, lineage = _attempt(store, location)
-        again = recovered_batch(lineage)
+        again = recovered_batch(lineage, log)
         assert again == BatchParameters(batch=2, watermarks={UID: 7}, processing_time_ms=1002)
         assert [ref.batch for ref in lineage.changelogs] == [0, 1]
+        assert log.committed_time_ms == 1001, "batch 2 may not be committed, and nothing that expires at 1002 may go"
         assert sorted(path.name for path in (location / "offsets").iterdir()) == ["0", "1", "2"]
         assert sorted(path.name for path in (location / "commits").iterdir()) == ["0", "1"]
         durable.write_record(again, files, SparkStateUploader(location), log)
@@ -131,16 +132,16 @@ def test_a_sink_commit_of_a_driver_that_was_cut_off_lands_late(tmp_path: Path, d
     _changelog(store, tmp_path, 1, 0, b"of the batch")
     for death in range(1, deaths + 1):
         durable, files, log, lineage = _attempt(store, tmp_path / f"location-{death}")
-        again = recovered_batch(lineage)
+        again = recovered_batch(lineage, log)
         assert again is not None
         durable.write_record(again, files, SparkStateUploader(tmp_path / f"location-{death}"), log)
     # Now the first driver commits its sink, and nobody runs the batch again: the sink skips it.
     last, _, log, lineage = _attempt(store, tmp_path / "location-last")
-    recovered = recovered_batch(lineage)
+    recovered = recovered_batch(lineage, log)
     assert recovered is not None
-    found = last.changelogs.complete(0, {UID})
+    found = last.changelogs.complete(0)
     assert found is not None
-    log.adopt(recovered, [(done.ref, done.max_event_time_ms) for done in found], [KeyGroupRange(0, 31)])
+    log.adopt(recovered, [(done.ref, done.max_event_time_ms) for done in found.done], [KeyGroupRange(0, 31)])
     assert [ref.batch for ref in log.changelogs] == [0]
     store.get_file(log.changelogs[0].key, tmp_path / "found")
     assert list(read_changelog(tmp_path / "found")[1]) == [(b"\x00\x01k", b"of the batch")]
@@ -158,6 +159,6 @@ def test_changelogs_of_another_past_are_not_found(tmp_path: Path) -> None:
     _changelog(store, tmp_path, 2, 0, b"of the batch")
     last, _, _, lineage = _attempt(store, tmp_path / "location-2")
     assert lineage.since == 2
-    found = last.changelogs.complete(0, {UID})
+    found = last.changelogs.complete(0)
     assert found is not None
-    assert [done.ref.key for done in found] == [info.key for info in store.list("changelog/00000002/")]
+    assert [ref.key for ref in found.refs] == [info.key for info in store.list("changelog/00000002/")]

@@ -66,8 +66,8 @@ class Story:
         assert found
         return sorted(found)
 
-    def driver(self, *, origin: str | None = None) -> tuple[DurableJob, BatchLog]:
-        """What a new driver knows."""
+    def driver(self, *, origin: str | None = None, steps: tuple[str, ...] = (UID,)) -> tuple[DurableJob, BatchLog]:
+        """What a new driver of a pipeline with these steps knows."""
         self.mini.started += 1
         lineage = begin_attempt(self.job, now_ms=1, origin=origin, open_store=open_store)
         durable = DurableJob(
@@ -81,7 +81,7 @@ class Story:
             savepoint_dir=None,
             retained=3,
         )
-        return durable, batch_log(lineage, {UID: 0})
+        return durable, batch_log(lineage, dict.fromkeys(steps, 0))
 
     def restore(self, durable: DurableJob, log: BatchLog) -> dict[bytes, bytes]:
         """What the one slot of the new driver restores."""
@@ -119,10 +119,14 @@ def test_the_same_start_goes_on_from_the_checkpoint_before(story: Story, damage:
     assert durable.base_checkpoint_id is not None, "retention keeps what slots restore"
 
 
-def test_a_job_that_was_stopped_with_the_damaged_checkpoint(tmp_path: Path) -> None:
-    """No record names the changelogs of the last batch: that it was committed is known from the checkpoint alone."""
+@pytest.mark.parametrize("steps", [(UID,), (UID, "added"), ("added",)], ids=["same", "added", "renamed"])
+def test_a_job_that_was_stopped_with_the_damaged_checkpoint(tmp_path: Path, steps: tuple[str, ...]) -> None:
+    """No record names the changelogs of the last batch: that it was committed is known from the checkpoint alone.
+
+    An upgrade may come with it: that batch needs the changelogs of the steps that the pipeline had then, and of no others.
+    """
     story = Story(tmp_path, stopped=True)
-    durable, log = story.driver()
+    durable, log = story.driver(steps=steps)
     flip(story.files(3)[0])
     with pytest.raises(CorruptDataError) as found:
         story.restore(durable, log)
@@ -131,10 +135,11 @@ def test_a_job_that_was_stopped_with_the_damaged_checkpoint(tmp_path: Path) -> N
     assert story.restore(durable, log) == story.state
 
 
-def test_a_job_that_went_on_from_the_damaged_checkpoint_alone(tmp_path: Path) -> None:
+@pytest.mark.parametrize("steps", [(UID,), (UID, "added"), ("added",)], ids=["same", "added", "renamed"])
+def test_a_job_that_went_on_from_the_damaged_checkpoint_alone(tmp_path: Path, steps: tuple[str, ...]) -> None:
     """The first record of the new driver names the changelogs of the batch before, which it did not see: this start needs them, and the next."""
     story = Story(tmp_path, stopped=True)
-    durable, log = story.driver()
+    durable, log = story.driver(steps=steps)
     location = tmp_path / "location"
     durable.write_record(log.next_parameters(4, 1), LocationFiles(location), SparkStateUploader(location), log)
     flip(story.files(3)[0])
@@ -219,12 +224,12 @@ def test_a_damaged_changelog_is_not_the_checkpoints_fault(story: Story) -> None:
 
 def test_a_newer_format_is_no_damage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """An older release that meets a changelog of a newer one stops with the reason; sound checkpoints stay unmarked for the newer one."""
-    monkeypatch.setattr(changelog, "VERSION", 2)
+    monkeypatch.setattr(changelog.ChangelogHeader, "version", 3)
     story = Story(tmp_path)
     monkeypatch.undo()
     story.job.delete(["chk-3/_metadata"])
     durable, log = story.driver()
-    with pytest.raises(IncompatibleFormatError, match=r"changelog/.*found version 2") as found:
+    with pytest.raises(IncompatibleFormatError, match=r"changelog/.*found version 3") as found:
         story.restore(durable, log)
     told = error_of(error_body(found.value))  # as the slot reports it to the driver
     assert isinstance(told, IncompatibleFormatError)

@@ -9,7 +9,7 @@ import pytest
 from statefulspark.checkpoint.formats.metadata import SlotState
 from statefulspark.coordinator.controls import CheckpointInfo
 from statefulspark.coordinator.pending_checkpoint import CheckpointCoordinator, PendingCheckpoint, SlotLostError
-from statefulspark.coordinator.slot_table import LOST, READY, Slot
+from statefulspark.coordinator.slot_state import LOST, READY, Slot
 from statefulspark.errors import StatefulSparkError, UnavailableError
 from statefulspark.rpc.messages.slot_control import Snapshot
 from statefulspark.rpc.messages.slots import SnapshotDone

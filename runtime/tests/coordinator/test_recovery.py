@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -9,8 +10,9 @@ import pytest
 from runtime.tests.checkpoint.dict_store import DictStore
 from runtime.tests.checkpoint.miniature import Miniature
 
+from statefulspark.checkpoint.lineage.lineage import Lineage
 from statefulspark.coordinator.batch_changelogs import BatchChangelogs
-from statefulspark.coordinator.recovery import state_registry
+from statefulspark.coordinator.recovery import batch_log, state_registry
 from statefulspark.errors import NotRestorableError
 from statefulspark.state.registry import StateRegistry
 from statefulspark.storage.open import open_store
@@ -20,7 +22,13 @@ LONG: dict[str, Any] = {"key_type": [{"type": "STRING"}], "type": {"type": "LONG
 
 @pytest.fixture
 def restored(tmp_path: Path) -> StateRegistry:
-    """A job with the states u.a and u.b in its checkpoint; since then u.b lives longer and v.a was first used."""
+    """The states of a job with u.a and u.b in its checkpoint; since then u.b lives longer and v.a was first used."""
+    lineage, mini = two_batches_after_a_checkpoint(tmp_path)
+    return state_registry(lineage, mini.job, changelogs=BatchChangelogs(mini.job, lineage, 8))
+
+
+def two_batches_after_a_checkpoint(tmp_path: Path) -> tuple[Lineage, Miniature]:
+    """A checkpoint of batch 0 and the records of batches 1 and 2."""
     (tmp_path / "local").mkdir()
     mini = Miniature(open_store((tmp_path / "flights").as_uri()), tmp_path / "local", DictStore)
     before = StateRegistry()
@@ -37,8 +45,33 @@ def restored(tmp_path: Path) -> StateRegistry:
     mini.begin(1)
     mini.run(1, [])
     mini.begin(2)
-    lineage = mini.lineage_now()
-    return state_registry(lineage, mini.job, changelogs=BatchChangelogs(mini.job, lineage, 8), uids=())
+    return mini.lineage_now(), mini
+
+
+@pytest.mark.parametrize(
+    ("checkpoint_ms", "record_ms", "known_ms"),
+    [
+        (None, [], None),
+        (None, [10], None),
+        (None, [10, 11], 10),
+        (5, [], 5),
+        (5, [10], 5),
+        (5, [10, 11], 10),
+        (12, [10], 10),
+        (12, [10, 11], 10),
+    ],
+)
+def test_the_clock_of_the_last_committed_batch(
+    tmp_path: Path, checkpoint_ms: int | None, record_ms: list[int], known_ms: int | None
+) -> None:
+    """The last record's batch may not be committed, so cleanup never goes by its time, nor by that of a checkpoint that was triggered later."""
+    lineage, _ = two_batches_after_a_checkpoint(tmp_path)
+    base, records = lineage.base, lineage.records
+    assert base is not None
+    base = replace(base, metadata=base.metadata.model_copy(update={"processing_time_ms": 0, "created_ms": checkpoint_ms}))
+    stamped = [record.model_copy(update={"processing_time_ms": time}) for record, time in zip(records, record_ms, strict=False)]
+    lineage = replace(lineage, base=base if checkpoint_ms is not None else None, records=tuple(stamped))
+    assert batch_log(lineage, {}).committed_time_ms == known_ms
 
 
 def test_states_of_checkpoint_and_changelogs(restored: StateRegistry) -> None:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from statefulspark.coordinator.slot_table import LOST, READY, SlotTable
+from statefulspark.coordinator.slot_state import LOST, READY
+from statefulspark.coordinator.slot_table import SlotTable
 from statefulspark.errors import FencedError, InvalidInputError
 from statefulspark.rpc.messages.heartbeat import SlotReport
 

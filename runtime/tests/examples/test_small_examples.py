@@ -9,6 +9,8 @@ import pytest
 
 from statefulspark.config.manifest import load_manifest
 
+from .conftest import EXAMPLES
+
 
 def constants_and_classes(path: Path) -> str:
     """What is left without docstring, imports and the pipeline."""
@@ -23,7 +25,7 @@ def test_the_ported_function_differs_from_pyflinks_in_its_imports_only(examples:
     assert "pyflink" not in "".join(line for line in ported.read_text().splitlines() if line.startswith(("from ", "import ")))
 
 
-@pytest.mark.parametrize("example", ["01-flights", "02-sessions", "03-pyflink-port", "05-orders"])
+@pytest.mark.parametrize("example", sorted(path.parent.name for path in EXAMPLES.glob("*/job.yaml") if path.parent.name != "04-kubernetes"))
 def test_manifests_are_valid_and_name_files_that_exist(examples: Path, example: str) -> None:
     job = load_manifest(examples / example / "job.yaml").spec.job
     assert [path for path in (job.script, *job.py_files) if path is None or not Path(path).is_file()] == []

@@ -75,7 +75,7 @@ class Coordinator:
         self.asked.append(request)
         if len(self.asked) <= self.waits:
             return Wait(reason="starting")
-        run = BatchRun(attempt=1, watermark_ms=5, processing_time_ms=0, expected=-1)
+        run = BatchRun(attempt=1, watermark_ms=5, processing_time_ms=0, expected=-1, operator_state="changed")
         return BeginAnswer(location=self.slot.location, unix="", epoch=1, run=run)
 
     def config(self, **changes: Any) -> ExchangeConfig:

@@ -18,7 +18,7 @@ from .oracles import by, counted, files, finals
 from .work import Command, Work, wait_until
 
 
-# state/test_keys_and_layout.py and process/test_step.py refuse each type without Spark.
+# state/test_keys_and_layout.py and process/test_step_spec.py refuse each type without Spark.
 @pytest.mark.parametrize(
     ("kind", "shown"),
     [
@@ -58,7 +58,7 @@ def test_a_job_that_does_not_fit_its_state_is_refused_and_nothing_is_lost(work: 
     with pytest.raises(NotRestorableError, match=r"^spec.maxParallelism: .* has 8 key groups.*the manifest sets 16\. Set it to 8"):
         work.start()
     work.spec = {"maxParallelism": 8}
-    with pytest.raises(InvalidInputError, match=r"^parallelism: 9 slots cannot share 8 key groups\. Keep it at or below"):
+    with pytest.raises(InvalidInputError, match=r"^parallelism: 9 slots cannot share 8 key groups\. Set it to at most"):
         work.start(parallelism=9)
     work.spec = {}
     with pytest.raises(InvalidInputError, match=r"^parallelism: 9 slots cannot share 8 key groups\. Keep it at or below 8"):

@@ -50,7 +50,7 @@ WITHOUT_SPARK = {
         "parallelism: 200 slots cannot share 128 key groups", spec=(("maxParallelism", 128),), arguments=("--parallelism", "200")
     ),
     "Spark version": Refusal("spec.sparkVersion: the job requires Spark 4.3.999", spec=(("sparkVersion", "4.3.999"),)),
-    "drain": Refusal("--drain: needs --until-idle", arguments=("--drain",)),
+    "drain": Refusal("--drain: requires --until-idle", arguments=("--drain",)),
     "store": Refusal("checkpointing.dir: ", checkpointing=(("dir", "ftp://host/x"),)),
 }
 WITH_SPARK = {

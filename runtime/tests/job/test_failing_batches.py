@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 
 from statefulspark.errors import UnavailableError, UserFunctionError
 from statefulspark.job.failing_batches import MESSAGE_MAX, FailingBatches, brief
+from statefulspark.process.failures import user_function_error
 
 
 @given(steps=st.lists(st.sampled_from(["fail", "commit", "idle", "wait"])))
@@ -39,3 +40,19 @@ def test_only_the_type_and_the_first_sentence_of_an_error_are_told() -> None:
     assert (error.reason, error.message) == ("UserFunction", "process_element raised ValueError in uid 'u', key group 3")
     assert len(brief(UnavailableError("x" * 10_000)).message) == MESSAGE_MAX
     assert brief(UnavailableError("")).message
+
+
+def test_the_message_of_the_user_s_exception_is_told() -> None:
+    """It was written to be read; frames and what an exception of several lines goes on to say are not told."""
+
+    def told(message: str) -> str:
+        try:
+            raise ValueError(message)
+        except ValueError as error:
+            return brief(user_function_error(error, uid="u", key_group=3)).message
+
+    assert told("told to fail") == "the function raised ValueError in uid 'u', key group 3: told to fail"
+    assert told("first: line\nsecond") == "the function raised ValueError in uid 'u', key group 3: first: line"
+    assert told("") == "the function raised ValueError in uid 'u', key group 3"
+    assert told("  indented\n  lines").startswith("the function raised ValueError in uid 'u', key group 3")
+    assert len(told("x" * 10_000)) == MESSAGE_MAX

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from statefulspark.job.restarts import ExponentialDelay, FailureRate, FixedDelay, NoRestart, SlotRestarts
+from statefulspark.job.restarts import ExponentialDelay, FailureRate, FixedDelay, NoRestart
 
 
 def test_no_restart_gives_up_at_once() -> None:
@@ -30,22 +30,3 @@ def test_exponential_delay_spreads_by_its_jitter() -> None:
     pauses = {ExponentialDelay(jitter=0.1).next_pause_s(0) for _ in range(50)}
     assert len(pauses) > 1
     assert all(pause is not None and pause == pytest.approx(1.0, rel=0.1) for pause in pauses)
-
-
-class TestSlots:
-    def test_a_slot_that_never_serves_is_given_up(self) -> None:
-        """Whatever the strategy: trying again does not cure a missing module. Each slot counts for itself."""
-        restarts = SlotRestarts(strategy=FixedDelay(attempts=100))
-        assert [restarts.next_pause_s(0, 0.0, served=False, serving=False) for _ in range(3)] == [0.4, 0.8, None]
-        assert restarts.next_pause_s(1, 0.0, served=False, serving=False) is not None
-
-    def test_a_slot_that_dies_while_it_restores_is_a_matter_of_the_strategy(self) -> None:
-        """It is submitted again as often as the strategy restarts a query."""
-        restarts = SlotRestarts(strategy=FixedDelay(attempts=4, delay_s=7.0))
-        assert [restarts.next_pause_s(0, 0.0, served=True, serving=False) for _ in range(5)] == [7.0, 7.0, 7.0, 7.0, None]
-
-    def test_a_slot_that_is_lost_while_it_serves_costs_no_restart(self) -> None:
-        """It did not fail to start."""
-        restarts = SlotRestarts(strategy=NoRestart())
-        assert all(restarts.next_pause_s(0, 0.0, served=True, serving=True) == 0.2 for _ in range(10))
-        assert restarts.next_pause_s(0, 0.0, served=True, serving=False) is None

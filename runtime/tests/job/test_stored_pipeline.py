@@ -73,7 +73,7 @@ _OTHER = SparkStep(name="limit", reads=("json b",))
 def test_sparks_own_steps_that_change_places_are_refused(stored: tuple[SparkStep, ...], now: tuple[SparkStep, ...]) -> None:
     """Spark numbers them from the top of the plan, so one would get the state of another."""
     before = replace(_before(_key(("k", "int"))), spark_state=True, pipeline=Pipeline(spark_steps=stored))
-    with pytest.raises(NotRestorableError, match=r"by their place: they were .* when it was stored, and are .* now"):
+    with pytest.raises(NotRestorableError, match=r"by their position in the plan: they were .* when it was stored, and are .* now"):
         check_pipeline(before, Pipeline(spark_steps=now), may_drop=True)
     check_pipeline(before, Pipeline(spark_steps=stored), may_drop=False)
     moved = tuple(step.model_copy(update={"reads": (*step.reads, "json new")}) for step in stored)
@@ -123,7 +123,8 @@ class Past:
             retained=1,
         )
         durable.pipeline = pipeline
-        log, again = batch_log(lineage, {}), recovered_batch(lineage)
+        log = batch_log(lineage, {})
+        again = recovered_batch(lineage, log)
         for _ in range(self.chance.randint(0, 4)):
             log.commit_current()
             self._begin(durable, log, files, state, again)

@@ -30,7 +30,7 @@ def test_one_more_than_tolerated_fails_the_query_once(number: int) -> None:
         assert job.query_failure is None
         job.checkpoint_ended(_FAILED, False)
         failure = job.take_query_failure()
-        assert f"{number + 1} checkpoints in a row failed, {number} are tolerated" in str(failure)
+        assert f"{number + 1} consecutive checkpoints failed ({number} are tolerated)" in str(failure)
         assert job.take_query_failure() is None
     assert job.fatal is None, "what follows is the restart strategy's"
 

@@ -105,7 +105,7 @@ def test_a_signal_while_spark_starts_ends_the_process_at_once(tmp_path: Path, ja
                 wait_until((ledger.home / "jobs" / "ledger.lock").exists, 60, "the run's own signal handlers")
             send(ledger, number, target)
             assert ended(ledger) == 128 + number
-            assert "stopped at once" in clean_log(ledger)
+            assert "stopped immediately" in clean_log(ledger)
         ledger.start("--until-idle")
         ledger.wait(180)
         ledger.check()
@@ -121,7 +121,7 @@ def test_timeout_sends_its_signal_twice(tmp_path: Path, java_options: str) -> No
         ledger.start()
         assert ledger.process is not None
         assert ledger.process.wait(timeout=120) == 124
-        assert "stopped at once" not in clean_log(ledger)
+        assert "stopped immediately" not in clean_log(ledger)
         ledger.prefix = ()
         ledger.start("--until-idle")
         ledger.wait(180)

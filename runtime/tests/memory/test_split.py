@@ -131,7 +131,7 @@ def test_what_is_refused() -> None:
     with pytest.raises(InvalidInputError, match="high-priority pool ratio"):
         MemorySplit.of(64 * MIB, 0.5, 1.0)
     for ratio in (float("nan"), float("inf")):
-        with pytest.raises(InvalidInputError, match="ratio: a ratio is a number"):
+        with pytest.raises(InvalidInputError, match="ratio: expected a number"):
             MemorySplit.of(64 * MIB, ratio)
     with pytest.raises(InvalidInputError, match=r"write buffers take 0\.73 of the cache"):
         MemorySplit.of(64 * MIB, 0.8, 0.3)

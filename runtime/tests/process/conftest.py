@@ -13,9 +13,10 @@ from statefulspark.keygroups import KeyGroupRange
 from statefulspark.process.function_runner import KeyedFunctionRunner
 from statefulspark.process.functions import KeyedProcessFunction
 from statefulspark.process.keytypes import key_type_infos
-from statefulspark.process.step import StepSpec
+from statefulspark.process.step_spec import StepSpec
 from statefulspark.state.backend import BatchBudget, KeyedStateBackend
 from statefulspark.state.encoding.keys import KeyCodec
+from statefulspark.state.operator.backend import OperatorStateBackend, StepOperatorState
 from statefulspark.state.registry import StateRegistry
 from statefulspark.state.store.base import Change
 from statefulspark.state.store.memory_store import MemoryStore
@@ -61,7 +62,14 @@ class Slot:
             spill_directory=directory / "changes",
         )
         self.runner = KeyedFunctionRunner(
-            self.step, self.backend, slot=1, parallelism=2, job_name="job", output_rows=output_rows, job_parameters={"limit": "7"}
+            self.step,
+            self.backend,
+            operator_state=OperatorStateBackend(StateRegistry(), uid="turnaround", slot=1, parallelism=2, start=StepOperatorState()),
+            slot=1,
+            parallelism=2,
+            job_name="job",
+            output_rows=output_rows,
+            job_parameters={"limit": "7"},
         )
         self.changes: list[Change] = []
         self.runner.open()

@@ -14,10 +14,10 @@ from statefulspark import OutputTag
 from statefulspark.errors import InvalidInputError
 from statefulspark.process.buffer import OutputBuffer
 from statefulspark.process.side_outputs import SideOutput, TaggedOutputBuffer, tagged_schema, untagged
-from statefulspark.process.step import StepSpec
+from statefulspark.process.step_spec import StepSpec
 from statefulspark.testing.schemas import arrow_schema
 
-from .test_step import GOOD
+from .test_step_spec import GOOD
 
 MAIN = pa.schema([("user", pa.string()), ("amount", pa.int64())])
 LATE = OutputTag("late", {"user": pa.string()})

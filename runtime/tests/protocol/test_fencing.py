@@ -9,7 +9,7 @@ from dataclasses import replace
 import pytest
 
 from statefulspark.coordinator.controls import CheckpointInfo
-from statefulspark.coordinator.slot_table import READY, RESTORING
+from statefulspark.coordinator.slot_state import READY, RESTORING
 from statefulspark.errors import FencedError
 from statefulspark.rpc.flight import FlightPeer
 from statefulspark.rpc.messages.batches import Begin, BeginAnswer, ExchangeRequest
@@ -28,7 +28,7 @@ def send(driver: Driver, service: SlotService, batch: int, epoch: int) -> None:
     slot = driver.job.slots_of(_ROWS[:1], driver.parallelism)[0]
     begun = driver.coordinator._batch_actions.begin(Begin(uid=UID, slot=slot, batch=batch))
     assert isinstance(begun, BeginAnswer)
-    peer = FlightPeer(service.servers[0].location, driver.coordinator.secret)
+    peer = FlightPeer(service.servers[0].location, driver.coordinator.endpoint.secret)
     request = ExchangeRequest(uid=UID, slot=slot, batch=batch, epoch=epoch, run=begun.run, waited_s=0.0)
     with closing(peer.open_exchange(request, rows.schema)) as call:
         call.send(rows)
@@ -81,11 +81,11 @@ def test_a_query_restarts_while_a_driver_that_was_cut_off_commits_the_sink(world
     assert second.plan(0) == 1
     partition = next(second.partitions(1))
     second.run_task(1, partition)
-    assert second.coordinator.next_query() is False
+    assert second.coordinator.query.before_start() is False
     if not again:
         world.sink[1] = [tuple(row) for row in world.seen[1]]
     second.run(1)
-    second.coordinator.drain()
+    second.coordinator.query.drain()
     while (batch := second.plan(0)) is not None:
         second.run(batch)
         second.check_stores()
@@ -114,9 +114,9 @@ def test_retention_leaves_what_a_slot_is_restoring(world: World, start: Start) -
     driver.run(1)
     needed = {info.key for info in world.store.list("") if info.key.startswith(("chk-", "changelog/"))}
     assert isinstance(driver.checkpoint(), CheckpointInfo)
-    coordinator._slots._slots[0] = replace(coordinator._slots.get(0), state=RESTORING)
+    coordinator.slots.table()._slots[0] = replace(coordinator.slots.table().get(0), state=RESTORING)
     clean()
     assert needed <= {info.key for info in world.store.list("")}
-    coordinator._slots._slots[0] = replace(coordinator._slots.get(0), state=READY)
+    coordinator.slots.table()._slots[0] = replace(coordinator.slots.table().get(0), state=READY)
     clean()
     assert not needed & {info.key for info in world.store.list("")}

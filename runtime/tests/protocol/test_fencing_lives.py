@@ -146,13 +146,13 @@ class FencingLife:
 
     def _ask_for_a_checkpoint(self, old: Driver) -> None:
         """It fails, or does not begin, because a batch is not complete that this driver cannot evaluate any more."""
-        request = old.coordinator.request_snapshot(None)
+        request = old.coordinator.snapshots.request(None)
         for _ in range(20):
             old.coordinator.poll()
             if request.done.wait(0.01):
                 assert isinstance(request.result[0], StatefulSparkError)
                 return
-        old.coordinator._checkpoints.withdraw(request)
+        old.coordinator.snapshots.withdraw(request)
 
     def _thaw(self) -> None:
         """An old driver goes on with whatever it was about to do."""

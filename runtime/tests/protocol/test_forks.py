@@ -37,7 +37,7 @@ def test_a_fork_lives_on_when_its_origin_is_gone(world: World, start: Start, tmp
     world.input = _ROWS
     first = start(2)
     run(first, 8)
-    request = first.coordinator.request_snapshot(f"file://{tmp_path}/savepoints" if origin == "savepoint" else None)
+    request = first.coordinator.snapshots.request(f"file://{tmp_path}/savepoints" if origin == "savepoint" else None)
     taken = first.outcome(request)
     assert isinstance(taken, CheckpointInfo)
 

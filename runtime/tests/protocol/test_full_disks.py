@@ -85,7 +85,7 @@ def test_a_slot_whose_disk_is_full_says_so_and_goes_on_when_there_is_room(world:
             driver.start_slot(0)
     disk.free()
     driver.start_slot(0)
-    driver.coordinator.next_query()
+    driver.coordinator.query.before_start()
     driver.run(batch)
     assert isinstance(driver.checkpoint(), CheckpointInfo)
     finish(driver)

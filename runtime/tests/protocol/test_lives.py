@@ -85,7 +85,7 @@ class Life:
                     self.driver.close()
                     self.driver = self._started()
                 elif self.likely(0.7):
-                    self.driver.coordinator.next_query()
+                    self.driver.coordinator.query.before_start()
             if self.driver.plan(self.chance.randint(1, 9)) is None:
                 break
         self.world.outages = []
@@ -94,7 +94,7 @@ class Life:
     def _run(self, batch: int) -> bool:
         """Run a batch; False when the driver did not live to its end."""
         self.world.doomed = self.chance.choice((None, *SLOT_POINTS[1:], *DRIVER_POINTS))
-        request = self.driver.coordinator.request_snapshot(None) if self.likely(0.3) else None
+        request = self.driver.coordinator.snapshots.request(None) if self.likely(0.3) else None
         deliver = self.likely(0.85)
         commit = deliver and self.likely(0.85)
         deaths = len(self.world.deaths)
@@ -116,7 +116,7 @@ class Life:
         for partition in self.driver.partitions(batch):
             if self.likely(0.5):
                 self.driver.run_task(batch, partition)
-        self.driver.coordinator.next_query()
+        self.driver.coordinator.query.before_start()
         if self.likely(0.7):
             self.world.sink[batch] = list(self.world.seen[batch])
 
@@ -136,11 +136,11 @@ class Life:
     def _run_available_now(self) -> None:
         """A query that ends when it has processed what was there at its start, and what is due then; the next run goes on after it."""
         coordinator = self.driver.coordinator
-        coordinator.next_query(available_now=True)
+        coordinator.query.before_start(available_now=True)
         rows_max = self.chance.randint(0, _ROWS)
         while (batch := self.driver.plan(self.chance.randint(1, 9), rows_max)) is not None:
             self.driver.run(batch)
-        assert coordinator.idle(), "timers that are due were left"
+        assert coordinator.query.idle(), "timers that are due were left"
         assert isinstance(self.driver.checkpoint(), CheckpointInfo)
         self.driver.close()
         self.driver = self._started()
@@ -156,7 +156,7 @@ class Life:
 
     def finish(self) -> None:
         """Let all timers fire and take a last checkpoint."""
-        self.driver.coordinator.drain()
+        self.driver.coordinator.query.drain()
         while (batch := self.driver.plan(1)) is not None:
             self.driver.run(batch)
         assert isinstance(self.driver.checkpoint(), CheckpointInfo)

@@ -24,7 +24,7 @@ def _begin_at_last(driver: Driver, failures: int) -> None:
     for _ in range(failures):
         with pytest.raises(UnavailableError):
             driver.begin()
-        driver.coordinator.next_query()
+        driver.coordinator.query.before_start()
         assert driver.plan(100) == 1
     driver.begin()
 
@@ -43,7 +43,7 @@ def test_a_driver_is_lost_after_an_outage(world: World, start: Start, outage: st
     first.run(1, commit=False)
     first.close()
     second = start(2)
-    second.coordinator.drain()
+    second.coordinator.query.drain()
     while (batch := second.plan(4)) is not None:
         second.run(batch)
     given = [(key, kind, number) for rows in world.sink.values() for key, kind, number, *_ in rows]

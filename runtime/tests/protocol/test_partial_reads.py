@@ -31,7 +31,7 @@ def test_state_has_every_row_whatever_is_read(world: World, start: Start, seed: 
                 break
             if batch is None:
                 draining = True
-                driver.coordinator.drain()
+                driver.coordinator.query.drain()
                 continue
             commit = chance.random() < 0.8
             driver.run(batch, commit=commit, reads=chance.choice((None, *range(driver.parallelism + 1))), twice=chance.random() < 0.2)
@@ -42,7 +42,7 @@ def test_state_has_every_row_whatever_is_read(world: World, start: Start, seed: 
         driver.close()
         world.doomed = None
         driver = start(chance.randint(1, 3))
-        driver.coordinator.drain(on=draining)
+        driver.coordinator.query.drain(on=draining)
     world.doomed = None
     assert isinstance(driver.checkpoint(), CheckpointInfo)
     driver.check_stores()
@@ -80,7 +80,7 @@ def test_a_query_that_leaves_rows_out_fails_the_job(world: World, start: Start) 
     assert driver.coordinator.view().committed == -1
     driver.close()
     again = start(3)
-    again.coordinator.drain()
+    again.coordinator.query.drain()
     while (batch := again.plan(6)) is not None:
         again.run(batch)
     assert isinstance(again.checkpoint(), CheckpointInfo)

@@ -44,7 +44,7 @@ def finish(driver: Driver) -> None:
     """Run what is left, let all timers fire and take a last checkpoint."""
     while (batch := driver.plan(9)) is not None:
         driver.run(batch)
-    driver.coordinator.drain()
+    driver.coordinator.query.drain()
     while (batch := driver.plan(1)) is not None:
         driver.run(batch)
     checkpoint(driver)

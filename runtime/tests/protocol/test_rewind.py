@@ -61,7 +61,7 @@ def test_the_sink_misses_nothing_and_the_state_is_exact(world: World, start: Sta
     while (batch := driver.plan(6)) is not None:
         driver.run(batch)
         driver.check_stores()
-    driver.coordinator.drain()
+    driver.coordinator.query.drain()
     while (batch := driver.plan(1)) is not None:
         driver.run(batch)
     assert isinstance(driver.checkpoint(), CheckpointInfo)
@@ -104,7 +104,7 @@ def test_an_unknown_past_is_refused(world: World, start: Start) -> None:
     world.input = _ROWS
     driver = start(1)
     run(driver, 6)
-    request = driver.coordinator.request_snapshot(f"file://{world.folder}/savepoints")
+    request = driver.coordinator.snapshots.request(f"file://{world.folder}/savepoints")
     savepoint = driver.outcome(request)
     assert isinstance(savepoint, CheckpointInfo)
     run(driver, 6)

@@ -42,7 +42,7 @@ def finish(driver: Driver) -> None:
     """Run all that is left."""
     while (batch := driver.plan(20)) is not None:
         driver.run(batch)
-    driver.coordinator.drain()
+    driver.coordinator.query.drain()
     while (batch := driver.plan(20)) is not None:
         driver.run(batch)
     assert isinstance(driver.checkpoint(), CheckpointInfo)

@@ -22,9 +22,8 @@ from statefulspark.checkpoint.lineage.lineage import write_record
 from statefulspark.errors import StatefulSparkError, UnavailableError
 from statefulspark.exchange.task import exchange_partition
 from statefulspark.keygroups import key_group_range
-from statefulspark.process.step import StepSpec
+from statefulspark.process.step_spec import StepSpec
 from statefulspark.rpc.messages.batches import Acknowledge
-from statefulspark.state.encoding.layout import key_group_of
 from statefulspark.storage.base import ObjectStore
 from statefulspark.testing.local_driver import LocalDriver
 from statefulspark.testing.local_job import LocalJob
@@ -105,10 +104,12 @@ class World(LocalJob):
     seen: dict[int, list[tuple[Any, ...]]] = field(default_factory=dict)
     """What each batch gave out the first time it ran to its end."""
     doomed: str | None = None
+    spared: int = 0
+    """How many of those who reach the point live on before that."""
     deaths: list[str] = field(default_factory=list)
     clock_s: float = 1_000_000.0
     steps: tuple[str, ...] = (UID,)
-    """Uids that the coordinator knows; only the rows of the first one are there."""
+    """Uids of the keyed steps. Drivers run the first one only, unless a test lets them run all."""
     outages: list[str] = field(default_factory=list)
     """What becomes of the next writes of batch records: ``lost``, or ``unanswered`` although they were made."""
 
@@ -124,9 +125,14 @@ class World(LocalJob):
     def delays_ms(self) -> dict[str, int]:
         return dict.fromkeys(self.steps, DELAY_MS)
 
+    def all_steps(self) -> list[StepSpec]:
+        return [replace(self.step, uid=uid) for uid in self.steps]
+
     def reach(self, point: str) -> None:
         """Stands for `failpoints.reach`."""
-        if point == self.doomed:
+        if point == self.doomed and self.spared:
+            self.spared -= 1
+        elif point == self.doomed:
             self.doomed = None
             self.deaths.append(point)
             raise Died(point)
@@ -174,7 +180,7 @@ class Driver(LocalDriver):
         """No slot holds a key of another one, which would come back to life when slots are merged."""
         for index, service in self.slots.items():
             owned = key_group_range(index, self.parallelism, KEY_GROUPS)
-            held = {key_group_of(key) for key, _ in service.store.scan(b"", b"\xff" * 9)}
+            held = {int.from_bytes(key[:2], "big") for key, _ in service.store.scan(b"", b"\xff" * 9)}
             assert all(group in owned for group in held), f"slot {index} holds key groups {held}"
 
     def run(
@@ -221,6 +227,13 @@ class Driver(LocalDriver):
                 self.recover(error, self.slot_of_rows(each))
             results.close()
         return given
+
+    def _started(self, index: int) -> bool:
+        """A slot that dies before it is ready is started again."""
+        try:
+            return super()._started(index)
+        except Died:
+            return False
 
     def run_task(self, batch: int, rows: pa.RecordBatch, partition: int = 0, *, twice: bool = False) -> list[tuple[Any, ...]]:
         self._deaths = len(self.world.deaths)

@@ -96,26 +96,61 @@ DIFFERENCES: dict[str, tuple[str, ...]] = {
         "only here: OutputTag.schema",
         "only in PyFlink: KeyedStream.get_side_output",
     ),
-    "Not supported yet: two inputs, broadcast state and operator state.": (
+    "Operator state exists only in Flink's Java API: its names in snake case.": (
+        *_each("only here: {}", "CheckpointedFunction FunctionInitializationContext FunctionSnapshotContext ListCheckpointed"),
+        *_each("only here: OperatorStateStore.{}", "get_list_state get_registered_state_names get_union_list_state"),
+    ),
+    "Not supported yet: two inputs and broadcast state.": (
         *_each("only in PyFlink: {}", "BaseBroadcastProcessFunction BroadcastProcessFunction KeyedBroadcastProcessFunction"),
-        *_each("only in PyFlink: {}", "BroadcastConnectedStream BroadcastState BroadcastStream ReadOnlyBroadcastState OperatorStateStore"),
+        *_each("only in PyFlink: {}", "BroadcastConnectedStream BroadcastState BroadcastStream ReadOnlyBroadcastState"),
+        "only in PyFlink: OperatorStateStore.get_broadcast_state",
         *_each("only in PyFlink: {}", "CoFlatMapFunction CoMapFunction CoProcessFunction KeyedCoProcessFunction ConnectedStreams"),
         "only in PyFlink: KeyedStream.connect",
     ),
-    "Not supported yet: windows.": (
-        *_each("only in PyFlink: KeyedStream.{}", "window count_window"),
-        *_each("only in PyFlink: {}", "Window TimeWindow CountWindow GlobalWindow WindowedStream WindowOperationDescriptor"),
-        *_each("only in PyFlink: {}", "TimeWindowSerializer CountWindowSerializer GlobalWindowSerializer"),
-        *_each("only in PyFlink: {}Function", "Window ProcessWindow AllWindow ProcessAllWindow PassThroughWindow PassThroughAllWindow"),
-        *_each("only in PyFlink: {}", "WindowAssigner MergingWindowAssigner CountSlidingWindowAssigner CountTumblingWindowAssigner"),
-        *_each("only in PyFlink: Tumbling{}Windows", "EventTime ProcessingTime"),
-        *_each("only in PyFlink: Sliding{}Windows", "EventTime ProcessingTime"),
-        *_each("only in PyFlink: {}SessionWindows", "EventTime ProcessingTime DynamicEventTime DynamicProcessingTime"),
-        *_each("only in PyFlink: {}", "GlobalWindows SessionWindowTimeGapExtractor Trigger TriggerResult"),
-        *_each("only in PyFlink: {}Trigger", "EventTime ProcessingTime ContinuousEventTime ContinuousProcessingTime Count Never Purging"),
+    "There are no windows over all keys: a keyed step needs a key.": (
+        *_each("only in PyFlink: {}Function", "AllWindow ProcessAllWindow PassThroughAllWindow"),
+    ),
+    "State is kept per key and window, so windows have bytes of a fixed width instead of a stream.": (
+        *_each("differs: {}WindowSerializer.serialize is (self, element, stream) in PyFlink, (self, element) here", "Count Global Time"),
+        *_each("differs: {}WindowSerializer.deserialize is (self, stream) in PyFlink, (self, data) here", "Count Global Time"),
+        *_each("only here: {}WindowSerializer.width", "Count Global Time"),
+        *_each("only here: {}WindowSerializer.window_class", "Count Global Time"),
+        *_each("only here: Count{}WindowAssigner.numbering", "Sliding Tumbling"),
+        *_each("only in PyFlink: {}.__init__", "CountWindowSerializer GlobalWindowSerializer TimeWindowSerializer GlobalWindows"),
+    ),
+    "A window step takes the same arguments by name as process, and the types that Spark needs.": (
+        "differs: WindowedStream.__init__ is (self, keyed_stream, window_assigner) in PyFlink, (self, keyed_input, window_assigner) here",
+        (
+            "differs: WindowedStream.aggregate is (self, aggregate_function, window_function=None, accumulator_type=None, output_type=None) "
+            "in PyFlink, (self, aggregate_function, window_function=None, accumulator_type=None, output_type=None, *, uid, event_time=None, "
+            "watermark=0, side_outputs=None) here"
+        ),
+        (
+            "differs: WindowedStream.apply is (self, window_function, output_type=None) in PyFlink, "
+            "(self, window_function, output_type, *, uid, event_time=None, watermark=0, side_outputs=None) here"
+        ),
+        (
+            "differs: WindowedStream.process is (self, process_window_function, output_type=None) in PyFlink, "
+            "(self, process_window_function, output_type, *, uid, event_time=None, watermark=0, side_outputs=None) here"
+        ),
+        (
+            "differs: WindowedStream.reduce is (self, reduce_function, window_function=None, output_type=None) in PyFlink, "
+            "(self, reduce_function, window_function=None, output_type=None, *, uid, event_time=None, watermark=0, side_outputs=None) here"
+        ),
+        "differs: WindowAssigner.get_default_trigger is (self, env) in PyFlink, (self, env=None) here",
+        *_each("only in PyFlink: WindowedStream.{}", "get_execution_environment get_input_type"),
+    ),
+    "Evictors exist only in Java; the names are Java's.": (
+        *_each("only here: {}Evictor", "Count Delta Time"),
+        *_each("only here: {}", "Evictor TimestampedValue WindowedStream.evictor"),
+    ),
+    "Warns of windows that each row is added to in great number.": (
+        *_each("only here: {}Windows.windows_per_row", "SlidingEventTime SlidingProcessingTime TumblingEventTime TumblingProcessingTime"),
     ),
     "PyFlink's own business, although its name has no underscore.": (
-        *_each("only in PyFlink: {}", "Min KeyedStream.AccumulateType"),
+        *_each("only in PyFlink: {}", "Min KeyedStream.AccumulateType WindowOperationDescriptor PassThroughWindowFunction"),
+        *_each("only in PyFlink: Continuous{}TimeTrigger.fire_timestamp_state", "Event Processing"),
+        *_each("only in PyFlink: Continuous{}TimeTrigger.register_next_fire_timestamp", "Event Processing"),
         *_each("only in PyFlink: Internal{}Function", "Window SingleValueWindow SingleValueAllWindow IterableWindow IterableAllWindow"),
         *_each("only in PyFlink: Internal{}Function", "SingleValueProcessWindow SingleValueProcessAllWindow"),
         *_each("only in PyFlink: Internal{}Function", "IterableProcessWindow IterableProcessAllWindow"),

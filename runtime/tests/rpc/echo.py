@@ -25,5 +25,5 @@ def echo(request: Echo) -> Echoed:
 
 
 def exchange_of(uid: str = "u", epoch: int = 1) -> ExchangeRequest:
-    run = BatchRun(attempt=1, watermark_ms=None, processing_time_ms=0, expected=-1)
+    run = BatchRun(attempt=1, watermark_ms=None, processing_time_ms=0, expected=-1, operator_state="changed")
     return ExchangeRequest(uid=uid, slot=0, batch=0, epoch=epoch, run=run, waited_s=0.0)

@@ -74,7 +74,7 @@ def test_a_message_arrives_as_it_was_sent(message: Message) -> None:
             location="grpc+unix:///s",
             unix="/s",
             epoch=1,
-            run=BatchRun(attempt=1, watermark_ms=None, processing_time_ms=1 << 42, expected=-1),
+            run=BatchRun(attempt=1, watermark_ms=None, processing_time_ms=1 << 42, expected=-1, operator_state="all"),
         ),
     ],
 )

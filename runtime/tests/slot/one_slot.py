@@ -90,7 +90,8 @@ class Coordinator:
         self.peer = FlightPeer(self.service.location, "s3cret")
 
     def _register(self, request: RegisterState) -> RegisterStateAnswer:
-        return RegisterStateAnswer(state=self.registry.register(request.uid, request.name, request.kind, request.description))
+        state = self.registry.register(request.uid, request.name, request.kind, request.description)
+        return RegisterStateAnswer(state=state, step_states=tuple(self.registry.states()))
 
     def _snapshot_done(self, done: SnapshotDone) -> None:
         self.done.append(done)
@@ -116,7 +117,9 @@ class Stream:
 class Slot:
     """The one slot of a job."""
 
-    def __init__(self, folder: Path, coordinator: Coordinator, dirty_bytes: int, function: KeyedProcessFunction) -> None:
+    def __init__(
+        self, folder: Path, coordinator: Coordinator, dirty_bytes: int, function: KeyedProcessFunction, committed_time_ms: int | None = None
+    ) -> None:
         self.coordinator = coordinator
         self.job = open_store((folder / "job").as_uri())
         step = StepSpec(UID, function, pa.schema([("key", pa.int64())]), OUTPUT, ("key",), None, 0, 8)
@@ -134,9 +137,10 @@ class Slot:
             dirty_bytes=dirty_bytes,
         )
         self.store = SlowStore(folder / "store")
-        (folder / "work").mkdir()
         work, peer = folder / "work", coordinator.peer
+        work.mkdir(exist_ok=True)
         keyed_step = KeyedStep(step, config=config, slot=0, epoch=1, store=self.store, batch=-1, work=work, coordinator=peer)
+        keyed_step.backend.reached(committed_time_ms)
         self.service = SlotService(
             slot=0,
             epoch=1,
@@ -145,13 +149,13 @@ class Slot:
             uploader=SlotUploader(self.job, slot=0, key_groups=KeyGroupRange(0, 7), backend="rocksdb"),
             work=work,
             coordinator=peer,
-            job_url=self.job.url,
+            job_store=self.job,
             open_store=open_store,
         )
 
     def run(self, batch: int, keys: list[int], *, now_ms: int = 0) -> list[tuple[int, int]]:
         """Process one batch as the coordinator and an exchange do; returns its results."""
-        how = BatchRun(attempt=1, watermark_ms=None, processing_time_ms=now_ms, expected=batch - 1)
+        how = BatchRun(attempt=1, watermark_ms=None, processing_time_ms=now_ms, expected=batch - 1, operator_state="changed")
         stream = Stream(keys)
         self.service.exchange(ExchangeRequest(uid=UID, slot=0, batch=batch, epoch=1, run=how, waited_s=0.0), stream)
         return stream.results

@@ -144,7 +144,7 @@ def test_a_late_snapshot_request_writes_nothing_of_the_batch_that_runs(make_slot
     slot.run(0, [1])
     keyed_step = slot.service.keyed_steps[UID]
     stream = PausedStream([2, 2])
-    how = BatchRun(attempt=1, watermark_ms=None, processing_time_ms=0, expected=0)
+    how = BatchRun(attempt=1, watermark_ms=None, processing_time_ms=0, expected=0, operator_state="changed")
     request = ExchangeRequest(uid=UID, slot=0, batch=1, epoch=1, run=how, waited_s=0.0)
     batch = threading.Thread(target=slot.service.exchange, args=(request, stream))
     batch.start()
@@ -218,13 +218,13 @@ def test_an_idle_slot_removes_what_has_expired(make_slot: Callable[..., Slot], t
     slot.settle(0)
     slot.service.sweep(99)
     with slot.service.keyed_steps[UID].lock:
-        slot.service.sweep(100)
+        slot.service.sweep(140)
     slot.begin_snapshot(0)
-    slot.service.sweep(100)
+    slot.service.sweep(140)
     copied = downloaded(slot, slot.end_snapshot().state, tmp_path / "copied")
     assert held(copied) == held(slot.store) == 3
     copied.close()
-    slot.service.sweep(100)
+    slot.service.sweep(140)
     assert held(slot.store) == 0
 
 
@@ -245,6 +245,20 @@ def test_a_full_snapshot_leaves_out_what_has_expired(make_slot: Callable[..., Sl
     copied = RocksDBStore(folder)
     assert held(copied) == 1
     copied.close()
+
+
+def test_a_savepoint_right_after_a_restart_leaves_out_what_has_expired(tmp_path: Path, coordinator: Coordinator) -> None:
+    """The clock of the last committed batch comes with the registration, and stays when the slot catches up with a batch it missed."""
+    before = Slot(tmp_path, coordinator, 1 << 20, Expires(background=False))
+    before.run(0, [1, 2, 3])
+    before.settle(0)
+    before.close()
+    slot = Slot(tmp_path, coordinator, 1 << 20, Expires(background=False), committed_time_ms=100)
+    assert held(slot.store) == 3
+    slot.begin_snapshot(0, (tmp_path / "savepoints").as_uri())
+    slot.end_snapshot()
+    assert held(slot.store) == 0
+    slot.close()
 
 
 def held(store: RocksDBStore) -> int:

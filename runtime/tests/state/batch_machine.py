@@ -172,10 +172,15 @@ class BatchMachine(RuleBasedStateMachine):
         self.all_is_stored()
 
     @precondition(lambda self: not self.snapshotting)
-    @rule(entries=st.integers(0, 5), reached=st.booleans())
-    def sweep(self, entries: int, reached: bool) -> None:
+    @rule(overdue=st.booleans(), reached=st.booleans())
+    def sweep(self, overdue: bool, reached: bool) -> None:
         """Remove some of what has expired from the store, while a batch runs or between two."""
-        self.slot.backend.sweep(reached_ms=self.committed_ms if reached else None, idle_entries=entries)
+        if reached:
+            self.slot.backend.reached(self.committed_ms)
+        if overdue:
+            self.slot.backend.sweep_overdue()
+        else:
+            self.slot.backend.sweep()
 
     @precondition(lambda self: self.snapshotting)
     @rule()

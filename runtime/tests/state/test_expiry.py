@@ -228,7 +228,7 @@ def test_a_configuration_tells_how_it_cleans_up() -> None:
     strategies = StateTtlConfig.CleanupStrategies
     by_default = ttl().get_cleanup_strategies()
     assert (by_default.is_cleanup_in_background(), by_default.in_full_snapshot()) == (True, False)
-    assert by_default.get_incremental_cleanup_strategy() == strategies.IncrementalCleanupStrategy(4, False)
+    assert by_default.get_incremental_cleanup_strategy() == strategies.IncrementalCleanupStrategy(5, False)
     assert by_default.get_rocksdb_compact_filter_cleanup_strategy() == strategies.RocksdbCompactFilterCleanupStrategy(1000)
     off = ttl(lambda builder: builder.disable_cleanup_in_background()).get_cleanup_strategies()
     assert off.is_cleanup_in_background() is False

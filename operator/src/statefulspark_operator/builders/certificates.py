@@ -70,7 +70,7 @@ def new_certificate(authority: Signed, *, service: str, namespace: str, now: dat
     issuer = x509.load_pem_x509_certificate(authority.certificate)
     issuer_key = load_pem_private_key(authority.key, None)
     if not isinstance(issuer_key, ec.EllipticCurvePrivateKey):
-        raise ValueError("not an authority of ours")  # noqa: TRY004  all keys of the library have one type
+        raise ValueError("not a certificate authority of the operator")  # noqa: TRY004  all keys of the library have one type
     key = ec.generate_private_key(ec.SECP256R1())
     names = [TLS_SERVER_NAME, service, f"{service}.{namespace}", f"{service}.{namespace}.svc", "localhost"]
     alternatives = [*(x509.DNSName(name) for name in names), x509.IPAddress(ip_address("127.0.0.1")), x509.IPAddress(ip_address("::1"))]

@@ -28,8 +28,34 @@ _LOST_NODE_S: Final = 30
 
 def driver_pod(job: JobIdentity, spec: StatefulSparkJobSpec, *, image: str, account: str, key_id: str) -> dict[str, Any]:
     """The driver's pod. ``key_id`` tells which key of the operator its Secrets were made with."""
+    ours = {
+        "serviceAccountName": account,
+        "restartPolicy": "OnFailure",
+        "terminationGracePeriodSeconds": GRACE_S,
+        "securityContext": _pod_security(),
+        "imagePullSecrets": [{"name": name} for name in spec.image_pull_secrets],
+        "tolerations": _tolerations(),
+        "containers": [_driver_container(job, spec, image)],
+        "volumes": [
+            {"name": "config", "configMap": {"name": job.config}},
+            {"name": "api-token", "secret": {"secretName": job.secret, "items": [{"key": pods.TOKEN_KEY, "path": pods.TOKEN_KEY}]}},
+            {
+                "name": "spark-secret",
+                "secret": {"secretName": job.secret, "items": [{"key": pods.SPARK_SECRET_KEY, "path": pods.SPARK_SECRET_KEY}]},
+            },
+            _tls_volume(job),
+            {"name": "tmp", "emptyDir": {}},
+            *_ca_volumes(spec),
+        ],
+    }
+    metadata = job.metadata(job.driver, COMPONENT_DRIVER)
+    metadata["annotations"][ANNOTATION_KEY_ID] = key_id
+    return _over_template(spec.driver.pod_template, {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": ours})
+
+
+def _driver_container(job: JobIdentity, spec: StatefulSparkJobSpec, image: str) -> dict[str, Any]:
     memory = str(spec.memory_plan().driver.total_bytes)
-    container = {
+    return {
         "name": pods.DRIVER_CONTAINER,
         "image": image,
         "imagePullPolicy": spec.image_pull_policy.value,
@@ -84,29 +110,6 @@ def driver_pod(job: JobIdentity, spec: StatefulSparkJobSpec, *, image: str, acco
         "securityContext": _container_security(),
         "terminationMessagePath": "/dev/termination-log",
     }
-    ours = {
-        "serviceAccountName": account,
-        "restartPolicy": "OnFailure",
-        "terminationGracePeriodSeconds": GRACE_S,
-        "securityContext": _pod_security(),
-        "imagePullSecrets": [{"name": name} for name in spec.image_pull_secrets],
-        "tolerations": _tolerations(),
-        "containers": [container],
-        "volumes": [
-            {"name": "config", "configMap": {"name": job.config}},
-            {"name": "api-token", "secret": {"secretName": job.secret, "items": [{"key": pods.TOKEN_KEY, "path": pods.TOKEN_KEY}]}},
-            {
-                "name": "spark-secret",
-                "secret": {"secretName": job.secret, "items": [{"key": pods.SPARK_SECRET_KEY, "path": pods.SPARK_SECRET_KEY}]},
-            },
-            _tls_volume(job),
-            {"name": "tmp", "emptyDir": {}},
-            *_ca_volumes(spec),
-        ],
-    }
-    metadata = job.metadata(job.driver, COMPONENT_DRIVER)
-    metadata["annotations"][ANNOTATION_KEY_ID] = key_id
-    return _over_template(spec.driver.pod_template, {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": ours})
 
 
 def executor_template(job: JobIdentity, spec: StatefulSparkJobSpec) -> dict[str, Any]:

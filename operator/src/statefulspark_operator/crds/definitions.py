@@ -128,23 +128,6 @@ def _definition(
     }
     if root["rules"]:
         schema["x-kubernetes-validations"] = root["rules"]
-    version: dict[str, Any] = {
-        "name": VERSION,
-        "served": True,
-        "storage": True,
-        "schema": {"openAPIV3Schema": schema},
-        "subresources": subresources,
-        "additionalPrinterColumns": [
-            {
-                "name": name,
-                "type": kind_of_column,
-                "jsonPath": path,
-                **({"priority": priority} if priority else {}),
-                "description": description,
-            }
-            for name, kind_of_column, path, priority, description in columns
-        ],
-    }
     return {
         "apiVersion": "apiextensions.k8s.io/v1",
         "kind": "CustomResourceDefinition",
@@ -160,6 +143,22 @@ def _definition(
                 "shortNames": short_names,
                 "categories": ["all", "statefulspark"],
             },
-            "versions": [version],
+            "versions": [
+                {
+                    "name": VERSION,
+                    "served": True,
+                    "storage": True,
+                    "schema": {"openAPIV3Schema": schema},
+                    "subresources": subresources,
+                    "additionalPrinterColumns": _printer_columns(columns),
+                }
+            ],
         },
     }
+
+
+def _printer_columns(columns: tuple[tuple[str, str, str, int, str], ...]) -> list[dict[str, Any]]:
+    return [
+        {"name": name, "type": kind, "jsonPath": path, **({"priority": priority} if priority else {}), "description": description}
+        for name, kind, path, priority, description in columns
+    ]

@@ -80,7 +80,7 @@ class _Conversion:
     def convert(self, given: Schema) -> Schema:
         source = self._resolved({name: value for name, value in given.items() if name != "$defs"})
         if unknown := source.keys() - set(_COPIED) - _TRANSLATED - _DROPPED:
-            raise InternalError(f"a structural schema cannot say {', '.join(sorted(unknown))}")
+            raise InternalError(f"a structural schema cannot express {', '.join(sorted(unknown))}")
         schema: Schema = {name: source[name] for name in _COPIED if name in source}
         if "description" in schema:
             schema["description"] = " ".join(schema["description"].split())

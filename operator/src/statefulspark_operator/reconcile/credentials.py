@@ -110,8 +110,8 @@ class JobSecrets:
         if not await self._created(secret_owners.owned(secret, owner)):
             await self._remove(job, owner)
             raise NameTakenError(
-                f"Secret {name} exists in namespace {job.namespace}, and nothing says that it was made for this job, which needs one of that"
-                " name. Delete or rename it, or give the job another name"
+                f"Secret {name} exists in namespace {job.namespace} but was not created for this job, which needs that name."
+                " Delete or rename it, or give the job another name"
             )
         await self._say(job, name, says)
         return False

@@ -136,7 +136,7 @@ def create_app(job: JobControls, *, token: str, clock_ms: Callable[[], int]) -> 
 def _health_routes(job: JobControls) -> APIRouter:
     router = APIRouter(tags=["health"])
 
-    @router.get("/healthz", summary="Liveness: the process answers")
+    @router.get("/healthz", summary="Liveness: the process responds")
     async def healthz() -> HealthModel:
         return HealthModel()
 
@@ -162,7 +162,7 @@ def _monitoring_routes(job: JobControls, operations: Operations) -> APIRouter:
     def checkpoints() -> CheckpointListModel:
         return CheckpointListModel(checkpoints=[CheckpointModel.model_validate(info) for info in job.checkpoints()])
 
-    @router.get("/operations", summary="Operations the driver remembers", responses=_responses(401, 500))
+    @router.get("/operations", summary="Recent operations of the driver", responses=_responses(401, 500))
     def list_operations() -> OperationListModel:
         return OperationListModel(operations=[OperationModel.of(operation) for operation in operations.all()])
 
@@ -209,7 +209,7 @@ def _steer_routes(job: JobControls, operations: Operations) -> APIRouter:
 
         return await run("savepoint", asked.model_dump_json(), work, call, CheckpointModel.model_validate)
 
-    @router.post("/stop", summary="End the job, keeping its state", responses=_LONG, response_model=StopModel)
+    @router.post("/stop", summary="Stop the job and keep its state", responses=_LONG, response_model=StopModel)
     async def stop(call: Call, body: StopRequest | None = None) -> Any:
         asked = body or StopRequest()
 
@@ -221,11 +221,11 @@ def _steer_routes(job: JobControls, operations: Operations) -> APIRouter:
 
         return await run("stop", asked.model_dump_json(), work, call, model)
 
-    @router.post("/cancel", summary="End the job without a checkpoint", responses=_LONG, response_model=StatusModel)
+    @router.post("/cancel", summary="Cancel the job without a checkpoint", responses=_LONG, response_model=StatusModel)
     async def cancel(call: Call) -> Any:
         return await run("cancel", "{}", job.cancel, call, lambda _: StatusModel.of(job.status()))
 
-    @router.post("/rescale", summary="Run with another number of slots", responses=_LONG, response_model=StatusModel)
+    @router.post("/rescale", summary="Rescale the job", responses=_LONG, response_model=StatusModel)
     async def rescale(call: Call, body: RescaleRequest) -> Any:
         limit = (await asyncio.to_thread(job.status)).max_parallelism
         if body.parallelism > limit:
@@ -246,7 +246,7 @@ def _steer_routes(job: JobControls, operations: Operations) -> APIRouter:
 def _memory_routes(job: JobControls) -> APIRouter:
     router = APIRouter(prefix="/v1", tags=["memory"])
 
-    @router.get("/memory", summary="How slots divide their managed memory", responses=_responses(401, 409, 500))
+    @router.get("/memory", summary="Memory split of the slots", responses=_responses(401, 409, 500))
     def memory() -> MemoryModel:
         return MemoryModel.model_validate(job.memory())
 

@@ -8,12 +8,15 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated, NoReturn
+from typing import TYPE_CHECKING, Annotated, NoReturn
 
 import typer
 
 from statefulspark.cli.output import Output, OutputOption
 from statefulspark.errors import InvalidInputError, StatefulSparkError
+
+if TYPE_CHECKING:
+    from statefulspark.api_server.run_job import RunResult
 
 
 def register(app: typer.Typer) -> None:
@@ -64,17 +67,12 @@ def run(
     """
     from rich.console import Console
 
-    from statefulspark.api_server import termination
     from statefulspark.api_server.connection_files import ConnectionFile, home_directory
-    from statefulspark.api_server.models import StatusModel
-    from statefulspark.api_server.remedies import what_to_do
     from statefulspark.api_server.run_job import RunSettings, run_job
     from statefulspark.api_server.server import ServerSettings
     from statefulspark.api_server.signals import Interrupted
     from statefulspark.api_server.tokens import claim_token
-    from statefulspark.cli.job_tables import status_tables
     from statefulspark.cli.logs import configure_logging
-    from statefulspark.cli.output import show
     from statefulspark.cli.progress import LogReporter, TerminalReporter
     from statefulspark.config.manifest import load_manifest
     from statefulspark.coordinator.controls import JobControls
@@ -82,7 +80,7 @@ def run(
 
     if drain and not until_idle:
         raise InvalidInputError(
-            "needs --until-idle", field="--drain", remedy="Add --until-idle, or drain a running job with statefulspark stop"
+            "requires --until-idle", field="--drain", remedy="Add --until-idle, or drain a running job with statefulspark stop"
         )
     with _settling(termination_log):
         job = load_manifest(manifest)
@@ -115,8 +113,19 @@ def run(
                 clock_ms=_now_ms,
             )
     except Interrupted as interrupted:
-        typer.echo(f"{interrupted}: stopped at once; run the manifest again to go on after the last committed batch", err=True)
+        typer.echo(f"{interrupted}: stopped immediately; run the manifest again to resume after the last committed batch", err=True)
         _leave(interrupted.exit_code)
+    _end(result, output, termination_log)
+
+
+def _end(result: RunResult, output: Output, termination_log: Path | None) -> NoReturn:
+    """Print how the job ended and exit."""
+    from statefulspark.api_server import termination
+    from statefulspark.api_server.models import StatusModel
+    from statefulspark.api_server.remedies import what_to_do
+    from statefulspark.cli.job_tables import status_tables
+    from statefulspark.cli.output import show
+
     status = StatusModel.of(result.status)
     show(status.model_dump(mode="json"), output, *status_tables(status))
     if status.error is not None:

@@ -54,7 +54,7 @@ def state(
     opener = storage_opener(endpoint, region, path_style)
     if state_name is None:
         if key is not None:
-            raise InvalidInputError("needs --uid and --state", field="--key", remedy="Add --uid and --state.")
+            raise InvalidInputError("requires --uid and --state", field="--key", remedy="Add --uid and --state.")
         _show_states(path, uid, opener, output)
     elif uid is None:
         raise InvalidInputError("state names are only unique within a uid", field="--state", remedy="Add --uid.")
@@ -97,19 +97,25 @@ def _show_entries(
     from statefulspark.checkpoint.catalog import open_checkpoint
     from statefulspark.checkpoint.inspect.decoding import parse_key
     from statefulspark.checkpoint.inspect.reader import find_state, read_state
+    from statefulspark.state.operator.entries import is_operator_state
 
-    wanted = None if key is None else parse_key(find_state(open_checkpoint(path, opener), uid, state_name), key)
+    info = find_state(open_checkpoint(path, opener), uid, state_name)
+    in_slots = is_operator_state(info)
+    # Operator state has no keys; `read_state` says so.
+    wanted = key if key is None or in_slots else parse_key(info, key)
     with closing(read_state(path, uid, state_name, key=wanted, unpickle=unpickle, open_store=opener)) as entries:
         found = list(islice(entries, limit + 1))
     shown, more = found[:limit], len(found) > limit
-    rows = [_as_row(entry) for entry in shown]
-    columns = ("key group", "key", "map key", "value", "due (UTC)", "expires (UTC)")
+    rows = [(entry.slot, entry.value) if in_slots else _as_row(entry) for entry in shown]
+    columns = ("slot", "value") if in_slots else ("key group", "key", "map key", "value", "due (UTC)", "expires (UTC)")
     show({"entries": [_as_json(entry) for entry in shown], "more": more}, output, TableView(f"{uid} / {state_name}", columns, rows))
     if more:
         typer.echo(f"only the first {limit} entries are shown; raise --limit for more", err=True)
 
 
 def _as_json(entry: StateEntry) -> dict[str, Any]:
+    if entry.slot is not None:
+        return {"slot": entry.slot, "value": _plain(entry.value)}
     return {
         "key_group": entry.key_group,
         "key": _plain(entry.key),

@@ -66,7 +66,7 @@ class CaBundleSource(Model):
     cel_rules = (
         CelRule(
             "has(self.secretKeyRef) != has(self.configMapKeyRef)",
-            "secretKeyRef: give exactly one of secretKeyRef and configMapKeyRef",
+            "secretKeyRef: set exactly one of secretKeyRef and configMapKeyRef",
         ),
     )
 
@@ -79,7 +79,7 @@ class CaBundleSource(Model):
     def conflicts(self) -> Iterator[Problem]:
         """Exactly one of the two."""
         if (self.secret_key_ref is None) == (self.config_map_key_ref is None):
-            yield Problem("secretKeyRef", "give exactly one of secretKeyRef and configMapKeyRef", "Remove the other one")
+            yield Problem("secretKeyRef", "set exactly one of secretKeyRef and configMapKeyRef", "Remove the other one")
 
 
 class StorageSpec(Model):

@@ -33,9 +33,9 @@ def next_time(line: str, after: datetime) -> datetime:
     try:
         return next(CronSim(line, after.astimezone(UTC)))
     except CronSimError as error:
-        raise InvalidInputError(f"is no cron line: {str(error).lower()}", remedy=_REMEDY) from error
+        raise InvalidInputError(f"is not a cron expression: {str(error).lower()}", remedy=_REMEDY) from error
     except StopIteration as error:
-        raise InvalidInputError("is never due", remedy=_REMEDY) from error
+        raise InvalidInputError("never fires", remedy=_REMEDY) from error
 
 
 def _check(line: str) -> str:

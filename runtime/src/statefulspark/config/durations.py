@@ -50,7 +50,7 @@ def parse_duration(text: str) -> int:
         if match is None or unit_ms is None:
             raise InvalidInputError("not a duration", remedy=_REMEDY)
         if unit_ms >= previous:
-            raise InvalidInputError("parts of a duration go from large to small, each unit once", remedy=_REMEDY)
+            raise InvalidInputError("write each unit of a duration once, from large to small", remedy=_REMEDY)
         total, position, previous = total + int(match["number"]) * unit_ms, match.end(), unit_ms
     if position == 0:
         raise InvalidInputError("not a duration", remedy=_REMEDY)

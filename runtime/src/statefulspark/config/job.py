@@ -145,7 +145,7 @@ class JobSpec(Model):
     cel_rules = (
         CelRule(
             "has(self.script) != has(self.module)",
-            "script: give exactly one of script and module. Write script: my_job.py, or module: my_package.my_job",
+            "script: set exactly one of script and module. Write script: my_job.py, or module: my_package.my_job",
         ),
     )
 
@@ -179,7 +179,7 @@ class JobSpec(Model):
     def conflicts(self) -> Iterator[Problem]:
         """The program is in one place."""
         if (self.script is None) == (self.module is None):
-            yield Problem("script", "give exactly one of script and module", "Write script: my_job.py, or module: my_package.my_job")
+            yield Problem("script", "set exactly one of script and module", "Write script: my_job.py, or module: my_package.my_job")
 
 
 class ApiSpec(Model):
@@ -205,7 +205,7 @@ class StatefulSparkJobSpec(Model):
     cel_rules = (
         CelRule(
             "!has(self.maxParallelism) || self.parallelism <= self.maxParallelism",
-            "parallelism: more slots than key groups. Keep it at or below maxParallelism",
+            "parallelism: must not exceed maxParallelism, the number of key groups. Lower parallelism",
         ),
         CelRule(
             "!has(self.executor.instances) || self.executor.instances * self.executor.slots >= self.parallelism",
@@ -213,17 +213,17 @@ class StatefulSparkJobSpec(Model):
         ),
         CelRule(
             f"!has(self.sparkConf) || self.sparkConf.all(name, !(name in {list(SPARK_CONF_HOMES)}))",
-            "sparkConf: a name has a field of its own in the spec (app name, cores, memory, instances, image, pyFiles). Use the field",
+            "sparkConf: contains a setting that has its own field in the spec (app name, cores, memory, instances, image, pyFiles). Set the field instead",
         ),
         CelRule(
             "!has(self.sparkConf) || self.sparkConf.all(name, "
             f"!name.matches('(?i)({PATTERN})') || name.startsWith('{REFERENCES[0]}') || name.startsWith('{REFERENCES[1]}'))",
-            f"sparkConf: a name is that of a secret, by Spark's own rule (secret, password, token, access key). {WAY}",
+            f"sparkConf: contains a name that Spark treats as a secret (secret, password, token, access key). {WAY}",
         ),
         *(
             CelRule(
                 f"has(self.checkpointing.savepointDir) || !({needs})",
-                f"{field}: needs a folder for savepoints. Set checkpointing.savepointDir",
+                f"{field}: requires a savepoint directory. Set checkpointing.savepointDir",
             )
             for field, needs in (
                 ("upgradeMode", "self.upgradeMode == 'savepoint'"),
@@ -349,7 +349,7 @@ class StatefulSparkJobSpec(Model):
             yield Problem(
                 "parallelism",
                 f"{self.parallelism} slots cannot share {self.max_parallelism} key groups",
-                "Keep it at or below maxParallelism",
+                "Set it to at most maxParallelism",
             )
         instances = self.executor.instances
         if instances is not None and instances * self.executor.slots < self.parallelism:
@@ -359,7 +359,7 @@ class StatefulSparkJobSpec(Model):
                 "Raise instances or slots, or remove instances",
             )
         for name in sorted(self.spark_conf.keys() & SPARK_CONF_HOMES.keys()):
-            yield Problem(f"sparkConf[{name}]", "has a field of its own", f"Set {SPARK_CONF_HOMES[name]} instead")
+            yield Problem(f"sparkConf[{name}]", "has its own field in the spec", f"Set {SPARK_CONF_HOMES[name]} instead")
         if self.initial_savepoint_path is not None and self.initial_snapshot is not None:
             yield Problem("initialSnapshot", "initialSavepointPath and initialSnapshot are mutually exclusive", "Keep one of them")
         yield from self._savepoint_conflicts()
@@ -378,7 +378,7 @@ class StatefulSparkJobSpec(Model):
             ("savepointNonce", self.savepoint_nonce is not None),
         ):
             if needs:
-                yield Problem(field, "needs a folder for savepoints", "Set checkpointing.savepointDir")
+                yield Problem(field, "requires a savepoint directory", "Set checkpointing.savepointDir")
 
 
 class StatefulSparkJob(Resource):

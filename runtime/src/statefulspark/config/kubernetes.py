@@ -79,12 +79,12 @@ def kubernetes_problems(job: StatefulSparkJob) -> Iterator[Problem]:
     """Yield what the manifest says that cannot be on Kubernetes."""
     spec = job.spec
     for path in _local_fields(spec, "spec."):
-        yield Problem(path, "is only for statefulspark run, not for Kubernetes", _LOCAL_REMEDIES.get(path, "Remove it"))
+        yield Problem(path, "only applies to statefulspark run, not to Kubernetes", _LOCAL_REMEDIES.get(path, "Remove it"))
     for name in sorted(spec.spark_conf):
         if name in _OPERATORS_SPARK_CONF or name.startswith(_OPERATORS_SPARK_CONF_PREFIXES):
             yield Problem(f"spec.sparkConf[{name}]", "is set by the operator", "Remove it")
         elif is_secret(name):
-            yield Problem(f"spec.sparkConf[{name}]", "is a secret, by Spark's own rule", WAY)
+            yield Problem(f"spec.sparkConf[{name}]", "is a secret by Spark's rules", WAY)
     yield from _template_problems("spec.driver.podTemplate", spec.driver.pod_template)
     yield from _template_problems("spec.executor.podTemplate", spec.executor.pod_template)
 
@@ -131,7 +131,7 @@ def _template_problems(path: str, template: Mapping[str, Any]) -> Iterator[Probl
             yield Problem(f"{path}.{name}", "is not a mapping", "Write one indented `name: value` per line below it")
     size, depth = _measure(template)
     if depth > _TEMPLATE_DEPTH_MAX:
-        yield Problem(path, f"has more than {_TEMPLATE_DEPTH_MAX} levels", "No field of a pod lies so deep")
+        yield Problem(path, f"has more than {_TEMPLATE_DEPTH_MAX} levels", "No pod field is nested that deeply")
     if size > _TEMPLATE_CHARACTERS_MAX:
         yield Problem(path, f"has more than {_TEMPLATE_CHARACTERS_MAX >> 10} Ki characters", "Put files and long texts into a ConfigMap")
     spec = template.get("spec")

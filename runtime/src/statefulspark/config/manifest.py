@@ -74,14 +74,14 @@ def validate_job(document: object, *, folder: Path | None = None) -> StatefulSpa
 
 
 class _Loader(yaml.SafeLoader):
-    """Refuses a name that is written twice in one mapping; plain YAML keeps the last one silently."""
+    """Refuses a name that occurs twice in one mapping; plain YAML keeps the last one silently."""
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
         seen: set[str] = set()
         for key, _ in node.value:
             name = key.value if isinstance(key, yaml.ScalarNode) else ""
             if name in seen and name != "<<":
-                raise yaml.constructor.ConstructorError(None, None, f"{name} is written twice in one mapping", key.start_mark)
+                raise yaml.constructor.ConstructorError(None, None, f"{name} occurs twice in one mapping", key.start_mark)
             seen.add(name)
         return super().construct_mapping(node, deep)
 

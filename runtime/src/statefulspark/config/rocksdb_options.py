@@ -112,7 +112,7 @@ def _style(text: str) -> CompactionStyle:
     if style == "FIFO":
         raise InvalidInputError("FIFO deletes the oldest files, and with them state", remedy="Use LEVEL or UNIVERSAL")
     if style == "NONE":
-        raise InvalidInputError("without compaction every look-up reads more files with each flush", remedy="Use LEVEL or UNIVERSAL")
+        raise InvalidInputError("without compaction, lookups read more files after every flush", remedy="Use LEVEL or UNIVERSAL")
     return _word(CompactionStyle)(style)
 
 
@@ -123,7 +123,7 @@ def _compressions(text: str) -> tuple[Compression, ...]:
 
 def _not_block_based(text: str) -> None:
     if _flag(text):
-        raise InvalidInputError("RocksDB 7 and later have no block-based filters any more", remedy="Remove it; filters cover whole files")
+        raise InvalidInputError("RocksDB 7 and later no longer have block-based filters", remedy="Remove it; filters cover whole files")
 
 
 OPTIONS: Final[Mapping[str, Option]] = {
@@ -161,14 +161,14 @@ REFUSED: Final[Mapping[str, tuple[str, str]]] = {
         "rocksdict has no compaction filters in Python; expired state is swept between batches",
         "Remove it; see StateTtlConfig",
     ),
-    "memory.managed": ("has a field of its own", "Set spec.stateBackend.rocksdb.memory.managed"),
-    "memory.fixed-per-slot": ("has a field of its own", "Set spec.stateBackend.rocksdb.memory.fixedPerSlot"),
+    "memory.managed": ("has its own field in the spec", "Set spec.stateBackend.rocksdb.memory.managed"),
+    "memory.fixed-per-slot": ("has its own field in the spec", "Set spec.stateBackend.rocksdb.memory.fixedPerSlot"),
     "memory.fixed-per-tm": ("a slot is a process of its own", "Set spec.stateBackend.rocksdb.memory.fixedPerSlot"),
-    "memory.write-buffer-ratio": ("has a field of its own", "Set spec.stateBackend.rocksdb.memory.writeBufferRatio"),
-    "memory.high-prio-pool-ratio": ("has a field of its own", "Set spec.stateBackend.rocksdb.memory.highPrioPoolRatio"),
-    "predefined-options": ("has a field of its own", "Set spec.stateBackend.rocksdb.predefinedOptions"),
-    "options-factory": ("has a field of its own", "Set spec.stateBackend.rocksdb.optionsFactory"),
-    "localdir": ("has a field of its own", "Set spec.stateBackend.rocksdb.localDir"),
+    "memory.write-buffer-ratio": ("has its own field in the spec", "Set spec.stateBackend.rocksdb.memory.writeBufferRatio"),
+    "memory.high-prio-pool-ratio": ("has its own field in the spec", "Set spec.stateBackend.rocksdb.memory.highPrioPoolRatio"),
+    "predefined-options": ("has its own field in the spec", "Set spec.stateBackend.rocksdb.predefinedOptions"),
+    "options-factory": ("has its own field in the spec", "Set spec.stateBackend.rocksdb.optionsFactory"),
+    "localdir": ("has its own field in the spec", "Set spec.stateBackend.rocksdb.localDir"),
     "timer-service.factory": ("timers lie in the store", "Remove it"),
     "checkpoint.transfer.thread.num": ("files of a checkpoint go up and down eight at a time", "Remove it"),
     "restore-overlap-fraction-threshold": ("the old store that holds most of a slot's key groups is always opened", "Remove it"),

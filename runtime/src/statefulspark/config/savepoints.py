@@ -19,7 +19,7 @@ class SavepointScheduleSpec(Model):
     cel_rules = (
         CelRule(
             "has(self.interval) != has(self.cron)",
-            "interval: give exactly one of interval and cron. Write for example interval: 6h, or cron: '0 3 * * *'",
+            "interval: set exactly one of interval and cron. Write for example interval: 6h, or cron: '0 3 * * *'",
         ),
     )
 
@@ -32,7 +32,7 @@ class SavepointScheduleSpec(Model):
     def conflicts(self) -> Iterator[Problem]:
         """Exactly one of the two."""
         if (self.interval is None) == (self.cron is None):
-            yield Problem("interval", "give exactly one of interval and cron", "Write for example interval: 6h, or cron: '0 3 * * *'")
+            yield Problem("interval", "set exactly one of interval and cron", "Write for example interval: 6h, or cron: '0 3 * * *'")
 
 
 class SavepointHistorySpec(Model):

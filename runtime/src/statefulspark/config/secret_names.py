@@ -10,8 +10,8 @@ PATTERN: Final = "secret|password|token|access[.]?key"
 REFERENCES: Final = ("spark.kubernetes.executor.secretKeyRef.", "spark.kubernetes.executor.secrets.")
 """Settings that name a Secret of Kubernetes and hold nothing of it."""
 WAY: Final = (
-    "Its value would be in the job's object, its ConfigMap and the arguments of processes. Put it into a Secret: for storage"
-    " checkpointing.storage.credentialsSecret, else an environment variable of driver.podTemplate and executor.podTemplate"
+    "Its value would appear in the job's object, its ConfigMap and process arguments. Put it into a Secret: for storage, set"
+    " checkpointing.storage.credentialsSecret; otherwise, set an environment variable in driver.podTemplate and executor.podTemplate"
     " that the program reads"
 )
 _SECRET: Final = re.compile(PATTERN, re.IGNORECASE)

@@ -25,7 +25,7 @@ class JobReference(Model):
 class SavepointSource(Model):
     """A savepoint: self-contained, owned by a person."""
 
-    cel_rules = (CelRule("!self.alreadyExists || has(self.path)", "path: an existing savepoint needs its path. Write path: s3://..."),)
+    cel_rules = (CelRule("!self.alreadyExists || has(self.path)", "path: is required for an existing savepoint. Set path: s3://..."),)
 
     path: StorageUrl | None = Field(default=None, json_schema_extra=REJECT)
     """Directory in which to create the savepoint. Defaults to the job's checkpointing.savepointDir. With alreadyExists, the path of the
@@ -40,7 +40,7 @@ class SavepointSource(Model):
     def conflicts(self) -> Iterator[Problem]:
         """What exists is somewhere."""
         if self.already_exists and self.path is None:
-            yield Problem("path", "an existing savepoint needs its path", "Write path: s3://...")
+            yield Problem("path", "is required for an existing savepoint", "Set path: s3://...")
 
 
 class CheckpointSource(Model):
@@ -59,7 +59,7 @@ class StateSnapshotSpec(Model):
     """Desired snapshot and the job it belongs to."""
 
     cel_rules = (
-        CelRule("has(self.savepoint) != has(self.checkpoint)", "savepoint: give exactly one of savepoint and checkpoint"),
+        CelRule("has(self.savepoint) != has(self.checkpoint)", "savepoint: set exactly one of savepoint and checkpoint"),
         CelRule("self.jobReference == oldSelf.jobReference", _OTHER_JOB),
         CelRule(
             "has(self.savepoint) == has(oldSelf.savepoint) && (!has(self.savepoint) ||"
@@ -98,7 +98,7 @@ class StateSnapshotSpec(Model):
     def conflicts(self) -> Iterator[Problem]:
         """One kind of snapshot."""
         if (self.savepoint is None) == (self.checkpoint is None):
-            yield Problem("savepoint", "give exactly one of savepoint and checkpoint", "Write savepoint: {} or checkpoint: {}")
+            yield Problem("savepoint", "set exactly one of savepoint and checkpoint", "Write savepoint: {} or checkpoint: {}")
 
 
 def _fixed(source: SavepointSource | CheckpointSource | None) -> dict[str, object] | None:

@@ -74,7 +74,7 @@ class RocksDBSpec(Model):
     cel_rules = (
         CelRule(
             f"!has(self.options) || self.options.all(name, name in {sorted((*OPTIONS, BLOCK_BASED))})",
-            "options: a name is not a RocksDB option of Flink (without the prefix state.backend.rocksdb.). Correct or remove it",
+            "options: contains a name that is not one of Flink's RocksDB options (without the prefix state.backend.rocksdb.). Correct or remove it",
         ),
     )
 

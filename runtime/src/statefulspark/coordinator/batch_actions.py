@@ -1,4 +1,4 @@
-"""Begins batches: answers exchange tasks and tick sources, and follows the query from one batch to the next.
+"""Begins batches: answers exchange tasks and tick sources.
 
 The lock is the coordinator's batch lock; see there for the order in which locks may be nested.
 """
@@ -6,9 +6,7 @@ The lock is the coordinator's batch lock; see there for the order in which locks
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Callable
-from contextlib import suppress
 
 from statefulspark import failpoints
 from statefulspark.coordinator.batch_completion import Completion
@@ -16,10 +14,13 @@ from statefulspark.coordinator.batch_log import BatchLog, BatchParameters
 from statefulspark.coordinator.checkpoint_schedule import CheckpointSchedule
 from statefulspark.coordinator.dry_runs import DryRuns
 from statefulspark.coordinator.durable_job import DurableJob
+from statefulspark.coordinator.operator_states import OperatorDistribution
+from statefulspark.coordinator.query_lifecycle import QueryLifecycle
 from statefulspark.coordinator.slot_calls import SlotCalls
 from statefulspark.coordinator.slot_crashes import CrashWatch
-from statefulspark.coordinator.slot_table import READY, RESTORING, SlotTable
-from statefulspark.coordinator.tick_offsets import TickOffsets
+from statefulspark.coordinator.slot_state import READY, RESTORING
+from statefulspark.coordinator.slot_table import SlotTable
+from statefulspark.coordinator.tick_offsets import tick_answer
 from statefulspark.errors import FencedError, StatefulSparkError, UnavailableError
 from statefulspark.rpc.codec import Action
 from statefulspark.rpc.messages.batches import (
@@ -39,11 +40,7 @@ _PAUSED = "paused"
 
 
 class BatchActions:
-    """The coordinator's side of the requests that exchange tasks and tick sources make.
-
-    Attributes:
-        drain: True if every event-time timer is due.
-    """
+    """The coordinator's side of the requests that exchange tasks and tick sources make."""
 
     def __init__(  # noqa: PLR0913  one argument per part of the coordinator
         self,
@@ -51,8 +48,10 @@ class BatchActions:
         durable: DurableJob,
         batches: BatchLog,
         states: StateRegistry,
+        operator_states: OperatorDistribution,
         slots: Callable[[], SlotTable],
         dry_runs: DryRuns,
+        query: QueryLifecycle,
         completion: Completion,
         checkpoints: CheckpointSchedule,
         calls: SlotCalls,
@@ -68,8 +67,10 @@ class BatchActions:
             durable: The job's folder in storage.
             batches: The job's batches, guarded by ``lock``.
             states: State ids.
+            operator_states: The distribution of operator state, guarded by ``lock``.
             slots: Returns the table of now, which a rescale replaces.
             dry_runs: Spark's local checkpoint location, the state of its own steps there, and batches that run again for that alone.
+            query: Says which batches may begin.
             completion: Decides when a batch is committed.
             checkpoints: Of the job; they start between two batches.
             calls: Calls slots.
@@ -79,13 +80,14 @@ class BatchActions:
             fatal: Returns what ends the job, None if nothing does.
             fail: Ends the job.
         """
-        self.drain = False
         self._durable = durable
         self._batches = batches
         self._states = states
+        self._operator_states = operator_states
         self._slots = slots
         self._dry_runs = dry_runs
         self._files = dry_runs.files
+        self._query = query
         self._completion = completion
         self._checkpoints = checkpoints
         self._calls = calls
@@ -94,9 +96,6 @@ class BatchActions:
         self._now_ms = now_ms
         self._fatal = fatal
         self._fail = fail
-        self._ticks = TickOffsets(batches)
-        self._paused = False
-        self._query_ending = False
 
     def actions(self) -> tuple[Action, ...]:
         """Return what exchange tasks and tick sources can ask for."""
@@ -119,6 +118,7 @@ class BatchActions:
                 return Wait(reason=_PAUSED)
             self._completion.begun(uid, index)
             expected = self._batches.expected_batch(uid, index)
+            operator_state = self._operator_states.scope(uid)
         slot = self._slots().get(index)
         if slot.state != READY:
             return Wait(reason=slot.state)
@@ -136,6 +136,7 @@ class BatchActions:
                 watermark_ms=current.watermarks.get(uid),
                 processing_time_ms=current.processing_time_ms,
                 expected=expected,
+                operator_state=operator_state,
             ),
         )
 
@@ -143,6 +144,9 @@ class BatchActions:
         with self._lock:
             if self._current(request.batch) is None:
                 return Wait(reason=_PAUSED)
+            unreported = self._operator_states.unreported(request.uid)
+        if unreported is not None:
+            return Wait(reason=self._slots().get(unreported).state)
         self._completion.report(request.uid, request.batch, request.run)
         return None
 
@@ -161,7 +165,7 @@ class BatchActions:
             batch, current = self._files.planned_batch(), self._batches.current
             if batch < 0 or batch <= self._batches.committed or (current is not None and batch <= current.batch):
                 return None
-            if self._query_ending:
+            if self._query.stopping:
                 raise UnavailableError("the query is being stopped")
             if self._must_wait(batch):
                 return Wait(reason=_PAUSED)
@@ -175,32 +179,7 @@ class BatchActions:
             return False
         if not self._completion.finish(before=batch):
             return True
-        return self._paused or self._dry_runs.holds(batch)
-
-    def end_query(self) -> None:
-        """The query is about to be stopped: a batch that waits to begin is cancelled, because Spark does not interrupt that wait."""
-        self._query_ending = True
-
-    def next_query(self, *, available_now: bool = False) -> bool:
-        """A query is about to start: forget plans of batches that never began. True when it must be one without a sink.
-
-        Args:
-            available_now: whether it ends by itself (``trigger(availableNow=True)``).
-        """
-        with self._lock:
-            self._query_ending = False
-            self._ticks.until_ms = self._now_ms() if available_now else None
-            current = self._batches.current
-            if current is not None and current.batch > self._batches.committed and not self._files.is_committed(current.batch):
-                # Usually Spark runs the batch again. If a replaced driver commits it to the sink first, Spark does not, and the slots of this
-                # driver have acknowledged only a part of it.
-                self._completion.recovered = current
-            dry = self._dry_runs.next_query()
-            known = [batch.batch for batch in (current, self._completion.recovered, self._durable.begun) if batch is not None]
-            if self._dry_runs.batch is not None:
-                known.append(self._dry_runs.batch)
-            self._files.forget_planned(after=max([self._batches.committed, *known]))
-        return dry
+        return self._query.paused or self._dry_runs.holds(batch)
 
     def _begin_batch(self, batch: int) -> BatchParameters:
         """Commit the batch before, make the new batch's record durable, start a checkpoint if one is due. The caller holds the lock."""
@@ -209,7 +188,7 @@ class BatchActions:
         self._dry_runs.check(batch)
         log = self._batches
         begun = next((each for each in (self._durable.begun, self._completion.recovered) if each is not None and each.batch == batch), None)
-        parameters = begun or log.next_parameters(batch, self._now_ms(), drain=self.drain)
+        parameters = begun or log.next_parameters(batch, self._now_ms(), drain=self._query.draining)
         failpoints.reach("driver.begin")
         try:
             self._durable.write_record(parameters, self._files, self._dry_runs.state, log)
@@ -217,7 +196,8 @@ class BatchActions:
             self._fail(error)
             raise
         failpoints.reach("driver.begun")
-        if log.committed >= 0:
+        # A recovered batch may turn out to be committed by another attempt, whose operator state was distributed in another way.
+        if log.committed >= 0 and (begun is None or not self._operator_states.is_open):
             self._checkpoints.start_if_due()
         log.begin(parameters)
         self._completion.begin()
@@ -236,38 +216,6 @@ class BatchActions:
         """Offset of the tick source: a new one while a timer is due; otherwise that of the last batch."""
         now_ms, ready = self._now_ms(), self._slots().all_ready()
         with self._lock:
-            if self._query_ending:
+            if self._query.stopping:
                 return TickAnswer(offset=request.after)
-            return self._ticks.answer(request, now_ms, drain=self.drain, paused=self._paused, ready=ready)
-
-    def idle(self) -> bool:
-        """Whether every slot has reported its timers, none of them is due, and the last batch that began is committed."""
-        now_ms = self._now_ms()
-        with self._lock:
-            if not self._slots().all_ready():
-                return False
-            return self._completion.finish() and not any(
-                self._batches.tick_due(uid, now_ms, drain=self.drain) for uid in self._batches.delays_ms
-            )
-
-    def pause(self, timeout_s: float) -> None:
-        """Let no further batch begin; returns when the running one is committed.
-
-        Raises:
-            UnavailableError: it did not end in time; batches go on.
-        """
-        deadline = time.monotonic() + timeout_s
-        with self._lock:
-            self._paused = True
-        while time.monotonic() < deadline:
-            with self._lock, suppress(UnavailableError):
-                if self._completion.finish():
-                    return
-            time.sleep(0.02)
-        self.resume()
-        raise UnavailableError(f"the running batch did not end within {timeout_s:.0f} s")
-
-    def resume(self) -> None:
-        """Let batches begin again."""
-        with self._lock:
-            self._paused = False
+            return tick_answer(request, self._batches, self._query, now_ms=now_ms, ready=ready)

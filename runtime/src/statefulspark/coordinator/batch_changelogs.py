@@ -1,14 +1,15 @@
 """The changelogs of one batch in storage: whether an attempt processed the batch completely, and the proof for slots without rows.
 
-An attempt is complete if its changelogs cover every key group of every keyed step. Any complete attempt may be the one whose sink committed,
-also one that was fenced long ago. Changelogs of different attempts are never mixed: an upgrade may have changed the code in between.
+An attempt is complete if its changelogs cover every key group of every keyed step that its own pipeline had, which its record of the batch
+names: before it can commit its sink, it has all of them. Any complete attempt may be the one whose sink committed, also one that was fenced
+long ago. Changelogs of different attempts are never mixed: an upgrade may have changed the code in between, or added and dropped steps.
 """
 
 from __future__ import annotations
 
 import tempfile
 from collections import deque
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -18,14 +19,15 @@ import structlog
 
 from statefulspark.checkpoint.formats import paths
 from statefulspark.checkpoint.formats.changelog import ChangelogHeader, ChangelogWriter, read_changelog
-from statefulspark.checkpoint.formats.digests import digest_file
+from statefulspark.checkpoint.formats.digests import FileDigest, digest_file
 from statefulspark.checkpoint.formats.records import ChangelogRef
-from statefulspark.checkpoint.lineage.lineage import Lineage
+from statefulspark.checkpoint.lineage.lineage import Lineage, read_record
 from statefulspark.checkpoint.lineage.rewind import is_jump
 from statefulspark.checkpoint.transfers import read_again
 from statefulspark.errors import CorruptDataError, IncompatibleFormatError
 from statefulspark.keygroups import KeyGroupRange
 from statefulspark.state.encoding.layout import StateInfo
+from statefulspark.state.operator.entries import OperatorEntry
 from statefulspark.storage.base import ObjectStore
 from statefulspark.storage.os_errors import local_disk
 
@@ -43,6 +45,38 @@ class Done:
     """Greatest event time of its rows."""
     states: tuple[Mapping[str, Any], ...]
     """The states of its step, as its header names them."""
+    operator_state: bool
+    """Whether it has operator state."""
+
+
+@dataclass(frozen=True, slots=True)
+class WithoutRows:
+    """Operator state of slots that had no rows in a first batch."""
+
+    entries: list[OperatorEntry]
+    parallelism: int
+    states: list[StateInfo]
+    """All states of the step, because a changelog that names fewer would hide those of an earlier one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Complete:
+    """A batch as one attempt processed it completely."""
+
+    steps: frozenset[str]
+    """Uids of that attempt's keyed steps. The present pipeline may lack some of them, and may have others."""
+    done: tuple[Done, ...]
+    """Its changelogs, without those that only prove that slots had no rows."""
+
+    @property
+    def refs(self) -> list[ChangelogRef]:
+        """References to its changelogs."""
+        return [each.ref for each in self.done]
+
+    @property
+    def states(self) -> list[StateInfo]:
+        """The states that its changelogs name, one for each number."""
+        return list({state.state_id: state for each in self.done for state in map(StateInfo.from_json, each.states)}.values())
 
 
 class BatchChangelogs:
@@ -59,8 +93,10 @@ class BatchChangelogs:
         self._lineage = lineage
         self._max_parallelism = max_parallelism
 
-    def complete(self, batch: int, uids: Collection[str]) -> list[Done] | None:
-        """The changelogs of the newest attempt that processed ``batch`` completely; None if there is none.
+    def complete(self, batch: int) -> Complete | None:
+        """What the newest attempt that processed ``batch`` completely has done in it; None if there is no such attempt.
+
+        None too if a later attempt with other steps has processed a part: its sink, which read the batch, may be the one that committed it.
 
         Raises:
             IncompatibleFormatError: A newer release wrote them.
@@ -68,23 +104,44 @@ class BatchChangelogs:
         """
         record = self._lineage.records[-1] if self._lineage.records else None
         if record is not None and record.batch == batch and is_jump(record):
-            return []
+            return Complete(frozenset(), ())
+        later: set[frozenset[str] | None] = set()
         for attempt in range(self._lineage.attempt, self._lineage.since - 1, -1):
             found = self._of(attempt, batch)
-            if all(covers((done.ref for done in found if done.ref.uid == uid), self._max_parallelism) for uid in uids):
-                return [done for done in found if done.ref.uid in uids and done.ref.epoch != WITHOUT_ROWS_EPOCH]
+            if not found:
+                continue
+            steps = self._steps(attempt, batch, found)
+            if steps and all(covers((done.ref for done in found if done.ref.uid == uid), self._max_parallelism) for uid in steps):
+                done = tuple(each for each in found if each.ref.epoch != WITHOUT_ROWS_EPOCH or each.operator_state)
+                return Complete(steps, done) if later <= {steps} else None
+            later.add(steps)
         return None
 
-    def of_committed(self, batch: int, uids: Collection[str]) -> list[ChangelogRef]:
+    def _steps(self, attempt: int, batch: int, found: Iterable[Done]) -> frozenset[str] | None:
+        """Uids of the steps with which an attempt ran ``batch``; None if its record, which would prove them, cannot be read.
+
+        Earlier releases did not name steps that were added while the batch was uncommitted, so those with changelogs count too.
+        """
+        try:
+            record = read_record(self._store, paths.batch_key(attempt, batch))
+        except IncompatibleFormatError:
+            raise
+        except CorruptDataError as damage:
+            _log.warning("batch record is missing or damaged, so the changelogs of its attempt are not used", problem=str(damage)[:300])
+            return None
+        return frozenset(record.watermarks) | {done.ref.uid for done in found}
+
+    def of_committed(self, batch: int) -> list[ChangelogRef]:
         """The changelogs of a batch that a checkpoint contains, for the case that the checkpoint turns out to be damaged.
 
         Earlier releases left no proof for slots without rows, so without a complete attempt the newest that wrote anything counts.
         """
-        found = self.complete(batch, uids)
-        if found is None:
-            attempts = range(self._lineage.attempt, self._lineage.since - 1, -1)
-            found = next((each for attempt in attempts if (each := self._of(attempt, batch))), [])
-        return [done.ref for done in found]
+        found = self.complete(batch)
+        if found is not None:
+            return found.refs
+        attempts = range(self._lineage.attempt, self._lineage.since - 1, -1)
+        written = next((each for attempt in attempts if (each := self._of(attempt, batch))), [])
+        return [done.ref for done in written]
 
     def _of(self, attempt: int, batch: int) -> list[Done]:
         """Changelogs of one attempt that are whole. Of several of one slot the one of its newest incarnation counts."""
@@ -109,41 +166,57 @@ class BatchChangelogs:
                 self._store.get_file(key, path)
             except KeyError:
                 raise CorruptDataError("the changelog is missing", path=key) from None
-            header, changes = read_changelog(path, name=key)
+            header, changes, _ = read_changelog(path, name=key)
             deque(changes, maxlen=0)  # proves that the file is whole
             digest = digest_file(path)
-        ref = ChangelogRef(
-            uid=header.uid,
-            slot=header.slot,
-            first=header.first_key_group,
-            last=header.last_key_group,
-            batch=header.batch,
-            epoch=header.epoch,
-            key=key,
-            size_bytes=digest.size_bytes,
-            checksum=digest.checksum,
-        )
-        return Done(ref, header.max_event_time_ms, header.states)
+        ref = _reference(header, key, digest)
+        return Done(ref, header.max_event_time_ms, header.states, header.operator_state is not None)
 
-    def write_without_rows(self, batch: int, uid: str, slots: Iterable[tuple[int, KeyGroupRange]]) -> None:
+    @property
+    def attempt(self) -> int:
+        """Number of the attempt."""
+        return self._lineage.attempt
+
+    def write_without_rows(
+        self, batch: int, uid: str, slots: Iterable[tuple[int, KeyGroupRange]], operator_state: WithoutRows | None
+    ) -> list[ChangelogRef]:
         """Make durable that these slots had no rows in ``batch``: one changelog without changes for neighbours.
+
+        Args:
+            batch: The running batch.
+            uid: The step.
+            slots: Slots with their key groups.
+            operator_state: Of these slots, in the first batch of a distribution.
+
+        Returns:
+            The changelogs that have operator state.
 
         Raises:
             UnavailableError: Storage did not answer.
         """
-        for slot, groups in _joined(slots):
+        written: list[ChangelogRef] = []
+        for neighbours, groups in _joined(slots):
             header = ChangelogHeader(
-                uid=uid, slot=slot, batch=batch, epoch=WITHOUT_ROWS_EPOCH, first_key_group=groups.first, last_key_group=groups.last
+                uid=uid, slot=neighbours[0], batch=batch, epoch=WITHOUT_ROWS_EPOCH, first_key_group=groups.first, last_key_group=groups.last
             )
-            with local_disk(), tempfile.TemporaryDirectory() as folder:
-                path = Path(folder) / "changelog"
-                ChangelogWriter(path, header).close()
-                self._store.put_file(paths.changelog_key(self._lineage.attempt, batch, uid, slot, WITHOUT_ROWS_EPOCH), path)
+            entries: list[OperatorEntry] = []
+            if operator_state is not None:
+                states = tuple(info.to_json() for info in operator_state.states)
+                update = {"operator_state": "all", "parallelism": operator_state.parallelism, "states": states}
+                header = header.model_copy(update=update)
+                entries = [entry for entry in operator_state.entries if entry.slot in neighbours]
+            ref = self._write(header, entries)
+            if operator_state is not None:
+                written.append(ref)
+        return written
 
-
-def states_of(done: Iterable[Done]) -> list[StateInfo]:
-    """The states that changelogs name, one for each number."""
-    return list({state.state_id: state for each in done for state in map(StateInfo.from_json, each.states)}.values())
+    def _write(self, header: ChangelogHeader, operator_state: list[OperatorEntry]) -> ChangelogRef:
+        key = paths.changelog_key(self._lineage.attempt, header.batch, header.uid, header.slot, header.epoch)
+        with local_disk(), tempfile.TemporaryDirectory() as folder:
+            path = Path(folder) / "changelog"
+            digest = ChangelogWriter(path, header, operator_state).close()
+            self._store.put_file(key, path)
+        return _reference(header, key, digest)
 
 
 def covers(refs: Iterable[ChangelogRef], max_parallelism: int) -> bool:
@@ -152,12 +225,26 @@ def covers(refs: Iterable[ChangelogRef], max_parallelism: int) -> bool:
     return covered.issuperset(range(max_parallelism))
 
 
-def _joined(slots: Iterable[tuple[int, KeyGroupRange]]) -> list[tuple[int, KeyGroupRange]]:
-    """Neighbouring slots as one range each, under the number of the first."""
-    joined: list[tuple[int, KeyGroupRange]] = []
+def _reference(header: ChangelogHeader, key: str, digest: FileDigest) -> ChangelogRef:
+    return ChangelogRef(
+        uid=header.uid,
+        slot=header.slot,
+        first=header.first_key_group,
+        last=header.last_key_group,
+        batch=header.batch,
+        epoch=header.epoch,
+        key=key,
+        size_bytes=digest.size_bytes,
+        checksum=digest.checksum,
+    )
+
+
+def _joined(slots: Iterable[tuple[int, KeyGroupRange]]) -> list[tuple[list[int], KeyGroupRange]]:
+    """Neighbouring slots with their key groups as one range."""
+    joined: list[tuple[list[int], KeyGroupRange]] = []
     for slot, groups in sorted(slots):
         if joined and joined[-1][1].last + 1 == groups.first:
-            joined[-1] = (joined[-1][0], KeyGroupRange(joined[-1][1].first, groups.last))
+            joined[-1] = ([*joined[-1][0], slot], KeyGroupRange(joined[-1][1].first, groups.last))
         else:
-            joined.append((slot, groups))
+            joined.append(([slot], groups))
     return joined

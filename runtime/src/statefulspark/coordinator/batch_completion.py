@@ -5,7 +5,9 @@ counts only once every key group of every keyed step has processed it:
 
 * every slot acknowledged the batch or had no rows, in this attempt; else
 * another attempt processed it completely (its sink commit landed late, so that this attempt's query skipped the batch or ended within it),
-  with state ids that mean the same here: its changelogs are adopted, and none of this attempt's; else
+  with state ids that mean the same here: its changelogs are adopted, and none of this attempt's. Steps that its pipeline did not have begin
+  after the batch, and the kept state of steps that the job no longer has includes the batch. If the sink has read a part of the batch in this
+  query, only an attempt with the same steps counts; else
 * the batch makes a dry run (`dry_runs`). A batch that is not complete even then fails the job, because its query leaves rows out.
 
 The coordinator guards it with its lock; only `report` and `acknowledged` take that lock themselves, to leave it while storage is written.
@@ -18,12 +20,15 @@ from collections.abc import Callable
 
 import structlog
 
-from statefulspark.coordinator.batch_changelogs import BatchChangelogs, states_of
+from statefulspark.checkpoint.formats import paths
+from statefulspark.coordinator.batch_changelogs import BatchChangelogs, Complete
 from statefulspark.coordinator.batch_log import BatchLog, BatchParameters
 from statefulspark.coordinator.dry_runs import DryRuns
 from statefulspark.coordinator.empty_partitions import EmptyPartitions
+from statefulspark.coordinator.operator_states import OperatorDistribution
 from statefulspark.coordinator.slot_calls import SlotCalls
-from statefulspark.coordinator.slot_table import LOST, READY, SlotTable
+from statefulspark.coordinator.slot_state import LOST, READY
+from statefulspark.coordinator.slot_table import SlotTable
 from statefulspark.errors import InvalidInputError, StatefulSparkError
 from statefulspark.keygroups import KeyGroupRange, key_group_range
 from statefulspark.rpc.messages.batches import PartitionRun
@@ -42,6 +47,7 @@ class Completion:
         slots: The slots of the present parallelism.
         calls: Calls slots.
         states: State ids.
+        operator_states: The distribution of operator state to the present slots.
         max_parallelism: Number of key groups.
         recovered: The uncommitted batch that runs again.
         lock: The coordinator's.
@@ -57,6 +63,7 @@ class Completion:
         slots: Callable[[], SlotTable],
         calls: SlotCalls,
         states: StateRegistry,
+        operator_states: OperatorDistribution,
         max_parallelism: int,
         recovered: BatchParameters | None,
         lock: threading.RLock,
@@ -69,11 +76,14 @@ class Completion:
         self._slots = slots
         self._calls = calls
         self._states = states
+        self._operator_states = operator_states
         self._max_parallelism = max_parallelism
         self._lock = lock
         self._fail = fail
         self._empty = EmptyPartitions()
         self._without_rows: dict[str, set[int]] = {}
+        self._computed = False
+        """True if the present query has computed a partition of the running batch, so that its sink does not skip it."""
 
     # -- what is reported of the running batch ---------------------------------------------------------------------------
 
@@ -82,9 +92,16 @@ class Completion:
         self.recovered = None
         self._empty = EmptyPartitions()
         self._without_rows = {}
+        self._computed = False
+
+    def next_query(self) -> None:
+        """Another query begins. It may skip the running batch, unless that makes a dry run."""
+        if self._dry_runs.batch is None:
+            self._computed = False
 
     def begun(self, uid: str, slot: int) -> None:
         """A partition of the running batch has rows for this slot."""
+        self._computed = True
         self._empty.begun(uid, slot)
         self._without_rows.get(uid, set()).discard(slot)
 
@@ -96,6 +113,7 @@ class Completion:
         """
         with self._lock:
             if self._is_running(batch):
+                self._computed = True
                 self._empty.report(uid, run)
         self.acknowledged(uid, batch)
 
@@ -111,10 +129,12 @@ class Completion:
             slots = self._open_slots(uid)
             if not slots or not self._empty.account_for(uid, slots):
                 return
-        self._changelogs.write_without_rows(batch, uid, [(slot, self._key_groups(slot)) for slot in slots])
+            operator_state = self._operator_states.without_rows(uid, slots)
+        written = self._changelogs.write_without_rows(batch, uid, [(slot, self._key_groups(slot)) for slot in slots], operator_state)
         with self._lock:
             if self._is_running(batch) and self._empty.account_for(uid, slots):
                 self._without_rows.setdefault(uid, set()).update(slots)
+                self._batches.without_rows += written
 
     def _is_running(self, batch: int) -> bool:
         current = self._batches.current
@@ -161,6 +181,7 @@ class Completion:
         here = self._is_running(running.batch)
         if here and not any(self._open_slots(uid) for uid in self._batches.delays_ms):
             self._batches.commit_current()
+            self._operator_states.committed(running.batch)
             self.recovered = None
             return True
         return self._adopted(running, here=here) or self._completed_later(running.batch)
@@ -175,11 +196,14 @@ class Completion:
         return True
 
     def _adopted(self, running: BatchParameters, *, here: bool) -> bool:
-        """Take over the batch from an attempt that processed it completely; steps that the pipeline did not have then begin after it."""
-        found = self._changelogs.complete(running.batch, set(self._batches.delays_ms) & set(running.watermarks))
+        """Take over the batch from an attempt that processed it completely."""
+        found = self._changelogs.complete(running.batch)
         if found is None:
             return False
-        if not self._states.take_over(states_of(found)):
+        if here and self._computed and found.steps != set(self._batches.delays_ms):
+            # The sink has not skipped the batch: it has read a part of it in this query, of other steps than the other attempt had.
+            return False
+        if not self._states.take_over(found.states):
             # The other attempt completed the batch after this one had started, and gave state ids that mean something else here.
             _log.warning(
                 "not adopting the batch that another attempt completed: its state ids conflict with those of this attempt",
@@ -189,10 +213,20 @@ class Completion:
         if here:
             self._undo(running.batch)
         slots = [self._key_groups(slot.index) for slot in self._slots().all()]
-        self._batches.adopt(running, [(done.ref, done.max_event_time_ms) for done in found], slots)
+        self._batches.adopt(running, [(done.ref, done.max_event_time_ms) for done in found.done], slots)
         self.recovered = None
+        if self._is_of_other_distribution(running.batch, found) or not {ref.uid for ref in found.refs} <= set(self._batches.delays_ms):
+            self._restore_again()
         _log.info("adopted the changelogs of another attempt", batch=running.batch)
         return True
+
+    def _is_of_other_distribution(self, batch: int, found: Complete) -> bool:
+        """True if another attempt has distributed operator state for ``batch`` in another way than this one, also to slots without rows."""
+        attempts = {paths.attempt_and_batch(ref.key) for ref in found.refs}
+        if attempts == {(self._changelogs.attempt, batch)}:
+            self._operator_states.committed(batch)
+            return False
+        return bool(attempts) and self._operator_states.forget()
 
     def _undo(self, batch: int) -> None:
         """Let slots drop what they changed in ``batch``: the changelogs of another attempt count, perhaps of other code."""
@@ -201,10 +235,18 @@ class Completion:
                 try:
                     self._calls.undo(slot, batch)
                 except StatefulSparkError as error:
-                    _log.info("slot did not undo the batch and is started again", slot=slot.index, error=str(error)[:200])
+                    _log.info("slot did not roll back the batch, restarting it", slot=slot.index, error=str(error)[:200])
                     self._slots().retire(slot.index, slot.epoch)
             elif slot.state == LOST:
                 self._slots().retire(slot.index, slot.epoch)
+
+    def _restore_again(self) -> None:
+        """Let slots restore the adopted batch: only so does the kept state of steps that the job no longer has get it, and operator state.
+
+        A slot catches up with batches step by step, for the steps that it runs.
+        """
+        for slot in self._slots().all():
+            self._slots().retire(slot.index, slot.epoch)
 
     def _completed_later(self, batch: int) -> bool:
         """Ask for a dry run of the batch, once; always False."""

@@ -50,6 +50,8 @@ class BatchLog:
     current: BatchParameters | None = None
     acknowledgements: dict[tuple[str, int], Acknowledge | Adopted] = field(default_factory=dict)
     """Newest acknowledgement per (uid, slot) of the current batch."""
+    without_rows: list[ChangelogRef] = field(default_factory=list)
+    """Changelogs of the current batch with the operator state of slots that had no rows."""
     max_event_times: dict[str, int | None] = field(default_factory=dict)
     """Greatest event time per uid over committed batches."""
     base: int = -1
@@ -64,7 +66,7 @@ class BatchLog:
     """Earliest (event time, processing time) timer per (uid, slot)."""
     processing_time_ms: int = 0
     committed_time_ms: int | None = None
-    """Processing time of the last batch that this driver saw committed."""
+    """Processing time of the last batch that is known to be committed, in this attempt or before it; None if there is none."""
     rows_in: int = 0
     rows_out: int = 0
     totals: dict[tuple[str, int], StepTotals] = field(default_factory=dict)
@@ -88,6 +90,7 @@ class BatchLog:
                 self.rows_in += ack.rows_in
                 self.rows_out += ack.rows_out
                 self.totals.setdefault((uid, slot), StepTotals()).add(ack)
+        self.changelogs += self.without_rows
 
     def next_parameters(self, batch: int, now_ms: int, *, drain: bool = False) -> BatchParameters:
         """Fix a new batch's watermarks and processing time; neither ever goes back."""
@@ -102,6 +105,7 @@ class BatchLog:
         self.current = parameters
         self.processing_time_ms = parameters.processing_time_ms
         self.acknowledgements = {}
+        self.without_rows = []
 
     def acknowledge(self, ack: Acknowledge) -> bool:
         """Take a slot's acknowledgement; False when it is of another batch than the current one."""
@@ -180,7 +184,8 @@ class BatchLog:
         self.commits -= 1
         self.expected = {key: batch for key, batch in self.expected.items() if key[1] >= 0}
         for index, key_groups in enumerate(slots):
-            for uid in {ref.uid for ref, _ in taken if _touches(ref, key_groups)}:
+            # Slots do not run steps that the job no longer has, so these neither catch up nor report timers.
+            for uid in self.delays_ms.keys() & {ref.uid for ref, _ in taken if _touches(ref, key_groups)}:
                 self.expected[(uid, index)] = parameters.batch
                 # What its timers are is known once the slot has caught up, so let a tick go there.
                 self.timers[(uid, index)] = (UNKNOWN_TIMER_MS, None)

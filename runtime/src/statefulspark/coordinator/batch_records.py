@@ -67,7 +67,7 @@ class BatchRecords:
             state.capture(self._store, self._lineage.attempt, parameters.batch - 1)
             failpoints.reach("driver.state.stored")
             files, packs = location.new_files(), state.record()
-            record = self._recovered(parameters.batch, pipeline, files) or self._new(parameters, files, log)
+            record = self._recovered(parameters, pipeline, files) or self._new(parameters, files, log)
             update = {"spark_state": (*record.spark_state, *packs), "pipeline": pipeline}
             self._pending = record = record.model_copy(update=update)
         write_record(self._store, record, self._check_fence)
@@ -76,11 +76,11 @@ class BatchRecords:
         state.confirm()
 
     def _new(self, parameters: BatchParameters, files: dict[str, bytes], log: BatchLog) -> BatchRecord:
-        acks = [ack.changelog for ack in log.acknowledgements.values()]
+        acks = [*(ack.changelog for ack in log.acknowledgements.values()), *log.without_rows]
         if log.current is None and log.committed >= 0:
             # An attempt that resumed from a checkpoint alone saw nobody acknowledge its batch. Should the checkpoint turn out to be
             # damaged, the one before it needs these changelogs.
-            acks = self._changelogs.of_committed(log.committed, set(log.delays_ms))
+            acks = self._changelogs.of_committed(log.committed)
         return BatchRecord(
             attempt=self._lineage.attempt,
             batch=parameters.batch,
@@ -92,16 +92,24 @@ class BatchRecords:
             files=encode_bundle(files),
         )
 
-    def _recovered(self, batch: int, pipeline: Pipeline | None, files: dict[str, bytes]) -> BatchRecord | None:
+    def _recovered(self, parameters: BatchParameters, pipeline: Pipeline | None, files: dict[str, bytes]) -> BatchRecord | None:
         """The record of the batch that runs again; None when it is another batch.
 
         It takes the place of the earlier attempt's in the lineage of the next attempt, so it must say all that that one says:
-        the changelogs of the batch before, of which this attempt has seen no acknowledgement, and Spark's plan of the batch.
+        the changelogs of the batch before, of which this attempt has seen no acknowledgement, and Spark's plan of the batch. Its watermarks
+        are those of the steps that this attempt has, which it must all have processed before its changelogs of the batch are adopted.
         """
+        batch = parameters.batch
         earlier = self._lineage.records[-1] if self._lineage.records else None
         if earlier is None or earlier.batch != batch:
             return None
         if pipeline is None or (earlier.pipeline is not None and earlier.pipeline.sources == pipeline.sources):
             files = decode_bundle(earlier.files, path=f"batch record {batch}") | files
         # Otherwise the location was rewritten for other sources, and all of it is new.
-        return earlier.model_copy(update={"attempt": self._lineage.attempt, "epochs": (), "files": encode_bundle(files)})
+        update = {
+            "attempt": self._lineage.attempt,
+            "epochs": (),
+            "watermarks": dict(parameters.watermarks),
+            "files": encode_bundle(files),
+        }
+        return earlier.model_copy(update=update)

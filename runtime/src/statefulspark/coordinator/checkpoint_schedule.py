@@ -1,4 +1,4 @@
-"""The job's checkpoints over time: when one is due, what was asked for, and how each one ended.
+"""The job's checkpoints over time: when one is due, and how each one ended.
 
 It shares the coordinator's batch lock; see there for the order in which locks may be nested.
 """
@@ -16,15 +16,15 @@ from statefulspark.coordinator.batch_log import BatchLog
 from statefulspark.coordinator.controls import CheckpointInfo
 from statefulspark.coordinator.dry_runs import DryRuns
 from statefulspark.coordinator.durable_job import DurableJob
-from statefulspark.coordinator.pending_checkpoint import CheckpointCoordinator, CheckpointTimes, PendingCheckpoint, Request, info_of
-from statefulspark.coordinator.slot_table import READY, RESTORING, Slot
+from statefulspark.coordinator.job_slots import JobSlots
+from statefulspark.coordinator.pending_checkpoint import CheckpointCoordinator, CheckpointTimes, PendingCheckpoint, info_of
+from statefulspark.coordinator.slot_state import READY, RESTORING
+from statefulspark.coordinator.snapshot_requests import SnapshotRequests
 from statefulspark.coordinator.totals import SnapshotTotals
-from statefulspark.errors import FencedError, StatefulSparkError, UnavailableError
-from statefulspark.rpc.messages.slot_control import Snapshot
+from statefulspark.errors import FencedError, StatefulSparkError
 from statefulspark.rpc.messages.slots import SnapshotDone
 from statefulspark.state.registry import StateRegistry
 
-_RETRY_PAUSE_S = 0.2
 _log = structlog.get_logger("statefulspark.checkpoints")
 
 
@@ -46,9 +46,9 @@ class CheckpointSchedule:
         states: StateRegistry,
         dry_runs: DryRuns,
         times: CheckpointTimes,
+        requests: SnapshotRequests,
         lock: threading.RLock,
-        slots: Callable[[], list[Slot]],
-        call_slot: Callable[[Slot, Snapshot], None],
+        slots: JobSlots,
         fenced: Callable[[FencedError], None],
     ) -> None:
         """Prepare; nothing is taken yet.
@@ -59,9 +59,9 @@ class CheckpointSchedule:
             states: state ids.
             dry_runs: Spark's local checkpoint location and the state of its own steps there.
             times: when checkpoints are taken.
+            requests: checkpoints and savepoints that callers wait for.
             lock: the coordinator's batch lock.
-            slots: all slots of the present parallelism.
-            call_slot: sends a snapshot request to a slot.
+            slots: the job's, which are asked for their part of each snapshot.
             fenced: told when publishing found that a newer attempt runs the job.
         """
         self.last_checkpoint: CheckpointInfo | None = None
@@ -78,59 +78,21 @@ class CheckpointSchedule:
         self._slots = slots
         self._fenced = fenced
         self._told: Callable[[CheckpointInfo | StatefulSparkError, bool], None] | None = None
-        self._requests: list[Request] = []
+        self._requests = requests
         self._last_started_s = time.monotonic()
         self._last_ended_s = float("-inf")
         self._checkpointed_batch = batches.base
         self._snapshots = CheckpointCoordinator(
-            call_slot=call_slot, publish=self._publish, finished=self._finished, timeout_s=times.timeout_s
+            call_slot=slots.snapshot, publish=self._publish, finished=self._finished, timeout_s=times.timeout_s
         )
 
     def on_checkpoint(self, told: Callable[[CheckpointInfo | StatefulSparkError, bool], None]) -> None:
         """Tell ``told`` of every outcome, and whether it was of a savepoint."""
         self._told = told
 
-    def request(self, savepoint: str | None) -> Request:
-        """Ask for a checkpoint or savepoint at the next boundary."""
-        request = Request(savepoint=savepoint)
-        with self._lock:
-            self._requests.append(request)
-        return request
-
-    def withdraw(self, request: Request) -> None:
-        """Nobody waits for this request any more."""
-        with self._lock:
-            if request in self._requests:
-                self._requests.remove(request)
-
-    def take(self, savepoint: str | None, timeout_s: float, check_open: Callable[[], None]) -> CheckpointInfo:
-        """Ask for a snapshot and wait; one that fails because a slot is being started is asked for again.
-
-        Args:
-            savepoint: where a savepoint goes; None for a checkpoint.
-            timeout_s: for all attempts together.
-            check_open: raises when the job has ended.
-
-        Raises:
-            UnavailableError: None was complete in time.
-        """
-        deadline = time.monotonic() + timeout_s
-        while True:
-            check_open()
-            request = self.request(savepoint)
-            if not request.done.wait(max(0.0, deadline - time.monotonic())):
-                self.withdraw(request)
-                raise UnavailableError(f"no checkpoint completed within {timeout_s:.0f} s")
-            outcome = request.result[0]
-            if isinstance(outcome, CheckpointInfo):
-                return outcome
-            if not isinstance(outcome, UnavailableError) or time.monotonic() >= deadline:
-                raise outcome
-            time.sleep(_RETRY_PAUSE_S)
-
     def expire(self) -> None:
         """Cancel a checkpoint that takes too long or whose slots are gone."""
-        self._snapshots.expire(gone={slot.index: slot.epoch for slot in self._slots() if slot.state == READY})
+        self._snapshots.expire(gone={slot.index: slot.epoch for slot in self._slots.all() if slot.state == READY})
 
     def is_due(self) -> bool:
         """Whether a checkpoint was requested or the interval is over. The caller holds the lock."""
@@ -151,8 +113,8 @@ class CheckpointSchedule:
             return
         log = self._batches
         self._durable.capture_state(self._spark_state, log.committed)
-        request = self._requests.pop(0) if self._requests else None
-        slots = self._slots()
+        request = self._requests.next()
+        slots = self._slots.all()
         self._last_started_s = time.monotonic()
         progress = PendingCheckpoint(
             checkpoint_id=self._durable.next_checkpoint_id(),
@@ -214,7 +176,7 @@ class CheckpointSchedule:
 
     def _clean(self) -> None:
         """Delete what no retained checkpoint needs; trouble here never hurts the job."""
-        if any(slot.state == RESTORING for slot in self._slots()):
+        if any(slot.state == RESTORING for slot in self._slots.all()):
             # It may read the checkpoint before this one and the changelogs since; the next checkpoint cleans.
             return
         try:
@@ -225,5 +187,4 @@ class CheckpointSchedule:
     def close(self) -> None:
         """Cancel the pending checkpoint. Callers that still wait get an error: the job is ending."""
         self._snapshots.close()
-        for request in self._requests:
-            request.finish(FencedError("the job is stopping"))
+        self._requests.close()

@@ -15,7 +15,8 @@ from statefulspark.checkpoint.formats.digests import digest_bytes
 from statefulspark.checkpoint.formats.metadata import CheckpointMetadata, FileRef, SlotState
 from statefulspark.checkpoint.formats.pipeline import Pipeline
 from statefulspark.checkpoint.lineage.lineage import Lineage, resolve_left
-from statefulspark.checkpoint.restore.plan import SlotRestore
+from statefulspark.checkpoint.restore.operator_state import StoredOperatorState, read_stored
+from statefulspark.checkpoint.restore.plan_message import SlotRestore
 from statefulspark.checkpoint.restore.slot import RestorePlan
 from statefulspark.checkpoint.spark.location import LocationFiles
 from statefulspark.checkpoint.spark.state_packs import references_to, store_in_savepoint
@@ -26,7 +27,7 @@ from statefulspark.checkpoint.write.retention import Retention
 from statefulspark.coordinator.batch_changelogs import BatchChangelogs
 from statefulspark.coordinator.batch_log import BatchLog, BatchParameters
 from statefulspark.coordinator.batch_records import BatchRecords
-from statefulspark.coordinator.completed_checkpoints import CompletedCheckpoints
+from statefulspark.coordinator.checkpoint_list import CheckpointList
 from statefulspark.coordinator.controls import CheckpointInfo
 from statefulspark.coordinator.fence import Fence
 from statefulspark.coordinator.pending_checkpoint import PendingCheckpoint
@@ -88,7 +89,7 @@ class DurableJob:
         """Keyed steps and sources of the job's query; stored with every batch and checkpoint."""
         self.changelogs = BatchChangelogs(store, lineage, max_parallelism)
         self._records = BatchRecords(store, lineage, self.fence.check, self.changelogs)
-        self._completed = CompletedCheckpoints(store.url)
+        self._completed = CheckpointList(store.url)
         self._cleaning = threading.Lock()
         taken = checkpoint_ids(store)
         if lineage.base is not None:
@@ -155,6 +156,15 @@ class DurableJob:
         )
         return SlotRestore.of(plan)
 
+    def stored_operator_state(self, log: BatchLog, uids: Collection[str]) -> StoredOperatorState:
+        """The operator state of ``uids`` after the last committed batch, of all slots.
+
+        Raises:
+            CorruptDataError: an object is damaged or missing.
+            UnavailableError: storage does not answer.
+        """
+        return read_stored(self._base, self.store, log.changelogs, uids)
+
     def next_checkpoint_id(self) -> int:
         """A number no checkpoint of this folder has."""
         self._last_id += 1
@@ -218,6 +228,7 @@ class DurableJob:
             watermarks=progress.frame["watermarks"],
             processing_time_ms=progress.frame["processing_time_ms"],
             pipeline=self.pipeline,
+            operator_state=tuple(progress.operator_state[slot] for slot in sorted(progress.operator_state)),
         )
         return metadata, publish(store, metadata, progress.savepoint_folder)
 
@@ -288,10 +299,10 @@ class DurableJob:
         last = found.uncommitted_batch
         if last is not None and last <= log.committed and not any(ref.batch == last for ref in log.changelogs):
             # The damaged checkpoint alone proves that this batch was committed; no record names its changelogs.
-            done = self.changelogs.complete(last, set(log.delays_ms))
+            done = self.changelogs.complete(last)
             if done is None:
                 raise self._refusal(error, base) from error
-            changelogs += [each.ref for each in done]
+            changelogs += done.refs
         log.fall_back(found.base.metadata.batch if found.base is not None else -1, changelogs)
         self._base = found.base
         self._reusable = False

@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 
 from statefulspark.coordinator.controls import MemoryChange, MemoryStatus
-from statefulspark.coordinator.slot_table import READY, Slot
+from statefulspark.coordinator.slot_state import READY, Slot
 from statefulspark.coordinator.waiting import wait_for
 from statefulspark.errors import ConflictError, InvalidInputError
 from statefulspark.memory.tuning import MemoryTuning
@@ -128,25 +129,43 @@ def waits_for(slots: Iterable[Slot], revision: int) -> list[int]:
     return [slot.index for slot in slots if slot.state == READY and _revision(slot) < revision]
 
 
-def await_split(slots: Callable[[], Iterable[Slot]], revision: int, timeout_s: float, check_open: Callable[[], None]) -> None:
-    """Wait until every slot that serves divides its memory by ``revision``.
+@dataclass(frozen=True, slots=True)
+class RunningMemory:
+    """The managed memory of a running job: what its driver shows and changes.
 
-    Raises:
-        UnavailableError: Some did not in time; they do with their next heartbeat.
-        ClosedError: The job ended meanwhile.
+    Attributes:
+        tuner: The split that slots shall have.
+        slots: Returns the slots of the present parallelism.
     """
 
-    def behind() -> list[int]:
-        return waits_for(slots(), revision)
+    tuner: MemoryTuner
+    slots: Callable[[], Iterable[Slot]]
 
-    def late() -> str:
-        indexes = behind()
-        return (
-            f"{'slot' if len(indexes) == 1 else 'slots'} {', '.join(map(str, indexes))} did not apply the split within {timeout_s:.0f} s;"
-            f" {'it' if len(indexes) == 1 else 'they'} will at the next heartbeat"
-        )
+    def status(self) -> MemoryStatus:
+        """Return how slots divide their managed memory; see `MemoryTuner.status`."""
+        return self.tuner.status(self.slots())
 
-    wait_for(lambda: not behind(), timeout_s, check_open=check_open, late=late)
+    def tune(self, change: MemoryChange, timeout_s: float, check_open: Callable[[], None]) -> MemoryStatus:
+        """Change how slots divide their managed memory, and return once each slot that serves has applied it; see also `MemoryTuner.change`.
+
+        Raises:
+            UnavailableError: Some slots did not in time; they will with their next heartbeat.
+            ClosedError: The job ended meanwhile.
+        """
+        revision = self.tuner.change(change).revision
+
+        def behind() -> list[int]:
+            return waits_for(self.slots(), revision)
+
+        def late() -> str:
+            indexes = behind()
+            return (
+                f"{'slot' if len(indexes) == 1 else 'slots'} {', '.join(map(str, indexes))} did not apply the split within {timeout_s:.0f} s;"
+                f" {'it' if len(indexes) == 1 else 'they'} will at the next heartbeat"
+            )
+
+        wait_for(lambda: not behind(), timeout_s, check_open=check_open, late=late)
+        return self.status()
 
 
 def _revision(slot: Slot) -> int:

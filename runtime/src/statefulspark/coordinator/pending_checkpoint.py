@@ -16,9 +16,10 @@ from typing import Any
 import structlog
 
 from statefulspark import failpoints
-from statefulspark.checkpoint.formats.metadata import CheckpointMetadata, FileRef, SlotState
+from statefulspark.checkpoint.formats.metadata import CheckpointMetadata, FileRef, OperatorFile, SlotState
 from statefulspark.coordinator.controls import CheckpointInfo
-from statefulspark.coordinator.slot_table import READY, Slot
+from statefulspark.coordinator.slot_state import READY, Slot
+from statefulspark.coordinator.snapshot_requests import SnapshotRequest
 from statefulspark.coordinator.totals import SlotSnapshot
 from statefulspark.errors import FencedError, StatefulSparkError, UnavailableError
 from statefulspark.rpc.messages.slot_control import SavepointFolder, Snapshot
@@ -43,27 +44,13 @@ class SlotLostError(UnavailableError):
     """A checkpoint failed because a slot was gone. The slot is started again by itself, so this says nothing about storage."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Request:
-    """A request for a checkpoint (``savepoint`` None) or for a savepoint in that folder URL ("" = the configured one)."""
-
-    savepoint: str | None
-    done: threading.Event = field(default_factory=threading.Event)
-    result: list[CheckpointInfo | StatefulSparkError] = field(default_factory=list)
-
-    def finish(self, outcome: CheckpointInfo | StatefulSparkError) -> None:
-        """Hand the outcome to the waiting caller."""
-        self.result.append(outcome)
-        self.done.set()
-
-
 @dataclass(slots=True, kw_only=True)
 class PendingCheckpoint:
     """One running checkpoint."""
 
     checkpoint_id: int
     batch: int
-    request: Request | None
+    request: SnapshotRequest | None
     started_s: float
     created_ms: int
     frame: Mapping[str, Any]
@@ -76,6 +63,8 @@ class PendingCheckpoint:
     """Slots that have not answered, with their epochs in ``epochs``."""
     epochs: dict[int, int]
     states: dict[int, SlotState] = field(default_factory=dict)
+    operator_state: dict[int, OperatorFile] = field(default_factory=dict)
+    """Of the slots that have operator state."""
     sync_ms: float = 0.0
     """Longest time for which a batch waited for a slot's flush and hard links."""
     handover_ms: float = 0.0
@@ -172,6 +161,8 @@ class CheckpointCoordinator:
             part = done.part
             if part is not None:
                 progress.states[done.slot] = part.state
+                if part.operator_state is not None:
+                    progress.operator_state[done.slot] = part.operator_state
                 progress.parts[done.slot] = _slot_snapshot(part)
                 progress.sync_ms = max(progress.sync_ms, part.sync_ms)
                 progress.uploaded_bytes += part.uploaded_bytes
@@ -228,12 +219,16 @@ def _savepoint(progress: PendingCheckpoint) -> SavepointFolder | None:
     return SavepointFolder(url=progress.savepoint, name=progress.savepoint_folder)
 
 
+def _files(part: SnapshotPart) -> tuple[FileRef, ...]:
+    return part.state.files if part.operator_state is None else (*part.state.files, part.operator_state)
+
+
 def _slot_snapshot(part: SnapshotPart) -> SlotSnapshot:
     return SlotSnapshot(
         sync_ms=part.sync_ms,
         flush_ms=part.flush_ms,
         upload_ms=part.upload_ms,
-        size_bytes=sum(ref.size_bytes for ref in part.state.files),
+        size_bytes=sum(ref.size_bytes for ref in _files(part)),
         uploaded_bytes=part.uploaded_bytes,
     )
 

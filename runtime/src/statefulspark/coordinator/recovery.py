@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ from statefulspark.checkpoint.spark.source_offsets import realign
 from statefulspark.checkpoint.spark.state_packs import stored_packs
 from statefulspark.checkpoint.spark.state_uploader import SparkStateUploader
 from statefulspark.checkpoint.transfers import download_verified
-from statefulspark.coordinator.batch_changelogs import BatchChangelogs, states_of
+from statefulspark.coordinator.batch_changelogs import BatchChangelogs
 from statefulspark.coordinator.batch_log import BatchLog, BatchParameters, parameters_of
 from statefulspark.state.encoding.layout import StateInfo
 from statefulspark.state.registry import StateRegistry
@@ -99,17 +100,35 @@ def batch_log(lineage: Lineage, delays_ms: dict[str, int]) -> BatchLog:
         processing_time_ms=max(
             lineage.base.metadata.processed_ms if lineage.base is not None else 0, last.processing_time_ms if last is not None else 0
         ),
+        committed_time_ms=_committed_time_ms(lineage),
     )
 
 
-def recovered_batch(lineage: Lineage) -> BatchParameters | None:
-    """The batch that runs again, with the parameters of its record."""
-    return parameters_of(lineage.records[-1]) if lineage.records else None
+def _committed_time_ms(lineage: Lineage) -> int | None:
+    """A processing time that the committed batches have reached and that no batch will fall behind; None if there is no state."""
+    known = [record.processing_time_ms for record in lineage.records]
+    if lineage.base is not None:
+        known.insert(0, lineage.base.metadata.processed_ms)
+    if not lineage.records:
+        return known[0] if known else None
+    # The last record's batch may not be committed and runs again, at its own time. A checkpoint that does not know its batch's says when it was
+    # triggered, which may have been later.
+    return min(known[-2:]) if len(known) > 1 else None
 
 
-def state_registry(
-    lineage: Lineage, store: ObjectStore, *, changelogs: BatchChangelogs, uids: Collection[str], allow_non_restored: bool = False
-) -> StateRegistry:
+def recovered_batch(lineage: Lineage, log: BatchLog) -> BatchParameters | None:
+    """The batch that runs again, with the parameters of its record; None if there is none.
+
+    Steps that its pipeline did not have get the watermark of the batches before, and steps that the job no longer has get none.
+    """
+    if not lineage.records:
+        return None
+    recorded = parameters_of(lineage.records[-1])
+    watermarks = {uid: recorded.watermarks[uid] if uid in recorded.watermarks else log.watermark(uid) for uid in log.delays_ms}
+    return replace(recorded, watermarks=watermarks)
+
+
+def state_registry(lineage: Lineage, store: ObjectStore, *, changelogs: BatchChangelogs, allow_non_restored: bool = False) -> StateRegistry:
     """The states of the base checkpoint and of the changelogs after it, whose headers name those that were first used since.
 
     The batch that runs again counts too if an attempt has processed it completely: once Spark turns out to have committed it, its
@@ -119,7 +138,6 @@ def state_registry(
         lineage: What the attempt starts from.
         store: Opened at the job folder.
         changelogs: Of batches, in storage.
-        uids: The keyed steps of the pipeline that is about to run.
         allow_non_restored: Whether the job may leave restored state behind.
     """
     found: dict[int, StateInfo] = {}
@@ -130,13 +148,12 @@ def state_registry(
         with tempfile.TemporaryDirectory() as folder:
             path = Path(folder) / "changelog"
             download_verified(store, ref.key, path, ref.digest)
-            header, _ = read_changelog(path, name=ref.key)
-            found |= _by_id(header.states)
+            found |= _by_id(read_changelog(path, name=ref.key).header.states)
     registry = StateRegistry(found.values(), allow_non_restored=allow_non_restored)
     uncommitted = lineage.uncommitted_batch
     if uncommitted is not None:
-        done = changelogs.complete(uncommitted, set(uids) & set(lineage.records[-1].watermarks)) or ()
-        registry.take_over(states_of(done))
+        found_complete = changelogs.complete(uncommitted)
+        registry.take_over(found_complete.states if found_complete is not None else ())
     return registry
 
 

@@ -45,7 +45,7 @@ class RestoreFailures:
         try:
             self._durable.fall_back(error, self._batches)
         except UnavailableError as later:
-            _log.info("storage does not answer; the slot tries again", error=str(later)[:200])
+            _log.info("storage does not respond; the slot retries the restore", error=str(later)[:200])
             return True
         except StatefulSparkError as final:
             self._fail(final)

@@ -15,10 +15,11 @@ from statefulspark.coordinator.batch_completion import Completion
 from statefulspark.coordinator.batch_log import BatchLog
 from statefulspark.coordinator.durable_job import DurableJob
 from statefulspark.coordinator.memory_tuning import MemoryTuner
+from statefulspark.coordinator.operator_states import OperatorDistribution
 from statefulspark.coordinator.restore_failures import RestoreFailures
 from statefulspark.coordinator.slot_crashes import CrashWatch
 from statefulspark.coordinator.slot_table import SlotTable
-from statefulspark.errors import NotRestorableError, StatefulSparkError
+from statefulspark.errors import CorruptDataError, NotRestorableError, StatefulSparkError
 from statefulspark.rpc.codec import Action
 from statefulspark.rpc.messages.heartbeat import Heartbeat, HeartbeatAnswer
 from statefulspark.rpc.messages.slots import (
@@ -54,6 +55,7 @@ class SlotActions:
     durable: DurableJob
     batches: BatchLog
     states: StateRegistry
+    operator_states: OperatorDistribution
     memory: MemoryTuner
     completion: Completion
     crashes: CrashWatch
@@ -74,12 +76,20 @@ class SlotActions:
         )
 
     def _register(self, request: Register) -> RegisterAnswer | None:
-        index, before = request.slot, self.slots().get(request.slot).epoch
-        epoch = self.slots().register(index, request.executor, request.host, request.pid)
-        if epoch is None:
-            return None
+        index = request.slot
         with self.lock:
+            # Before the incarnation is numbered, because this may adopt a batch and retire all incarnations.
             self.completion.finish()
+            base = self.durable.base_url
+            try:
+                self.operator_states.distribute(len(self.slots().all()))
+            except CorruptDataError as error:
+                self.restores.try_again(error, base)
+                return None
+            before = self.slots().get(index).epoch
+            epoch = self.slots().register(index, request.executor, request.host, request.pid)
+            if epoch is None:
+                return None
             self.crashes.registered(index, request.executor, before=before, committed=self.batches.committed)
             return RegisterAnswer(
                 epoch=epoch,
@@ -88,6 +98,8 @@ class SlotActions:
                 restore=self.durable.restore_plan(index, len(self.slots().all()), self.batches),
                 expected={uid: self.batches.expected_batch(uid, index) for uid in self.batches.delays_ms},
                 memory=self.memory.tuning,
+                processing_time_ms=self.batches.committed_time_ms,
+                operator_state=self.operator_states.answer(index),
             )
 
     def _reopened(self, request: Reopened) -> ReopenedAnswer:
@@ -95,6 +107,8 @@ class SlotActions:
 
     def _ready(self, request: Ready) -> None:
         with self.lock:
+            self.slots().check(request.slot, request.epoch)
+            self.operator_states.report(request.slot, request.operator_state)
             for uid, timers in request.timers.items():
                 self.batches.timers.setdefault((uid, request.slot), timers)
         self.slots().ready(request.slot, request.epoch, request.location, request.unix)
@@ -123,7 +137,8 @@ class SlotActions:
 
     def _register_state(self, request: RegisterState) -> RegisterStateAnswer:
         try:
-            return RegisterStateAnswer(state=self.states.register(request.uid, request.name, request.kind, request.description))
+            state = self.states.register(request.uid, request.name, request.kind, request.description)
+            return RegisterStateAnswer(state=state, step_states=tuple(each for each in self.states.states() if each.uid == request.uid))
         except NotRestorableError as error:
             # Also where a function declares it only in the middle of a batch: trying that batch again cannot help.
             self.fail(error)

@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 import structlog
 
 from statefulspark.coordinator.batch_log import BatchLog
-from statefulspark.coordinator.slot_table import READY, Slot
+from statefulspark.coordinator.slot_state import READY, Slot
 from statefulspark.errors import StatefulSparkError
 from statefulspark.rpc.certificates import CertificateFolder
 from statefulspark.rpc.flight import FlightPeer
@@ -76,7 +76,7 @@ class SlotCalls:
         try:
             self._peer(slot.location).call(Stop(epoch=slot.epoch), timeout_s=2)
         except StatefulSparkError as error:
-            _log.info("slot could not be told to stop", slot=slot.index, error=str(error)[:200])
+            _log.info("failed to request the slot to stop", slot=slot.index, error=str(error)[:200])
 
     def _peer(self, location: str) -> FlightPeer:
         if location not in self._peers:

@@ -5,43 +5,12 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
+from statefulspark.coordinator.slot_replacement import SILENT_AFTER_S, is_back, is_lost, occupies
+from statefulspark.coordinator.slot_state import LOST, READY, RESTORING, Slot
 from statefulspark.errors import FencedError, InvalidInputError
 from statefulspark.rpc.messages.heartbeat import SlotReport
-
-STARTING = "starting"
-RESTORING = "restoring"
-READY = "ready"
-LOST = "lost"
-
-
-@dataclass(frozen=True, slots=True)
-class Slot:
-    """What the driver knows of one slot at one moment."""
-
-    index: int
-    epoch: int = 0
-    """0 = never registered in this table."""
-    state: str = STARTING
-    executor: str = ""
-    host: str = ""
-    pid: int = 0
-    location: str = ""
-    unix: str = ""
-    incarnations: int = 0
-    attempt: int = -1
-    """Attempt number of the newest copy of the user's function in this slot, from 0; see `SlotTable.reopened`."""
-    served: bool = False
-    """Whether any incarnation got ready."""
-    last_heartbeat_s: float = 0.0
-    report: SlotReport | None = None
-    """Of the last heartbeat; None before the first one of this incarnation."""
-
-    @property
-    def restarts(self) -> int:
-        """How often the slot was started again."""
-        return max(0, self.incarnations - 1)
 
 
 class SlotTable:
@@ -54,7 +23,7 @@ class SlotTable:
         slots_per_executor: int | None,
         executors: Callable[[], int] = lambda: 1,
         spread_s: float = 5.0,
-        silent_s: float = 10.0,
+        silent_s: float = SILENT_AFTER_S,
     ) -> None:
         """Create the table.
 
@@ -125,10 +94,7 @@ class SlotTable:
         return sum(
             1
             for slot in self._slots
-            if slot.executor == executor
-            and slot.index != besides
-            and slot.state in (READY, RESTORING)
-            and now - slot.last_heartbeat_s < self._silent_s
+            if slot.executor == executor and slot.index != besides and occupies(slot, now, silent_s=self._silent_s)
         )
 
     def ready(self, index: int, epoch: int, location: str, unix: str) -> None:
@@ -141,14 +107,14 @@ class SlotTable:
         """A slot has reported."""
         with self._lock:
             slot = self._current(index, epoch)
-            only_slow = slot.state == LOST and slot.location
-            self._slots[index] = replace(slot, report=report, state=READY if only_slow else slot.state, last_heartbeat_s=time.monotonic())
+            state = READY if is_back(slot) else slot.state
+            self._slots[index] = replace(slot, report=report, state=state, last_heartbeat_s=time.monotonic())
 
     def lose(self, index: int, epoch: int) -> None:
         """An exchange could not reach this incarnation; nobody is sent to it until its next heartbeat, or until a new one registers."""
         with self._lock:
             slot = self._slot(index)
-            if slot.epoch == epoch and slot.state == READY and time.monotonic() - slot.last_heartbeat_s > 2.0:
+            if slot.epoch == epoch and is_lost(slot, time.monotonic()):
                 self._slots[index] = replace(slot, state=LOST)
 
     def retire(self, index: int, epoch: int) -> None:

@@ -6,33 +6,24 @@ answered if a timer is due, also when the clock has gone back since.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from statefulspark.coordinator.batch_log import BatchLog
+from statefulspark.coordinator.query_lifecycle import QueryLifecycle
 from statefulspark.rpc.messages.batches import Tick, TickAnswer, Wait
 
 
-@dataclass(slots=True)
-class TickOffsets:
-    """The offsets of all tick sources of a job; the caller guards it with the batch lock."""
+def tick_answer(request: Tick, batches: BatchLog, query: QueryLifecycle, *, now_ms: int, ready: bool) -> TickAnswer | Wait:
+    """Answer a tick source. The caller holds the batch lock.
 
-    batches: BatchLog
-    until_ms: int | None = None
-    """When the running query started, if it ends by itself (``trigger(availableNow=True)``): it fires no processing-time timers of later."""
-
-    def answer(self, request: Tick, now_ms: int, *, drain: bool, paused: bool, ready: bool) -> TickAnswer | Wait:
-        """Answer a tick source.
-
-        Args:
-            request: its step and its offset in the last batch.
-            now_ms: current time.
-            drain: whether every event-time timer is due.
-            paused: whether no batch may begin.
-            ready: whether every slot has reported its timers.
-        """
-        uid, after = request.uid, request.after
-        if self.until_ms is not None and (paused or not ready):
-            return Wait(reason="timers")  # the query would end if there were no new offset
-        due_ms = now_ms if self.until_ms is None else min(now_ms, self.until_ms)
-        due = not paused and self.batches.tick_due(uid, due_ms, drain=drain)
-        return TickAnswer(offset=max(now_ms, after + 1) if due else after)
+    Args:
+        request: its step and its offset in the last batch.
+        batches: the job's batches, with the timers of its slots.
+        query: the query that the tick source is in.
+        now_ms: current time.
+        ready: True if every slot has reported its timers.
+    """
+    uid, after, until_ms = request.uid, request.after, query.available_until_ms
+    if until_ms is not None and (query.paused or not ready):
+        return Wait(reason="timers")  # the query would end if there were no new offset
+    due_ms = now_ms if until_ms is None else min(now_ms, until_ms)
+    due = not query.paused and batches.tick_due(uid, due_ms, drain=query.draining)
+    return TickAnswer(offset=max(now_ms, after + 1) if due else after)

@@ -11,7 +11,8 @@ from statefulspark.coordinator.controls import CheckpointInfo
 from statefulspark.coordinator.dry_runs import DryRuns
 from statefulspark.coordinator.durable_job import DurableJob
 from statefulspark.coordinator.memory_tuning import MemoryTuner
-from statefulspark.coordinator.slot_table import READY, Slot, SlotTable
+from statefulspark.coordinator.slot_state import READY, Slot
+from statefulspark.coordinator.slot_table import SlotTable
 from statefulspark.coordinator.totals import SnapshotTotals, StepTotals
 from statefulspark.state.encoding.layout import StateInfo
 from statefulspark.state.registry import StateRegistry

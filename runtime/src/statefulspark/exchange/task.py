@@ -129,13 +129,19 @@ def exchange_partition(
 
 
 def _report_empty(config: ExchangeConfig, batch_id: int, run: PartitionRun) -> None:
-    """Tell the coordinator that a partition had no rows; waits in bounded time until the batch has begun."""
+    """Tell the coordinator that a partition had no rows; waits in bounded time until the batch has begun, and until slots have operator state."""
     started = time.monotonic()
     request = EmptyPartition(uid=config.uid, batch=batch_id, run=run)
-    while peer(config.coordinator).call(request, timeout_s=120) is not None:
-        if time.monotonic() - started > config.restore_wait_s:
-            raise UnavailableError(f"batch {batch_id} did not begin within {config.restore_wait_s:.0f} s")
+    while (wait := peer(config.coordinator).call(request, timeout_s=120)) is not None:
+        limit_s = _limit_s(config, wait)
+        if time.monotonic() - started > limit_s:
+            raise UnavailableError(f"batch {batch_id} cannot go on within {limit_s:.0f} s: {wait.reason}")
         time.sleep(_POLL_S)
+
+
+def _limit_s(config: ExchangeConfig, wait: Wait) -> float:
+    """How long a task waits. A slot that has not been started may need the core that the task occupies."""
+    return config.restore_wait_s if wait.reason in ("restoring", "paused") else config.start_wait_s
 
 
 def _open(config: ExchangeConfig, slot: int, batch_id: int, schema: pa.Schema) -> tuple[str, ExchangeCall]:
@@ -146,8 +152,7 @@ def _open(config: ExchangeConfig, slot: int, batch_id: int, schema: pa.Schema) -
         begun = peer(config.coordinator).call(request, timeout_s=120)
         waited = time.monotonic() - started
         if isinstance(begun, Wait):
-            limit = config.restore_wait_s if begun.reason in ("restoring", "paused") else config.start_wait_s
-            if waited > limit:
+            if waited > _limit_s(config, begun):
                 raise UnavailableError(f"slot {slot} is still {begun.reason} after {waited:.0f} s")
             time.sleep(_POLL_S)
             continue

@@ -12,7 +12,8 @@ from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
-from statefulspark.coordinator.coordinator import Coordinator
+from statefulspark.coordinator.job_slots import JobSlots
+from statefulspark.coordinator.query_lifecycle import QueryLifecycle
 from statefulspark.errors import StatefulSparkError
 from statefulspark.exchange.config import SlotConfig
 from statefulspark.job.spark.session import quiet
@@ -39,7 +40,8 @@ class Engine:
         self,
         *,
         spark: SparkSession,
-        coordinator: Coordinator,
+        lifecycle: QueryLifecycle,
+        slots: JobSlots,
         build: Callable[[int], tuple[Job, DataStreamWriter]],
         slot_config: Callable[[Job], SlotConfig],
         next_pause_s: Callable[[int, StatefulSparkError], float | None],
@@ -50,7 +52,8 @@ class Engine:
 
         Args:
             spark: the session.
-            coordinator: serving already.
+            lifecycle: told before each start and stop of a query.
+            slots: the coordinator's.
             build: builds the pipeline for a parallelism.
             slot_config: what slots of that pipeline need.
             next_pause_s: see `SlotSupervisors`.
@@ -60,7 +63,8 @@ class Engine:
         self.spark = spark
         self.build = build
         self.query: StreamingQuery | None = None
-        self._coordinator = coordinator
+        self._lifecycle = lifecycle
+        self._slots = slots
         self._slot_config = slot_config
         self._next_pause_s = next_pause_s
         self._name = name
@@ -74,7 +78,7 @@ class Engine:
     @property
     def parallelism(self) -> int:
         """Number of slots."""
-        return len(self._coordinator.view().slots)
+        return len(self._slots.all())
 
     def start_slots(self, job: Job) -> None:
         """Submit the slots of a pipeline."""
@@ -83,7 +87,7 @@ class Engine:
 
     def start_query(self, writer: DataStreamWriter) -> None:
         """Start a query in the job's local checkpoint location."""
-        if self._coordinator.next_query(available_now=ends_by_itself(writer)):
+        if self._lifecycle.before_start(available_now=ends_by_itself(writer)):
             writer = without_sink(writer)
         self.query = writer.option("checkpointLocation", self._local_checkpoint).queryName(self._name).start()
 
@@ -110,14 +114,14 @@ class Engine:
         with self._changing:
             if ending() or self.query is None:
                 return
-            _log.info("restarting the query for a dry run", batch=self._coordinator.view().dry_run)
+            _log.info("restarting the query for a dry run", batch=self._lifecycle.dry_run)
             self.end_query()
             self.start_query_again()
 
     def end_query(self) -> None:
         """Stop the query in the middle of a batch, if it runs; slots and session stay."""
         if self.query is not None and self.query.isActive:
-            self._coordinator.end_query()
+            self._lifecycle.before_stop()
             with quiet(self.spark):
                 quietly(self.query.stop)
 
@@ -125,9 +129,9 @@ class Engine:
         """Stop the query, then the slots; the session stays."""
         with self._changing:
             if self.query is not None:
-                self._coordinator.end_query()
+                self._lifecycle.before_stop()
                 quietly(self.query.stop)
-        self._coordinator.stop_slots()
+        self._slots.stop()
         if self._slot_supervisors is not None:
             self._slot_supervisors.stop()
 

@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable
 
 from statefulspark.coordinator.controls import JobError, JobFailing
+from statefulspark.errors import UserFunctionError
 
 MESSAGE_MAX = 500
 """Characters of an error's first sentence that are kept."""
@@ -60,7 +61,20 @@ class FailingBatches:
 
 
 def brief(error: BaseException) -> JobError:
-    """The type of an error and its first sentence. Tracebacks are left to the log: they quote code, and what a driver says is copied."""
+    """The type of an error, its first sentence, and the message of the exception that the user's function raised.
+
+    Tracebacks are left to the log: they quote code, and what a driver says is copied.
+    """
     full = JobError.of(error)
     first = next((line.strip() for line in full.message.splitlines() if line.strip()), full.reason)
+    if isinstance(error, UserFunctionError) and (raised := _raised_message(error.user_traceback)):
+        first = f"{first}: {raised}"
     return JobError(reason=full.reason, message=first if len(first) <= MESSAGE_MAX else f"{first[: MESSAGE_MAX - 3]}...")
+
+
+def _raised_message(traceback: str) -> str:
+    """The first line of the exception's own message: after the last frame, whose lines are indented, comes ``Type: message``."""
+    lines = traceback.splitlines()
+    last_frame = max((number for number, line in enumerate(lines) if line.startswith(" ")), default=-1)
+    kind, _, message = lines[last_frame + 1].partition(": ") if 0 <= last_frame < len(lines) - 1 else ("", "", "")
+    return message.strip() if kind and " " not in kind else ""

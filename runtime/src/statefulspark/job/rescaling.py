@@ -9,8 +9,10 @@ import structlog
 from pyspark.sql import SparkSession
 
 from statefulspark.coordinator.controls import JobState
-from statefulspark.coordinator.coordinator import Coordinator
+from statefulspark.coordinator.job_slots import JobSlots
+from statefulspark.coordinator.query_lifecycle import QueryLifecycle
 from statefulspark.coordinator.slot_table import SlotTable
+from statefulspark.coordinator.view import CoordinatorView
 from statefulspark.errors import StatefulSparkError
 from statefulspark.job.engine import Engine
 from statefulspark.job.run_settings import RunSettings
@@ -25,13 +27,18 @@ class Rescaling:
     """Executes rescales; the running job runs one command at a time.
 
     Attributes:
+        lifecycle: Pauses the query while slots are replaced.
+        slots: Replaced by others.
+        view: Returns what the coordinator knows now.
         checkpoint: Takes a checkpoint within so many seconds.
         enter: Sets the job's state.
         fail: Ends the job.
     """
 
     spark: SparkSession
-    coordinator: Coordinator
+    lifecycle: QueryLifecycle
+    slots: JobSlots
+    view: Callable[[], CoordinatorView]
     engine: Engine
     settings: RunSettings
     checkpoint: Callable[[float], object]
@@ -44,17 +51,16 @@ class Rescaling:
         Raises:
             StatefulSparkError: The job was not rescaled.
         """
-        coordinator = self.coordinator
         # What takes long comes first, while batches still run: new executors start, most of the state goes up.
         grow_executors(self.spark, self.settings.executors_for(parallelism), min(timeout_s, EXECUTORS_TIMEOUT_S))
         self.checkpoint(timeout_s)
-        coordinator.pause(timeout_s)
+        self.lifecycle.pause(timeout_s)
         try:
-            view = coordinator.view()
+            view = self.view()
             if view.committed > view.base:
                 self.checkpoint(timeout_s)
         except StatefulSparkError:
-            coordinator.resume()
+            self.lifecycle.resume()
             raise
         before = self.engine.parallelism
         self.enter(JobState.RESCALING)
@@ -84,9 +90,9 @@ class Rescaling:
         with quiet(self.spark):
             resize_executors(self.spark, self.settings.executors_for(parallelism))
         slots = SlotTable(parallelism, slots_per_executor=self.settings.slots_per_executor, executors=executor_counter(self.spark))
-        self.coordinator.replace_slots(slots)
+        self.slots.replace(slots)
         job, writer = self.engine.build(parallelism)
         self.engine.start_slots(job)
-        self.coordinator.resume()
+        self.lifecycle.resume()
         self.engine.start_query(writer)
         self.enter(JobState.RUNNING)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from collections import deque
 from dataclasses import dataclass, field
-from typing import Final, Protocol
+from typing import Protocol
 
 
 class RestartStrategy(Protocol):
@@ -81,36 +81,3 @@ class ExponentialDelay:
         if self.attempts is not None and self.used > self.attempts:
             return None
         return self.current_s * (1 + random.uniform(-self.jitter, self.jitter))
-
-
-_AGAIN_S: Final = 0.2
-FAILURES_BEFORE_SERVING: Final = 3
-"""A slot that never served fails for a reason that trying again does not cure, such as a module that is missing."""
-
-
-@dataclass(slots=True, kw_only=True)
-class SlotRestarts:
-    """When a slot is submitted again whose Spark job has failed, which is after Spark has tried its task several times.
-
-    A slot that has served the job before is a matter of the restart strategy, like the query. One that never has is retried only a few times.
-    """
-
-    strategy: RestartStrategy
-    failures: dict[int, int] = field(default_factory=dict)
-    """In a row, of slots that never served."""
-
-    def next_pause_s(self, slot: int, now_s: float, *, served: bool, serving: bool) -> float | None:
-        """Seconds to wait before slot ``slot`` is submitted again, or None to stop retrying.
-
-        Args:
-            slot: the slot whose Spark job failed.
-            now_s: a monotonic clock.
-            served: the slot of this number has ever served.
-            serving: it served when it was lost, so that it has not failed to start.
-        """
-        if serving:
-            return _AGAIN_S
-        if served:
-            return self.strategy.next_pause_s(now_s)
-        self.failures[slot] = self.failures.get(slot, 0) + 1
-        return None if self.failures[slot] >= FAILURES_BEFORE_SERVING else _AGAIN_S * 2.0 ** self.failures[slot]

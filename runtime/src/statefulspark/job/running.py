@@ -14,7 +14,7 @@ from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from statefulspark.coordinator.controls import CheckpointInfo, JobError, JobState, JobStatus, MemoryChange, MemoryStatus, MetricSample
 from statefulspark.coordinator.coordinator import Coordinator
-from statefulspark.coordinator.slot_table import READY
+from statefulspark.coordinator.slot_state import READY
 from statefulspark.coordinator.waiting import repeat, wait_for
 from statefulspark.errors import ClosedError, ConflictError, FencedError, StatefulSparkError, UnavailableError
 from statefulspark.exchange.config import SlotConfig
@@ -71,7 +71,8 @@ class RunningJob:
         coordinator.report_to(checkpoint_ended=self._tolerance.checkpoint_ended, slot_crashed=self._tolerance.slot_crashes)
         self._engine = Engine(
             spark=spark,
-            coordinator=coordinator,
+            lifecycle=coordinator.query,
+            slots=coordinator.slots,
             build=build,
             slot_config=slot_config,
             next_pause_s=self._slot_failed,
@@ -81,7 +82,9 @@ class RunningJob:
         self._settings = settings
         self._rescaling = Rescaling(
             spark=spark,
-            coordinator=coordinator,
+            lifecycle=coordinator.query,
+            slots=coordinator.slots,
+            view=coordinator.view,
             engine=self._engine,
             settings=settings,
             checkpoint=lambda timeout_s: self._snapshot(None, timeout_s),
@@ -156,8 +159,7 @@ class RunningJob:
             self._looked_s = time.monotonic()
             self._check_idle()
         query = self._engine.query
-        failing = self._tolerance.query_failure is not None
-        if query is not None and (failing or not query.isActive) and self._commands.acquire(blocking=False):
+        if query is not None and (self._tolerance.query_failure or not query.isActive) and self._commands.acquire(blocking=False):
             try:
                 if query is self._engine.query and self._final is None:
                     self._query_ended(query)
@@ -174,7 +176,7 @@ class RunningJob:
 
     def _check_idle(self) -> None:
         """Look whether the query waits for rows; a query that has waited once since it began has no batch to repeat."""
-        self._idle = self._coordinator.idle() and self._engine.has_waited()
+        self._idle = self._coordinator.query.idle() and self._engine.has_waited()
         if self._idle:
             self._failing.idle()
 
@@ -189,8 +191,7 @@ class RunningJob:
         """The query ended or failed, or runs and counts as failed because its checkpoints did."""
         error = self._tolerance.take_query_failure()
         if error is None:
-            failure = query.exception()
-            if failure is None:
+            if (failure := query.exception()) is None:
                 if self._must_drain():
                     self._start_query_again()
                 else:
@@ -213,7 +214,7 @@ class RunningJob:
         if self._drained or not (self._settings.drain_when_idle or self._draining):
             return False
         self._drain_timers()
-        left = not self._coordinator.idle()
+        left = not self._coordinator.query.idle()
         self._drained = True
         return left
 
@@ -239,7 +240,7 @@ class RunningJob:
         stop_when_idle(
             ended=self._ended,
             query=lambda: self._engine.query if self._state is JobState.RUNNING and self._final is None else None,
-            idle=self._coordinator.idle,
+            idle=self._coordinator.query.idle,
             stop=stop,
             fail=self._fail,
         )
@@ -287,16 +288,16 @@ class RunningJob:
 
     def trigger_savepoint(self, target: str | None, timeout_s: float) -> CheckpointInfo:
         """See JobControls."""
-        return self._snapshot(self._coordinator.savepoint_target(target), timeout_s)
+        return self._snapshot(self._coordinator.snapshots.savepoint_target(target), timeout_s)
 
     def _snapshot(self, savepoint: str | None, timeout_s: float) -> CheckpointInfo:
-        return self._coordinator.take_snapshot(savepoint, timeout_s, self._check_open)
+        return self._coordinator.snapshots.take(savepoint, timeout_s, self._check_open)
 
     def stop(self, *, savepoint: bool | None, target: str | None, drain: bool, timeout_s: float) -> CheckpointInfo | None:
         """See JobControls."""
         self._check_open()
         wanted = target is not None or self._coordinator.view().has_savepoint_dir if savepoint is None else savepoint
-        where = self._coordinator.savepoint_target(target) if wanted else None
+        where = self._coordinator.snapshots.savepoint_target(target) if wanted else None
         if drain:
             self._drain(timeout_s)
         return self._stop(savepoint=where, timeout_s=timeout_s, final=JobState.FINISHED if drain else JobState.SUSPENDED)
@@ -306,15 +307,15 @@ class RunningJob:
         self._drain_timers()
         try:
             late = f"the job was not drained within {timeout_s:.0f} s and runs on"
-            wait_for(self._coordinator.idle, timeout_s, check_open=self._check_open, late=lambda: late)
+            wait_for(self._coordinator.query.idle, timeout_s, check_open=self._check_open, late=lambda: late)
         except StatefulSparkError:
             self._draining = False
-            self._coordinator.drain(on=False)
+            self._coordinator.query.drain(on=False)
             raise
 
     def _drain_timers(self) -> None:
         self._draining = True
-        self._coordinator.drain()
+        self._coordinator.query.drain()
 
     def _stop(self, *, savepoint: str | None, timeout_s: float, final: JobState) -> CheckpointInfo | None:
         if not self._commands.acquire(blocking=False):
@@ -328,13 +329,13 @@ class RunningJob:
             self._commands.release()
 
     def _last_snapshot(self, savepoint: str | None, timeout_s: float) -> CheckpointInfo | None:
-        self._coordinator.pause(timeout_s)
+        self._coordinator.query.pause(timeout_s)
         if self._coordinator.view().committed < 0:
             return None
         try:
             return self._snapshot(savepoint, timeout_s)
         except StatefulSparkError:
-            self._coordinator.resume()
+            self._coordinator.query.resume()
             raise
 
     def cancel(self) -> None:
@@ -382,12 +383,12 @@ class RunningJob:
 
     def memory(self) -> MemoryStatus:
         """See JobControls."""
-        return self._coordinator.memory_status()
+        return self._coordinator.memory.status()
 
     def tune_memory(self, change: MemoryChange, timeout_s: float) -> MemoryStatus:
         """See JobControls."""
         self._check_open()
-        return self._coordinator.tune_memory(change, timeout_s, self._check_open)
+        return self._coordinator.memory.tune(change, timeout_s, self._check_open)
 
     def silence_s(self) -> float:
         """See JobControls."""

@@ -34,13 +34,11 @@ from statefulspark.coordinator.slot_table import SlotTable
 from statefulspark.errors import CorruptDataError, InvalidInputError, StatefulSparkError, type_name
 from statefulspark.exchange.config import Endpoint, SlotConfig
 from statefulspark.exchange.rocksdb_choice import RocksDBChoice
+from statefulspark.job.checked_pipeline import checked_pipeline
 from statefulspark.job.manifest_settings import memory_tuner, restart_strategy, slot_options, storage_settings
 from statefulspark.job.metrics.native import check_native_metrics
 from statefulspark.job.options_factory import rocksdb_choice
 from statefulspark.job.preflight import (
-    check_spark_steps,
-    check_uids,
-    check_way_back,
     choose_max_parallelism,
     restorable_state,
 )
@@ -48,15 +46,15 @@ from statefulspark.job.run_settings import RunSettings
 from statefulspark.job.running import RunningJob
 from statefulspark.job.spark.checkpoint_location import open_location
 from statefulspark.job.spark.executors import executor_counter
-from statefulspark.job.spark.file_sinks import file_sink_of
-from statefulspark.job.spark.query_plan import check_spark_state, shares_disk, spark_state_steps
+from statefulspark.job.spark.query_plan import shares_disk
 from statefulspark.job.spark.session import check_spark_version, local_threads, open_session
-from statefulspark.job.spark.sinks import check_sink
 from statefulspark.job.spark.stream_writer import check_writer
-from statefulspark.job.stored_pipeline import check_pipeline, hashings, pipeline_of
+from statefulspark.job.stored_pipeline import hashings
 from statefulspark.pipeline.job import Job
 from statefulspark.pipeline.script import Pipeline, load_pipeline, python_path, register_by_value, trace_in_user_code
 from statefulspark.pipeline.tick_source import tick_source
+from statefulspark.process.checkpointed_functions import is_checkpointed
+from statefulspark.process.step_spec import StepSpec
 from statefulspark.rpc.certificates import CertificateFolder
 from statefulspark.storage.base import ObjectStore
 from statefulspark.storage.open import check_reachable, open_store
@@ -112,26 +110,18 @@ def start_job(manifest: StatefulSparkJob, options: RunOptions) -> RunningJob:
     try:
         certificates = _certificates(str(spark.sparkContext.master))
         trial = _Builder(spark, manifest, pipeline, max_parallelism, Endpoint(location="grpc+unix:///", secret=""), hashings(restorable))
-        job, writer = trial.build(parallelism)
-        steps = {step.uid: step for step in job.steps}
-        if not steps:
-            raise InvalidInputError("the pipeline has no keyed step", field="spec.job", remedy="Use job.key_by(...).process(...)")
-        state_steps = spark_state_steps(writer._df)  # noqa: SLF001  the DataFrame is what the user gave
-        check_spark_state(state_steps, dict(spark.sparkContext.getConf().getAll()), manifest.spec.checkpointing.spark_location)
-        check_sink(spark, writer)
-        check_uids(restorable, set(steps), manifest.spec.allow_non_restored_state)
-        check_spark_steps(restorable, state_steps, manifest.spec.allow_non_restored_state)
-        stored = pipeline_of(job, writer, restorable)
-        check_pipeline(restorable, stored, may_drop=manifest.spec.allow_non_restored_state)
-        sink = file_sink_of(spark, writer)
-        sink_batch = sink.last_batch() if sink is not None and origin is not None else -1
-        check_way_back(store, restorable, state_steps, sink_batch)
+        checked = checked_pipeline(spark, manifest, store, restorable, trial.build(parallelism), from_origin=origin is not None)
         ensure_job(store, manifest.metadata.name, max_parallelism)
-        damaged = damaged_checkpoints(store)
-        lineage = begin_attempt(store, now_ms=_now_ms(), origin=origin, open_store=opened, damaged=damaged, sink_batch=sink_batch)
-        if sink is not None and lineage.origin is not None:
-            sink.fill(lineage.last_committed_in_spark)
-        delays_ms = {uid: step.watermark_delay_ms for uid, step in steps.items()}
+        lineage = begin_attempt(
+            store,
+            now_ms=_now_ms(),
+            origin=origin,
+            open_store=opened,
+            damaged=damaged_checkpoints(store),
+            sink_batch=checked.sink_batch,
+        )
+        if checked.sink is not None and lineage.origin is not None:
+            checked.sink.fill(lineage.last_committed_in_spark)
         start = _Start(
             manifest,
             options,
@@ -143,9 +133,9 @@ def start_job(manifest: StatefulSparkJob, options: RunOptions) -> RunningJob:
             opened,
             parallelism,
             max_parallelism,
-            delays_ms,
-            bool(state_steps),
-            stored,
+            checked.steps,
+            checked.has_spark_state,
+            checked.stored,
             certificates,
         )
         with local_disk():
@@ -223,7 +213,7 @@ class _Start:
     opened: Callable[[str], ObjectStore]
     parallelism: int
     max_parallelism: int
-    delays_ms: dict[str, int]
+    steps: dict[str, StepSpec]
     has_spark_state: bool
     stored: StoredPipeline
     certificates: CertificateFolder | None
@@ -244,7 +234,7 @@ class _Start:
         for problem in self.lineage.problems:
             _log.warning("skipped a checkpoint that cannot be restored", problem=problem)
         coordinator = self._coordinator(durable, files, state)
-        endpoint = Endpoint(location=coordinator.location, secret=coordinator.secret, certificates=self.certificates)
+        endpoint = coordinator.endpoint
         known = {step.uid: step.hashing for step in self.stored.steps}
         builder = _Builder(self.spark, self.manifest, self.pipeline, self.max_parallelism, endpoint, known)
         running = RunningJob(
@@ -283,22 +273,23 @@ class _Start:
 
     def _coordinator(self, durable: DurableJob, files: LocationFiles, state: SparkStateUploader) -> Coordinator:
         spec = self.manifest.spec
+        batches = batch_log(self.lineage, {uid: step.watermark_delay_ms for uid, step in self.steps.items()})
         host = str(self.spark.conf.get("spark.driver.host")) if self.certificates is not None else None
         return Coordinator(
             durable=durable,
-            batches=batch_log(self.lineage, self.delays_ms),
+            batches=batches,
             states=state_registry(
                 self.lineage,
                 self.store,
                 changelogs=durable.changelogs,
-                uids=self.delays_ms,
                 allow_non_restored=spec.allow_non_restored_state,
             ),
             slots=SlotTable(self.parallelism, slots_per_executor=self._slots_per_executor, executors=executor_counter(self.spark)),
             dry_runs=DryRuns(files, state, has_state=self.has_spark_state),
             listen=Listen(host=host, secret=secrets.token_urlsafe(32), certificates=self.certificates),
-            recovered=recovered_batch(self.lineage),
+            recovered=recovered_batch(self.lineage, batches),
             memory=memory_tuner(self.manifest, self.rocksdb),
+            checkpointed=[uid for uid, step in self.steps.items() if is_checkpointed(step.function)],
             times=CheckpointTimes(
                 interval_s=spec.checkpointing.interval / 1000,
                 timeout_s=spec.checkpointing.timeout / 1000,
@@ -371,7 +362,7 @@ def _parallelism(manifest: StatefulSparkJob, options: RunOptions) -> int:
         raise InvalidInputError(
             f"{parallelism} slots cannot share {manifest.spec.max_parallelism} key groups",
             field="parallelism",
-            remedy="Keep it at or below spec.maxParallelism",
+            remedy="Set it to at most spec.maxParallelism",
         )
     return parallelism
 

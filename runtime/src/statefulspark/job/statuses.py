@@ -6,7 +6,7 @@ from collections import Counter
 from dataclasses import dataclass
 
 from statefulspark.coordinator.controls import JobError, JobFailing, JobState, JobStatus, SlotMemory, SlotStatus
-from statefulspark.coordinator.slot_table import LOST, READY, RESTORING, STARTING
+from statefulspark.coordinator.slot_state import LOST, READY, RESTORING, STARTING
 from statefulspark.coordinator.view import CoordinatorView
 from statefulspark.job.metrics.skew import skew_of
 from statefulspark.job.pending_timers import pending_timers

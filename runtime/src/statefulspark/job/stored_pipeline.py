@@ -65,8 +65,8 @@ def _check_spark_steps(restorable: RestorableState, pipeline: Pipeline) -> None:
     swapped = stored != now and sorted(map(str, stored)) == sorted(map(str, now))
     if swapped or [step.name for step in stored] != [step.name for step in now]:
         raise NotRestorableError(
-            f"Spark finds the state of its own stateful steps by their place: they were {'; '.join(map(str, stored))} when it was stored, and "
+            f"Spark finds the state of its own stateful steps by their position in the plan: they were {'; '.join(map(str, stored))} when it was stored, and "
             f"are {'; '.join(map(str, now))} now",
             field="spec.job",
-            remedy="Put them back into their order; do new work in keyed steps (job.key_by(...).process(...))",
+            remedy="Restore their order; do new work in keyed steps (job.key_by(...).process(...))",
         )

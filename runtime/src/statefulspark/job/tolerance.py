@@ -9,9 +9,10 @@ import structlog
 
 from statefulspark.coordinator.controls import CheckpointInfo
 from statefulspark.coordinator.pending_checkpoint import SlotLostError
-from statefulspark.coordinator.slot_table import READY, Slot
+from statefulspark.coordinator.slot_replacement import SlotRestarts
+from statefulspark.coordinator.slot_state import Slot
 from statefulspark.errors import FencedError, InvalidInputError, StatefulSparkError, UnavailableError, UserFunctionError
-from statefulspark.job.restarts import RestartStrategy, SlotRestarts
+from statefulspark.job.restarts import RestartStrategy
 
 _log = structlog.get_logger("statefulspark.job")
 
@@ -35,7 +36,7 @@ class FailureTolerance:
         self.fatal: StatefulSparkError | None = None
         self.query_failure: StatefulSparkError | None = None
         self._restart = restart
-        self._slot_restarts = SlotRestarts(strategy=restart)
+        self._slot_restarts = SlotRestarts(strategy=restart.next_pause_s)
         self._restart_user_errors = restart_user_errors
         self._failed_checkpoints = failed_checkpoints
         self._failed_in_a_row = 0
@@ -44,7 +45,7 @@ class FailureTolerance:
     def slot_pause_s(self, slot: Slot, error: StatefulSparkError) -> float | None:
         """A slot's Spark job failed: when it is submitted again. Without an end in sight the job fails."""
         with self._restarting:
-            pause_s = self._slot_restarts.next_pause_s(slot.index, time.monotonic(), served=slot.served, serving=slot.state == READY)
+            pause_s = self._slot_restarts.next_pause_s(slot, time.monotonic())
         _log.warning("slot failed", slot=slot.index, pause_s=pause_s, error=str(error)[:300])
         if pause_s is None:
             self.fatal = error
@@ -69,7 +70,7 @@ class FailureTolerance:
         elif not savepoint and not isinstance(outcome, SlotLostError | FencedError):
             self._failed_in_a_row += 1
             if self._failed_in_a_row > self._failed_checkpoints:
-                text = f"{self._failed_in_a_row} checkpoints in a row failed, {self._failed_checkpoints} are tolerated; the last: {outcome}"
+                text = f"{self._failed_in_a_row} consecutive checkpoints failed ({self._failed_checkpoints} are tolerated); the last one: {outcome}"
                 self._failed_in_a_row = 0
                 self.query_failure = UnavailableError(text)
 

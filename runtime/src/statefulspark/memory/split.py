@@ -178,7 +178,7 @@ def exact(ratio: float) -> Fraction:
         InvalidInputError: It is infinite or no number.
     """
     if not math.isfinite(ratio):
-        raise InvalidInputError("a ratio is a number", field="ratio", remedy="Write it as 0.5")
+        raise InvalidInputError("expected a number", field="ratio", remedy="Write it as 0.5")
     return Fraction(str(ratio))
 
 

@@ -27,10 +27,12 @@ from statefulspark.pipeline.keyed_transformations import KeyedTransformations
 from statefulspark.pipeline.output_types import OutputType, output_struct
 from statefulspark.pipeline.tagged_streams import TaggedStream, side_outputs_of, tagged_struct
 from statefulspark.pipeline.tick_source import FORMAT
+from statefulspark.pipeline.windowed_streams import KeyedInput, WindowedStream
 from statefulspark.process.function_runner import StepSpec
 from statefulspark.process.functions import KeyedProcessFunction
 from statefulspark.process.output_tag import OutputTag
 from statefulspark.process.reserved_columns import KEY_HASH, RESERVED, SLOT, SOURCE
+from statefulspark.process.windows.assigners import CountSlidingWindowAssigner, CountTumblingWindowAssigner, WindowAssigner
 from statefulspark.rpc.messages.batches import PartitionRun
 
 if TYPE_CHECKING:
@@ -148,6 +150,31 @@ class KeyedStream(KeyedTransformations):
         stream = TaggedStream(uid, _exchange(self._job, self._df, key, tagged_struct(schema, side_outputs)))
         self._job.add_tagged_stream(stream)
         return stream
+
+    def window(self, window_assigner: WindowAssigner) -> WindowedStream:
+        """Cut the stream into windows, whose rows are combined, aggregated or processed together.
+
+        Example::
+
+            visits = (
+                job.key_by(clicks, "user")
+                .window(EventTimeSessionWindows.with_gap(Time.minutes(30)))
+                .process(CountClicks(), "user STRING, clicks BIGINT", uid="visits", event_time="at", watermark="5 minutes")
+            )
+
+        Args:
+            window_assigner: gives each row its windows, for example ``TumblingEventTimeWindows.of(Time.minutes(1))``.
+        """
+        schema, columns = self._input()
+        return WindowedStream(KeyedInput(self.process, schema, columns, self._computed_keys), window_assigner)
+
+    def count_window(self, size: int, slide: int = 0) -> WindowedStream:
+        """Cut the stream into windows of ``size`` rows of a key, of which one starts every ``slide`` rows; by default every ``size``.
+
+        Raises:
+            InvalidInputError: a number is out of bounds.
+        """
+        return self.window(CountSlidingWindowAssigner(size, slide) if slide else CountTumblingWindowAssigner(size))
 
     def _step(self, function: KeyedProcessFunction, schema: T.StructType, uid: str, event_time: str | None) -> DataFrame:
         return self.process(function, schema, uid=uid, event_time=event_time)

@@ -15,7 +15,7 @@ from statefulspark.process.row_types import row_type_info
 from statefulspark.state.api.descriptors import ReducingStateDescriptor
 from statefulspark.state.api.functions import Function, ReduceFunction
 
-__all__ = ["REDUCE_STATE", "AnyKeyedFunction", "FilterAdapter", "FlatMapAdapter", "MapAdapter", "ReduceAdapter", "adapted"]
+__all__ = ["REDUCE_STATE", "AnyKeyedFunction", "FilterAdapter", "FlatMapAdapter", "MapAdapter", "ReduceAdapter", "adapted", "unwrapped"]
 
 REDUCE_STATE: Final = "_reduce"
 """Name of the state of ``reduce``, part of the format of checkpoints."""
@@ -28,6 +28,9 @@ class _Adapter(KeyedProcessFunction):
         func: An instance of ``wanted``, or a callable.
         wanted: The class whose method ``method`` is called.
         method: Its name, which is also that of the argument in errors.
+
+    Attributes:
+        user_function: ``func`` if it is an instance of ``wanted``, or None.
 
     Raises:
         InvalidInputError: ``func`` is neither.
@@ -42,16 +45,16 @@ class _Adapter(KeyedProcessFunction):
                 field=method,
                 remedy=f"Pass an instance of {type_name(wanted)}, or a function of {_ARGUMENTS[wanted]}",
             )
-        self._function = func if isinstance(func, wanted) else None
+        self.user_function = func if isinstance(func, wanted) else None
         self._call: Callable[..., Any] = getattr(func, method) if isinstance(func, wanted) else func
 
     def open(self, runtime_context: RuntimeContext) -> None:
-        if self._function is not None:
-            self._function.open(runtime_context)
+        if self.user_function is not None:
+            self.user_function.open(runtime_context)
 
     def close(self) -> None:
-        if self._function is not None:
-            self._function.close()
+        if self.user_function is not None:
+            self.user_function.close()
 
     @abstractmethod
     def process_element(self, value: Any, ctx: KeyedProcessFunction.Context) -> Iterable[Any] | None: ...
@@ -78,6 +81,12 @@ def adapted(function: AnyKeyedFunction, input_schema: pa.Schema) -> KeyedProcess
     if isinstance(function, FilterFunction):
         return FilterAdapter(function)
     return ReduceAdapter(function, input_schema) if isinstance(function, ReduceFunction) else function
+
+
+def unwrapped(function: KeyedProcessFunction) -> Function:
+    """Return the function that the user passed to ``process``, ``map`` and so on, without its adapter."""
+    user = function.user_function if isinstance(function, _Adapter) else None
+    return function if user is None else user
 
 
 class MapAdapter(_Adapter):

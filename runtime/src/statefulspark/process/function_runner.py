@@ -7,40 +7,38 @@ event time, watermark, processing time) is fixed by the batch, so a retry gives 
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
-from inspect import isgeneratorfunction
 from itertools import repeat
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from statefulspark.errors import InvalidInputError, StatefulSparkError, type_name
+from statefulspark.errors import StatefulSparkError
 from statefulspark.process.buffer import OutputBuffer
+from statefulspark.process.callbacks import callback
+from statefulspark.process.checkpointed_functions import StateCalls
 from statefulspark.process.columns import event_time_ms, max_event_time_ms, python_values
 from statefulspark.process.contexts import (
     MIN_WATERMARK_MS,
     ElementContext,
     SlotRuntimeContext,
     SlotTimerService,
-    TimerContext,
 )
 from statefulspark.process.failures import timestamp_hint, user_function_error
-from statefulspark.process.functions import TimeDomain
 from statefulspark.process.keyruns import KeyRuns
 from statefulspark.process.metrics import MetricGroup
 from statefulspark.process.order import BatchOrder
 from statefulspark.process.reserved_columns import KEY_HASH
 from statefulspark.process.rows import row_class, rows_of
 from statefulspark.process.side_outputs import TaggedOutputBuffer
-from statefulspark.process.step import StepSpec
-from statefulspark.state.timers import EVENT_TIMERS, PROCESSING_TIMERS
+from statefulspark.process.step_spec import StepSpec
+from statefulspark.process.timer_firing import TimerFiring
 
 if TYPE_CHECKING:
     from statefulspark.state.backend import KeyedStateBackend
+    from statefulspark.state.operator.backend import OperatorStateBackend
 
 __all__ = ["KeyedFunctionRunner", "StepSpec"]
-
-Produce = Callable[[Any, Any], Iterable[Any] | None]
 
 
 class KeyedFunctionRunner:
@@ -56,13 +54,15 @@ class KeyedFunctionRunner:
         output_bytes: about the most bytes per record batch given back; one row may be larger.
         attempt: how often the step was started before in this slot.
         job_parameters: what ``RuntimeContext.get_job_parameter`` answers from.
+        operator_state: its operator state in this slot, which the caller begins, finishes and aborts batches on too.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913  what a step needs of its slot, by name
         self,
         step: StepSpec,
         backend: KeyedStateBackend,
         *,
+        operator_state: OperatorStateBackend,
         slot: int,
         parallelism: int,
         job_name: str,
@@ -79,7 +79,6 @@ class KeyedFunctionRunner:
         self.rows_in = 0
         """Rows of the last run, without tick rows."""
         self.rows_out = 0
-        self.timers_fired = 0
         self._backend = backend
         self._function = step.function
         self._output = _output_buffer(step, output_rows, output_bytes)
@@ -87,7 +86,7 @@ class KeyedFunctionRunner:
         self._event_time = step.event_time
         self._timer_service = SlotTimerService(backend.timers, uid=step.uid, event_time=step.event_time is not None)
         self._element_context = ElementContext(self._timer_service)
-        self._timer_context = TimerContext(self._timer_service)
+        self._timers = TimerFiring(step, backend, self._timer_service, add=self._output.add, flush=self._flush)
         self._key_runs = KeyRuns(step.key_columns, step.max_parallelism, backend.key_codec.encode)
         self._runtime_context = SlotRuntimeContext(
             backend,
@@ -99,13 +98,20 @@ class KeyedFunctionRunner:
             job_parameters=dict(job_parameters or {}),
             metrics=self.metrics,
         )
+        self._state_calls = StateCalls(self._function, uid=step.uid, operator_state=operator_state, keyed_state=self._runtime_context)
+
+    @property
+    def timers_fired(self) -> int:
+        """Timers of the last run that have fired."""
+        return self._timers.fired
 
     def open(self) -> None:
-        """Open the user's function.
+        """Initialize the state of the user's function, and open it.
 
         Raises:
             UserFunctionError: it raised.
         """
+        self._state_calls.initialize()
         self._call(lambda: self._function.open(self._runtime_context))
 
     def close(self) -> None:
@@ -115,6 +121,19 @@ class KeyedFunctionRunner:
             UserFunctionError: it raised.
         """
         self._call(self._function.close)
+
+    def snapshot(self, checkpoint_id: int, timestamp_ms: int) -> None:
+        """Let the user's function write its operator state, without a current key.
+
+        Args:
+            checkpoint_id: number of the batch that the snapshot includes, -1 before the first.
+            timestamp_ms: processing time of that batch in milliseconds since the epoch.
+
+        Raises:
+            UserFunctionError: it raised.
+        """
+        self._backend.clear_current_key()
+        self._state_calls.snapshot(checkpoint_id, timestamp_ms)
 
     def run(
         self,
@@ -143,15 +162,15 @@ class KeyedFunctionRunner:
             UnavailableError: the local disk refused the spilled rows.
         """
         self.max_event_time_ms = None
-        self.rows_in = self.rows_out = self.timers_fired = 0
+        self.rows_in = self.rows_out = self._timers.fired = 0
         self._output.clear()
         self._timer_service.processing_time_ms = processing_time_ms
         self._timer_service.watermark_ms = MIN_WATERMARK_MS if watermark_ms is None else watermark_ms
-        yield from self._fire_due_timers()
+        yield from self._timers.fire_due()
         order = BatchOrder(event_time=self._event_time, sort_bytes=sort_bytes, spill_directory=spill_directory)
         for chunk in order.sorted(self._counted(batches)):
             yield from self._process_chunk(chunk)
-        yield from self._fire_due_timers()
+        yield from self._timers.fire_due()
         while self._output:
             yield self._flush()
 
@@ -176,7 +195,11 @@ class KeyedFunctionRunner:
         keys = [(key_group, key_bytes) for key_group, _, key_bytes in runs.keys]
         run_number = prefetched = 0
         # Local names: this loop is what a row costs.
-        context, set_current_key, process_element = self._element_context, self._backend.set_current_key, self._produce("process_element")
+        context, set_current_key, process_element = (
+            self._element_context,
+            self._backend.set_current_key,
+            callback(self.step, "process_element"),
+        )
         is_full = self._output.add
         key_group = None
         try:
@@ -200,57 +223,10 @@ class KeyedFunctionRunner:
             hint = timestamp_hint(error, event_time=self._event_time, timestamp_ms=context.time)
             raise user_function_error(error, uid=self.step.uid, key_group=key_group, hint=hint) from error
 
-    def _fire_due_timers(self) -> Iterator[pa.RecordBatch]:
-        """Fire until nothing is due: a timer may register timers that are due at once."""
-        service = self._timer_service
-        fired = -1
-        while fired != self.timers_fired:
-            fired = self.timers_fired
-            yield from self._fire(EVENT_TIMERS, TimeDomain.EVENT_TIME, service.watermark_ms)
-            yield from self._fire(PROCESSING_TIMERS, TimeDomain.PROCESSING_TIME, service.processing_time_ms)
-
-    def _fire(self, kind: str, domain: TimeDomain, up_to_ms: int) -> Iterator[pa.RecordBatch]:
-        context, set_current_key, on_timer = self._timer_context, self._backend.set_current_key, self._produce("on_timer")
-        is_full = self._output.add
-        context.domain = domain
-        key_group = None
-        try:
-            for timestamp_ms, key_group, key, key_bytes in self._backend.timers.due(kind, up_to_ms):
-                self.timers_fired += 1
-                set_current_key(key_group, key, key_bytes)
-                context.key, context.time = key, timestamp_ms
-                produced = on_timer(timestamp_ms, context)
-                if produced is not None:
-                    for each in produced:
-                        if is_full(each):
-                            yield self._flush()
-        except StatefulSparkError:
-            raise
-        except Exception as error:
-            raise user_function_error(error, uid=self.step.uid, key_group=key_group) from error
-
     def _flush(self) -> pa.RecordBatch:
         batch = self._output.take()
         self.rows_out += batch.num_rows
         return batch
-
-    def _produce(self, name: str) -> Produce:
-        """Return the function's method; wraps a method that is not a generator, to check what it returns."""
-        method: Produce = getattr(self._function, name)
-        if isgeneratorfunction(method):
-            return method
-
-        def checked(first: Any, context: Any) -> Iterable[Any] | None:
-            produced = method(first, context)
-            if isinstance(produced, str | bytes | Mapping):
-                raise InvalidInputError(
-                    f"{name} of the step {self.step.uid!r} returned {type_name(type(produced))}",
-                    field=name,
-                    remedy="Yield output rows, or return a list of them",
-                )
-            return produced
-
-        return checked
 
     def _call(self, action: Callable[[], object]) -> None:
         try:

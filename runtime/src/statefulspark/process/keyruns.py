@@ -50,7 +50,7 @@ class KeyRuns:
         """Find the runs. Rows are sorted by hash; two keys of one hash may alternate and then give a run each time."""
         columns = [chunk.column(name) for name in self._key_columns]
         if any(column.null_count for column in columns):
-            raise InternalError("a null key reached a slot; Spark refuses it when the batch is read")
+            raise InternalError("a null key reached a slot, although Spark rejects null keys when it reads the batch")
         hashes = chunk.column(KEY_HASH).to_numpy(zero_copy_only=False)
         changed = hashes[1:] != hashes[:-1]
         for column in columns:

@@ -11,7 +11,7 @@ from statefulspark.errors import InvalidInputError
 from statefulspark.state.types.types import Types
 
 if TYPE_CHECKING:
-    from statefulspark.process.step import StepSpec
+    from statefulspark.process.step_spec import StepSpec
     from statefulspark.state.types.types import TypeInformation
 
 __all__ = ["key_type_info", "key_type_infos"]

@@ -18,7 +18,7 @@ from pydantic_core import PydanticSerializationError
 from statefulspark.errors import InvalidInputError, StatefulSparkError
 from statefulspark.rpc.error_codes import error_body, error_of
 
-_CONFIG = ConfigDict(extra="forbid", strict=True, ser_json_inf_nan="constants")
+_CONFIG = ConfigDict(extra="forbid", strict=True, ser_json_inf_nan="constants", ser_json_bytes="base64", val_json_bytes="base64")
 _REMEDY = "Run the driver and all executors from one release of statefulspark"
 
 

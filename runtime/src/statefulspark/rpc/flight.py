@@ -111,19 +111,19 @@ class _Stream:
                 break
             except (fl.FlightError, pa.ArrowException, OSError) as error:
                 self._over = True
-                raise errors.UnavailableError("the exchange task went away in the middle of its rows") from error
+                raise errors.UnavailableError("the exchange task disconnected before it had sent all rows") from error
             if chunk.app_metadata is not None and (end := chunk.app_metadata.to_pybytes()).startswith(_END):
                 self.sender_waited_s = float(end[len(_END) :] or 0.0)
                 return
             if chunk.data is not None and chunk.data.num_rows:
                 yield chunk.data
-        raise errors.UnavailableError("the exchange task went away before the end of its rows")
+        raise errors.UnavailableError("the exchange task disconnected before the end marker of its rows")
 
     def send(self, batch: pa.RecordBatch) -> None:
         try:
             self._writer.write_batch(batch)
         except (fl.FlightError, pa.ArrowException, OSError) as error:
-            raise errors.UnavailableError("the exchange task went away while results were sent") from error
+            raise errors.UnavailableError("the exchange task disconnected while results were being sent") from error
 
     def fail(self, error: Exception, *, begun: bool) -> None:
         """Tell the caller, who ends the stream, and pass over the rows that it has sent meanwhile.
@@ -179,7 +179,7 @@ class FlightService(fl.FlightServerBase):  # type: ignore[misc]  # pyarrow.fligh
 
     def do_exchange(self, _context: Any, descriptor: Any, reader: Any, writer: Any) -> None:
         if self._handler is None:
-            raise encode_error(errors.InvalidInputError("this server takes no exchanges"))
+            raise encode_error(errors.InvalidInputError("this server does not accept exchanges"))
         stream = _Stream(reader, writer)
         begun = False
         try:
@@ -198,7 +198,7 @@ def _server_options(location: str, certificates: Certificates | None) -> dict[st
         return {}
     if not location.startswith(_TLS) or certificates is None:
         raise errors.InvalidInputError(
-            f"{location} would be in clear and open to everybody",
+            f"{location} would accept unencrypted connections from any client",
             field="location",
             remedy="Listen on grpc+unix, or grpc+tls with certificates",
         )
@@ -331,7 +331,7 @@ class ExchangeCall:
                     return
         except (fl.FlightError, pa.ArrowException, OSError) as error:
             raise decode_error(error, f"slot at {self._location}") from error
-        raise errors.UnavailableError(f"slot at {self._location} ended without its end mark")
+        raise errors.UnavailableError(f"slot at {self._location} closed the stream without an end marker")
 
     def close(self, *, sending: bool = False) -> None:
         """Release the stream: in good order after the slot's end mark, otherwise by breaking it, upon which the slot undoes the batch.

@@ -84,7 +84,7 @@ class FlightListener:
                 certificates = self._folder.read()
                 self._serve(self.location.rpartition(":")[0] + ":0", certificates).shutdown()  # proves that a server starts with them
             except StatefulSparkError as error:
-                _log.warning("renewed certificates cannot be used, the ones before stay in use", error=str(error)[:200])
+                _log.warning("renewed certificates are invalid, keeping the previous ones", error=str(error)[:200])
                 return False
             _end_later(self._service)
             self._service = self._serve_again(certificates)

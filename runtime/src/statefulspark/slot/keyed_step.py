@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import secrets
 import threading
-from collections.abc import Callable, Generator, Iterable, Iterator
+from collections.abc import Generator, Iterator
 from contextlib import closing, contextmanager, suppress
 from itertools import islice
 from pathlib import Path
@@ -17,8 +17,9 @@ from statefulspark.checkpoint.formats.changelog import ChangelogHeader, Changelo
 from statefulspark.checkpoint.formats.digests import FileDigest
 from statefulspark.checkpoint.formats.paths import changelog_key
 from statefulspark.checkpoint.formats.records import ChangelogRef
+from statefulspark.checkpoint.restore.merged_states import MergedStates
+from statefulspark.checkpoint.restore.operator_state import StoredOperatorState
 from statefulspark.checkpoint.restore.replay import replay
-from statefulspark.checkpoint.restore.state_table import StateTable
 from statefulspark.errors import FencedError, UnavailableError
 from statefulspark.exchange.config import SlotConfig
 from statefulspark.keygroups import key_group_range
@@ -34,17 +35,20 @@ from statefulspark.slot.state_ids import CoordinatorStateIds
 from statefulspark.slot.step_metrics import USER_METRICS_MAX, BatchClock, counted, step_report
 from statefulspark.state.backend import BatchBudget, KeyedStateBackend
 from statefulspark.state.encoding.keys import KeyCodec
-from statefulspark.state.store.base import Change, KeyValueStore
+from statefulspark.state.operator.backend import OperatorStateBackend, StepOperatorState
+from statefulspark.state.operator.entries import OperatorEntry
+from statefulspark.state.store.base import KeyValueStore
 from statefulspark.state.timers import EVENT_TIMERS, PROCESSING_TIMERS
 
 _BUSY_S = 600.0
 _CATCH_UP_THREADS = 2
+_NOTHING = StepOperatorState()
 
 
 class KeyedStep:
     """The state of one uid in this slot, at the end of batch ``batch``."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913  what a step needs of its slot, by name
         self,
         step: StepSpec,
         *,
@@ -56,10 +60,28 @@ class KeyedStep:
         work: Path,
         coordinator: FlightPeer,
         attempt: int = 0,
+        operator_state: StepOperatorState = _NOTHING,
+        report_ms: int | None = None,
     ) -> None:
+        """Open the function.
+
+        Args:
+            step: the step.
+            config: the slot's configuration.
+            slot: number of the slot.
+            epoch: its incarnation.
+            store: the slot's store, which is at ``batch``.
+            batch: last batch that changed the step here.
+            work: local folder for what the step spills.
+            coordinator: the coordinator.
+            attempt: how often the function was opened before in this slot.
+            operator_state: the step's operator state after ``batch``.
+            report_ms: processing time of the last batch, if operator state was redistributed: the function takes a snapshot for `operator_report`.
+        """
         self.step = step
         self.lock = threading.Lock()
         self._exchange_lock = threading.Lock()
+        self._waiting: set[object] = set()
         self._config = config
         self._slot = slot
         self._epoch = epoch
@@ -72,11 +94,17 @@ class KeyedStep:
         self._ids = CoordinatorStateIds(coordinator)
         self._rows = KeyGroupRows(self._key_groups, config.max_parallelism)
         self._clock = BatchClock()
-        self._open(batch)
+        self.operator_report: list[OperatorEntry] | None = None
+        """What the function has made of its operator state after a redistribution; None if there was none."""
+        self.backend, self.operator = self._backends(batch, operator_state)
+        self._function = FunctionLifecycle(self._fresh_runner)
+        if report_ms is not None:
+            self._function.runner.snapshot(self.operator.batch, report_ms)
+            self.operator_report = self.operator.report()
 
-    def _open(self, batch: int) -> None:
-        """Open a fresh copy of the function on a backend that stands at the end of ``batch``."""
-        self.backend = KeyedStateBackend(
+    def _backends(self, batch: int, operator_state: StepOperatorState) -> tuple[KeyedStateBackend, OperatorStateBackend]:
+        """Return backends that stand at the end of ``batch``."""
+        backend = KeyedStateBackend(
             self._store,
             self._ids,
             uid=self.step.uid,
@@ -85,19 +113,22 @@ class KeyedStep:
             budget=BatchBudget(cache_bytes=self._config.cache_bytes, dirty_bytes=self._config.dirty_bytes),
             spill_directory=self._work / "spill",
         )
-        self.backend.batch = batch
-        self._function = FunctionLifecycle(self._fresh_runner)
+        backend.batch = batch
+        parallelism = self._config.parallelism
+        return backend, OperatorStateBackend(self._ids, uid=self.step.uid, slot=self._slot, parallelism=parallelism, start=operator_state)
 
     def _fresh_runner(self) -> KeyedFunctionRunner:
         """Make a runner with a new copy of what the user passed to ``process()``."""
         steps: list[StepSpec] = cloudpickle.loads(self._config.steps)
         self.backend.redeclare()
+        self.operator.redeclare()
         attempt, self._attempt = self._attempt, None
         if attempt is None:
             attempt = self._coordinator.call(Reopened(slot=self._slot, epoch=self._epoch)).attempt
         return KeyedFunctionRunner(
             next(step for step in steps if step.uid == self.step.uid),
             self.backend,
+            operator_state=self.operator,
             slot=self._slot,
             parallelism=self._config.parallelism,
             job_name=self._config.job_name,
@@ -128,19 +159,24 @@ class KeyedStep:
                 self._function.undone()
             self.backend.begin_batch(batch, processing_time_ms=processing_time_ms, hold=hold)
             if not hold:
-                self.backend.sweep()
+                # Before operator state begins the batch: if the disk fails here, what the function did when it was opened is kept.
+                self.backend.sweep_overdue()
+            self.operator.begin_batch(batch)
 
     def settle(self, expected: int) -> None:
         """Put everything up to the committed batch ``expected`` into the store, which the caller has for itself."""
         if self.backend.batch != expected:
             self._catch_up(expected)
-        self.backend.apply_pending()
+        self._apply_pending()
 
     def settle_early(self, expected: int) -> None:
         """Like `settle`, but does nothing when the state stands at another batch: the call may be late."""
         if self.backend.batch == expected:
-            self.backend.apply_pending()
-            self.backend.sweep()
+            self._apply_pending()
+
+    def _apply_pending(self) -> None:
+        self.backend.apply_pending()
+        self.operator.apply_pending()
 
     def undo(self, batch: int) -> None:
         """Drop what ``batch`` changed if it was the last to run here.
@@ -151,20 +187,43 @@ class KeyedStep:
         if self.backend.batch == batch:
             self._function.undone()
             self.backend.begin_batch(batch, processing_time_ms=0)
-            self.backend.abort_batch()
+            self.operator.begin_batch(batch)
+            self._abort_batch()
+
+    def _abort_batch(self) -> None:
+        self.backend.abort_batch()
+        self.operator.abort_batch()
 
     def _catch_up(self, expected: int) -> None:
         """Apply changelogs of committed batches that another incarnation of this slot wrote."""
         if self.backend.batch > expected:
             raise FencedError(f"slot {self._slot} is at batch {self.backend.batch} of {self.step.uid!r}, the job is at {expected}")
-        self.backend.apply_pending()
+        self._apply_pending()
         groups = self._key_groups
         request = Changelogs(uid=self.step.uid, key_groups=groups, after=self.backend.batch, until=expected)
         refs = self._coordinator.call(request).changelogs
         folder = self._work / f"catch-up-{secrets.token_hex(4)}"
-        replay(self._config.store, refs, self._store, groups, folder=folder, table=StateTable(), threads=_CATCH_UP_THREADS)
-        self._function.close()
-        self._open(expected)
+        stored = StoredOperatorState(slot=self._slot)
+        replay(
+            self._config.store,
+            refs,
+            self._store,
+            groups,
+            folder=folder,
+            merged=MergedStates(),
+            threads=_CATCH_UP_THREADS,
+            operator_state=stored,
+        )
+        # Ids are requested again, because the changelogs may have brought states that another attempt declared.
+        self._ids = CoordinatorStateIds(self._coordinator)
+        lists = stored.lists(self.step.uid).get(self._slot, {})
+        backend, operator = self._backends(expected, self.operator.caught_up(expected, lists, stored.states(self.step.uid)))
+        backend.reached(self.backend.reached_ms)
+        # All at once, so that a failure before leaves everything at the earlier batch. If the fresh copy of the function cannot be opened, the next
+        # batch tries again: the present copy has the states of the earlier backends.
+        self.backend, self.operator = backend, operator
+        self._function.undone()
+        self._function.renew_if_stale()
 
     def run(self, request: ExchangeRequest, stream: ExchangeStream) -> Acknowledge:
         """Process one batch that has begun, send its results, and make its changes durable.
@@ -176,7 +235,7 @@ class KeyedStep:
         clock = self._clock
         registered_before = self.backend.timers.registered
         path = self._work / f"changelog-{batch}-{secrets.token_hex(4)}"
-        changelog = _Changelog(path, lambda: self._header(batch))
+        changelog: ChangelogWriter | None = None
         finished = False
         try:
             self._function.renew_if_stale()
@@ -185,9 +244,14 @@ class KeyedStep:
                 for result in results:
                     with clock.part("output"):
                         stream.send(result)
+            self._function.runner.snapshot(batch, request.run.processing_time_ms)
             failpoints.reach("slot.processed")
             with clock.part("encode"):
+                entries = self.operator.changes(whole=request.run.operator_state == "all")
+                # Begun only now, so that its header knows all states and event times.
+                changelog = ChangelogWriter(path, self._header(request, entries), entries)
                 self.backend.finish_batch(changelog.append, rows=self._function.runner.rows_in)
+                self.operator.finish_batch()
             finished = True
             with clock.part("durable"):
                 digest = changelog.close()
@@ -202,11 +266,12 @@ class KeyedStep:
             failpoints.reach("slot.changelog.durable")
         except BaseException:
             if not finished:
-                self.backend.abort_batch()
+                self._abort_batch()
                 self._function.undone()
             raise
         finally:
-            changelog.discard()
+            if changelog is not None:
+                changelog.abandon()
             path.unlink(missing_ok=True)
         return ack
 
@@ -226,16 +291,22 @@ class KeyedStep:
             checksum=digest.checksum,
         )
 
-    def _header(self, batch: int) -> ChangelogHeader:
+    def _header(self, request: ExchangeRequest, entries: list[OperatorEntry]) -> ChangelogHeader:
+        states = {state["state_id"]: state for state in self._ids.known(self.step.uid)}
+        # Also those that the function does not declare, because this header may be the only one that names them.
+        states |= {info.state_id: info.to_json() for info in self.operator.states()}
+        has_operator_state = bool(entries) or request.run.operator_state == "all"
         return ChangelogHeader(
             uid=self.step.uid,
             slot=self._slot,
-            batch=batch,
+            batch=request.batch,
             epoch=self._epoch,
             first_key_group=self._key_groups.first,
             last_key_group=self._key_groups.last,
             max_event_time_ms=self._function.runner.max_event_time_ms,
-            states=tuple(self._ids.known(self.step.uid)),
+            states=tuple(states.values()),
+            operator_state=request.run.operator_state if has_operator_state else None,
+            parallelism=self._config.parallelism if has_operator_state else None,
         )
 
     def _results(self, run: BatchRun, batches: Iterator[pa.RecordBatch]) -> Generator[pa.RecordBatch, None, None]:
@@ -294,8 +365,19 @@ class KeyedStep:
         Raises:
             UnavailableError: A batch that runs did not end in time.
         """
-        with self._taken(self.lock, timeout_s):
-            yield
+        ticket = object()
+        self._waiting.add(ticket)
+        try:
+            with self._taken(self.lock, timeout_s):
+                self._waiting.remove(ticket)
+                yield
+        finally:
+            self._waiting.discard(ticket)
+
+    @property
+    def waiting(self) -> bool:
+        """True if a batch or a snapshot waits for the state. Locks are not fair: who takes it again and again must stop then."""
+        return bool(self._waiting)
 
     @contextmanager
     def _taken(self, lock: threading.Lock, timeout_s: float) -> Iterator[None]:
@@ -309,30 +391,3 @@ class KeyedStep:
     def close(self) -> None:
         """Close the function."""
         self._function.close()
-
-
-class _Changelog:
-    """A changelog that is begun when the batch has been processed, so that its header knows all states and event times."""
-
-    def __init__(self, path: Path, header: Callable[[], ChangelogHeader]) -> None:
-        self._path = path
-        self._header = header
-        self._writer: ChangelogWriter | None = None
-
-    def append(self, changes: Iterable[Change]) -> None:
-        """Write changes as they will be applied."""
-        self._begun().append(changes)
-
-    def close(self) -> FileDigest:
-        """Complete the file."""
-        return self._begun().close()
-
-    def _begun(self) -> ChangelogWriter:
-        if self._writer is None:
-            self._writer = ChangelogWriter(self._path, self._header())
-        return self._writer
-
-    def discard(self) -> None:
-        """Release the file, complete or not."""
-        if self._writer is not None:
-            self._writer.abandon()

@@ -35,6 +35,7 @@ from statefulspark.slot.allocator import AllocatorWatch
 from statefulspark.slot.heartbeat import SlotReporter
 from statefulspark.slot.keyed_step import KeyedStep
 from statefulspark.slot.memory_split import TunedMemory
+from statefulspark.slot.operator_state import RestoredOperatorState
 from statefulspark.slot.rocksdb_settings import rocksdb_options
 from statefulspark.slot.service import SlotService
 from statefulspark.state.store.open_store import open_store as open_kind
@@ -85,7 +86,14 @@ def run_slot(config: SlotConfig, slot: int, executor: str) -> str:
             service.store.memory.write_buffer_limit.used = allocator.look
         location, unix = listen(config, service, slot)
         _settle_collector()
-        coordinator.call(Ready(slot=slot, epoch=epoch, location=location, unix=unix, timers=service.timers()))
+        ready = Ready(
+            slot=slot, epoch=epoch, location=location, unix=unix, timers=service.timers(), operator_state=service.operator_reports()
+        )
+        failpoints.reach("slot.opened")
+        try:
+            coordinator.call(ready)
+        except FencedError:
+            return STOPPED  # retired while it restored: the next incarnation restores what counts now
         reporter = _reporter(config, slot, service, registered.memory, baseline_bytes)
         return _send_heartbeats(config, (slot, epoch), coordinator, service, reporter)
     finally:
@@ -110,7 +118,10 @@ def restored_service(config: SlotConfig, slot: int, registered: RegisterAnswer, 
     started = time.monotonic()
     sys.path[:0] = [path for path in config.python_path if path not in sys.path and Path(path).exists()]
     options = rocksdb_options(config)
-    restored = restore_slot(plan, work / "state", lambda path: open_kind(config.backend, path, options))
+    operator_state = RestoredOperatorState(slot, registered.operator_state, registered.restore.batch)
+    restored = restore_slot(
+        plan, work / "state", lambda path: open_kind(config.backend, path, options), operator_state=operator_state.stored
+    )
     failpoints.reach("slot.restored")
     uploader = SlotUploader(config.store, slot=slot, key_groups=key_groups, backend=config.backend)
     if restored.base_checkpoint_id is not None:
@@ -127,9 +138,13 @@ def restored_service(config: SlotConfig, slot: int, registered: RegisterAnswer, 
             work=work,
             coordinator=coordinator,
             attempt=registered.attempt,
+            operator_state=operator_state.of(step.uid),
+            report_ms=operator_state.report_ms(step.uid),
         )
         for step in steps
     }
+    for keyed_step in keyed_steps.values():
+        keyed_step.backend.reached(registered.processing_time_ms)
     service = SlotService(
         slot=slot,
         epoch=epoch,
@@ -138,7 +153,7 @@ def restored_service(config: SlotConfig, slot: int, registered: RegisterAnswer, 
         uploader=uploader,
         work=work,
         coordinator=coordinator,
-        job_url=config.store.url,
+        job_store=config.store,
         open_store=lambda url: open_store(url, config.storage),
     )
     service.restore_ms = int((time.monotonic() - started) * 1000)

@@ -14,8 +14,9 @@ import pyarrow as pa
 
 from statefulspark import failpoints
 from statefulspark.checkpoint.formats import paths
-from statefulspark.checkpoint.formats.metadata import SlotState
-from statefulspark.checkpoint.write.upload import SlotUploader
+from statefulspark.checkpoint.formats.metadata import OperatorFile, SlotState
+from statefulspark.checkpoint.formats.operator_state import encode_operator_file
+from statefulspark.checkpoint.write.upload import SlotUploader, upload_operator_state
 from statefulspark.errors import FencedError, StatefulSparkError, UnavailableError
 from statefulspark.rpc.codec import Action
 from statefulspark.rpc.flight import ExchangeStream, FlightPeer
@@ -23,8 +24,10 @@ from statefulspark.rpc.listener import FlightListener
 from statefulspark.rpc.messages.batches import Acknowledge, ExchangeRequest
 from statefulspark.rpc.messages.slot_control import Ping, Settle, Snapshot, Stop, Undo
 from statefulspark.rpc.messages.slots import SnapshotDone, SnapshotPart
+from statefulspark.slot.idle_deletes import IdleDeletes
 from statefulspark.slot.keyed_step import KeyedStep
 from statefulspark.slot.store_gate import StoreGate
+from statefulspark.state.operator.entries import OperatorEntry
 from statefulspark.state.store.base import KeyValueStore
 from statefulspark.state.store.memory_store import MemoryStore
 from statefulspark.storage.base import ObjectStore
@@ -32,9 +35,8 @@ from statefulspark.storage.os_errors import disk_error, local_disk
 
 _SNAPSHOT_WAIT_S = 30.0
 """A snapshot waits this long for cancelled exchanges, and for an earlier snapshot."""
-_SWEEP_ENTRIES = 1000
-_SWEEPS_MAX = 10
-"""So many times so many entries are looked at per heartbeat at most; a batch that begins meanwhile waits for one of them only."""
+_SLICES_MAX = 100
+"""Most slices of sweeps per heartbeat or commit notice: well below a second, so that the next heartbeat is on time."""
 
 
 class SlotService:
@@ -50,7 +52,7 @@ class SlotService:
         uploader: SlotUploader,
         work: Path,
         coordinator: FlightPeer,
-        job_url: str,
+        job_store: ObjectStore,
         open_store: Callable[[str], ObjectStore],
     ) -> None:
         self.stopping = threading.Event()
@@ -61,10 +63,11 @@ class SlotService:
         self.store = store
         self._gate = StoreGate()
         self.keyed_steps = keyed_steps
+        self._idle_deletes = IdleDeletes()
         self._uploader = uploader
         self._work = work
         self._coordinator = coordinator
-        self._job_url = job_url
+        self._job_store = job_store
         self._open_store = open_store
 
     def actions(self) -> tuple[Action, ...]:
@@ -133,17 +136,23 @@ class SlotService:
             processing_time_ms: of the job's last committed batch: what has expired by then is seen by no later batch.
         """
         for keyed_step in self.keyed_steps.values():
-            for _ in range(_SWEEPS_MAX):
-                if not self._swept(keyed_step, processing_time_ms):
-                    break
+            self._sweep(keyed_step, processing_time_ms)
+        self._idle_deletes.flush(self.store, self.keyed_steps.values())
 
-    def _swept(self, keyed_step: KeyedStep, processing_time_ms: int) -> bool:
-        """Whether another round is worthwhile; not where a batch or a snapshot is in the way."""
+    def _sweep(self, keyed_step: KeyedStep, processing_time_ms: int | None = None) -> None:
+        """Run slices of a step's sweeps. A batch or a snapshot that begins meanwhile waits for one slice only."""
+        for _ in range(max(1, _SLICES_MAX // len(self.keyed_steps))):
+            if keyed_step.waiting or self._gate.wanted or not self._swept(keyed_step, processing_time_ms):
+                break
+
+    def _swept(self, keyed_step: KeyedStep, processing_time_ms: int | None) -> bool:
+        """Run one slice; returns True if there is more to do and nothing is in the way."""
         if not keyed_step.lock.acquire(blocking=False):
             return False
         try:
             with self._gate.turn(can_hold=True) as store_is_free:
-                return store_is_free and keyed_step.backend.sweep(reached_ms=processing_time_ms, idle_entries=_SWEEP_ENTRIES)
+                keyed_step.backend.reached(processing_time_ms)
+                return store_is_free and keyed_step.backend.sweep()
         finally:
             keyed_step.lock.release()
 
@@ -162,6 +171,7 @@ class SlotService:
                             keyed_step.settle_early(expected)
                 finally:
                     keyed_step.lock.release()
+                self._sweep(keyed_step)
 
     def undo(self, request: Undo) -> None:
         """Drop what a finished batch changed, because another attempt's changelogs of it count."""
@@ -192,13 +202,14 @@ class SlotService:
         try:
             for uid, keyed_step in keyed_steps.items():
                 keyed_step.settle(request.expected[uid])
-            thread = threading.Thread(target=self._snapshot_in_background, args=(request,), name="snapshot", daemon=True)
+            operator_state = [entry for keyed_step in keyed_steps.values() for entry in keyed_step.operator.committed()]
+            thread = threading.Thread(target=self._snapshot_in_background, args=(request, operator_state), name="snapshot", daemon=True)
             thread.start()
         except BaseException:
             self._gate.open()
             raise
 
-    def _snapshot_in_background(self, request: Snapshot) -> None:
+    def _snapshot_in_background(self, request: Snapshot, operator_state: list[OperatorEntry]) -> None:
         folder = self._work / f"snapshot-{secrets.token_hex(4)}"
         part, problem = None, None
         started = time.monotonic()
@@ -214,13 +225,16 @@ class SlotService:
             failpoints.reach("slot.snapshot.linked")
             linked = time.monotonic()
             state = self._upload(folder, request)
+            operator_file = self._upload_operator_state(request, operator_state)
             failpoints.reach("slot.snapshot.uploaded")
             part = SnapshotPart(
                 state=state,
+                operator_state=operator_file,
                 sync_ms=self._gate.delay_ms,
                 flush_ms=(linked - started) * 1000,
                 upload_ms=(time.monotonic() - linked) * 1000,
-                uploaded_bytes=_uploaded_bytes(state, request.checkpoint_id),
+                uploaded_bytes=_uploaded_bytes(state, request.checkpoint_id)
+                + (operator_file.size_bytes if operator_file is not None else 0),
             )
         except Exception as error:  # noqa: BLE001  the coordinator must hear of every failure
             error = disk_error(error, self._work) or error
@@ -239,9 +253,19 @@ class SlotService:
         if request.savepoint is None:
             return self._uploader.upload(folder, request.checkpoint_id, base_checkpoint_id=base, step_batches=batches)
         target, name = self._open_store(request.savepoint.url), request.savepoint.name
-        shared_root = paths.common_root(self._job_url, target.url)
+        shared_root = paths.common_root(self._job_store.url, target.url)
         common = self._open_store(shared_root) if shared_root is not None else None
         return self._uploader.upload_savepoint(folder, target, name, base_checkpoint_id=base, step_batches=batches, common=common)
+
+    def _upload_operator_state(self, request: Snapshot, entries: list[OperatorEntry]) -> OperatorFile | None:
+        if request.savepoint is None:
+            return upload_operator_state(self._job_store, paths.checkpoint_folder(request.checkpoint_id), self._slot, entries)
+        return upload_operator_state(self._open_store(request.savepoint.url), request.savepoint.name, self._slot, entries)
+
+    def operator_reports(self) -> dict[str, bytes]:
+        """What functions have made of redistributed operator state: an operator file per uid."""
+        reports = {uid: keyed_step.operator_report for uid, keyed_step in self.keyed_steps.items()}
+        return {uid: encode_operator_file(report) for uid, report in reports.items() if report is not None}
 
     def timers(self) -> dict[str, tuple[int | None, int | None]]:
         """Earliest event-time and processing-time timer per uid."""

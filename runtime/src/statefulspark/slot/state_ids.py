@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from statefulspark.errors import InvalidInputError
 from statefulspark.rpc.flight import FlightPeer
 from statefulspark.rpc.messages.slots import RegisterState
 from statefulspark.state.encoding.layout import StateInfo
@@ -15,15 +16,28 @@ class CoordinatorStateIds:
     def __init__(self, coordinator: FlightPeer) -> None:
         self._coordinator = coordinator
         self._known: dict[tuple[str, str], StateInfo] = {}
+        self._of_steps: dict[str, dict[int, StateInfo]] = {}
 
     def register(self, uid: str, name: str, kind: str, description: dict[str, Any]) -> StateInfo:
-        """The id of a state; NotRestorableError when restored state has another kind or type."""
+        """The id of a state; NotRestorableError when restored state has another kind or type, InvalidInputError when the step's own has."""
         key = (uid, name)
         if key not in self._known:
             request = RegisterState(uid=uid, name=name, kind=kind, description=description)
-            self._known[key] = self._coordinator.call(request).state
+            answer = self._coordinator.call(request)
+            self._known[key] = answer.state
+            self._of_steps[uid] = {state.state_id: state for state in answer.step_states}
+        if self._known[key].kind != kind:
+            raise InvalidInputError(
+                f"declared as {self._known[key].kind} before, now as {kind}",
+                field=f"state {name!r} of uid {uid!r}",
+                remedy="Give each state of a step its own name",
+            )
         return self._known[key]
 
     def known(self, uid: str) -> list[dict[str, Any]]:
-        """The states of ``uid`` registered here, for the changelog's header."""
-        return [info.to_json() for (owner, _), info in self._known.items() if owner == uid]
+        """The states of ``uid``, for the changelog's header: it may be the only one that names them to the next driver.
+
+        Those that no function has declared here are as they were when one was last declared. Other slots' headers name those since then.
+        """
+        states = self._of_steps.get(uid, {}) | {info.state_id: info for (owner, _), info in self._known.items() if owner == uid}
+        return [states[number].to_json() for number in sorted(states)]

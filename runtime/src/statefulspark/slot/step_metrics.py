@@ -66,4 +66,12 @@ def counted(batches: Iterator[pa.RecordBatch], rows: KeyGroupRows) -> Iterator[p
 
 def step_report(backend: KeyedStateBackend, rows: KeyGroupRows, user: dict[str, float]) -> StepReport:
     """Return what a slot reports of a keyed step."""
-    return StepReport(caches=backend.cache_lookups(), key_groups=rows.spread(TOP_KEY_GROUPS), user=user)
+    cleanup = backend.cleanup_report()
+    return StepReport(
+        caches=backend.cache_lookups(),
+        key_groups=rows.spread(TOP_KEY_GROUPS),
+        user=user,
+        expired=cleanup.expired,
+        cleanup_seconds=cleanup.seconds,
+        cleanup_lag=cleanup.lag,
+    )

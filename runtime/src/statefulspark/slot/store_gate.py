@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Final
 
@@ -21,6 +21,12 @@ class StoreGate:
         self._changed = threading.Condition()
         self._inside: str | None = None
         self._delay_ms = 0.0
+        self._waiting = 0
+
+    @property
+    def wanted(self) -> bool:
+        """True if a batch or a snapshot waits for its turn."""
+        return self._waiting > 0
 
     @contextmanager
     def turn(self, *, can_hold: bool) -> Iterator[bool]:
@@ -35,7 +41,7 @@ class StoreGate:
         started = time.monotonic()
         with self._changed:
             met_snapshot = self._inside == _SNAPSHOT
-            self._changed.wait_for(lambda: self._inside is None or (can_hold and self._inside == _SNAPSHOT))
+            self._wait_for(lambda: self._inside is None or (can_hold and self._inside == _SNAPSHOT))
             free = self._inside is None
             if free:
                 self._inside = _WRITER
@@ -57,7 +63,7 @@ class StoreGate:
             UnavailableError: an earlier snapshot did not end in time.
         """
         with self._changed:
-            if not self._changed.wait_for(lambda: self._inside is None, timeout_s):
+            if not self._wait_for(lambda: self._inside is None, timeout_s):
                 raise UnavailableError("an earlier snapshot of the slot is still being taken")
             self._inside = _SNAPSHOT
             self._delay_ms = 0.0
@@ -77,6 +83,13 @@ class StoreGate:
         """The longest time in milliseconds for which the last snapshot held up a batch."""
         with self._changed:
             return self._delay_ms
+
+    def _wait_for(self, is_free: Callable[[], bool], timeout_s: float | None = None) -> bool:
+        self._waiting += 1
+        try:
+            return self._changed.wait_for(is_free, timeout_s)
+        finally:
+            self._waiting -= 1
 
     def _delayed(self, since_s: float) -> None:
         delay_ms = (time.monotonic() - since_s) * 1000

@@ -32,6 +32,7 @@ from statefulspark.state.encoding.layout import StateIds, group_prefix
 from statefulspark.state.store.base import Change, KeyValueStore
 from statefulspark.state.store.layers import Layers, SpillStore
 from statefulspark.state.store.open_store import open_spill
+from statefulspark.state.tables.background_cleanup import CleanupReport
 from statefulspark.state.tables.declared import DeclaredStates
 from statefulspark.state.tables.key_context import KeyContext
 from statefulspark.state.timers import TimerTable
@@ -120,6 +121,7 @@ class KeyedStateBackend:
         self._cleanup = self._declared.cleanup
         self._written: dict[str, int] = {}
         """Entries the running batch has written, by name of the state, as far as they are encoded."""
+        self._lookups_before: dict[str, int] = {}
         self.timers = TimerTable(self._declared.timer_queues(), self._context, key_codec)
 
     @property
@@ -156,6 +158,7 @@ class KeyedStateBackend:
             self.apply_pending()
         self._context.processing_time_ms = processing_time_ms
         self._written.clear()
+        self._lookups_before = self._lookups()
         self._running = batch
 
     def set_current_key(self, key_group: int, key: Any, key_bytes: bytes) -> None:
@@ -173,6 +176,10 @@ class KeyedStateBackend:
         self._keys_until_check -= 1
         if not self._keys_until_check:
             self._relieve()
+
+    def clear_current_key(self) -> None:
+        """Let no key be current; keyed state cannot be used until the next `set_current_key`."""
+        self._context.ident = self._context.key = None
 
     def prefetch(self, keys: Sequence[tuple[int, bytes]]) -> int:
         """Read the point states of the keys that become current next, in fewer calls; a few thousand at a time serve best.
@@ -243,7 +250,7 @@ class KeyedStateBackend:
         """
         if self._running is None:
             raise InvalidInputError("no batch has begun", field="batch")
-        self._context.ident = self._context.key = None
+        self.clear_current_key()
         pending: list[list[Change]] = []
         if self._layers.spills:
             self._spill()
@@ -255,7 +262,8 @@ class KeyedStateBackend:
                     pending.append(encoded)
                     self._written[name] = len(encoded)
                     changes(encoded)
-        self._cleanup.finished(self._written, rows, self._context.processing_time_ms)
+        looked_up = {name: count - self._lookups_before.get(name, 0) for name, count in self._lookups().items()}
+        self._cleanup.finished(self._written, looked_up, rows, self._context.processing_time_ms)
         self._pending = pending
         self._batch_before, self.batch = self.batch, self._running
         self._running = None
@@ -278,23 +286,35 @@ class KeyedStateBackend:
             self._commit(self._layers.settle)
         elif self._layers.holding:
             self._layers.settle_held()
+        self._cleanup.written()
 
-    def sweep(self, *, reached_ms: int | None = None, idle_entries: int = 0) -> bool:
-        """Remove expired entries from the store. The caller must be its only writer. See `BackgroundCleanup`.
+    def reached(self, processing_time_ms: int | None) -> None:
+        """A batch of this processing time has been committed, None for none: what has expired by then is seen by no later batch.
 
-        Args:
-            reached_ms: The processing time of the job's last committed batch, where it may not have reached this step.
-            idle_entries: Minimum number of entries to check.
+        Batches that this backend commits say so themselves. The job's last one may not have reached this step, or ran before a restart.
+        """
+        if processing_time_ms is not None:
+            self._cleanup.reached(processing_time_ms)
+
+    @property
+    def reached_ms(self) -> int | None:
+        """The latest processing time of a committed batch that this backend knows of."""
+        return self._cleanup.now_ms
+
+    def sweep(self) -> bool:
+        """Remove some expired entries from the store. The caller must be its only writer. See `BackgroundCleanup`.
 
         Returns:
-            True if running again at once is worthwhile.
+            True if there is more to do.
 
         Raises:
             UnavailableError: The store cannot be written; call again.
         """
-        if reached_ms is not None:
-            self._cleanup.reached(reached_ms)
-        return self._cleanup.run(idle_entries)
+        return self._cleanup.run()
+
+    def sweep_overdue(self) -> None:
+        """Remove expired entries before a batch if cleanup has fallen behind, a bounded number; otherwise as `sweep`."""
+        self._cleanup.run_overdue()
 
     def sweep_for_full_snapshot(self) -> None:
         """Remove expired entries of states with ``cleanup_full_snapshot``. The caller must be the store's only writer."""
@@ -327,8 +347,15 @@ class KeyedStateBackend:
         """Return cache hits and misses per state. Thread-safe."""
         return {name: (table.hits, table.misses) for name, table in list(self._tables.items()) if table.hits or table.misses}
 
+    def cleanup_report(self) -> CleanupReport:
+        """Return what the cleanup of expired entries has done. Thread-safe."""
+        return self._cleanup.report()
+
+    def _lookups(self) -> dict[str, int]:
+        return {name: table.hits + table.misses for name, table in self._tables.items()}
+
     def _roll_back(self) -> None:
-        self._context.ident = self._context.key = None
+        self.clear_current_key()
         spilled = self._layers.spills > 0
         for table in self._tables.values():
             table.rollback(spilled=spilled)

@@ -5,11 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterable
 from difflib import get_close_matches
 from threading import Lock
-from typing import Any
+from typing import Any, Final
 
 from statefulspark.errors import InvalidInputError, NotRestorableError
 from statefulspark.state.encoding.layout import STATE_ID_MAX, StateInfo
 from statefulspark.state.timers import TIMER_KINDS
+
+LAZY_STATE_PREFIX: Final = "_window."
+"""Begins the names of states that windows declare when they first need them, part of the format of checkpoints. So it means nothing that such
+a state is new, or that a restored one is not declared yet."""
 
 
 class StateRegistry:
@@ -29,7 +33,7 @@ class StateRegistry:
         self._opened = False
         self._new: set[tuple[str, str]] = set()
         self._states = {(state.uid, state.name): state for state in states}
-        self._missing = {key for key, state in self._states.items() if state.kind not in TIMER_KINDS}
+        self._missing = {key for key, state in self._states.items() if _is_declared_in_open(state)}
         self._next = max((state.state_id for state in self._states.values()), default=0) + 1
 
     def register(self, uid: str, name: str, kind: str, description: dict[str, Any]) -> StateInfo:
@@ -45,11 +49,12 @@ class StateRegistry:
             if known is None:
                 if self._next > STATE_ID_MAX:
                     raise InvalidInputError(f"a job has at most {STATE_ID_MAX} states", field="state")
-                if self._opened:
-                    self._refuse_renamed([(uid, name)])
                 wanted = StateInfo(self._next, uid, name, kind, **description)
+                if _is_declared_in_open(wanted):
+                    if self._opened:
+                        self._refuse_renamed([(uid, name)])
+                    self._new.add((uid, name))
                 self._next += 1
-                self._new.add((uid, name))
             else:
                 wanted = StateInfo(known.state_id, uid, name, kind, **description)
                 check_restorable(known, wanted)
@@ -77,7 +82,7 @@ class StateRegistry:
                 key = (state.uid, state.name)
                 if key not in self._states:
                     self._states[key] = state
-                    if state.kind not in TIMER_KINDS:
+                    if _is_declared_in_open(state):
                         self._missing.add(key)
             self._next = max(self._next, *(state.state_id + 1 for state in found)) if found else self._next
             return True
@@ -143,6 +148,10 @@ def check_restorable(stored: StateInfo, wanted: StateInfo) -> None:
         raise NotRestorableError(
             f"time to live cannot be switched {switched} for a state that already has values", field=field, remedy=remedy
         )
+
+
+def _is_declared_in_open(state: StateInfo) -> bool:
+    return state.kind not in TIMER_KINDS and not state.name.startswith(LAZY_STATE_PREFIX)
 
 
 def _reads(stored: StateInfo, wanted: StateInfo) -> bool:

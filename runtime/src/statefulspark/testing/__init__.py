@@ -25,6 +25,7 @@ from statefulspark.testing.events import (
 )
 from statefulspark.testing.harness import HarnessSnapshot, KeyedProcessHarness
 from statefulspark.testing.job import TestingJob
+from statefulspark.testing.window_harness import WindowHarness
 
 __all__ = [
     "ADVANCE",
@@ -49,4 +50,5 @@ __all__ = [
     "HarnessSnapshot",
     "KeyedProcessHarness",
     "TestingJob",
+    "WindowHarness",
 ]

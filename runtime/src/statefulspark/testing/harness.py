@@ -26,10 +26,12 @@ from statefulspark.process.output_tag import MAIN, OutputTag
 from statefulspark.process.reserved_columns import KEY_HASH, SOURCE
 from statefulspark.process.rows import InputRow, row_class, rows_of
 from statefulspark.process.side_outputs import untagged
-from statefulspark.process.step import StepSpec
+from statefulspark.process.step_spec import StepSpec
 from statefulspark.state.backend import BatchBudget, KeyedStateBackend
 from statefulspark.state.encoding.keys import KeyCodec
 from statefulspark.state.encoding.layout import StateInfo, key_group_range_bounds
+from statefulspark.state.operator.backend import OperatorStateBackend, StepOperatorState
+from statefulspark.state.operator.entries import OperatorEntry, is_operator_state, lists_of
 from statefulspark.state.registry import StateRegistry
 from statefulspark.state.row import Row, field_names
 from statefulspark.state.store.base import Change
@@ -52,11 +54,13 @@ class HarnessSnapshot:
     entries: tuple[tuple[bytes, bytes], ...]
     watermark_ms: int | None
     processing_time_ms: int
+    operator_state: tuple[OperatorEntry, ...] = ()
 
 
 class _Running(NamedTuple):
     function: FunctionLifecycle
     backend: KeyedStateBackend
+    operator: OperatorStateBackend
     directory: tempfile.TemporaryDirectory[str]
 
 
@@ -131,6 +135,7 @@ class KeyedProcessHarness:
         self._key_hash = KeyHash(self._step)
         self._outputs: dict[str, list[InputRow]] = {MAIN: [], **{output.tag.tag_id: [] for output in self._step.side_outputs}}
         self._state_ids = StateRegistry()
+        self._operator_state = StepOperatorState()
         self._store = MemoryStore()
         self._watermark_ms: int | None = None
         self._processing_time_ms = 0
@@ -148,6 +153,8 @@ class KeyedProcessHarness:
             raise InvalidInputError("the harness is open", field="restore", remedy="Restore into a new harness, before open()")
         self._state_ids = StateRegistry(snapshot.states, allow_non_restored=allow_non_restored_state)
         self._store.write(snapshot.entries)
+        lists = lists_of(snapshot.operator_state, 0, where="snapshot")
+        self._operator_state = StepOperatorState(lists, tuple(filter(is_operator_state, snapshot.states)), restored=True)
         self._watermark_ms = snapshot.watermark_ms
         self._processing_time_ms = snapshot.processing_time_ms
 
@@ -167,9 +174,15 @@ class KeyedProcessHarness:
             budget=_BUDGET,
             spill_directory=Path(directory.name) / "changes",
         )
+        operator = OperatorStateBackend(self._state_ids, uid=self._step.uid, slot=0, parallelism=1, start=self._operator_state)
         try:
-            self._running = _Running(FunctionLifecycle(lambda: self._fresh_runner(backend)), backend, directory)
+            function = FunctionLifecycle(lambda: self._fresh_runner(backend, operator))
+            self._running = _Running(function, backend, operator, directory)
+            # As a slot does when operator state was distributed, so that a retry finds what the function had made of it.
+            function.runner.snapshot(self._batch, self._processing_time_ms)
+            operator.report()
         except BaseException:
+            self._running = None
             directory.cleanup()
             raise
         try:
@@ -261,11 +274,17 @@ class KeyedProcessHarness:
 
     def snapshot(self) -> HarnessSnapshot:
         """Return state and clocks as they are now. What is in a snapshot is committed: `retry` cannot undo it."""
-        self._opened().backend.apply_pending()
+        running = self._opened()
+        running.backend.apply_pending()
+        running.operator.apply_pending()
         self._last = None
         first, end = key_group_range_bounds(0, self._step.max_parallelism - 1)
         return HarnessSnapshot(
-            tuple(self._state_ids.states()), tuple(self._store.scan(first, end)), self._watermark_ms, self._processing_time_ms
+            tuple(self._state_ids.states()),
+            tuple(self._store.scan(first, end)),
+            self._watermark_ms,
+            self._processing_time_ms,
+            tuple(running.operator.committed()),
         )
 
     def _run(self, rows: list[pa.RecordBatch]) -> None:
@@ -276,6 +295,7 @@ class KeyedProcessHarness:
         running = self._opened()
         self._last = None
         running.backend.begin_batch(self._batch + 1, processing_time_ms=batch.processing_time_ms)
+        running.operator.begin_batch(self._batch + 1)
         try:
             running.function.renew_if_stale()
             results = list(
@@ -287,9 +307,13 @@ class KeyedProcessHarness:
                     spill_directory=Path(running.directory.name) / "rows",
                 )
             )
+            running.function.runner.snapshot(self._batch + 1, batch.processing_time_ms)
+            running.operator.changes(whole=False)
             running.backend.finish_batch(_forget)
+            running.operator.finish_batch()
         except BaseException:
             running.backend.abort_batch()
+            running.operator.abort_batch()
             running.function.undone()
             raise
         self._batch += 1
@@ -298,12 +322,20 @@ class KeyedProcessHarness:
             name, part = untagged(result) if self._step.side_outputs else (MAIN, result)
             self._outputs[name].extend(rows_of(row_class(tuple(part.schema.names)), [python_values(column) for column in part.columns]))
 
-    def _fresh_runner(self, backend: KeyedStateBackend) -> KeyedFunctionRunner:
+    def _fresh_runner(self, backend: KeyedStateBackend, operator: OperatorStateBackend) -> KeyedFunctionRunner:
         """Make a runner with the function given at first, with a copy of it later."""
         step = self._step if not self._copies else replace(self._step, function=cloudpickle.loads(self._pickled))
         backend.redeclare()
+        operator.redeclare()
         runner = KeyedFunctionRunner(
-            step, backend, slot=0, parallelism=1, job_name="harness", attempt=self._copies, job_parameters=self._job_parameters
+            step,
+            backend,
+            operator_state=operator,
+            slot=0,
+            parallelism=1,
+            job_name="harness",
+            attempt=self._copies,
+            job_parameters=self._job_parameters,
         )
         self._copies += 1
         return runner

@@ -14,7 +14,7 @@ from statefulspark.checkpoint.inspect.reader import read_state
 from statefulspark.errors import ClosedError, InvalidInputError, StatefulSparkError
 from statefulspark.process.function_adapters import AnyKeyedFunction, adapted
 from statefulspark.process.output_tag import OutputTag
-from statefulspark.process.step import StepSpec
+from statefulspark.process.step_spec import StepSpec
 from statefulspark.testing.events import AnyEvent, Event
 from statefulspark.testing.interruptible_driver import FaultyJob
 from statefulspark.testing.job_events import EventRunner
@@ -188,6 +188,18 @@ class TestingJob:
                 found[entry.key] = entry.value
             else:
                 found.setdefault(entry.key, {})[entry.user_key] = entry.value
+        return found
+
+    def operator_state(self, name: str) -> list[list[Any]]:
+        """Returns the elements of an operator state by slot, as the next batch would find them.
+
+        Raises:
+            InvalidInputError: No function has declared an operator state of this name, or a batch has failed and was not run again.
+        """
+        found: list[list[Any]] = [[] for _ in range(self._runner.driver.parallelism)]
+        for entry in self._entries(name):
+            if entry.slot is not None:
+                found[entry.slot].append(entry.value)
         return found
 
     def event_time_timers(self) -> list[tuple[Any, int]]:

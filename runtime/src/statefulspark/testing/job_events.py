@@ -85,7 +85,7 @@ class EventRunner:
             if batch is not None:
                 self.driver.run(batch, **how)
         except StatefulSparkError:
-            self.driver.coordinator.next_query()
+            self.driver.coordinator.query.before_start()
             raise
         return batch is not None
 
@@ -128,7 +128,7 @@ class EventRunner:
                 self.savepoints.append(self.savepoint(f"file://{self._job.folder}/savepoints"))
             case Event.DRAIN:
                 self.drained = True
-                self.driver.coordinator.drain()
+                self.driver.coordinator.query.drain()
             case Event.KILL_DRIVER:
                 self._restart()
             case Event.PAUSE_DRIVER:
@@ -168,7 +168,7 @@ class EventRunner:
 
     def _start(self, parallelism: int, origin: str | None = None) -> None:
         self.driver = InterruptibleDriver(self._job, parallelism, origin)
-        self.driver.coordinator.drain(on=self.drained)
+        self.driver.coordinator.query.drain(on=self.drained)
 
     def _resume(self) -> None:
         paused = self.paused

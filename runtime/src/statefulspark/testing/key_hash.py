@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from statefulspark.process.columns import python_values
 from statefulspark.process.keytypes import key_type_infos
-from statefulspark.process.step import StepSpec
+from statefulspark.process.step_spec import StepSpec
 from statefulspark.state.encoding.keys import KeyCodec
 
 

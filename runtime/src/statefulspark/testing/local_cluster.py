@@ -8,6 +8,7 @@ from tempfile import mkdtemp
 
 import cloudpickle
 
+from statefulspark import failpoints
 from statefulspark.checkpoint.lineage.lineage import begin_attempt
 from statefulspark.checkpoint.spark.location import LocationFiles
 from statefulspark.checkpoint.spark.state_uploader import SparkStateUploader
@@ -17,9 +18,11 @@ from statefulspark.coordinator.durable_job import DurableJob
 from statefulspark.coordinator.memory_tuning import MemoryTuner
 from statefulspark.coordinator.pending_checkpoint import CheckpointTimes
 from statefulspark.coordinator.recovery import batch_log, recovered_batch, restore_location, state_registry
+from statefulspark.coordinator.slot_state import LOST
 from statefulspark.coordinator.slot_table import SlotTable
-from statefulspark.errors import CorruptDataError, InternalError, NotRestorableError
-from statefulspark.exchange.config import Endpoint, ExchangeConfig, SlotConfig
+from statefulspark.errors import CorruptDataError, NotRestorableError
+from statefulspark.exchange.config import ExchangeConfig, SlotConfig
+from statefulspark.process.checkpointed_functions import is_checkpointed
 from statefulspark.rpc.flight import FlightPeer
 from statefulspark.rpc.messages.slots import Ready, Register, RestoreFailed
 from statefulspark.slot.process import listen, restored_service
@@ -59,16 +62,15 @@ class LocalCluster:
             savepoint_dir=None,
             retained=job.retained,
         )
+        batches = batch_log(lineage, job.delays_ms())
         self.coordinator = Coordinator(
             durable=durable,
-            batches=batch_log(lineage, job.delays_ms()),
-            states=state_registry(
-                lineage, job.store, changelogs=durable.changelogs, uids=job.delays_ms(), allow_non_restored=job.allow_non_restored
-            ),
+            batches=batches,
+            states=state_registry(lineage, job.store, changelogs=durable.changelogs, allow_non_restored=job.allow_non_restored),
             slots=SlotTable(parallelism, slots_per_executor=None),
             dry_runs=DryRuns(files, SparkStateUploader(self.location), has_state=False),
             listen=Listen(host=None, secret=_SECRET),
-            recovered=recovered_batch(lineage),
+            recovered=recovered_batch(lineage, batches),
             times=CheckpointTimes(interval_s=None, timeout_s=60),
             memory=MemoryTuner(
                 backend=job.backend,
@@ -78,11 +80,12 @@ class LocalCluster:
                 arena_bytes=1,
                 process_bytes=1 << 30,
             ),
+            checkpointed=[step.uid for step in job.all_steps() if is_checkpointed(step.function)],
             now_ms=job.now_ms,
         )
         self.slots: dict[int, SlotService] = {}
         self._closed = False
-        self._peer = FlightPeer(self.coordinator.location, _SECRET)
+        self._peer = FlightPeer(self.coordinator.endpoint.location, _SECRET)
         try:
             self._start_slots(parallelism)
         except BaseException:
@@ -92,7 +95,7 @@ class LocalCluster:
     def _start_slots(self, parallelism: int) -> None:
         self.parallelism = parallelism
         step = self.job.step
-        endpoint = Endpoint(location=self.coordinator.location, secret=_SECRET)
+        endpoint = self.coordinator.endpoint
         self.exchange = ExchangeConfig(
             coordinator=endpoint,
             uid=step.uid,
@@ -106,7 +109,7 @@ class LocalCluster:
             job_name=JOB,
             parallelism=parallelism,
             max_parallelism=step.max_parallelism,
-            steps=cloudpickle.dumps([step]),
+            steps=cloudpickle.dumps(self.job.all_steps()),
             python_path=(),
             store=self.job.store,
             storage=StorageSettings(),
@@ -133,7 +136,9 @@ class LocalCluster:
         peer = FlightPeer(config.coordinator.location, _SECRET)
         registered = peer.call(Register(slot=index, executor="e", host="h", pid=1))
         if registered is None:
-            raise InternalError(f"slot {index} was declined although its executor has no bound")
+            if self.coordinator.fatal is not None:
+                raise self.coordinator.fatal
+            return False  # operator state could not be distributed, so the job falls back to another checkpoint
         try:
             service = restored_service(config, index, registered, work, peer)
         except (CorruptDataError, NotRestorableError) as error:
@@ -142,18 +147,26 @@ class LocalCluster:
             raise
         location, unix = listen(config, service, index)
         self.slots[index] = service
-        peer.call(Ready(slot=index, epoch=registered.epoch, location=location, unix=unix, timers=service.timers()))
+        reports = service.operator_reports()
+        failpoints.reach("slot.opened")
+        peer.call(Ready(slot=index, epoch=registered.epoch, location=location, unix=unix, timers=service.timers(), operator_state=reports))
         return True
+
+    def start_retired_slots(self) -> None:
+        """Start the slots again that the coordinator has retired, as happens when they send a heartbeat."""
+        for slot in self.coordinator.view().slots:
+            if slot.state == LOST and not slot.location and slot.index in self.slots:
+                self.start_slot(slot.index)
 
     def rescale(self, parallelism: int) -> None:
         """Replace the slots between two batches, as a running job does."""
-        self.coordinator.pause(_WAIT_S)
+        self.coordinator.query.pause(_WAIT_S)
         for service in self.slots.values():
             service.close()
         self.slots = {}
-        self.coordinator.replace_slots(SlotTable(parallelism, slots_per_executor=None))
+        self.coordinator.slots.replace(SlotTable(parallelism, slots_per_executor=None))
         self._start_slots(parallelism)
-        self.coordinator.resume()
+        self.coordinator.query.resume()
 
     def sweep(self) -> None:
         """Remove expired entries, as each slot does with the answer to a heartbeat."""

@@ -15,7 +15,7 @@ from typing import Any
 import pyarrow as pa
 
 from statefulspark.coordinator.controls import CheckpointInfo
-from statefulspark.coordinator.pending_checkpoint import Request
+from statefulspark.coordinator.snapshot_requests import SnapshotRequest
 from statefulspark.errors import InvalidInputError, StatefulSparkError, UnavailableError
 from statefulspark.exchange.task import exchange_partition, slot_of_first_row
 from statefulspark.process.columns import python_values
@@ -87,9 +87,11 @@ class LocalDriver(LocalCluster):
     def complete(self) -> None:
         """Make the dry run of a batch that the sink has committed without reading all of it."""
         while self.coordinator.poll() and self.coordinator.fatal is None:
-            if self.coordinator.next_query():
+            self.start_retired_slots()
+            if self.coordinator.query.before_start():
                 self.dry_run(self.planned())
                 _write(self.location / "commits" / str(self.planned()), {})
+        self.start_retired_slots()
 
     def dry_run(self, batch: int) -> None:
         """Compute the batch without a sink."""
@@ -185,12 +187,13 @@ class LocalDriver(LocalCluster):
 
     def checkpoint(self, savepoint: str | None = None) -> CheckpointInfo | StatefulSparkError:
         """Take a checkpoint between two batches, or a savepoint at the URL ``savepoint``."""
-        return self.outcome(self.coordinator.request_snapshot(savepoint))
+        return self.outcome(self.coordinator.snapshots.request(savepoint))
 
-    def outcome(self, request: Request) -> CheckpointInfo | StatefulSparkError:
+    def outcome(self, request: SnapshotRequest) -> CheckpointInfo | StatefulSparkError:
         """Wait for a checkpoint that was requested."""
         for _ in range(2000):
             self.coordinator.poll()
+            self.start_retired_slots()
             if request.done.wait(0.01):
                 return request.result[0]
         raise UnavailableError("the checkpoint did not complete within 20 s")

@@ -13,7 +13,7 @@ from statefulspark.checkpoint.lineage.lineage import ensure_job
 from statefulspark.keygroups import slot_of
 from statefulspark.process.output import OutputSchema
 from statefulspark.process.reserved_columns import KEY_HASH, SOURCE
-from statefulspark.process.step import StepSpec
+from statefulspark.process.step_spec import StepSpec
 from statefulspark.storage.base import ObjectStore
 from statefulspark.storage.open import open_store
 from statefulspark.testing.key_hash import KeyHash
@@ -64,6 +64,10 @@ class LocalJob:
     def delays_ms(self) -> dict[str, int]:
         """Returns the watermark delay of each step."""
         return {self.step.uid: self.step.watermark_delay_ms}
+
+    def all_steps(self) -> list[StepSpec]:
+        """Returns the keyed steps that slots run."""
+        return [self.step]
 
     def store_of_slot(self, index: int) -> ObjectStore:  # noqa: ARG002  a job that injects faults gives each slot its own
         """Returns the storage that slot ``index`` uses."""

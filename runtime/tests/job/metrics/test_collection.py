@@ -13,7 +13,7 @@ from statefulspark.api_server.prometheus import families
 from statefulspark.checkpoint.formats.records import ChangelogRef
 from statefulspark.coordinator.batch_log import BatchLog
 from statefulspark.coordinator.memory_tuning import MemoryTuner
-from statefulspark.coordinator.slot_table import Slot
+from statefulspark.coordinator.slot_state import Slot
 from statefulspark.coordinator.totals import SlotSnapshot, SnapshotTotals
 from statefulspark.coordinator.view import CoordinatorView, view_of
 from statefulspark.errors import InternalError
@@ -69,7 +69,16 @@ def reported(slot: int, top: tuple[tuple[int, int], ...], rows: int) -> SlotRepo
         state_bytes=50,
         coverage=0.5,
         states={1: StateSize(7, 700), 9: StateSize(1, 10)},
-        steps={"u": StepReport(caches={"count": (9, 1)}, key_groups=RowSpread(rows, 4, top), user={"seen": 3.0})},
+        steps={
+            "u": StepReport(
+                caches={"count": (9, 1)},
+                key_groups=RowSpread(rows, 4, top),
+                user={"seen": 3.0},
+                expired={"count": 12},
+                cleanup_seconds=0.5,
+                cleanup_lag=0.25,
+            )
+        },
         memory=NativeMemory(tuning=tuning, cache_bytes=53, cache_used_bytes=5, write_buffer_bytes=None, write_buffer_used_bytes=None),
         native=(
             NativeMetric(name="block-cache-hit", level=None, value=30.0),
@@ -157,6 +166,9 @@ def test_what_slots_and_batches_report_becomes_samples() -> None:
     assert value("state_bytes", uid="u", state="count", slot="0") == 700
     assert value("state_entries", uid="", state="state-9", slot="0") == 1, "a state that only the store knows keeps its number"
     assert value("state_cache_hits", uid="u", state="count", slot="1") == 9
+    assert value("state_expired_entries", uid="u", state="count", slot="0") == 12
+    assert value("state_cleanup_seconds", uid="u", slot="1") == 0.5
+    assert value("state_cleanup_lag", uid="u", slot="1") == 0.25
     assert value("user_metric", uid="u", slot="1", name="seen") == 3
     assert value("slot_restore_seconds", slot="0") == 1.5
     assert value("slot_managed_budget_bytes", slot="0") == 64 << 20

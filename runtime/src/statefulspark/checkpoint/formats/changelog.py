@@ -5,12 +5,13 @@ values) and every step over them is one call into C. Written to a local file in 
 
 Layout (big-endian; also in ``docs/formats.md``)::
 
-    "SSCL" | version u8 = 1 | header length u32 | header (JSON) | crc32 of all before u32
+    "SSCL" | version u8 = 1 or 2 | header length u32 | header (JSON) | crc32 of all before u32
+    version 2 only: the operator frame (`operator_state`)
     frame: 0x01 | entries u32 | raw length u32 | stored length u32 | crc32 of those fields and the stored bytes u32 | stored bytes (Zstandard)
            raw: key lengths u32 * entries | value lengths u32 * entries (0xFFFFFFFF = deleted) | keys | values
     end:   0x02 | entries of all frames u64 | frames u32 | crc32 of the end frame's bytes before u32
 
-The end frame is what makes truncation visible; nothing may follow it.
+The end frame is what makes truncation visible; nothing may follow it. Version 1 is written unless the header names operator state.
 """
 
 from __future__ import annotations
@@ -24,19 +25,22 @@ from collections.abc import Iterable, Iterator
 from hashlib import sha256
 from itertools import accumulate, islice, pairwise
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, Literal, NamedTuple, Self
 
 import pyarrow as pa
-from pydantic import Field, JsonValue, ValidationError
+from pydantic import Field, JsonValue, ValidationError, model_validator
 
 from statefulspark.checkpoint.formats.digests import FileDigest
 from statefulspark.checkpoint.formats.documents import Document
+from statefulspark.checkpoint.formats.operator_state import encode_operator_frame, read_operator_frame
 from statefulspark.errors import ClosedError, CorruptDataError, IncompatibleFormatError, InvalidInputError
 from statefulspark.keygroups import MAX_PARALLELISM_LIMIT
+from statefulspark.state.operator.entries import OperatorEntry
 from statefulspark.state.store.base import Change
 
 MAGIC = b"SSCL"
-VERSION = 1
+VERSION = 2
+"""The newest version this release writes and reads; it reads all from 1 on."""
 FRAME_BYTES = 1 << 20
 """A frame is closed when its keys and values reach this size: large enough to compress well, small enough to hold in memory."""
 FRAME_ENTRIES = 16_384
@@ -72,6 +76,24 @@ class ChangelogHeader(Document):
     """Greatest event time of the batch's rows here; a driver that finds the batch done without having run it needs it."""
     states: tuple[dict[str, JsonValue], ...] = ()
     """``StateInfo.to_json()`` of the operator's states, so that a state first used after the checkpoint is known on restore."""
+    operator_state: Literal["all", "changed"] | None = None
+    """Whether the operator frame has all operator state of its slots, or what the batch changed; None if there is no frame. Not in version 1."""
+    parallelism: int | None = Field(default=None, ge=1, le=MAX_PARALLELISM_LIMIT)
+    """Number of slots among which operator state was distributed. Not in version 1."""
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        if (self.operator_state is None) != (self.parallelism is None):
+            raise ValueError("operator_state and parallelism belong together")
+        return self
+
+    @property
+    def version(self) -> int:
+        """The oldest version that can say it."""
+        return 1 if self.operator_state is None else 2
+
+
+_LATER_FIELDS = {"operator_state", "parallelism"}
 
 
 class ChangelogWriter:
@@ -80,12 +102,13 @@ class ChangelogWriter:
     Args:
         path: File to create; it must not exist.
         header: Identifies the step, slot and batch.
+        operator_state: Entries of the operator frame, which is written if the header has ``operator_state``.
 
     Raises:
         OSError: The local disk refuses.
     """
 
-    def __init__(self, path: Path, header: ChangelogHeader) -> None:
+    def __init__(self, path: Path, header: ChangelogHeader, operator_state: Iterable[OperatorEntry] = ()) -> None:
         self._file: IO[bytes] | None = path.open("xb")
         self._digest = sha256()
         self._size_bytes = 0
@@ -94,9 +117,11 @@ class ChangelogWriter:
         self._keys: list[bytes] = []
         self._values: list[bytes | None] = []
         self._pending_bytes = 0
-        body = header.model_dump_json().encode()
-        start = _START.pack(MAGIC, VERSION, len(body)) + body
+        body = header.model_dump_json(exclude=_LATER_FIELDS if header.version == 1 else None).encode()
+        start = _START.pack(MAGIC, header.version, len(body)) + body
         self._write(start + _CRC.pack(zlib.crc32(start)))
+        if header.operator_state is not None:
+            self._write(encode_operator_frame(operator_state))
 
     @property
     def entries(self) -> int:
@@ -163,7 +188,17 @@ class ChangelogWriter:
         self._size_bytes += len(data)
 
 
-def read_changelog(path: Path, *, name: str | None = None) -> tuple[ChangelogHeader, Iterator[Change]]:
+class Changelog(NamedTuple):
+    """An opened changelog."""
+
+    header: ChangelogHeader
+    changes: Iterator[Change]
+    """Of keyed state, in order, read frame by frame."""
+    operator_state: tuple[OperatorEntry, ...]
+    """Entries of the operator frame."""
+
+
+def read_changelog(path: Path, *, name: str | None = None) -> Changelog:
     """Open a changelog.
 
     Args:
@@ -171,8 +206,7 @@ def read_changelog(path: Path, *, name: str | None = None) -> tuple[ChangelogHea
         name: Key of the object in storage that the file is a copy of, for error texts. Defaults to ``path``.
 
     Returns:
-        The header, and the changes in order, read frame by frame. The changes are complete only when the iterator ends
-        without an error: damage further back is seen when it is reached, so apply them to a store that is thrown away on error.
+        The header, operator state and changes. The changes are complete only when the iterator ends without an error: damage further back is seen when it is reached, so apply them to a store that is thrown away on error.
 
     Raises:
         CorruptDataError: Not a changelog, or damaged (also while iterating).
@@ -181,9 +215,13 @@ def read_changelog(path: Path, *, name: str | None = None) -> tuple[ChangelogHea
     """
     with path.open("rb") as file:
         header = _read_header(file, name or str(path))
+        operator_state: tuple[OperatorEntry, ...] = ()
+        if header.operator_state is not None:
+            left_bytes = os.fstat(file.fileno()).st_size - file.tell()
+            operator_state = read_operator_frame(file, path=name or str(path), limit_bytes=left_bytes)
         position = file.tell()
     # The changes open the file themselves, so an iterator that is never started holds nothing open.
-    return header, _read_frames(path, position, name or str(path))
+    return Changelog(header, _read_frames(path, position, name or str(path)), operator_state)
 
 
 def _length_sum(parts: Iterable[bytes]) -> int:
@@ -237,16 +275,16 @@ def _read_header(file: IO[bytes], path: str) -> ChangelogHeader:
     start = file.read(_START.size)
     if start[:4] != MAGIC:
         raise CorruptDataError("not a changelog", path=path)
-    if len(start) > 4 and start[4] != VERSION:
+    if len(start) > 4 and not 1 <= start[4] <= VERSION:
         raise IncompatibleFormatError(
             "written in a format that this release cannot read. Use the release that wrote it, or a later one",
             path=path,
-            expected=f"version {VERSION}",
+            expected=f"version 1 to {VERSION}",
             found=f"version {start[4]}",
         )
     if len(start) != _START.size:
         raise CorruptDataError("the changelog is truncated", path=path)
-    length = _START.unpack(start)[2]
+    _, version, length = _START.unpack(start)
     if length > _HEADER_BYTES_MAX:
         raise CorruptDataError("the changelog's header is damaged", path=path)
     body = _read_exactly(file, length, path)
@@ -254,9 +292,12 @@ def _read_header(file: IO[bytes], path: str) -> ChangelogHeader:
     if crc != zlib.crc32(start + body):
         raise CorruptDataError("the changelog's header is damaged", path=path)
     try:
-        return ChangelogHeader.model_validate_json(body)
+        header = ChangelogHeader.model_validate_json(body)
     except ValidationError as exc:
-        raise IncompatibleFormatError(f"the header's fields do not match version {VERSION}", path=path) from exc
+        raise IncompatibleFormatError(f"the header's fields do not match version {version}", path=path) from exc
+    if header.version != version or (version == 1 and _LATER_FIELDS & header.model_fields_set):
+        raise IncompatibleFormatError(f"the header's fields do not match version {version}", path=path)
+    return header
 
 
 def _read_frames(local: Path, position: int, path: str) -> Iterator[Change]:

@@ -46,6 +46,12 @@ class FileRef(Document):
         return FileDigest(self.size_bytes, self.checksum)
 
 
+class OperatorFile(FileRef):
+    """The operator state of one slot, of all its steps."""
+
+    slot: int = Field(ge=0, lt=MAX_PARALLELISM_LIMIT)
+
+
 class SlotState(Document):
     """The store of one slot."""
 
@@ -86,7 +92,7 @@ class SlotState(Document):
 class CheckpointMetadata(Document):
     """One complete checkpoint or savepoint of a whole job."""
 
-    later_fields = {"spark_state": 2, "processing_time_ms": 3, "pipeline": 3}  # noqa: RUF012  a ClassVar of the base
+    later_fields = {"spark_state": 2, "processing_time_ms": 3, "pipeline": 3, "operator_state": 4}  # noqa: RUF012  a ClassVar of the base
 
     job_id: str = Field(min_length=1, max_length=255)
     job_name: str = Field(max_length=255)
@@ -116,6 +122,15 @@ class CheckpointMetadata(Document):
     """Processing time of ``batch``, milliseconds since the epoch; later batches have none that is earlier. 0 in versions 1 and 2."""
     pipeline: Pipeline | None = None
     """Keyed steps and sources of the job; None in versions 1 and 2."""
+    operator_state: tuple[OperatorFile, ...] = ()
+    """One file per slot that has operator state; empty in versions 1 to 3."""
+
+    @model_validator(mode="after")
+    def _check_operator_state(self) -> Self:
+        slots = [file.slot for file in self.operator_state]
+        if slots != sorted(set(slots)) or any(slot >= self.parallelism for slot in slots):
+            raise ValueError("the operator files are not one per slot")
+        return self
 
     @model_validator(mode="after")
     def _check_slots(self) -> Self:
@@ -135,6 +150,7 @@ class CheckpointMetadata(Document):
         if self.spark_location is not None:
             yield self.spark_location
         yield from self.spark_state
+        yield from self.operator_state
 
     @property
     def processed_ms(self) -> int:

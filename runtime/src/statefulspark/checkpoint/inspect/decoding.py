@@ -41,8 +41,9 @@ _FROM_TEXT: Final[Mapping[str, Callable[[str], Any]]] = {
 class StateEntry:
     """One entry of a state."""
 
-    key_group: int
-    key: Any
+    key_group: int | None = None
+    """None for operator state, which has no key."""
+    key: Any = None
     """A single value for one key column, a tuple for several."""
     value: Any = None
     """Value, list of elements, or accumulator; None for a timer. Bytes as stored when the type is pickled and was not to be unpickled."""
@@ -52,6 +53,8 @@ class StateEntry:
     """When a timer is due."""
     expires_ms: int | None = None
     """When the value, or the last element of the list, expires; expired ones are shown as long as they are stored."""
+    slot: int | None = None
+    """Of an element of operator state: the slot that has it."""
 
 
 class EntryDecoder:
@@ -75,7 +78,7 @@ class EntryDecoder:
         if self._is_timer:
             return
         if info.kind == "map":
-            self._user_key = bytes if self._hidden(info.type["key"], unpickle) else type_from_json(info.type["key"]).decode
+            self._user_key = bytes if _hidden(info.type["key"], unpickle) else type_from_json(info.type["key"]).decode
             self._value = self._value_decoder(info.type["value"], unpickle)
         else:
             self._value = self._value_decoder(info.type, unpickle)
@@ -133,13 +136,29 @@ class EntryDecoder:
             raise CorruptDataError("damaged key of a map", path=self._where) from exc
 
     def _value_decoder(self, description: Mapping[str, Any], unpickle: bool) -> Callable[[bytes], Any]:
-        if self._hidden(description, unpickle):
+        if _hidden(description, unpickle):
             return bytes
         return ValueCodec(type_from_json(description), self._where).decode_nullable
 
-    @staticmethod
-    def _hidden(description: Mapping[str, Any], unpickle: bool) -> bool:
-        return not unpickle and any(part == _PICKLED for part in _type_names(description))
+
+def element_decoder(info: StateInfo, *, unpickle: bool) -> Callable[[bytes], Any]:
+    """Return what decodes the elements of an operator state; it raises CorruptDataError for bytes that do not fit the type.
+
+    Args:
+        info: The state, as the checkpoint describes it.
+        unpickle: As for `EntryDecoder`.
+
+    Raises:
+        IncompatibleFormatError: The type is not known to this release.
+    """
+    description = info.type["element"]
+    if _hidden(description, unpickle):
+        return bytes
+    return ValueCodec(type_from_json(description), f"state {info.name!r} of uid {info.uid!r}").decode
+
+
+def _hidden(description: Mapping[str, Any], unpickle: bool) -> bool:
+    return not unpickle and any(part == _PICKLED for part in _type_names(description))
 
 
 def parse_key(info: StateInfo, text: str) -> Any:

@@ -18,11 +18,13 @@ import pyarrow as pa
 
 from statefulspark.checkpoint.catalog import OpenStore, StoredCheckpoint, open_checkpoint
 from statefulspark.checkpoint.formats.metadata import SlotState
-from statefulspark.checkpoint.inspect.decoding import EntryDecoder, StateEntry
+from statefulspark.checkpoint.inspect.decoding import EntryDecoder, StateEntry, element_decoder
+from statefulspark.checkpoint.restore.merged_states import MergedStates
+from statefulspark.checkpoint.restore.operator_state import read_operator_file
 from statefulspark.checkpoint.restore.slot import download_slot
-from statefulspark.checkpoint.restore.state_table import StateTable
 from statefulspark.errors import InvalidInputError
 from statefulspark.state.encoding.layout import StateInfo, key_group_range_bounds, prefix_end, state_range, store_key
+from statefulspark.state.operator.entries import OperatorEntry, is_operator_state
 from statefulspark.state.store.base import KeyValueStore
 from statefulspark.state.store.open_store import open_store as open_kind
 from statefulspark.state.timers import TIMER_KINDS
@@ -41,7 +43,7 @@ class StateSize:
 
     info: StateInfo
     entries: int
-    """Stored entries: keys, map entries or timers."""
+    """Stored entries: keys, map entries, timers, or elements of operator state."""
     size_bytes: int
     """Bytes of their keys and values, before compression."""
 
@@ -67,6 +69,10 @@ def state_sizes(url: str, *, open_store: OpenStore = open_url, open_kind: OpenKi
                 count = counts.setdefault(int.from_bytes(key[2:4], "big"), [0, 0])
                 count[0] += 1
                 count[1] += len(key) + len(value)
+    for entry in _operator_entries(checkpoint):
+        count = counts.setdefault(entry.state_id, [0, 0])
+        count[0] += len(entry.items)
+        count[1] += entry.size_bytes
     sizes = [
         StateSize(info=info, entries=counts[info.state_id][0], size_bytes=counts[info.state_id][1]) for info in state_infos(checkpoint)
     ]
@@ -84,6 +90,8 @@ def read_state(
     open_kind: OpenKind = open_kind,
 ) -> Generator[StateEntry, None, None]:
     """Iterate over the entries of one state, in order of key group and key bytes; timers in order of time within a key group.
+
+    Operator state has no keys: its entries are the elements of its lists, in order of the slots.
 
     Close the iterator (``contextlib.closing``) when you do not exhaust it: a downloaded slot is kept in a temporary folder until then.
 
@@ -105,7 +113,12 @@ def read_state(
         UnavailableError: Storage did not answer.
     """
     checkpoint = open_checkpoint(url, open_store)
-    decoder = EntryDecoder(find_state(checkpoint, uid, state), unpickle=unpickle)
+    info = find_state(checkpoint, uid, state)
+    if is_operator_state(info):
+        if key is not None:
+            raise InvalidInputError(f"the operator state {state!r} has no keys", field="key", remedy="Read it without a key.")
+        return _elements(checkpoint, info, unpickle=unpickle)
+    decoder = EntryDecoder(info, unpickle=unpickle)
     wanted = None if key is None else decoder.encode_key(key)
     return _entries(checkpoint, decoder, wanted, open_kind)
 
@@ -114,6 +127,7 @@ def read_state_table(entries: Iterable[StateEntry]) -> pa.Table:
     """Collect entries in an Arrow table with the columns of `StateEntry`; values that no Arrow type fits become text."""
     collected = list(entries)
     columns: dict[str, pa.Array] = {
+        "slot": pa.array([entry.slot for entry in collected], pa.int32()),
         "key_group": pa.array([entry.key_group for entry in collected], pa.int32()),
         "key": _column([entry.key for entry in collected]),
         "user_key": _column([entry.user_key for entry in collected]),
@@ -130,9 +144,9 @@ def state_infos(checkpoint: StoredCheckpoint) -> list[StateInfo]:
     Raises:
         CorruptDataError: Descriptions contradict each other, or are of another version.
     """
-    table = StateTable()
-    table.add(checkpoint.metadata.states, where=checkpoint.url)
-    return [StateInfo.from_json(state) for state in table.states]
+    merged = MergedStates()
+    merged.add(checkpoint.metadata.states, where=checkpoint.url)
+    return [StateInfo.from_json(state) for state in merged.states]
 
 
 def find_state(checkpoint: StoredCheckpoint, uid: str, state: str) -> StateInfo:
@@ -170,6 +184,19 @@ def opened_slot(checkpoint: StoredCheckpoint, slot: SlotState, open_kind: OpenKi
             store.close()
     finally:
         shutil.rmtree(scratch, ignore_errors=True)
+
+
+def _operator_entries(checkpoint: StoredCheckpoint) -> Iterator[OperatorEntry]:
+    for file in checkpoint.metadata.operator_state:
+        yield from read_operator_file(checkpoint, file)
+
+
+def _elements(checkpoint: StoredCheckpoint, info: StateInfo, *, unpickle: bool) -> Generator[StateEntry, None, None]:
+    decode = element_decoder(info, unpickle=unpickle)
+    for entry in _operator_entries(checkpoint):
+        if entry.state_id == info.state_id:
+            for element in entry.elements(where=checkpoint.url):
+                yield StateEntry(slot=entry.slot, value=decode(element))
 
 
 def _entries(

@@ -10,11 +10,14 @@ from pathlib import Path
 from statefulspark.checkpoint.catalog import OpenStore, StoredCheckpoint, checkpoint_before, open_checkpoint
 from statefulspark.checkpoint.formats import paths
 from statefulspark.checkpoint.formats.bundle import decode_bundle
-from statefulspark.checkpoint.formats.metadata import FileRef, SlotState
+from statefulspark.checkpoint.formats.metadata import FileRef, OperatorFile, SlotState
 from statefulspark.checkpoint.formats.packs import check_pack
 from statefulspark.checkpoint.inspect.reader import OpenKind, state_infos
+from statefulspark.checkpoint.restore.operator_state import read_operator_file
 from statefulspark.checkpoint.transfers import download_verified, in_parallel
 from statefulspark.errors import CorruptDataError, InvalidInputError
+from statefulspark.state.encoding.layout import StateInfo
+from statefulspark.state.operator.entries import is_operator_state
 from statefulspark.state.store.open_store import open_store as open_kind
 from statefulspark.storage.open import open_store as open_url
 
@@ -67,7 +70,8 @@ def verify(
         return _report(url, [str(problem)], checkpoint_before(url, open_store), files=0, size_bytes=0, entries=0)
     problems: list[str] = []
     entries = 0
-    known = _known_states(checkpoint, problems)
+    infos = _known_states(checkpoint, problems)
+    known = {info.state_id for info in infos if not is_operator_state(info)}
     for slot in checkpoint.metadata.slots:
         progress(f"slot {slot.slot} of {checkpoint.metadata.parallelism}")
         with tempfile.TemporaryDirectory(prefix="statefulspark-verify-") as scratch:
@@ -79,6 +83,9 @@ def verify(
         problems += _damaged_bundle(checkpoint, location)
     for pack in checkpoint.metadata.spark_state:
         problems += _damaged_pack(checkpoint, pack)
+    for part in checkpoint.metadata.operator_state:
+        progress(f"operator state of slot {part.slot}")
+        entries += _check_operator_file(checkpoint, part, {info.state_id for info in infos if is_operator_state(info)}, problems)
     files = list(checkpoint.metadata.files())
     alternative = checkpoint_before(checkpoint.url, open_store) if problems else None
     size_bytes = sum(file.size_bytes for file in files)
@@ -89,12 +96,12 @@ def _report(url: str, problems: list[str], alternative: str | None, *, files: in
     return VerifyReport(url=url, problems=tuple(problems), files=files, size_bytes=size_bytes, entries=entries, alternative=alternative)
 
 
-def _known_states(checkpoint: StoredCheckpoint, problems: list[str]) -> set[int]:
+def _known_states(checkpoint: StoredCheckpoint, problems: list[str]) -> list[StateInfo]:
     try:
-        return {info.state_id for info in state_infos(checkpoint)}
+        return state_infos(checkpoint)
     except CorruptDataError as problem:
         problems.append(str(problem))
-        return set()
+        return []
 
 
 def _download(checkpoint: StoredCheckpoint, files: tuple[FileRef, ...], folder: Path) -> list[str]:
@@ -129,25 +136,34 @@ def _check_entries(slot: SlotState, folder: Path, known: set[int], open_kind: Op
     return entries
 
 
+def _check_operator_file(checkpoint: StoredCheckpoint, part: OperatorFile, known: set[int], problems: list[str]) -> int:
+    try:
+        entries = read_operator_file(checkpoint, part)
+    except (CorruptDataError, InvalidInputError) as problem:
+        problems.append(str(problem))
+        return 0
+    wrong = sum(1 for entry in entries if entry.slot != part.slot or entry.state_id not in known)
+    if wrong:
+        problems.append(f"slot {part.slot}: {wrong} operator states are of another slot or of no known state")
+    return sum(len(entry.items) for entry in entries)
+
+
 def _damaged_bundle(checkpoint: StoredCheckpoint, location: FileRef) -> list[str]:
-    with tempfile.TemporaryDirectory(prefix="statefulspark-verify-") as scratch:
-        damaged = _download(checkpoint, (location,), Path(scratch))
-        if damaged:
-            return damaged
-        try:
-            decode_bundle((Path(scratch) / location.name).read_bytes(), path=f"{checkpoint.url}/{location.path}")
-        except CorruptDataError as problem:
-            return [str(problem)]
-    return []
+    return _damaged(checkpoint, location, lambda path, name: decode_bundle(path.read_bytes(), path=name))
 
 
 def _damaged_pack(checkpoint: StoredCheckpoint, pack: FileRef) -> list[str]:
+    return _damaged(checkpoint, pack, lambda path, name: check_pack(path, name=name))
+
+
+def _damaged(checkpoint: StoredCheckpoint, file: FileRef, check: Callable[[Path, str], object]) -> list[str]:
+    """Download a file and check its contents; ``check`` is called with its local path and its URL."""
     with tempfile.TemporaryDirectory(prefix="statefulspark-verify-") as scratch:
-        damaged = _download(checkpoint, (pack,), Path(scratch))
+        damaged = _download(checkpoint, (file,), Path(scratch))
         if damaged:
             return damaged
         try:
-            check_pack(Path(scratch) / pack.name, name=f"{checkpoint.url}/{pack.path}")
+            check(Path(scratch) / file.name, f"{checkpoint.url}/{file.path}")
         except CorruptDataError as problem:
             return [str(problem)]
     return []

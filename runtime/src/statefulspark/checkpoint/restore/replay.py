@@ -11,7 +11,8 @@ from pathlib import Path
 
 from statefulspark.checkpoint.formats.changelog import read_changelog
 from statefulspark.checkpoint.formats.records import ChangelogRef
-from statefulspark.checkpoint.restore.state_table import StateTable
+from statefulspark.checkpoint.restore.merged_states import MergedStates
+from statefulspark.checkpoint.restore.operator_state import StoredOperatorState
 from statefulspark.checkpoint.transfers import download_verified
 from statefulspark.errors import CorruptDataError
 from statefulspark.keygroups import KeyGroupRange
@@ -35,8 +36,9 @@ def replay(
     key_groups: KeyGroupRange,
     *,
     folder: Path,
-    table: StateTable,
+    merged: MergedStates,
     threads: int,
+    operator_state: StoredOperatorState | None = None,
 ) -> Replayed:
     """Apply the changes of the given key groups.
 
@@ -46,8 +48,9 @@ def replay(
         store: Holds the state before the first of them.
         key_groups: Key groups of the store; changes of others are left out.
         folder: New local folder for downloads; removed at the end.
-        table: Takes up the states that the changelogs name.
+        merged: Takes up the states that the changelogs name.
         threads: Parallel downloads; at most twice as many files wait on the local disk.
+        operator_state: Takes up the operator state of the changelogs.
 
     Raises:
         CorruptDataError: A changelog is damaged or missing.
@@ -71,19 +74,23 @@ def replay(
 
     try:
         for position, path in enumerate(_ahead(fetch, len(needed), threads)):
-            store.write(counted(_changes(path, needed[position], key_groups, table)))
+            store.write(counted(_changes(path, needed[position], key_groups, merged, operator_state)))
             path.unlink()
     finally:
         shutil.rmtree(folder, ignore_errors=True)
     return Replayed(changes, sum(ref.size_bytes for ref in needed))
 
 
-def _changes(path: Path, ref: ChangelogRef, key_groups: KeyGroupRange, table: StateTable) -> Iterator[Change]:
-    header, changes = read_changelog(path, name=ref.key)
+def _changes(
+    path: Path, ref: ChangelogRef, key_groups: KeyGroupRange, merged: MergedStates, operator_state: StoredOperatorState | None
+) -> Iterator[Change]:
+    header, changes, entries = read_changelog(path, name=ref.key)
     found = (header.uid, header.slot, header.batch, header.epoch, header.first_key_group, header.last_key_group)
     if found != (ref.uid, ref.slot, ref.batch, ref.epoch, ref.first, ref.last):
         raise CorruptDataError("the changelog is not the one that was acknowledged", path=ref.key)
-    table.add(header.states, where=ref.key)
+    merged.add(header.states, where=ref.key)
+    if operator_state is not None:
+        operator_state.add(header, entries, where=ref.key)
     if key_groups.first <= ref.first and ref.last <= key_groups.last:
         return changes
     first, end = key_group_range_bounds(key_groups.first, key_groups.last)

@@ -20,8 +20,9 @@ from statefulspark.checkpoint.catalog import StoredCheckpoint
 from statefulspark.checkpoint.formats import paths
 from statefulspark.checkpoint.formats.metadata import SlotState
 from statefulspark.checkpoint.formats.records import ChangelogRef
+from statefulspark.checkpoint.restore.merged_states import MergedStates
+from statefulspark.checkpoint.restore.operator_state import StoredOperatorState
 from statefulspark.checkpoint.restore.replay import replay
-from statefulspark.checkpoint.restore.state_table import StateTable
 from statefulspark.checkpoint.transfers import download_verified, in_parallel
 from statefulspark.checkpoint.write.upload import StoredFile
 from statefulspark.errors import NotRestorableError
@@ -79,7 +80,9 @@ class RestoredSlot:
     """Changes applied from changelogs."""
 
 
-def restore_slot(plan: RestorePlan, directory: Path, open_state: OpenState, *, threads: int = 8) -> RestoredSlot:
+def restore_slot(
+    plan: RestorePlan, directory: Path, open_state: OpenState, *, threads: int = 8, operator_state: StoredOperatorState | None = None
+) -> RestoredSlot:
     """Build the store of a slot in ``directory``.
 
     Args:
@@ -87,24 +90,34 @@ def restore_slot(plan: RestorePlan, directory: Path, open_state: OpenState, *, t
         directory: New or empty folder on the local disk; the store stays in ``directory/store``.
         open_state: Opens a store of the kind ``plan.backend``.
         threads: Parallel downloads.
+        operator_state: Takes up the operator state of the slot. None if the coordinator has sent it.
 
     Raises:
         NotRestorableError: Key groups, store kind or states do not fit the job.
         CorruptDataError: A file is damaged or missing; its name is in the text. Restore from an older checkpoint.
         UnavailableError: Storage did not answer.
     """
-    table = StateTable()
+    merged = MergedStates()
     directory.mkdir(parents=True, exist_ok=True)
     build = (
-        _from_base(plan, plan.base, directory, open_state, table, threads)
+        _from_base(plan, plan.base, directory, open_state, merged, threads)
         if plan.base is not None
         else _Built(open_state(directory / "store"))
     )
     try:
         after = plan.base.metadata.replay_after if plan.base is not None else -1
         changelogs = [ref for ref in plan.changelogs if after < ref.batch <= plan.batch]
+        if operator_state is not None and plan.base is not None:
+            operator_state.add_checkpoint(plan.base)
         replayed = replay(
-            plan.store, changelogs, build.store, plan.key_groups, folder=directory / "changelogs", table=table, threads=threads
+            plan.store,
+            changelogs,
+            build.store,
+            plan.key_groups,
+            folder=directory / "changelogs",
+            merged=merged,
+            threads=threads,
+            operator_state=operator_state,
         )
     except BaseException:
         build.store.close()
@@ -114,8 +127,8 @@ def restore_slot(plan: RestorePlan, directory: Path, open_state: OpenState, *, t
         base_checkpoint_id=plan.base.metadata.checkpoint_id if plan.base is not None and build.uploaded else None,
         uploaded=build.uploaded,
         batch=plan.batch,
-        step_batches=dict.fromkeys(table.uids(), plan.batch),
-        states=table.states,
+        step_batches=dict.fromkeys(merged.uids(), plan.batch),
+        states=merged.states,
         downloaded_bytes=build.downloaded_bytes + replayed.downloaded_bytes,
         copied_entries=build.copied_entries,
         replayed_changes=replayed.changes,
@@ -141,10 +154,10 @@ class _Built:
 
 
 def _from_base(
-    plan: RestorePlan, base: StoredCheckpoint, directory: Path, open_state: OpenState, table: StateTable, threads: int
+    plan: RestorePlan, base: StoredCheckpoint, directory: Path, open_state: OpenState, merged: MergedStates, threads: int
 ) -> _Built:
     first, *others = _sources(plan, base)
-    table.add(base.metadata.states, where=base.url)
+    merged.add(base.metadata.states, where=base.url)
     downloaded = download_slot(base, first.slot, directory / "store", threads)
     copied = 0
     store = open_state(directory / "store")

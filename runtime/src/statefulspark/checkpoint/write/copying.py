@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass
+from typing import TypeVar
 from uuid import uuid4
 
 from statefulspark.checkpoint.catalog import OpenStore, StoredCheckpoint, checkpoint_ids
@@ -22,6 +23,7 @@ from statefulspark.checkpoint.write.upload import is_shared
 from statefulspark.storage.base import ObjectStore
 
 _THREADS = 8
+_File = TypeVar("_File", bound=FileRef)
 
 
 def copy_checkpoint(
@@ -49,7 +51,7 @@ def copy_checkpoint(
     copier = Copier(origin.store, store, open_store)
     in_parallel(lambda copy: copier.copy(copy.source, copy.target, copy.digest), copies.values(), _THREADS)
 
-    def renamed(file: FileRef) -> FileRef:
+    def renamed(file: _File) -> _File:
         copy = copies[paths.resolve_reference(origin.key, file.path)]
         return file.model_copy(update={"path": paths.relative_reference(folder, copy.target)})
 
@@ -71,6 +73,7 @@ def copy_checkpoint(
             "slots": tuple(renamed_slot(slot) for slot in origin.metadata.slots),
             "spark_location": renamed(location) if location is not None else None,
             "spark_state": tuple(renamed(pack) for pack in origin.metadata.spark_state),
+            "operator_state": tuple(renamed(file) for file in origin.metadata.operator_state),
         }
     )
     publish(store, copied)
@@ -102,6 +105,8 @@ def _copies(origin: StoredCheckpoint, number: int, attempt: int) -> dict[str, _C
             add(file, paths.shared_key(number) if is_shared(file.name) else f"{private}/{file.name}")
     if metadata.spark_location is not None:
         add(metadata.spark_location, f"{folder}/spark-location-{uuid4().hex[:8]}")
+    for part in metadata.operator_state:
+        add(part, f"{folder}/slot-{part.slot}-{uuid4().hex[:8]}/{part.name}")
     for pack in metadata.spark_state:
         add(pack, paths.spark_state_key(attempt, max(0, metadata.batch)))
     return copies

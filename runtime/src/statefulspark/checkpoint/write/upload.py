@@ -10,19 +10,22 @@ pending. Files that an unfinished checkpoint uploaded are never referenced again
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from uuid import uuid4
 
 from statefulspark.checkpoint.formats import paths
-from statefulspark.checkpoint.formats.digests import digest_file
-from statefulspark.checkpoint.formats.metadata import FileRef, SlotState
+from statefulspark.checkpoint.formats.digests import digest_bytes, digest_file
+from statefulspark.checkpoint.formats.metadata import FileRef, OperatorFile, SlotState
+from statefulspark.checkpoint.formats.operator_state import encode_operator_file
 from statefulspark.checkpoint.transfers import in_parallel
 from statefulspark.errors import InvalidInputError
 from statefulspark.keygroups import KeyGroupRange
+from statefulspark.state.operator.entries import OperatorEntry
 from statefulspark.storage.base import ObjectStore
 
+OPERATOR_FILE_NAME = "operator"
 _SHARED_SUFFIX = ".sst"
 _WRITE_AHEAD_LOG_SUFFIX = ".log"
 _REMEMBERED_CHECKPOINTS_MAX = 16
@@ -167,6 +170,30 @@ class SlotUploader:
             private=tuple(private),
             operator_batches=dict(step_batches),
         )
+
+
+def upload_operator_state(target: ObjectStore, folder: str, slot: int, entries: Sequence[OperatorEntry]) -> OperatorFile | None:
+    """Put the operator state of a slot into the folder of a checkpoint or savepoint.
+
+    Args:
+        target: Opened at the folder above the checkpoint's.
+        folder: Name of the checkpoint's folder.
+        slot: Number of the slot.
+        entries: All operator state of the slot.
+
+    Returns:
+        The slot's entry in ``_metadata``; None if there is no operator state.
+
+    Raises:
+        UnavailableError: Storage did not answer; nothing refers to what was uploaded.
+    """
+    if not entries:
+        return None
+    data = encode_operator_file(entries)
+    digest = digest_bytes(data)
+    path = f"slot-{slot}-{uuid4().hex[:8]}/{OPERATOR_FILE_NAME}"
+    target.put(f"{folder}/{path}", data)
+    return OperatorFile(slot=slot, name=OPERATOR_FILE_NAME, path=path, size_bytes=digest.size_bytes, checksum=digest.checksum)
 
 
 def _store_files(snapshot: Path) -> list[Path]:

@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 from statefulspark.coordinator.controls import MetricSample
-from statefulspark.coordinator.slot_table import Slot
+from statefulspark.coordinator.slot_state import Slot
 from statefulspark.coordinator.totals import SnapshotTotals, StepTotals
 from statefulspark.coordinator.view import CoordinatorView
 from statefulspark.job.metrics.definitions import sample
@@ -127,6 +127,11 @@ def _state_samples(slot: Slot, names: Mapping[int, tuple[str, str]]) -> Iterator
         for state, (hits, misses) in step.caches.items():
             yield sample("state_cache_hits", hits, uid=uid, state=state, slot=label)
             yield sample("state_cache_misses", misses, uid=uid, state=state, slot=label)
+        for state, expired in step.expired.items():
+            yield sample("state_expired_entries", expired, uid=uid, state=state, slot=label)
+        if step.expired:
+            yield sample("state_cleanup_seconds", step.cleanup_seconds, uid=uid, slot=label)
+            yield sample("state_cleanup_lag", step.cleanup_lag, uid=uid, slot=label)
         for name, value in step.user.items():
             yield sample("user_metric", value, uid=uid, slot=label, name=name)
 

@@ -51,7 +51,7 @@ def _of_the_last(kind: str) -> list[tuple[str, Kind, str, str]]:
         (f"{kind}_sync_seconds", "gauge", f"{last}longest time for which a slot could not process rows.", ""),
         (f"{kind}_handover_seconds", "gauge", f"{last}time in which no batch could begin.", ""),
         (f"{kind}_size_bytes", "gauge", f"{last}all files it refers to.", ""),
-        (f"{kind}_uploaded_bytes", "gauge", f"{last}bytes that were not already uploaded before.", ""),
+        (f"{kind}_uploaded_bytes", "gauge", f"{last}bytes that were not already uploaded.", ""),
     ]
 
 
@@ -77,7 +77,7 @@ _JOB = _group(
     ("watermark_lag_seconds", "gauge", "Lag of the watermark behind the wall clock.", "uid"),
 )
 _PARTS = (
-    "Where the time of batches went in the slot, by part: begin (bring the state to the batch's start), input (wait for rows), process"
+    "Time that batches spent in the slot, by part: begin (bring the state to the batch's start), input (wait for rows), process"
     " (sort, and the function), output (wait until results are taken), encode (what changed), durable (its changelog)."
 )
 _STEPS = _group(
@@ -91,32 +91,40 @@ _STEPS = _group(
         _PARTS,
         "uid slot part",
     ),
-    ("step_last_batch_seconds", "gauge", "The same of the last batch.", "uid slot part"),
+    ("step_last_batch_seconds", "gauge", "Time that the last batch spent in the slot, by part.", "uid slot part"),
     (
         "step_exchange_wait_seconds",
         "counter",
         "What exchanges waited for: slot (until it was ready and answered), send (until it took rows: back-pressure).",
         "uid slot for",
     ),
-    ("step_timers_registered", "counter", "Timers that the function registered, repeated ones too.", "uid slot"),
+    ("step_timers_registered", "counter", "Timers that the function registered, including repeated ones.", "uid slot"),
     ("step_timers_fired", "counter", "Timers that fired.", "uid slot"),
     ("step_changelog_bytes", "counter", "Changelogs of the batches in storage.", "uid slot"),
-    ("user_metric", "gauge", "A metric that the function registered itself; at most 100 per uid.", "uid slot name"),
+    ("user_metric", "gauge", "A metric that the function registered; at most 100 per uid.", "uid slot name"),
 )
 _SKEW = _group(
     "Key-group skew: rows in a window of the last one to two million rows of each slot",
-    ("key_group_rows_max", "gauge", "Rows of the fullest key group of the slot.", "uid slot"),
+    ("key_group_rows_max", "gauge", "Rows of the largest key group of the slot.", "uid slot"),
     ("key_group_rows_mean", "gauge", "Rows per key group of the slot, empty ones included.", "uid slot"),
-    ("key_group_skew_ratio", "gauge", "Over all slots: rows of the fullest key group by the mean; 1 is even.", "uid"),
-    ("key_group_top_rows", "gauge", "Rows of the fullest key groups, at most five per uid at a time.", "uid slot key_group"),
+    ("key_group_skew_ratio", "gauge", "Over all slots: rows of the largest key group divided by the mean; 1 is even.", "uid"),
+    ("key_group_top_rows", "gauge", "Rows of the largest key groups, at most five per uid at a time.", "uid slot key_group"),
 )
 _STATES = _group(
     "State per slot",
     ("state_entries", "gauge", "Estimated entries of the state in the slot: keys, entries of maps, timers.", "uid state slot"),
     ("state_bytes", "gauge", "Estimated bytes of the state in the slot: keys and values before compression.", "uid state slot"),
-    ("state_size_coverage_ratio", "gauge", "Part of the slot's key groups that the two estimates have looked through.", "slot"),
-    ("state_cache_hits", "counter", "Look-ups that the cache of decoded objects answered.", "uid state slot"),
-    ("state_cache_misses", "counter", "Look-ups that read the store.", "uid state slot"),
+    ("state_size_coverage_ratio", "gauge", "Fraction of the slot's key groups that the two estimates have covered.", "slot"),
+    ("state_cache_hits", "counter", "Lookups answered by the cache of decoded objects.", "uid state slot"),
+    ("state_cache_misses", "counter", "Lookups that read the store.", "uid state slot"),
+    ("state_expired_entries", "counter", "Entries that the cleanup has deleted because their time to live was over.", "uid state slot"),
+    ("state_cleanup_seconds", "counter", "Time that the cleanup of expired entries took.", "uid slot"),
+    (
+        "state_cleanup_lag",
+        "gauge",
+        "How far the cleanup is behind, in rounds of two fifths of the time to live; above 0.5, add slots or lengthen the time to live.",
+        "uid slot",
+    ),
 )
 _SLOTS = _group(
     "Slots and their memory",
@@ -124,7 +132,7 @@ _SLOTS = _group(
     ("slot_epoch", "gauge", "Number of the slot's incarnation.", "slot"),
     ("slot_key_groups", "gauge", "Key groups the slot owns.", "slot"),
     ("slot_restarts", "counter", "Number of times the slot was restarted in this attempt.", "slot"),
-    ("slot_restore_seconds", "gauge", "How long the slot's last start took to restore its state.", "slot"),
+    ("slot_restore_seconds", "gauge", "Time that the slot's last start took to restore its state.", "slot"),
     ("slot_heartbeat_age_seconds", "gauge", "Time since the slot's last heartbeat.", "slot"),
     ("slot_rss_bytes", "gauge", "Resident memory of the slot's process.", "slot"),
     (
@@ -134,7 +142,12 @@ _SLOTS = _group(
         "slot",
     ),
     ("slot_baseline_bytes", "gauge", "Resident memory of the process before it opened its store.", "slot"),
-    ("slot_budget_bytes", "gauge", "What the process is sized for, Python and managed memory; slot_pss_bytes should stay below.", "slot"),
+    (
+        "slot_budget_bytes",
+        "gauge",
+        "Memory that the process is sized for, Python and managed memory; slot_pss_bytes should stay below it.",
+        "slot",
+    ),
     ("slot_store_bytes", "gauge", "Live bytes of the slot's store, files and write buffers.", "slot"),
     ("slot_managed_budget_bytes", "gauge", "Managed memory that the slot's process is sized for.", "slot"),
     ("slot_managed_bytes", "gauge", "Managed memory that the slot may use now (live tuning can lower it).", "slot"),
@@ -145,7 +158,7 @@ _SLOTS = _group(
     (
         "slot_block_cache_hit_ratio",
         "gauge",
-        "Blocks found in the cache by blocks asked for since the slot started; only with the native metrics block-cache-hit and -miss.",
+        "Cache hits divided by cache lookups since the slot started; only with the native metrics block-cache-hit and -miss.",
         "slot",
     ),
 )

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from statefulspark.coordinator.controls import BusyKeyGroup, StepSkew
-from statefulspark.coordinator.slot_table import Slot
+from statefulspark.coordinator.slot_state import Slot
 from statefulspark.process.key_group_rows import RowSpread
 
 

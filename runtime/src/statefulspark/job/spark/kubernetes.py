@@ -67,7 +67,7 @@ class DriverPod:
         for name, value in values.items():
             if not value:
                 raise InvalidInputError(
-                    f"--master {MASTER} works inside a pod only",
+                    f"--master {MASTER} only works inside a pod",
                     field=name,
                     remedy="Let the operator run the job, or give the pod this variable from its fieldRef",
                 )

@@ -1,7 +1,8 @@
 """Slot supervisors: one thread per slot that keeps the slot's long-lived Spark task running.
 
 Each slot is a Spark job of one task. Spark restarts a lost task elsewhere by itself; when a job has used up its task retries,
-the supervisor submits it again. The jobs run in a scheduler pool whose minimum share gives them priority over the query's tasks.
+the supervisor submits it again; `coordinator/slot_replacement.py` says when. The jobs run in a scheduler pool whose minimum share gives
+them priority over the query's tasks.
 """
 
 from __future__ import annotations
@@ -14,10 +15,11 @@ from collections.abc import Callable, Iterable
 
 from pyspark import InheritableThread, SparkContext
 
+from statefulspark.coordinator.slot_replacement import resubmit_pause_s
 from statefulspark.errors import StatefulSparkError
 from statefulspark.exchange.config import SlotConfig
 from statefulspark.job.spark.query_failures import slot_error
-from statefulspark.slot.process import run_slot
+from statefulspark.slot.process import DECLINED, run_slot
 
 POOL = "statefulspark-slots"
 
@@ -65,11 +67,7 @@ class SlotSupervisors:
         while not self._stopping.is_set():
             try:
                 outcome = self._context.parallelize([slot], 1).mapPartitions(slot_task(self._config, slot)).collect()
-                if outcome == ["stopped"] or self._stopping.is_set():
-                    if not self._stopping.is_set():
-                        continue
-                    return
-                self._stopping.wait(0.3)  # declined: the slot must run on another executor
+                self._stopping.wait(resubmit_pause_s(declined=outcome == [DECLINED]))
             except Exception as error:  # noqa: BLE001  Py4J and Spark raise many kinds; all mean that the slot's task is over
                 if self._stopping.is_set():
                     return

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal
 
 from statefulspark.checkpoint.formats.records import ChangelogRef
 from statefulspark.rpc.codec import Message, RemoteError, Request
@@ -27,6 +28,8 @@ class BatchRun:
     processing_time_ms: int
     expected: int
     """The last batch before it that changed the step in this slot."""
+    operator_state: Literal["all", "changed"]
+    """What the changelog contains of operator state: everything in the first batch of a distribution."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from statefulspark.memory.tuning import MemoryTuning
 from statefulspark.process.key_group_rows import RowSpread
@@ -56,6 +56,12 @@ class StepReport:
     key_groups: RowSpread
     user: dict[str, float]
     """Metrics that the function has registered, by name; a gauge may return NaN."""
+    expired: dict[str, int] = field(default_factory=dict)
+    """Expired entries that the cleanup has deleted, per state with time to live."""
+    cleanup_seconds: float = 0.0
+    """Time that this took."""
+    cleanup_lag: float = 0.0
+    """How far it is behind, in rounds of two fifths of the time to live."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

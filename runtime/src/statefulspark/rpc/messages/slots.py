@@ -5,13 +5,39 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from statefulspark.checkpoint.formats.metadata import SlotState
+from statefulspark.checkpoint.formats.metadata import OperatorFile, SlotState
 from statefulspark.checkpoint.formats.records import ChangelogRef
-from statefulspark.checkpoint.restore.plan import SlotRestore
+from statefulspark.checkpoint.restore.plan_message import SlotRestore
 from statefulspark.keygroups import KeyGroupRange
 from statefulspark.memory.tuning import MemoryTuning
 from statefulspark.rpc.codec import Message, RemoteError, Request
 from statefulspark.state.encoding.layout import StateInfo
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OperatorPart(Message):
+    """Operator state of one step in one slot."""
+
+    restored: bool
+    """Whether storage has state of the step, or an earlier copy of the function took a snapshot."""
+    assigned: bool
+    """Whether the slot must report what its function makes of the lists."""
+    states: tuple[StateInfo, ...]
+    """Descriptions of the lists."""
+    lists: bytes
+    """An operator file."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OperatorRestore(Message):
+    """The operator state of a slot."""
+
+    first: int | None
+    """First batch of the distribution, from which on the slot finds its state in storage. None before it is committed: ``parts`` have it."""
+    processing_time_ms: int
+    """Of the batch before the distribution."""
+    parts: dict[str, OperatorPart]
+    """Per uid."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,6 +54,10 @@ class RegisterAnswer(Message):
     """The last committed batch per uid that changed it in this slot."""
     memory: MemoryTuning | None
     """None: the slot's native memory is not managed."""
+    processing_time_ms: int | None
+    """Of the job's last committed batch, as in ``HeartbeatAnswer``; None before the first."""
+    operator_state: OperatorRestore | None
+    """None: no step of the job has operator state."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,6 +81,8 @@ class Ready(Request[None]):
     """Path of its Unix socket on its own host."""
     timers: dict[str, tuple[int | None, int | None]]
     """Earliest event-time and processing-time timer per uid, in milliseconds."""
+    operator_state: dict[str, bytes]
+    """What the functions made of assigned operator state: an operator file per uid."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -99,6 +131,8 @@ class RegisterStateAnswer(Message):
     """The state, numbered now or earlier."""
 
     state: StateInfo
+    step_states: tuple[StateInfo, ...]
+    """All states of the step, also those that the function no longer declares, or not yet."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -134,6 +168,8 @@ class SnapshotPart:
     """A slot's part of a checkpoint: its files are in storage."""
 
     state: SlotState
+    operator_state: OperatorFile | None
+    """None: the slot has none."""
     sync_ms: float
     """For how long a batch waited for the flush and the hard links."""
     flush_ms: float

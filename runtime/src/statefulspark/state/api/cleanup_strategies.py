@@ -12,13 +12,13 @@ from statefulspark.state.times import Duration
 
 __all__ = ["CleanupStrategies"]
 
-DEFAULT_ENTRIES_PER_ACCESS: Final = 4
-"""Entries that the sweep may check per entry written: if one in five has expired, this removes nearly as many as are written."""
+_DEFAULT_CLEANUP_SIZE: Final = 5
+"""Flink's. Here the default cleanup follows the clock instead."""
 _DEFAULT_QUERY_TIME_AFTER_NUM_ENTRIES: Final = 1000
 
 
 class CleanupStrategies:
-    """How expired entries are removed if they are never read. Only the sweep removes them; the strategies control whether and how fast it runs.
+    """How expired entries are removed if they are never read. Only the sweep removes them; the strategies control whether and when it runs.
 
     Args:
         strategies: The chosen strategies. `StateTtlConfig.Builder` makes them.
@@ -33,7 +33,7 @@ class CleanupStrategies:
         INCREMENTAL_CLEANUP = 1
         """Each access to the state lets the sweep check some entries."""
         ROCKSDB_COMPACTION_FILTER = 2
-        """In Flink a filter of RocksDB's compactions, here the sweep at its default pace."""
+        """In Flink a filter of RocksDB's compactions, here the sweep that follows the clock."""
 
     class CleanupStrategy(ABC):  # noqa: B024  # as in PyFlink: a common base, nothing to implement
         """One chosen strategy; equal to another one of the same class with the same settings."""
@@ -50,10 +50,10 @@ class CleanupStrategies:
         """A strategy without settings."""
 
     class IncrementalCleanupStrategy(CleanupStrategy):
-        """Settings of the sweep.
+        """Settings of the checks that accesses cause.
 
         Args:
-            cleanup_size: Maximum number of entries checked per access to the state (minimum 1).
+            cleanup_size: Number of entries checked per access to the state (minimum 1).
             run_cleanup_for_every_record: True if each processed row counts as an access.
 
         Raises:
@@ -68,7 +68,7 @@ class CleanupStrategies:
             self._settings = cleanup_size, run_cleanup_for_every_record
 
         def get_cleanup_size(self) -> int:
-            """Return the maximum number of entries checked per access to the state."""
+            """Return the number of entries checked per access to the state."""
             return self._settings[0]
 
         def run_cleanup_for_every_record(self) -> bool:
@@ -120,11 +120,11 @@ class CleanupStrategies:
         return self.Strategies.FULL_STATE_SCAN_SNAPSHOT in self._strategies
 
     def get_incremental_cleanup_strategy(self) -> IncrementalCleanupStrategy | None:
-        """Return the settings of the sweep; None if `StateTtlConfig.Builder.cleanup_incrementally` was not called and the default is off."""
+        """Return the settings; None if `StateTtlConfig.Builder.cleanup_incrementally` was not called and the default is off."""
         chosen = self._strategies.get(self.Strategies.INCREMENTAL_CLEANUP)
         if isinstance(chosen, CleanupStrategies.IncrementalCleanupStrategy):
             return chosen
-        return self.IncrementalCleanupStrategy(DEFAULT_ENTRIES_PER_ACCESS, False) if self._is_cleanup_in_background else None
+        return self.IncrementalCleanupStrategy(_DEFAULT_CLEANUP_SIZE, False) if self._is_cleanup_in_background else None
 
     def get_rocksdb_compact_filter_cleanup_strategy(self) -> RocksdbCompactFilterCleanupStrategy | None:
         """Return the settings of the filter; None if it was not chosen and the default strategy is off."""
@@ -149,6 +149,6 @@ def sweeps(cleanup: CleanupStrategies) -> bool:
 
 
 def chosen_pace(cleanup: CleanupStrategies) -> CleanupStrategies.IncrementalCleanupStrategy | None:
-    """Return the settings of the sweep if `StateTtlConfig.Builder.cleanup_incrementally` was called, else None: the default pace."""
+    """Return the settings of the checks that accesses cause, None if `StateTtlConfig.Builder.cleanup_incrementally` was not called."""
     without_default = CleanupStrategies(cleanup._strategies, False)  # noqa: SLF001  # the class of this module
     return without_default.get_incremental_cleanup_strategy()

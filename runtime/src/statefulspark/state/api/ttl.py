@@ -100,13 +100,14 @@ class Builder:
         return self
 
     def cleanup_incrementally(self, cleanup_size: int, run_cleanup_for_every_record: bool = False) -> Builder:
-        """Set how fast expired entries are removed in the background.
+        """Check entries for expiry whenever the state is accessed, beside the default cleanup.
 
-        After each batch, up to ``cleanup_size`` entries (at least 1) are checked per entry of the state that the batch wrote; fewer if
-        hardly any have expired.
+        After each batch, ``cleanup_size`` entries are checked per entry of the state that the batch read or wrote. The default cleanup, which deletes
+        each entry within two fifths of its time to live after it has expired, continues at its own pace, unless `disable_cleanup_in_background` is
+        called.
 
         Args:
-            cleanup_size: Entries per access. 1 is enough to bound the state, more keep it closer to its live entries.
+            cleanup_size: Entries per access (minimum 1).
             run_cleanup_for_every_record: Count each row that the step processes as an access too.
         """
         strategy = CleanupStrategies.IncrementalCleanupStrategy(cleanup_size, run_cleanup_for_every_record)
@@ -124,7 +125,7 @@ class Builder:
     def cleanup_in_rocksdb_compact_filter(
         self, query_time_after_num_entries: int, periodic_compaction_time: Time | Duration | timedelta | None = None
     ) -> Builder:
-        """Remove expired entries in the background at the default pace, also after `disable_cleanup_in_background`.
+        """Remove expired entries in the background as the default cleanup does, also after `disable_cleanup_in_background`.
 
         In Flink a filter written in C++ does this while RocksDB compacts. Here the background sweep does it for every state backend:
         it deletes the entries, and compaction frees their space. Both arguments tune Flink's filter and are only checked: time does not move

@@ -104,11 +104,6 @@ def group_prefix(key_group: int) -> bytes:
     return _GROUP.pack(key_group)
 
 
-def key_group_of(data: bytes) -> int:
-    """Return the key group of any store key."""
-    return data[0] << 8 | data[1]
-
-
 def store_key(key_group: int, state_id: int, key: bytes, user_key: bytes = b"") -> bytes:
     """Return the store key of an entry; with the default ``user_key`` also the prefix of a map's entries."""
     return _ENTRY.pack(key_group, state_id, len(key)) + key + user_key

@@ -30,6 +30,13 @@ _FILE_VERSION: Final = {"rocksdb_version": "9.8.4", "options_file_version": "1.1
 _ROCKSDICT_CONFIG: Final = '{"raw_mode":true,"prefix_extractors":{}}'
 """rocksdict keeps its own options beside RocksDB's: keys and values are bytes."""
 
+_DELETES_WINDOW: Final = 4096
+_DELETES_IN_WINDOW_NEVER: Final = 1 << 30
+_DELETES_RATIO: Final = 0.9
+"""A table file in which nine of ten entries are deletes is compacted at once. Such files come from the cleanup of expired entries in a slot that
+receives no rows, where nothing else would start a compaction and free their space. Timers that come and go fill files with deletes by half: to
+compact those at once, or because of a window full of deletes, made compactions write four times as much."""
+
 _COMPRESSIONS: Final = {
     Compression.NO_COMPRESSION: "kNoCompression",
     Compression.SNAPPY_COMPRESSION: "kSnappyCompression",
@@ -137,6 +144,7 @@ def load_native(sections: Sections, memory: RocksDBMemory, settings: RocksDBSett
         (Path(folder) / "rocksdict-config.json").write_text(_ROCKSDICT_CONFIG)
         database, families = Options.load_latest(folder, Env(), False, memory.cache)
     family = families[COLUMN_FAMILY]
+    family.add_compact_on_deletion_collector_factory(_DELETES_WINDOW, _DELETES_IN_WINDOW_NEVER, _DELETES_RATIO)
     if memory.write_buffers is not None:
         for options in (database, family):
             options.set_write_buffer_manager(memory.write_buffers)

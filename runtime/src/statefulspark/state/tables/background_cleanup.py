@@ -1,115 +1,222 @@
-"""BackgroundCleanup: paces the cleanup of a step's expired entries.
+"""BackgroundCleanup: decides which of a step's sweeps runs next, and how far.
 
-Cleanup keeps pace with writes: the number of entries it may check grows with the number of entries that batches write. It stops early
-if it finds few expired entries, so a state in which nothing expires costs one short scan per batch.
+Sweeps follow the clock of committed batches (`SweepPace`). They run in slices, so that a batch or a snapshot never waits for more than one.
+`cleanup_incrementally` adds checks for each access on top, or replaces the pace if the default cleanup is off.
 """
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from statefulspark.state.api.cleanup_strategies import DEFAULT_ENTRIES_PER_ACCESS, CleanupStrategies, chosen_pace, sweeps
+from statefulspark.state.api.cleanup_strategies import CleanupStrategies, chosen_pace, sweeps
 from statefulspark.state.tables.sweep import Sweep
+from statefulspark.state.tables.sweep_pace import SweepPace
 
-_BATCH_ENTRIES_MIN: Final = 1000
-"""Minimum number of entries that cleanup may check per batch, unless the pace is configured."""
-_OWED_MAX: Final = 1_000_000
-"""Bounds the backlog that builds up while a snapshot blocks writes to the store."""
+_SLICE_CHECKS: Final = 1000
+"""Most checks in one slice: about a millisecond."""
+_OVERDUE: Final = 0.25
+"""Lag in rounds from which a beginning batch pays for the cleanup. Rounds of two fifths of the time to live that end a quarter late take half
+of it, so expired entries are still at most half of those that were live."""
+_OVERDUE_CHECKS_PER_ENTRY: Final = 5
+"""Checks that a beginning batch pays for each entry that the step's last batch wrote. Without other opportunities 3.5 are enough: 2.5 rounds
+per time to live, of at most 1.4 entries per live one, each of which was written within the last time to live."""
+_ROUNDS_WHOLE: Final = 2
+"""After so many ends of rounds at the same time, every key group has been visited at it, so nothing that has expired is left."""
 
 
 @dataclass(slots=True)
 class _Paced:
     sweep: Sweep
+    pace: SweepPace
     sweeps: bool
     """True if entries are removed while the job runs."""
+    by_time: bool
+    """True if the sweep follows the clock; otherwise it makes the checks that accesses allow."""
     full_snapshot: bool
     """True if full snapshots leave expired entries out."""
-    entries_min: int
-    """Minimum number of entries to check per batch."""
-    entries_per_access: int
-    """Maximum number of entries to check per access to the state."""
+    checks_per_access: int
+    """Entries to check for each access to the state, beside those that the clock asks for."""
     for_every_record: bool
     """True if each processed row counts as an access."""
     pending: int = 0
-    """Entries to check once the finished batch is committed."""
+    """Entries to check for accesses of the finished batch, once it is committed."""
     owed: int = 0
-    """Entries to check in the next run."""
+    """Entries to check for accesses of committed batches."""
+    rounds_at_this_time: int = 0
+    """Rounds that have ended since the clock moved."""
+    left_over: float = 0.0
+    """Lag that was left when the clock moved last."""
+
+    def lag(self, now_ms: int) -> float:
+        """How far the sweep is behind the clock, in rounds."""
+        return self.pace.lag(now_ms, self.sweep.progress) if self.by_time else 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class CleanupReport:
+    """What a step's cleanup has done since the backend was opened."""
+
+    expired: dict[str, int]
+    """Entries deleted, by state."""
+    seconds: float
+    """Time that it took."""
+    lag: float
+    """Rounds that the sweep furthest behind was late when the clock moved last. Above 0.5, an entry may stay for more than half of its
+    time to live after it has expired."""
 
 
 class BackgroundCleanup:
-    """The sweeps of one backend. Not thread-safe: the caller must be the only writer of the store."""
+    """The sweeps of one backend. Not thread-safe: the caller must be the only writer of the store.
 
-    __slots__ = ("_now_ms", "_pending_ms", "_states")
+    Attributes:
+        now_ms: The latest processing time of a committed batch; None before the first.
+    """
+
+    __slots__ = ("_batch_entries", "_pending_ms", "_seconds", "_states", "_unwritten_ms", "now_ms")
 
     def __init__(self) -> None:
         self._states: dict[str, _Paced] = {}
         self._pending_ms: int | None = None
-        self._now_ms: int | None = None
+        self._unwritten_ms: int | None = None
+        self.now_ms: int | None = None
+        self._batch_entries = 0
+        self._seconds = 0.0
 
-    def add(self, name: str, sweep: Sweep, strategies: CleanupStrategies) -> None:
+    def add(self, name: str, sweep: Sweep, pace: SweepPace, strategies: CleanupStrategies) -> None:
         """Clean up one more state."""
         chosen = chosen_pace(strategies)
-        self._states[name] = _Paced(
+        self._states[name] = state = _Paced(
             sweep,
+            pace,
             sweeps=sweeps(strategies),
+            by_time=strategies.get_rocksdb_compact_filter_cleanup_strategy() is not None,
             full_snapshot=strategies.in_full_snapshot(),
-            entries_min=_BATCH_ENTRIES_MIN if chosen is None else 0,
-            entries_per_access=DEFAULT_ENTRIES_PER_ACCESS if chosen is None else chosen.get_cleanup_size(),
+            checks_per_access=0 if chosen is None else chosen.get_cleanup_size(),
             for_every_record=chosen is not None and chosen.run_cleanup_for_every_record(),
         )
+        if self.now_ms is not None:
+            _moved(state, self.now_ms)
 
-    def finished(self, written: Mapping[str, int], rows: int, processing_time_ms: int) -> None:
+    def finished(self, written: Mapping[str, int], looked_up: Mapping[str, int], rows: int, processing_time_ms: int) -> None:
         """Record a finished batch.
 
         Args:
             written: Entries written, by name of the state.
+            looked_up: Entries looked up in the cache or the store, by name of the state. What is written has often been looked up before.
             rows: Rows processed.
             processing_time_ms: Of the batch.
         """
         self._pending_ms = processing_time_ms
+        self._batch_entries = sum(written.values())
         for name, state in self._states.items():
-            accesses = written.get(name, 0) + (rows if state.for_every_record else 0)
-            state.pending = max(state.entries_min, accesses * state.entries_per_access)
+            accesses = max(written.get(name, 0), looked_up.get(name, 0)) + (rows if state.for_every_record else 0)
+            state.pending = accesses * state.checks_per_access
 
     def undone(self) -> None:
         """Forget the finished batch, which was rolled back."""
         self._pending_ms = None
 
     def committed(self) -> None:
-        """Add the entries of the finished batch, which was committed, to the backlog."""
+        """The finished batch was committed; what it changed may not be in the store yet."""
         if self._pending_ms is None:
             return
-        self.reached(self._pending_ms)
-        self._pending_ms = None
+        pending_ms, self._pending_ms = self._pending_ms, None
+        self._unwritten_ms = pending_ms if self._unwritten_ms is None else min(self._unwritten_ms, pending_ms)
+        self.reached(pending_ms)
         for state in self._states.values():
-            state.owed = min(_OWED_MAX, state.owed + state.pending)
+            state.owed += state.pending
+
+    def written(self) -> None:
+        """All changes of committed batches are in the store."""
+        self._unwritten_ms = None
 
     def reached(self, processing_time_ms: int) -> None:
         """A batch of this processing time has been committed, here or, for a slot without rows, elsewhere in the job."""
-        self._now_ms = max(processing_time_ms, self._now_ms or processing_time_ms)
+        if self.now_ms is not None and processing_time_ms <= self.now_ms:
+            return
+        before_ms, self.now_ms = self.now_ms, processing_time_ms
+        for state in self._states.values():
+            state.left_over = max(0.0, state.lag(before_ms)) if before_ms is not None else 0.0
+            _moved(state, processing_time_ms)
 
-    def run(self, idle_entries: int = 0) -> bool:
-        """Check as many entries as committed batches allow, or ``idle_entries`` per state if that is more.
+    def run(self) -> bool:
+        """Run one slice of the sweep that is furthest behind.
 
         Returns:
-            True if running again at once is worthwhile.
+            True if there is more to do.
 
         Raises:
             UnavailableError: The store cannot be written; run again.
         """
-        more = False
-        for state in self._states.values():
-            if state.sweeps and self._now_ms is not None:
-                more |= state.sweep.run(max(state.owed, idle_entries), self._now_ms)
-                state.owed = 0
-        return more
+        now_ms = self.now_ms
+        if now_ms is None:
+            return False
+        due = [state for state in self._states.values() if state.sweeps and (state.owed > 0 or state.lag(now_ms) > 0)]
+        if not due:
+            return False
+        state = max(due, key=lambda state: state.lag(now_ms))
+        self._slice(state, _SLICE_CHECKS, now_ms, lag_left=0.0)
+        return len(due) > 1 or state.owed > 0 or state.lag(now_ms) > 0
+
+    def run_overdue(self) -> None:
+        """Let sweeps that have fallen behind catch up, as far as a beginning batch should pay for it; errors as in `run`."""
+        now_ms = self.now_ms
+        if now_ms is None:
+            return
+        left = self._batch_entries * _OVERDUE_CHECKS_PER_ENTRY + _SLICE_CHECKS
+        for state in sorted(self._states.values(), key=lambda state: -state.lag(now_ms)):
+            while left > 0 and state.sweeps and (state.owed > 0 or state.lag(now_ms) > _OVERDUE):
+                # In slices, because the deletes of one are in memory at once.
+                left -= self._slice(state, min(left, _SLICE_CHECKS), now_ms, lag_left=_OVERDUE)
 
     def run_for_full_snapshot(self) -> None:
         """Remove all that has expired of states that ask for it; errors as in `run`."""
-        if self._now_ms is None:
+        now_ms = self.now_ms
+        if now_ms is None:
             return
         for state in list(self._states.values()):
             if state.full_snapshot:
-                state.sweep.run_round(self._now_ms)
+                state.sweep.run_round(now_ms, self._written_ms(now_ms))
+
+    def report(self) -> CleanupReport:
+        """Return what the cleanup has done. Thread-safe."""
+        states = list(self._states.items())
+        return CleanupReport(
+            expired={name: state.sweep.expired for name, state in states},
+            seconds=self._seconds,
+            lag=max((state.left_over for _, state in states if state.sweeps), default=0.0),
+        )
+
+    def _slice(self, state: _Paced, checks_max: int, now_ms: int, *, lag_left: float) -> int:
+        """Run a sweep until its lag is ``lag_left``, or else make checks that accesses allow; returns the number of checks."""
+        started = time.monotonic()
+        written_ms = self._written_ms(now_ms)
+        if state.lag(now_ms) > lag_left:
+            ran = state.sweep.run(checks_max, now_ms, written_ms, until=state.pace.target(now_ms) - lag_left)
+        else:
+            ran = state.sweep.run(checks_max, now_ms, written_ms, entries_max=state.owed)
+            state.owed -= ran.entries
+        if ran.round_ended:
+            state.pace.round_ended()
+            state.rounds_at_this_time += 1
+            if state.rounds_at_this_time >= _ROUNDS_WHOLE:
+                state.owed = 0
+        state.pace.moved(now_ms, state.sweep.progress)
+        self._seconds += time.monotonic() - started
+        return ran.checks
+
+    def _written_ms(self, now_ms: int) -> int:
+        """All that was written before this processing time is in the store."""
+        return min(time for time in (now_ms, self._pending_ms, self._unwritten_ms) if time is not None)
+
+
+def _moved(state: _Paced, now_ms: int) -> None:
+    """The clock has moved to ``now_ms``."""
+    share = state.pace.start(now_ms)
+    if share is not None:
+        state.sweep.start_at(share)
+    state.pace.moved(now_ms, state.sweep.progress)
+    state.rounds_at_this_time = 0

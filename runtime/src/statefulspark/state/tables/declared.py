@@ -21,12 +21,13 @@ from statefulspark.state.encoding.layout import StateIds
 from statefulspark.state.store.layers import Layers
 from statefulspark.state.tables.background_cleanup import BackgroundCleanup
 from statefulspark.state.tables.combining import KeyedAggregatingState, KeyedReducingState
-from statefulspark.state.tables.expiring import ExpiringListState, ExpiringMapState, ExpiringTable, ExpiringValueState
 from statefulspark.state.tables.key_context import KeyContext
 from statefulspark.state.tables.lists import KeyedListState
 from statefulspark.state.tables.maps import KeyedMapState
 from statefulspark.state.tables.sweep import Sweep
+from statefulspark.state.tables.sweep_pace import SweepPace
 from statefulspark.state.tables.table import StateTable
+from statefulspark.state.tables.ttl_states import ExpiringListState, ExpiringMapState, ExpiringTable, ExpiringValueState
 from statefulspark.state.tables.value import KeyedValueState
 from statefulspark.state.timers import TIMER_KINDS, TimerQueue
 from statefulspark.state.types.base import TypeInformation
@@ -157,8 +158,10 @@ class DeclaredStates:
 
     def _added_expiring(self, descriptor: StateDescriptor, state_id: int, table: _E) -> _E:
         if descriptor.ttl is not None:
-            sweep = Sweep(self._layers.base, state_id, self._key_groups, table)
-            self.cleanup.add(descriptor.name, sweep, descriptor.ttl.get_cleanup_strategies())
+            ttl_ms = descriptor.ttl.get_ttl().to_milliseconds()
+            sweep = Sweep(self._layers.base, state_id, self._key_groups, table, ttl_ms)
+            pace = SweepPace(ttl_ms, self._key_groups.last - self._key_groups.first + 1)
+            self.cleanup.add(descriptor.name, sweep, pace, descriptor.ttl.get_cleanup_strategies())
         return self._added(descriptor, table)
 
     def _register(self, descriptor: StateDescriptor) -> tuple[int, str]:

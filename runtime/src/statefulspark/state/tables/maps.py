@@ -130,6 +130,11 @@ class KeyedMapState(MapState[Any, Any]):
         self._enter()
         return (self._value(entry) for _, entry in self._walk(self._prefix))
 
+    def prefix_items(self, start: bytes) -> Iterator[tuple[Any, Any]]:
+        """Iterate over the entries whose user keys' bytes begin with ``start``, in the order of the bytes. Reads nothing else."""
+        self._enter()
+        return ((self._decoded_key(user_key), self._value(entry)) for user_key, entry in self._walk(self._prefix, start))
+
     def changes(self) -> list[Change]:
         stored = self._stored
         return [
@@ -251,15 +256,15 @@ class KeyedMapState(MapState[Any, Any]):
         self._changed_bytes += size_bytes
         self._context.grow(size_bytes)
 
-    def _walk(self, prefix: bytes) -> Iterator[tuple[bytes, Any]]:
-        """Yield user keys and entries of one key in key order.
+    def _walk(self, prefix: bytes, start: bytes = b"") -> Iterator[tuple[bytes, Any]]:
+        """Yield user keys and entries of one key in key order; those whose user keys begin with ``start``.
 
         Entries that are removed or changed during iteration are seen as such; added entries may be seen. No iterator of the store is kept open
         while the caller runs, so that it may write, spill or stop in the middle.
         """
-        changed_keys = iter(sorted(self._changed.get(prefix, ())))
+        changed_keys = iter(sorted(key for key in self._changed.get(prefix, ()) if key.startswith(start)))
         changed_key = next(changed_keys, None)
-        for user_key, data, spills in self._walk_layers(prefix):
+        for user_key, data, spills in self._walk_layers(prefix, start):
             while changed_key is not None and changed_key < user_key:
                 yield from self._live(prefix, changed_key)
                 changed_key = next(changed_keys, None)
@@ -274,9 +279,9 @@ class KeyedMapState(MapState[Any, Any]):
             yield from self._live(prefix, changed_key)
             changed_key = next(changed_keys, None)
 
-    def _walk_layers(self, prefix: bytes) -> Iterator[tuple[bytes, bytes, int]]:
+    def _walk_layers(self, prefix: bytes, start: bytes) -> Iterator[tuple[bytes, bytes, int]]:
         """Yield user keys and stored bytes below the changed entries, and after how many spills they were read."""
-        first, end = prefix, prefix_end(prefix)
+        first, end = prefix + start, prefix_end(prefix + start)
         while True:
             spills = self._layers.spills
             chunk = list(islice(self._layers.scan(first, end), _CHUNK_ENTRIES))

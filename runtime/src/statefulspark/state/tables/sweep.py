@@ -7,117 +7,170 @@ After a restore the changelogs may bring some of them back; the sweep removes th
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from itertools import islice
 from typing import Final, NamedTuple, Protocol
 
 from statefulspark.keygroups import KeyGroupRange
-from statefulspark.state.encoding.layout import key_group_of, key_group_range_bounds, state_range
+from statefulspark.state.encoding.layout import state_range
 from statefulspark.state.store.base import Change, KeyValueStore
 
-_CHUNK_ENTRIES: Final = 1000
-"""Entries per step: after each, the sweep writes, and decides whether to continue."""
-_WORTHWHILE: Final = 5
-"""A sweep continues as long as at least one entry in five has expired, so expired entries stay well below a quarter of all."""
-_FOREIGN_MAX: Final = 8
-"""Entries of other states that are skipped one by one before the store is asked for the next one of this state."""
-_SEEK_COST: Final = 8
-"""Cost of a store access, in entries."""
+_SEEK_CHECKS: Final = 8
+"""Cost of opening a key group in the store, in checks of entries."""
+_ROUND_CHECKS: Final = 10_000
+"""Checks that `Sweep.run_round` makes between two writes."""
+
+
+class Swept(NamedTuple):
+    """What a state made of some of its stored entries."""
+
+    changes: list[Change]
+    """What has expired is deleted, or written again if only a part of it has expired."""
+    deleted: int
+    """How many of the changes delete."""
+    last: bytes | None
+    """Store key of the last entry that was checked; None if there was none."""
+    entries: int
+    """Entries checked."""
+    checks: int
+    """What that cost: one check per expiry."""
+    next_expiry_ms: int | None
+    """The earliest expiry of what is left; None if nothing of it expires."""
+
+
+class Ran(NamedTuple):
+    """What a run of a sweep took."""
+
+    checks: int
+    entries: int
+    """Entries checked."""
+    round_ended: bool
 
 
 class Expiring(Protocol):
     """A state whose stored entries expire."""
 
-    def remaining(self, data: bytes, now_ms: int) -> bytes | None:
-        """Return what is left of a stored entry at ``now_ms``: ``data`` itself while it is worth keeping as it is, None for nothing."""
+    def swept(self, entries: Iterator[tuple[bytes, bytes]], now_ms: int, checks_max: int) -> Swept:
+        """Check entries, which are passed with their store keys in order, until ``checks_max`` is reached; at least one if there is one."""
+
+
+class _Visit:
+    """A visit of one key group, which may take several slices."""
+
+    __slots__ = ("calm_until_ms", "end", "group", "left", "position", "seen")
+
+    def __init__(self, group: int, bounds: tuple[bytes, bytes], calm_until_ms: int) -> None:
+        self.group = group
+        self.position, self.end = bounds
+        self.calm_until_ms = calm_until_ms
+        self.seen = self.left = 0
 
 
 class Sweep:
-    """Scans the entries of one state over and over. Not thread-safe: the caller must be the only writer of the store.
+    """Goes round the key groups of one state over and over. Not thread-safe: the caller must be the only writer of the store.
+
+    After a visit it knows until when nothing in the key group can expire: the earliest expiry that it left there, or one time to live
+    after the visit for what is written later. Until then it skips the group without reading it.
 
     Args:
         store: The slot's.
         state_id: Of the state.
         key_groups: The slot's.
         state: Knows what has expired.
+        ttl_ms: The time to live of what is written.
 
     Attributes:
-        clean_ms: All that had expired by then is gone; None before the first round.
+        expired: Entries deleted so far.
     """
 
-    __slots__ = ("_end", "_first", "_position", "_round_ms", "_state", "_state_id", "_store", "clean_ms")
+    __slots__ = ("_calm_until_ms", "_first", "_group", "_sizes", "_state", "_state_id", "_store", "_ttl_ms", "_visit", "expired")
 
-    def __init__(self, store: KeyValueStore, state_id: int, key_groups: KeyGroupRange, state: Expiring) -> None:
+    def __init__(self, store: KeyValueStore, state_id: int, key_groups: KeyGroupRange, state: Expiring, ttl_ms: int) -> None:
         self._store = store
         self._state_id = state_id
         self._state = state
-        self._first = state_range(key_groups.first, state_id)[0]
-        self._end = key_group_range_bounds(key_groups.first, key_groups.last)[1]
-        self._position = self._first
-        self._round_ms: int | None = None
-        self.clean_ms: int | None = None
+        self._ttl_ms = ttl_ms
+        groups = key_groups.last - key_groups.first + 1
+        self._first = key_groups.first
+        self._sizes = [0] * groups
+        self._calm_until_ms = [0] * groups
+        self._group = 0
+        self._visit: _Visit | None = None
+        self.expired = 0
 
-    def run(self, entries_max: int, now_ms: int) -> bool:
-        """Look at up to ``entries_max`` entries, fewer where little has expired, and remove what had expired by ``now_ms``.
+    @property
+    def progress(self) -> float:
+        """Share of the round that is done, by key groups; less than 1."""
+        visit = self._visit
+        # How many entries a group has is known from the last visit only.
+        within = visit.seen / max(self._sizes[visit.group], visit.seen + 1) if visit is not None else 0.0
+        return (self._group + within) / len(self._sizes)
 
-        Returns:
-            True if continuing is worthwhile.
+    def start_at(self, share: float) -> None:
+        """Let the first round begin at this share of the key groups, 0 up to 1."""
+        self._group = int(share * len(self._sizes))
+
+    def run(self, checks_max: int, now_ms: int, written_ms: int, *, until: float = 1.0, entries_max: int | None = None) -> Ran:
+        """Check entries, and remove what had expired by ``now_ms``, up to the end of the round; at least one step.
+
+        Args:
+            checks_max: Stop after so many checks (at least 1). Opening a key group counts as some.
+            now_ms: Processing time of a committed batch.
+            written_ms: All that was written before this processing time is in the store.
+            until: Stop at this progress.
+            entries_max: Stop after so many entries (at least 1).
 
         Raises:
             UnavailableError: The store cannot be written; run again.
         """
-        left = entries_max
-        while left > 0 and (self.clean_ms is None or self.clean_ms < now_ms):
-            seen = self._step(min(left, _CHUNK_ENTRIES), now_ms)
-            left -= seen.cost
-            if seen.expired * _WORTHWHILE < seen.own and not seen.round_over:
-                return False
-        return self.clean_ms is None or self.clean_ms < now_ms
+        checks = entries = 0
+        while True:
+            if self._visit is None:
+                self._visit = self._opened(self._group, now_ms, written_ms)
+                checks += _SEEK_CHECKS if self._visit is not None else 0
+            if self._visit is not None:
+                room = max(1, checks_max - checks)
+                swept, ended = self._check(self._visit, room if entries_max is None else min(room, entries_max - entries), now_ms)
+                checks += swept.checks
+                entries += swept.entries
+                if ended:
+                    self._visit = None
+            if self._visit is None:
+                self._group = (self._group + 1) % len(self._sizes)
+                if not self._group:
+                    return Ran(checks, entries, True)
+            if checks >= checks_max or self.progress >= until or (entries_max is not None and entries >= entries_max):
+                return Ran(checks, entries, False)
 
-    def run_round(self, now_ms: int) -> None:
-        """Look at every entry; otherwise as `run`."""
-        self._position, self._round_ms = self._first, None
-        while not self._step(_CHUNK_ENTRIES, now_ms).round_over:
-            pass
+    def run_round(self, now_ms: int, written_ms: int) -> None:
+        """Remove all that had expired by ``now_ms``, without effect on the progress; arguments and errors as in `run`."""
+        for group in range(len(self._sizes)):
+            visit = self._opened(group, now_ms, written_ms)
+            while visit is not None and not self._check(visit, _ROUND_CHECKS, now_ms)[1]:
+                pass
 
-    def _step(self, entries: int, now_ms: int) -> _Seen:
-        """Look at the next entries, other states' included, and write what changes."""
-        if self._round_ms is None:
-            self._round_ms = now_ms
-        found: list[Change] = []
-        own = cost = 0
-        position, remaining, mine = self._position, self._state.remaining, self._first[2:4]
-        while position < self._end and cost < entries:
-            foreign = 0
-            for key, data in self._store.scan(position, self._end):
-                cost += 1
-                position = key + b"\0"
-                if key[2:4] == mine:
-                    own += 1
-                    foreign = 0
-                    left = remaining(data, now_ms)
-                    if left is not data:
-                        found.append((key, left))
-                else:
-                    foreign += 1
-                if cost >= entries:
-                    break
-                if foreign > _FOREIGN_MAX:
-                    cost += _SEEK_COST
-                    group = key_group_of(key)
-                    position = state_range(group if key[2:4] < mine else group + 1, self._state_id)[0]
-                    break
-            else:
-                position = self._end
-        self._store.write(found)
-        self._position, round_over = position, position >= self._end
-        if round_over:
-            self._position, self.clean_ms, self._round_ms = self._first, self._round_ms, None
-        return _Seen(own, len(found), max(1, cost), round_over)
+    def _opened(self, group: int, now_ms: int, written_ms: int) -> _Visit | None:
+        """Begin to visit a key group; None if nothing there can have expired."""
+        if now_ms < self._calm_until_ms[group]:
+            return None
+        calm_until_ms = min(now_ms, written_ms) + self._ttl_ms
+        return _Visit(group, state_range(self._first + group, self._state_id), calm_until_ms)
 
-
-class _Seen(NamedTuple):
-    own: int
-    """Entries of the state."""
-    expired: int
-    cost: int
-    """Entries of all states, and what skipping others took, in entries."""
-    round_over: bool
+    def _check(self, visit: _Visit, checks_max: int, now_ms: int) -> tuple[Swept, bool]:
+        """Check the next entries of a key group; returns what was found, and whether they were the last ones."""
+        entries = islice(self._store.scan(visit.position, visit.end), checks_max)
+        swept = self._state.swept(entries, now_ms, checks_max)
+        ended = swept.entries < checks_max and next(entries, None) is None
+        if swept.changes:
+            self._store.write(swept.changes)
+        self.expired += swept.deleted
+        visit.seen += swept.entries
+        visit.left += swept.entries - swept.deleted
+        if swept.next_expiry_ms is not None:
+            visit.calm_until_ms = min(visit.calm_until_ms, swept.next_expiry_ms)
+        if ended:
+            self._calm_until_ms[visit.group] = visit.calm_until_ms
+            self._sizes[visit.group] = visit.left
+        elif swept.last is not None:
+            visit.position = swept.last + b"\0"
+        return swept, ended

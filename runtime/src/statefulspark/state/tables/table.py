@@ -19,7 +19,7 @@ class StateTable(Protocol):
 
     Attributes:
         hits: Look-ups that the cache of decoded entries answered. A key that is read ahead is looked up once per chunk of rows.
-        misses: Look-ups that read the store.
+        misses: Lookups that read the store.
     """
 
     hits: int

@@ -12,7 +12,7 @@ from typing import Final
 from statefulspark.config.job import StatefulSparkJobSpec
 from statefulspark_operator.api.drivers import Failure
 from statefulspark_operator.api.jobs import LifecycleState
-from statefulspark_operator.reconcile.job.plan import transitions
+from statefulspark_operator.reconcile.job.plan import rollback
 from statefulspark_operator.reconcile.job.plan.draft import Draft
 
 REASON: Final = "BatchesFail"
@@ -53,5 +53,5 @@ def watch(draft: Draft, spec: StatefulSparkJobSpec) -> None:
         draft.enter(LifecycleState.RUNNING, REASON, failure.message)
     since = draft.status.error.since if draft.status.error is not None else draft.now
     if state is not LifecycleState.FAILED and draft.now >= since + timedelta(milliseconds=spec.upgrade_timeout):
-        transitions.start_failed(draft, failure)
+        rollback.roll_back_or_fail(draft, failure)
     draft.requeue_after(_POLL_S)

@@ -11,14 +11,12 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import Final
 
-from statefulspark.config.changes import Cost, dearest, spec_changes
 from statefulspark.config.job import StatefulSparkJobSpec
 from statefulspark_operator.api.drivers import Failure
 from statefulspark_operator.api.jobs import LifecycleState, SnapshotInfo
-from statefulspark_operator.reconcile.job.plan import transitions
+from statefulspark_operator.reconcile.job.plan import rollback
 from statefulspark_operator.reconcile.job.plan.actions import AskDriver
 from statefulspark_operator.reconcile.job.plan.draft import Draft
-from statefulspark_operator.reconcile.specs import checked_spec
 
 _ASK_AGAIN_S: Final = 60
 """A failed checkpoint is requested again after this time; a request with the same key would return the failed one."""
@@ -32,7 +30,7 @@ def demand(draft: Draft, spec: StatefulSparkJobSpec) -> None:
         draft: Draft of a job without a transition, whose driver was started.
         spec: Spec that the driver was created from.
     """
-    if draft.status.transition is not None or draft.status.lifecycle_state in _PROVED or not _goes_back(draft, spec):
+    if draft.status.transition is not None or draft.status.lifecycle_state in _PROVED or not rollback.has_other_spec(draft, spec):
         return
     within = timedelta(milliseconds=spec.upgrade_timeout)
     by = draft.status.reconciliation.stable_by if draft.status.reconciliation is not None else None
@@ -40,7 +38,7 @@ def demand(draft: Draft, spec: StatefulSparkJobSpec) -> None:
         by = draft.now + within
         draft.reconciled(stable_by=by)
     if draft.now >= by:
-        transitions.start_failed(draft, _failure(draft))
+        rollback.roll_back_or_fail(draft, _failure(draft))
         return
     driver, left = draft.observed.driver, by - draft.now
     if driver is not None and driver.state == "RUNNING" and left <= within / 2:
@@ -57,15 +55,6 @@ def proves(draft: Draft, checkpoint: SnapshotInfo) -> bool:
     starts_again = draft.status.restarts + (driver.restarts if driver is not None else 0) + (pod.restarts if pod is not None else 0)
     began = reconciliation.began_batch if reconciliation is not None else None
     return not starts_again or began is None or checkpoint.batch is None or checkpoint.batch > began
-
-
-def _goes_back(draft: Draft, spec: StatefulSparkJobSpec) -> bool:
-    """True if there is another spec to roll back to. A mere rescale does not count: the number of slots does not break checkpoints."""
-    reconciliation, wanted = draft.status.reconciliation, draft.observed.spec
-    stable = checked_spec(reconciliation.last_stable_spec) if reconciliation is not None else None
-    if stable is None or (wanted is not None and not wanted.rollback):
-        return False
-    return dearest(spec_changes(stable, spec, key_groups=draft.status.max_parallelism)) is Cost.UPGRADE
 
 
 def _failure(draft: Draft) -> Failure:

@@ -9,7 +9,7 @@ from statefulspark.config.job import StatefulSparkJobSpec
 from statefulspark_operator.api.drivers import Failure
 from statefulspark_operator.api.jobs import LifecycleState, ReconciliationState, TransitionKind
 from statefulspark_operator.reconcile.job.observe.observation import DriverPod
-from statefulspark_operator.reconcile.job.plan import failing_batches, stability, stopping, transitions
+from statefulspark_operator.reconcile.job.plan import failing_batches, rollback, stability, stopping, transitions
 from statefulspark_operator.reconcile.job.plan.actions import ApplyChildren, DeleteDriver
 from statefulspark_operator.reconcile.job.plan.draft import Draft
 from statefulspark_operator.reconcile.job.plan.initial_state import children_spec
@@ -93,7 +93,7 @@ def _ended(draft: Draft, spec: StatefulSparkJobSpec, pod: DriverPod) -> None:
         return
     if ending.state == "FAILED":
         failure = ending.error or Failure(reason="Failed", message="The job failed. Check the driver's log")
-        transitions.start_failed(draft, failure)
+        rollback.roll_back_or_fail(draft, failure)
         return
     # Stopped by a signal or the command line, although spec.state is running.
     _recover(draft, spec, "DriverStopped", "The driver was stopped, but spec.state is running")

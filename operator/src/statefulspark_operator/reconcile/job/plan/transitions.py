@@ -9,7 +9,7 @@ upgrade     stop, remove, start, wait
 rescale     rescale; or stop, remove, start, wait
 suspend     stop, remove
 recover     remove, start, wait
-rollback    remove, start, wait
+rollback    remove, start, wait (when: see `rollback`)
 ==========  ==========================================================
 
 One driver at a time: a pod is created only if none of its name exists, and the name never changes. A pod on a lost node, which may
@@ -26,7 +26,7 @@ from statefulspark_operator.api.drivers import Failure, Operation
 from statefulspark_operator.api.jobs import LifecycleState, ReconciliationState, Transition, TransitionKind
 from statefulspark_operator.builders.pods import GRACE_S
 from statefulspark_operator.reconcile.job.observe.observation import DriverPod
-from statefulspark_operator.reconcile.job.plan import last_state, stopping
+from statefulspark_operator.reconcile.job.plan import last_state, rollback, stopping
 from statefulspark_operator.reconcile.job.plan.actions import ApplyChildren, AskDriver, CreateDriver, DeleteDriver
 from statefulspark_operator.reconcile.job.plan.draft import Draft
 from statefulspark_operator.reconcile.job.plan.initial_state import children_spec
@@ -191,7 +191,7 @@ def _wait(draft: Draft, transition: Transition) -> None:
             draft.failed(pod.trouble)
         draft.requeue_after(_POLL_S)
         return
-    start_failed(draft, failure)
+    rollback.roll_back_or_fail(draft, failure)
 
 
 def _why_not(pod: DriverPod) -> Failure | None:
@@ -199,30 +199,6 @@ def _why_not(pod: DriverPod) -> Failure | None:
     if pod.ending is not None and pod.ending.state == "FAILED":
         return pod.ending.error or Failure(reason="Failed", message="The job failed. Check the driver's log")
     return None
-
-
-def start_failed(draft: Draft, failure: Failure) -> None:
-    """Rolls back to the last stable spec, or fails the job if there is none."""
-    reconciliation, transition = draft.status.reconciliation, draft.status.transition
-    spec = draft.observed.spec
-    draft.failed(failure)
-    stable = reconciliation.last_stable_spec if reconciliation is not None else None
-    rolls_back = (
-        stable is not None
-        and reconciliation is not None
-        and stable != reconciliation.last_reconciled_spec
-        and (spec is None or spec.rollback)
-        and (transition is None or transition.kind is not TransitionKind.ROLLBACK)
-    )
-    if not rolls_back:
-        draft.end()
-        draft.enter(LifecycleState.FAILED, failure.reason, failure.message)
-        draft.record_event("Failed", failure.message, warning=True)
-        return
-    draft.record_event("RollingBack", f"The upgrade failed; rolling back to the last stable spec: {failure.message}", warning=True)
-    draft.begin(TransitionKind.ROLLBACK, REMOVE, within=timedelta(minutes=10))
-    draft.reconciled(state=ReconciliationState.ROLLING_BACK)
-    draft.enter(LifecycleState.ROLLING_BACK, failure.reason, failure.message)
 
 
 def runs_after_all(draft: Draft) -> None:
@@ -240,9 +216,7 @@ def _runs(draft: Draft, transition: Transition) -> None:
     draft.end()
     restored = f", restored from {driver.restored_from}" if driver is not None and driver.restored_from else ""
     if transition.kind is TransitionKind.ROLLBACK:
-        draft.reconciled(state=ReconciliationState.ROLLED_BACK)
-        draft.enter(LifecycleState.ROLLED_BACK, "RolledBack", "Running the last stable spec. Correct the new spec to try again")
-        draft.record_event("RolledBack", f"Rolled back to the last stable spec{restored}")
+        rollback.rolled_back(draft, restored)
         return
     draft.reconciled(state=ReconciliationState.DEPLOYED)
     if transition.kind is not TransitionKind.RECOVER and driver is not None:

@@ -11,12 +11,14 @@ from typing import Any, Final, Protocol
 
 from statefulspark.errors import CorruptDataError, InvalidInputError
 from statefulspark.state.api.ttl import StateTtlConfig, StateVisibility, UpdateType
-from statefulspark.state.encoding.values import EXPIRING_LIST, Encoded, ValueCodec, expiry_of, join_expiry
+from statefulspark.state.encoding.values import EXPIRING_LIST, Encoded, ValueCodec, join_expiry
+from statefulspark.state.store.base import Change
 from statefulspark.state.store.layers import Layers
+from statefulspark.state.tables.expired_entries import swept_values
 from statefulspark.state.tables.key_context import KeyContext
 from statefulspark.state.tables.lists import KeyedListState
 from statefulspark.state.tables.maps import ABSENT, KeyedMapState
-from statefulspark.state.tables.sweep import Expiring
+from statefulspark.state.tables.sweep import Expiring, Swept
 from statefulspark.state.tables.table import StateTable
 from statefulspark.state.tables.value import KeyedValueState
 from statefulspark.state.types.base import TypeInformation
@@ -26,6 +28,8 @@ _ENTRY_BYTES: Final = 96
 _EXPIRY: Final = struct.Struct(">q")
 _LIST_REWRITTEN_FROM: Final = 4
 """A list is written again when one element in so many has expired, so that rewriting costs a few bytes per byte that was added."""
+_REWRITTEN_BYTES_MAX: Final = 4 << 20
+"""Lists that a sweep has shortened are written after so many bytes, so that their number does not matter for memory."""
 _LIST_VERSION: Final = bytes([EXPIRING_LIST])
 
 _Expiring = tuple[int, Any]
@@ -98,9 +102,9 @@ class ExpiringValueState(KeyedValueState):
         else:
             self._put((self._lifetime.new_expiry(), self._checked(value)))
 
-    def remaining(self, data: bytes, now_ms: int) -> bytes | None:
+    def swept(self, entries: Iterator[tuple[bytes, bytes]], now_ms: int, checks_max: int) -> Swept:  # noqa: ARG002  one check per entry
         """See `Expiring`."""
-        return _remaining(data, now_ms)
+        return swept_values(entries, now_ms)
 
 
 class ExpiringListState(KeyedListState):
@@ -133,13 +137,28 @@ class ExpiringListState(KeyedListState):
                 self._remove()
         return iter(self._decoded([payload[8:] for payload in shown]))
 
-    def remaining(self, data: bytes, now_ms: int) -> bytes | None:
+    def swept(self, entries: Iterator[tuple[bytes, bytes]], now_ms: int, checks_max: int) -> Swept:
         """See `Expiring`; a list is written again once a quarter of its elements have expired."""
-        payloads = self._split(data)
-        living = [payload for payload in payloads if _expiry(payload) > now_ms]
-        if not living:
-            return None
-        return self._join(living) if (len(payloads) - len(living)) * _LIST_REWRITTEN_FROM >= len(payloads) else data
+        changes: list[Change] = []
+        key, count, checks, deleted, rewritten_bytes = None, 0, 0, 0, 0
+        next_expiry_ms: int | None = None
+        for key, data in entries:
+            payloads = self._split(data)
+            living = [payload for payload in payloads if _expiry(payload) > now_ms]
+            count += 1
+            checks += max(1, len(payloads))
+            if not living:
+                changes.append((key, None))
+                deleted += 1
+            else:
+                expiry_ms = min(map(_expiry, living))
+                next_expiry_ms = expiry_ms if next_expiry_ms is None else min(next_expiry_ms, expiry_ms)
+                if (len(payloads) - len(living)) * _LIST_REWRITTEN_FROM >= len(payloads):
+                    changes.append((key, self._join(living)))
+                    rewritten_bytes += len(data)
+            if checks >= checks_max or rewritten_bytes >= _REWRITTEN_BYTES_MAX:
+                break
+        return Swept(changes, deleted, key, count, checks, next_expiry_ms)
 
     def _kept(self) -> list[bytes]:
         payloads: list[bytes] = super()._kept()
@@ -181,15 +200,15 @@ class ExpiringMapState(KeyedMapState):
         self._stored = _storer(self._stored)
         self._sizer = _sizer(self._sizer)
 
-    def remaining(self, data: bytes, now_ms: int) -> bytes | None:
+    def swept(self, entries: Iterator[tuple[bytes, bytes]], now_ms: int, checks_max: int) -> Swept:  # noqa: ARG002  one check per entry
         """See `Expiring`."""
-        return _remaining(data, now_ms)
+        return swept_values(entries, now_ms)
 
     def _entry(self, user_key: bytes) -> Any:
         return self._living(user_key, super()._entry(user_key))
 
-    def _walk(self, prefix: bytes) -> Iterator[tuple[bytes, Any]]:
-        for user_key, entry in super()._walk(prefix):
+    def _walk(self, prefix: bytes, start: bytes = b"") -> Iterator[tuple[bytes, Any]]:
+        for user_key, entry in super()._walk(prefix, start):
             if prefix != self._prefix:
                 raise InvalidInputError("the iterator belongs to a key that is no longer current", field=self._where)
             living = self._living(user_key, entry)
@@ -215,11 +234,6 @@ class ExpiringMapState(KeyedMapState):
 
     def _value(self, entry: Any) -> Any:
         return super()._value(entry[1])
-
-
-def _remaining(data: bytes, now_ms: int) -> bytes | None:
-    expiry_ms = expiry_of(data)
-    return data if expiry_ms is None or expiry_ms > now_ms else None
 
 
 def _restorer(restored: Callable[[bytes], Any], codec: ValueCodec) -> Callable[[bytes], _Expiring]:

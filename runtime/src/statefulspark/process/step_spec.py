@@ -8,6 +8,7 @@ import pyarrow as pa
 
 from statefulspark.errors import InvalidInputError, type_name
 from statefulspark.keygroups import MAX_PARALLELISM_LIMIT
+from statefulspark.process.checkpointed_functions import check_interfaces
 from statefulspark.process.columns import check_event_time
 from statefulspark.process.functions import KeyedProcessFunction
 from statefulspark.process.keytypes import key_type_info
@@ -57,6 +58,7 @@ class StepSpec:
                 field="function",
                 remedy="Pass an instance of a KeyedProcessFunction",
             )
+        check_interfaces(self.function)
         if not self.key_columns:
             raise InvalidInputError("is empty", field="key_columns", remedy="Pass at least one column to key by")
         for name in self.key_columns:

@@ -1,6 +1,6 @@
-"""The table of a job's states, merged from a checkpoint and the changelogs after it.
+"""MergedStates: the descriptions of a job's states, merged from a checkpoint and the changelogs after it.
 
-State ids are assigned once for the whole job, so tables from different slots and batches can be merged without renaming.
+State ids are assigned once for the whole job, so descriptions from different slots and batches can be merged without renaming.
 The merge verifies this.
 """
 
@@ -12,7 +12,7 @@ from typing import Any
 from statefulspark.errors import CorruptDataError
 
 
-class StateTable:
+class MergedStates:
     """States by id, as ``StateInfo`` in JSON."""
 
     def __init__(self) -> None:
@@ -29,7 +29,7 @@ class StateTable:
         return {uid for uid, _ in self._ids}
 
     def add(self, states: Iterable[Mapping[str, Any]], *, where: str) -> None:
-        """Merge a table.
+        """Merge the descriptions of one checkpoint or changelog.
 
         Args:
             states: ``StateInfo`` in JSON.

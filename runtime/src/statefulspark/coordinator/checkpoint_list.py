@@ -1,4 +1,4 @@
-"""The checkpoints of a job that exist, whichever of its drivers took them, and the savepoints of this driver."""
+"""CheckpointList: what the driver API shows as the job's checkpoints, of all its drivers, and the savepoints of this driver."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from statefulspark.coordinator.controls import CheckpointInfo
 from statefulspark.coordinator.pending_checkpoint import info_of
 
 
-class CompletedCheckpoints:
-    """Told of what was completed and of what retention has left; read from any thread.
+class CheckpointList:
+    """Describes what was completed and what retention has left; read from any thread. It decides nothing: see `checkpoint/write/retention.py`.
 
     Args:
         url: Of the job's folder.

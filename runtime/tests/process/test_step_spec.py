@@ -14,7 +14,7 @@ from statefulspark import KeyedProcessFunction
 from statefulspark.errors import InvalidInputError
 from statefulspark.process.columns import python_values
 from statefulspark.process.keytypes import key_type_infos
-from statefulspark.process.step import StepSpec
+from statefulspark.process.step_spec import StepSpec
 from statefulspark.state.encoding.keys import KeyCodec
 
 

@@ -1,0 +1,80 @@
+"""JobSlots: the slots of the present parallelism, which a rescale stops and replaces as a whole."""
+
+from __future__ import annotations
+
+import threading
+
+from statefulspark.coordinator.batch_log import BatchLog
+from statefulspark.coordinator.operator_states import OperatorDistribution
+from statefulspark.coordinator.slot_calls import SlotCalls
+from statefulspark.coordinator.slot_crashes import CrashWatch
+from statefulspark.coordinator.slot_state import READY, Slot
+from statefulspark.coordinator.slot_table import SlotTable
+from statefulspark.errors import UnavailableError
+from statefulspark.rpc.messages.slot_control import Snapshot
+
+
+class JobSlots:
+    """Holds the slot table, and calls all slots or replaces them.
+
+    Args:
+        table: The slots of the first parallelism.
+        calls: Calls slots.
+        crashes: Counts the slots that die in a batch.
+        batches: The job's batches, guarded by ``lock``.
+        operator_states: The distribution of operator state to the slots, guarded by ``lock``.
+        lock: The coordinator's batch lock.
+    """
+
+    def __init__(
+        self,
+        table: SlotTable,
+        *,
+        calls: SlotCalls,
+        crashes: CrashWatch,
+        batches: BatchLog,
+        operator_states: OperatorDistribution,
+        lock: threading.RLock,
+    ) -> None:
+        self._table = table
+        self._calls = calls
+        self._crashes = crashes
+        self._batches = batches
+        self._operator_states = operator_states
+        self._lock = lock
+
+    def table(self) -> SlotTable:
+        """Return the present table; a caller that keeps it misses a rescale."""
+        return self._table
+
+    def all(self) -> list[Slot]:
+        """Return all slots of the present parallelism in order."""
+        return self._table.all()
+
+    def stop(self) -> None:
+        """Tell every slot to end; those that cannot be reached do so at their next heartbeat."""
+        self._table.stopping = True
+        for slot in self._table.all():
+            if slot.state == READY:
+                self._calls.stop(slot)
+
+    def replace(self, table: SlotTable) -> None:
+        """Continue with another parallelism; the caller has paused batches and stopped the old slots."""
+        with self._lock:
+            table.next_epoch = self._table.next_epoch
+            self._table = table
+            self._crashes.forget()
+            self._batches.reset_slots()
+            self._operator_states.forget()
+
+    def snapshot(self, slot: Slot, request: Snapshot) -> None:
+        """Ask a slot for a snapshot; one that does not answer gets no rows until its next heartbeat.
+
+        Raises:
+            UnavailableError: The slot does not answer.
+        """
+        try:
+            self._calls.snapshot(slot, request)
+        except UnavailableError:
+            self._table.lose(slot.index, slot.epoch)
+            raise

@@ -1,0 +1,165 @@
+"""OperatorDistribution: assigns the operator state of steps to the slots of one slot table.
+
+A distribution begins when a driver starts, when the job is rescaled, and when a batch of another attempt is adopted. Its *first batch* is the first
+one that is committed after that. The changelogs of a first batch contain the whole operator state of every slot, so no earlier distribution is ever
+repeated: until then the next driver makes its own from the same source, and from then on each slot finds its state in storage.
+
+The coordinator guards it with its batch lock.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from statefulspark.checkpoint.formats.operator_state import decode_operator_file, encode_operator_file
+from statefulspark.coordinator.batch_changelogs import WithoutRows
+from statefulspark.coordinator.batch_log import BatchLog
+from statefulspark.coordinator.durable_job import DurableJob
+from statefulspark.errors import UnavailableError
+from statefulspark.rpc.messages.slots import OperatorPart, OperatorRestore
+from statefulspark.state.encoding.layout import StateInfo
+from statefulspark.state.operator.entries import OPERATOR_UNION, OperatorLists, is_operator_state, list_entries, lists_of
+from statefulspark.state.operator.redistribution import redistribute
+from statefulspark.state.registry import StateRegistry
+
+
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """Operator state of one step in one slot."""
+
+    restored: bool
+    assigned: bool
+    """True until the slot has reported what its function made of the part."""
+    lists: OperatorLists
+    states: tuple[StateInfo, ...]
+
+
+class OperatorDistribution:
+    """The distribution of the present slots.
+
+    Args:
+        durable: The job's folder in storage.
+        batches: The job's batches.
+        states: State ids.
+        checkpointed: Steps whose function keeps operator state.
+    """
+
+    def __init__(self, *, durable: DurableJob, batches: BatchLog, states: StateRegistry, checkpointed: Collection[str]) -> None:
+        self._durable = durable
+        self._batches = batches
+        self._states = states
+        self._checkpointed = frozenset(checkpointed)
+        self._uids: frozenset[str] = frozenset()
+        self._first: int | None = None
+        self._parts: dict[tuple[str, int], _Part] | None = None
+        """By step and slot; None before the first registration. They stay until the first batch is committed."""
+        self._parallelism = 0
+        self._processing_time_ms = 0
+        self.forget()
+
+    def forget(self) -> bool:
+        """Let the next registration make a new distribution; no slot of this one may go on.
+
+        Returns:
+            True if there is operator state to distribute.
+        """
+        restored = {info.uid for info in self._states.states() if is_operator_state(info)}
+        self._uids = frozenset((restored | self._checkpointed) & set(self._batches.delays_ms))
+        self._first = None
+        self._parts = None
+        return bool(self._uids)
+
+    @property
+    def is_open(self) -> bool:
+        """True until the first batch is committed, if there is operator state. A recovered batch may still be adopted from another attempt."""
+        return bool(self._uids) and self._first is None
+
+    def distribute(self, parallelism: int) -> None:
+        """Read all operator state and assign it to ``parallelism`` slots, unless this has been done.
+
+        Raises:
+            CorruptDataError: An object is damaged or missing.
+            UnavailableError: Storage did not answer.
+        """
+        if self._parts is not None:
+            return
+        self._parts = self._distributed(parallelism) if self._uids else {}
+        self._parallelism = parallelism
+        self._processing_time_ms = self._batches.processing_time_ms
+
+    def _distributed(self, parallelism: int) -> dict[tuple[str, int], _Part]:
+        parts: dict[tuple[str, int], _Part] = {}
+        stored = self._durable.stored_operator_state(self._batches, self._uids)
+        for uid in self._uids:
+            infos = tuple(stored.states(uid))
+            unions = {info.state_id for info in infos if info.kind == OPERATOR_UNION}
+            lists = redistribute(stored.lists(uid), old_slots=stored.parallelism(uid), new_slots=parallelism, unions=unions)
+            for slot, mine in enumerate(lists):
+                parts[uid, slot] = _Part(restored=stored.has_state_of(uid), assigned=True, lists=mine, states=infos)
+        return parts
+
+    def answer(self, slot: int) -> OperatorRestore | None:
+        """Return what a slot that registers needs to know; None if there is no operator state."""
+        if not self._uids or self._parts is None:
+            return None
+        if self._first is not None:
+            storage = OperatorPart(restored=True, assigned=False, states=(), lists=encode_operator_file(()))
+            return OperatorRestore(first=self._first, processing_time_ms=self._processing_time_ms, parts=dict.fromkeys(self._uids, storage))
+        parts = {
+            uid: OperatorPart(
+                restored=part.restored,
+                assigned=part.assigned,
+                states=part.states,
+                lists=encode_operator_file(list_entries(slot, part.lists)),
+            )
+            for (uid, index), part in self._parts.items()
+            if index == slot
+        }
+        return OperatorRestore(first=None, processing_time_ms=self._processing_time_ms, parts=parts)
+
+    def report(self, slot: int, reports: Mapping[str, bytes]) -> None:
+        """A slot has made its own of its parts. The first report replaces a part; if the slot restarts, it gets the report."""
+        if self._first is not None or self._parts is None:
+            return
+        infos = self._states.states()
+        for uid, report in reports.items():
+            part = self._parts.get((uid, slot))
+            if part is None or not part.assigned:
+                continue
+            where = f"report of slot {slot}"
+            lists = lists_of(decode_operator_file(report, path=where), slot, where=where)
+            states = tuple(info for info in infos if info.state_id in lists)
+            self._parts[uid, slot] = replace(part, restored=True, assigned=False, lists=lists, states=states)
+
+    def unreported(self, uid: str) -> int | None:
+        """Return a slot whose state of the step is not known yet, although the first batch needs it; None if there is none."""
+        if uid not in self._uids or self._first is not None:
+            return None
+        if self._parts is None:
+            return 0
+        return next((slot for (owner, slot), part in sorted(self._parts.items()) if owner == uid and part.assigned), None)
+
+    def scope(self, uid: str) -> Literal["all", "changed"]:
+        """Return what the changelogs of a step contain in the running batch."""
+        return "all" if self.is_open and uid in self._uids else "changed"
+
+    def without_rows(self, uid: str, slots: Iterable[int]) -> WithoutRows | None:
+        """Return what the driver writes for slots without rows in the first batch; None if that is nothing.
+
+        Raises:
+            UnavailableError: A slot has not reported.
+        """
+        if self.scope(uid) != "all":
+            return None
+        if (missing := self.unreported(uid)) is not None or self._parts is None:
+            raise UnavailableError(f"slot {missing} of uid {uid!r} has not reported its operator state")
+        entries = [entry for slot in sorted(slots) for entry in list_entries(slot, self._parts[uid, slot].lists)]
+        return WithoutRows(entries, self._parallelism, [info for info in self._states.states() if info.uid == uid])
+
+    def committed(self, batch: int) -> None:
+        """A batch that the slots of this distribution have processed is committed."""
+        if self._first is None and self._parts is not None:
+            self._first = batch
+            self._parts = {}

@@ -1,0 +1,135 @@
+"""QueryLifecycle: the query of a job from its start to its end, and how the driver pauses and drains it.
+
+The lock is the coordinator's batch lock; see there for the order in which locks may be nested.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from contextlib import suppress
+
+from statefulspark.coordinator.batch_completion import Completion
+from statefulspark.coordinator.batch_log import BatchLog
+from statefulspark.coordinator.dry_runs import DryRuns
+from statefulspark.coordinator.durable_job import DurableJob
+from statefulspark.coordinator.slot_table import SlotTable
+from statefulspark.errors import UnavailableError
+
+
+class QueryLifecycle:
+    """Says which batches may begin. The driver calls it before it starts or stops a query, and to pause or drain one.
+
+    Attributes:
+        paused: True if no further batch may begin.
+        stopping: True if the query is about to be stopped.
+        draining: True if every event-time timer is due.
+        available_until_ms: When the running query started, if it ends by itself (``trigger(availableNow=True)``), else None: it fires no
+            processing-time timers of later.
+    """
+
+    def __init__(
+        self,
+        *,
+        durable: DurableJob,
+        batches: BatchLog,
+        slots: Callable[[], SlotTable],
+        dry_runs: DryRuns,
+        completion: Completion,
+        lock: threading.RLock,
+        now_ms: Callable[[], int],
+    ) -> None:
+        """Start with no query.
+
+        Args:
+            durable: The job's folder in storage.
+            batches: The job's batches, guarded by ``lock``.
+            slots: Returns the present table, which a rescale replaces.
+            dry_runs: Spark's local checkpoint location, and batches that run again without a sink.
+            completion: Decides when a batch is committed.
+            lock: The coordinator's batch lock.
+            now_ms: The clock that processing times come from.
+        """
+        self.paused = False
+        self.stopping = False
+        self.draining = False
+        self.available_until_ms: int | None = None
+        self._durable = durable
+        self._batches = batches
+        self._slots = slots
+        self._dry_runs = dry_runs
+        self._completion = completion
+        self._lock = lock
+        self._now_ms = now_ms
+
+    @property
+    def dry_run(self) -> int | None:
+        """The batch that runs again without a sink, None if there is none."""
+        return self._dry_runs.batch
+
+    def before_start(self, *, available_now: bool = False) -> bool:
+        """Forget plans of batches that never began, because a query is about to start.
+
+        Args:
+            available_now: True if it ends by itself (``trigger(availableNow=True)``).
+
+        Returns:
+            True if the query must be one without a sink, for a dry run.
+        """
+        with self._lock:
+            self.stopping = False
+            self.available_until_ms = self._now_ms() if available_now else None
+            files = self._dry_runs.files
+            current = self._batches.current
+            if current is not None and current.batch > self._batches.committed and not files.is_committed(current.batch):
+                # Usually Spark runs the batch again. If a replaced driver commits it to the sink first, Spark does not, and the slots of this
+                # driver have acknowledged only a part of it.
+                self._completion.recovered = current
+            self._completion.next_query()
+            dry = self._dry_runs.next_query()
+            known = [batch.batch for batch in (current, self._completion.recovered, self._durable.begun) if batch is not None]
+            if self._dry_runs.batch is not None:
+                known.append(self._dry_runs.batch)
+            files.forget_planned(after=max([self._batches.committed, *known]))
+        return dry
+
+    def before_stop(self) -> None:
+        """Cancel a batch that waits to begin, because the query is about to be stopped and Spark does not interrupt that wait."""
+        self.stopping = True
+
+    def idle(self) -> bool:
+        """Return True if every slot has reported its timers, none of them is due, and the last batch that began is committed."""
+        now_ms = self._now_ms()
+        with self._lock:
+            if not self._slots().all_ready():
+                return False
+            return self._completion.finish() and not any(
+                self._batches.tick_due(uid, now_ms, drain=self.draining) for uid in self._batches.delays_ms
+            )
+
+    def drain(self, *, on: bool = True) -> None:
+        """Make every event-time timer due, or with ``on=False`` no longer."""
+        self.draining = on
+
+    def pause(self, timeout_s: float) -> None:
+        """Let no further batch begin; returns when the running one is committed.
+
+        Raises:
+            UnavailableError: it did not end in time; batches continue.
+        """
+        deadline = time.monotonic() + timeout_s
+        with self._lock:
+            self.paused = True
+        while time.monotonic() < deadline:
+            with self._lock, suppress(UnavailableError):
+                if self._completion.finish():
+                    return
+            time.sleep(0.02)
+        self.resume()
+        raise UnavailableError(f"the running batch did not end within {timeout_s:.0f} s")
+
+    def resume(self) -> None:
+        """Let batches begin again."""
+        with self._lock:
+            self.paused = False

@@ -1,0 +1,40 @@
+"""Slot: what the driver knows of one slot at one moment."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from statefulspark.rpc.messages.heartbeat import SlotReport
+
+STARTING = "starting"
+RESTORING = "restoring"
+READY = "ready"
+LOST = "lost"
+
+
+@dataclass(frozen=True, slots=True)
+class Slot:
+    """What the driver knows of one slot at one moment."""
+
+    index: int
+    epoch: int = 0
+    """0 = never registered in this table."""
+    state: str = STARTING
+    executor: str = ""
+    host: str = ""
+    pid: int = 0
+    location: str = ""
+    unix: str = ""
+    incarnations: int = 0
+    attempt: int = -1
+    """Attempt number of the newest copy of the user's function in this slot, from 0; see `SlotTable.reopened`."""
+    served: bool = False
+    """Whether any incarnation got ready."""
+    last_heartbeat_s: float = 0.0
+    report: SlotReport | None = None
+    """Of the last heartbeat; None before the first one of this incarnation."""
+
+    @property
+    def restarts(self) -> int:
+        """How often the slot was started again."""
+        return max(0, self.incarnations - 1)

@@ -1,0 +1,99 @@
+"""Requests for checkpoints and savepoints: from the caller who waits for one to the batch boundary at which it starts.
+
+The lock is the coordinator's batch lock; see there for the order in which locks may be nested.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from statefulspark.coordinator.controls import CheckpointInfo
+from statefulspark.errors import FencedError, StatefulSparkError, UnavailableError
+
+_RETRY_PAUSE_S = 0.2
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SnapshotRequest:
+    """A request for a checkpoint (``savepoint`` None) or for a savepoint in that folder URL ("" = the configured one)."""
+
+    savepoint: str | None
+    done: threading.Event = field(default_factory=threading.Event)
+    result: list[CheckpointInfo | StatefulSparkError] = field(default_factory=list)
+
+    def finish(self, outcome: CheckpointInfo | StatefulSparkError) -> None:
+        """Hand the outcome to the waiting caller."""
+        self.result.append(outcome)
+        self.done.set()
+
+
+class SnapshotRequests:
+    """The requests that no checkpoint has been started for yet, oldest first. Thread-safe.
+
+    Args:
+        lock: The coordinator's batch lock.
+        savepoint_target: See `DurableJob.savepoint_target`.
+    """
+
+    def __init__(self, lock: threading.RLock, savepoint_target: Callable[[str | None], str]) -> None:
+        self._lock = lock
+        self._savepoint_target = savepoint_target
+        self._waiting: list[SnapshotRequest] = []
+
+    def savepoint_target(self, target: str | None) -> str:
+        """Return the URL below which a savepoint goes; see `DurableJob.savepoint_target`."""
+        return self._savepoint_target(target)
+
+    def request(self, savepoint: str | None) -> SnapshotRequest:
+        """Ask for a checkpoint at the next batch boundary, or for a savepoint below the URL ``savepoint``."""
+        request = SnapshotRequest(savepoint=savepoint)
+        with self._lock:
+            self._waiting.append(request)
+        return request
+
+    def take(self, savepoint: str | None, timeout_s: float, check_open: Callable[[], None]) -> CheckpointInfo:
+        """Ask for a snapshot and wait; one that fails because a slot is being started is asked for again.
+
+        Args:
+            savepoint: URL below which a savepoint goes; None for a checkpoint.
+            timeout_s: for all attempts together.
+            check_open: raises when the job has ended.
+
+        Raises:
+            UnavailableError: None was complete in time.
+        """
+        deadline = time.monotonic() + timeout_s
+        while True:
+            check_open()
+            request = self.request(savepoint)
+            if not request.done.wait(max(0.0, deadline - time.monotonic())):
+                self.withdraw(request)
+                raise UnavailableError(f"no checkpoint completed within {timeout_s:.0f} s")
+            outcome = request.result[0]
+            if isinstance(outcome, CheckpointInfo):
+                return outcome
+            if not isinstance(outcome, UnavailableError) or time.monotonic() >= deadline:
+                raise outcome
+            time.sleep(_RETRY_PAUSE_S)
+
+    def withdraw(self, request: SnapshotRequest) -> None:
+        """Drop a request whose caller no longer waits; a snapshot that has started for it continues."""
+        with self._lock:
+            if request in self._waiting:
+                self._waiting.remove(request)
+
+    def __bool__(self) -> bool:
+        """True if a request waits. The caller holds the lock."""
+        return bool(self._waiting)
+
+    def next(self) -> SnapshotRequest | None:
+        """Remove and return the oldest request, None if there is none. The caller holds the lock."""
+        return self._waiting.pop(0) if self._waiting else None
+
+    def close(self) -> None:
+        """Fail the requests that still wait: the job is ending."""
+        for request in self._waiting:
+            request.finish(FencedError("the job is stopping"))

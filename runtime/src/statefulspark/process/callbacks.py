@@ -1,0 +1,36 @@
+"""Callbacks: the methods of a user's function that are called for rows and timers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from inspect import isgeneratorfunction
+from typing import Any
+
+from statefulspark.errors import InvalidInputError, type_name
+from statefulspark.process.step_spec import StepSpec
+
+Callback = Callable[[Any, Any], Iterable[Any] | None]
+"""Called with a row or a timestamp, and a context; returns output rows."""
+
+
+def callback(step: StepSpec, name: str) -> Callback:
+    """Return the method of the step's function; wraps a method that is not a generator, to check what it returns.
+
+    Raises:
+        InvalidInputError: From the method, if it returned a single row of text, bytes or a mapping, whose parts would count as rows.
+    """
+    method: Callback = getattr(step.function, name)
+    if isgeneratorfunction(method):
+        return method
+
+    def checked(first: Any, context: Any) -> Iterable[Any] | None:
+        produced = method(first, context)
+        if isinstance(produced, str | bytes | Mapping):
+            raise InvalidInputError(
+                f"{name} of the step {step.uid!r} returned {type_name(type(produced))}",
+                field=name,
+                remedy="Yield output rows, or return a list of them",
+            )
+        return produced
+
+    return checked

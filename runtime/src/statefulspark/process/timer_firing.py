@@ -1,0 +1,79 @@
+"""TimerFiring: calls ``on_timer`` for the timers that are due, in a batch of one slot."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from statefulspark.errors import StatefulSparkError
+from statefulspark.process.callbacks import callback
+from statefulspark.process.contexts import SlotTimerService, TimerContext
+from statefulspark.process.failures import user_function_error
+from statefulspark.process.functions import TimeDomain
+from statefulspark.process.step_spec import StepSpec
+from statefulspark.state.timers import EVENT_TIMERS, PROCESSING_TIMERS
+
+if TYPE_CHECKING:
+    from statefulspark.state.backend import KeyedStateBackend
+
+
+class TimerFiring:
+    """Fires the timers of one keyed step in one slot; used by one thread.
+
+    Args:
+        step: The step.
+        backend: Its keyed state in this slot, with the timers.
+        service: The function's timer service, which knows watermark and processing time of the batch.
+        add: Takes an output row, and returns True if a record batch is full.
+        flush: Returns the full record batch.
+
+    Attributes:
+        fired: Timers fired in this batch.
+    """
+
+    def __init__(
+        self,
+        step: StepSpec,
+        backend: KeyedStateBackend,
+        service: SlotTimerService,
+        *,
+        add: Callable[[Any], bool],
+        flush: Callable[[], pa.RecordBatch],
+    ) -> None:
+        self.fired = 0
+        self._step = step
+        self._backend = backend
+        self._service = service
+        self._add = add
+        self._flush = flush
+        self._context = TimerContext(service)
+
+    def fire_due(self) -> Iterator[pa.RecordBatch]:
+        """Fire until nothing is due: a timer may register timers that are due at once. Yields the output in full record batches."""
+        fired = -1
+        while fired != self.fired:
+            fired = self.fired
+            yield from self._fire(EVENT_TIMERS, TimeDomain.EVENT_TIME, self._service.watermark_ms)
+            yield from self._fire(PROCESSING_TIMERS, TimeDomain.PROCESSING_TIME, self._service.processing_time_ms)
+
+    def _fire(self, kind: str, domain: TimeDomain, up_to_ms: int) -> Iterator[pa.RecordBatch]:
+        context, set_current_key, on_timer = self._context, self._backend.set_current_key, callback(self._step, "on_timer")
+        is_full = self._add
+        context.domain = domain
+        key_group = None
+        try:
+            for timestamp_ms, key_group, key, key_bytes in self._backend.timers.due(kind, up_to_ms):
+                self.fired += 1
+                set_current_key(key_group, key, key_bytes)
+                context.key, context.time = key, timestamp_ms
+                produced = on_timer(timestamp_ms, context)
+                if produced is not None:
+                    for each in produced:
+                        if is_full(each):
+                            yield self._flush()
+        except StatefulSparkError:
+            raise
+        except Exception as error:
+            raise user_function_error(error, uid=self._step.uid, key_group=key_group) from error

@@ -1,0 +1,1 @@
+"""Windows of keyed streams, under PyFlink's names."""

@@ -1,0 +1,1 @@
+"""Operator state: lists that belong to a slot and not to a key."""

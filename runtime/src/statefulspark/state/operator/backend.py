@@ -1,0 +1,293 @@
+"""OperatorStateBackend: the operator state of one step in one slot, batch by batch.
+
+It stands beside the KeyedStateBackend and takes the same calls. All lists are on the heap. A list is a tuple of encoded elements that is never
+changed in place, so a commit replaces references and a snapshot keeps the old ones.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from statefulspark.errors import InvalidInputError
+from statefulspark.sizes import short_size
+from statefulspark.state.api.descriptors import ListStateDescriptor
+from statefulspark.state.api.operator_state import OperatorStateStore
+from statefulspark.state.api.states import ListState
+from statefulspark.state.encoding.layout import StateIds, StateInfo
+from statefulspark.state.encoding.values import PLAIN, ValueCodec
+from statefulspark.state.operator.entries import OPERATOR_LIST, OPERATOR_UNION, OperatorEntry, OperatorLists, list_entries
+from statefulspark.state.tables.combining import none_added
+from statefulspark.state.types.base import TypeInformation
+
+OPERATOR_STATE_BYTES_MAX: Final = 64 << 20
+"""Operator state of a step in all slots together."""
+_PLAIN: Final = bytes([PLAIN])
+
+
+@dataclass(frozen=True, slots=True)
+class StepOperatorState:
+    """What a slot starts with.
+
+    Attributes:
+        lists: Elements by state id.
+        states: Descriptions of the lists.
+        restored: True if storage has state of the step, or an earlier copy of the function took a snapshot.
+        batch: The last batch that it includes, -1 before the first.
+    """
+
+    lists: OperatorLists = field(default_factory=dict)
+    states: tuple[StateInfo, ...] = ()
+    restored: bool = False
+    batch: int = -1
+
+
+class OperatorStateBackend(OperatorStateStore):
+    """The operator state of one step in one slot. Not thread-safe.
+
+    Args:
+        state_ids: Numbers the states.
+        uid: The step.
+        slot: Number of the slot.
+        parallelism: Number of slots.
+        start: What is restored. States that the function does not declare are kept as bytes.
+
+    Attributes:
+        batch: The last batch finished here, or the one that was restored.
+        restored: True if a copy of the function that is opened now has something to restore.
+    """
+
+    def __init__(self, state_ids: StateIds, *, uid: str, slot: int, parallelism: int, start: StepOperatorState) -> None:
+        self.batch = start.batch
+        self.restored = start.restored
+        self._state_ids = state_ids
+        self._uid = uid
+        self._slot = slot
+        self._parallelism = parallelism
+        self._infos = {info.state_id: info for info in start.states}
+        self._committed: dict[int, tuple[bytes, ...]] = dict(start.lists)
+        self._finished: dict[int, tuple[bytes, ...]] | None = None
+        """As of the finished batch, until it is committed."""
+        self._encoded: dict[int, tuple[bytes, ...]] | None = None
+        """As of the running batch, from `changes` to `finish_batch`."""
+        self._touched: dict[int, list[bytes]] = {}
+        """Lists that were changed since the last batch was finished."""
+        self._running: int | None = None
+        self._batch_before = -1
+        self._handles: dict[str, OperatorListState] = {}
+        self._declaring = True
+
+    # -- states ----------------------------------------------------------------------------------------------------------
+
+    def get_list_state(self, state_descriptor: ListStateDescriptor) -> ListState[Any]:
+        return self._state(state_descriptor, OPERATOR_LIST)
+
+    def get_union_list_state(self, state_descriptor: ListStateDescriptor) -> ListState[Any]:
+        return self._state(state_descriptor, OPERATOR_UNION)
+
+    def get_registered_state_names(self) -> set[str]:
+        return {info.name for info in self._infos.values()}
+
+    def redeclare(self) -> None:
+        """Let a fresh copy of the function declare its states; it gets the same elements."""
+        self._handles = {}
+        self._declaring = True
+
+    def initialized(self) -> None:
+        """Declare nothing from now on, because ``initialize_state`` has returned."""
+        self._declaring = False
+
+    def _state(self, descriptor: ListStateDescriptor, kind: str) -> ListState[Any]:
+        field_ = f"state {descriptor.name!r}"
+        if not isinstance(descriptor, ListStateDescriptor):
+            raise InvalidInputError("operator state is a list", field=field_, remedy="Pass a ListStateDescriptor")
+        if descriptor.ttl is not None:
+            remedy = "Remove enable_time_to_live from its descriptor"
+            raise InvalidInputError("operator state has no time to live", field=field_, remedy=remedy)
+        known = self._handles.get(descriptor.name)
+        if known is None:
+            if not self._declaring:
+                raise InvalidInputError("it is declared too late", field=field_, remedy="Declare operator state in initialize_state")
+            known = self._handles[descriptor.name] = self._declared(descriptor, kind)
+        info = self._infos[known.state_id]
+        if (info.kind, info.type) != (kind, descriptor.type_info.to_json()):
+            raise InvalidInputError(
+                f"it was declared as {info.kind} of {info.type['element']['type']} before",
+                field=field_,
+                remedy="Give each state its own name",
+            )
+        return known
+
+    def _declared(self, descriptor: ListStateDescriptor, kind: str) -> OperatorListState:
+        description: dict[str, Any] = {"key_type": [], "type": descriptor.type_info.to_json(), "ttl_ms": None}
+        info = self._state_ids.register(self._uid, descriptor.name, kind, description)
+        self._infos[info.state_id] = info
+        where = f"state {descriptor.name!r} of uid {self._uid!r}"
+        return OperatorListState(self, info.state_id, element=descriptor.type_info.element, where=where)
+
+    def states(self) -> list[StateInfo]:
+        """Return the descriptions of all lists, by id."""
+        return [self._infos[state_id] for state_id in sorted(self._infos)]
+
+    # -- elements, for handles -------------------------------------------------------------------------------------------
+
+    def elements(self, state_id: int) -> Iterable[bytes]:
+        """Return the elements of a list as they are now."""
+        touched = self._touched.get(state_id)
+        return touched if touched is not None else self._latest().get(state_id, ())
+
+    def add(self, state_id: int, elements: Iterable[bytes]) -> None:
+        """Append elements to a list."""
+        touched = self._touched.get(state_id)
+        if touched is None:
+            touched = self._touched[state_id] = list(self._latest().get(state_id, ()))
+        touched.extend(elements)
+
+    def replace(self, state_id: int, elements: Iterable[bytes]) -> None:
+        """Replace all elements of a list."""
+        self._touched[state_id] = list(elements)
+
+    def _latest(self) -> dict[int, tuple[bytes, ...]]:
+        return self._finished if self._finished is not None else self._committed
+
+    # -- batches ---------------------------------------------------------------------------------------------------------
+
+    def begin_batch(self, batch: int) -> None:
+        """Begin a batch; as `KeyedStateBackend.begin_batch`, which is called first and refuses batches that cannot begin."""
+        self.abort_batch()
+        if batch == self.batch:
+            self._finished = None
+            self._touched = {}
+            self.batch = self._batch_before
+        else:
+            self.apply_pending()
+        self._running = batch
+
+    def changes(self, *, whole: bool) -> list[OperatorEntry]:
+        """Return what the running batch changed.
+
+        Args:
+            whole: Return all lists.
+
+        Raises:
+            InvalidInputError: The lists are too large. The batch is still running and can be aborted.
+        """
+        latest = self._latest()
+        changed = {state_id: tuple(each) for state_id, each in self._touched.items() if latest.get(state_id) != tuple(each)}
+        self._encoded = self._checked({**latest, **changed}) if changed else latest
+        return list_entries(self._slot, self._encoded if whole else changed)
+
+    def finish_batch(self) -> None:
+        """End the batch after `changes`."""
+        if self._running is None or self._encoded is None:
+            raise InvalidInputError("no batch has begun", field="batch")
+        self._finished, self._encoded = self._encoded, None
+        self._touched = {}
+        self._batch_before, self.batch = self.batch, self._running
+        self._running = None
+
+    def abort_batch(self) -> None:
+        """Undo everything since `begin_batch`, and what the function did when it was opened; without a running batch there is nothing to undo."""
+        if self._running is not None:
+            self._running = None
+            self._encoded = None
+            self._touched = {}
+
+    def apply_pending(self) -> None:
+        """Commit the finished batch. A second call does nothing."""
+        if self._finished is not None:
+            self._committed, self._finished = self._finished, None
+
+    def report(self) -> list[OperatorEntry]:
+        """Commit what the function made of its part after a redistribution, and return it.
+
+        A union list that the function does not declare is left to slot 0, because otherwise it would multiply with each redistribution.
+
+        Raises:
+            InvalidInputError: The lists are too large.
+        """
+        declared = {handle.state_id for handle in self._handles.values()}
+        lists = {**self._committed, **{state_id: tuple(each) for state_id, each in self._touched.items()}}
+        for state_id in set(lists) - declared:
+            if self._slot and self._infos[state_id].kind == OPERATOR_UNION:
+                lists[state_id] = ()
+        self._committed = self._checked(lists)
+        self._touched = {}
+        self.restored = True
+        return self.committed()
+
+    def caught_up(self, batch: int, lists: OperatorLists, states: Iterable[StateInfo]) -> StepOperatorState:
+        """Return what a backend starts with that stands at a later batch.
+
+        Args:
+            batch: The batch.
+            lists: Lists that committed batches have changed since.
+            states: Their descriptions.
+        """
+        infos = {**self._infos, **{info.state_id: info for info in states}}
+        return StepOperatorState({**self._committed, **lists}, tuple(infos.values()), restored=True, batch=batch)
+
+    def committed(self) -> list[OperatorEntry]:
+        """Return all lists as of the last committed batch."""
+        return list_entries(self._slot, self._committed)
+
+    def _checked(self, lists: dict[int, tuple[bytes, ...]]) -> dict[int, tuple[bytes, ...]]:
+        """Return the lists if they are small enough. Split lists that a redistribution made too large may stay, but not grow."""
+        limit = OPERATOR_STATE_BYTES_MAX // self._parallelism
+        split, union = self._size(lists, OPERATOR_LIST), self._size(lists, OPERATOR_UNION)
+        if split + union > limit and (union > limit or split > self._size(self._latest(), OPERATOR_LIST)):
+            largest = max(lists, key=lambda state_id: sum(map(len, lists[state_id])))
+            slots = "the only slot" if self._parallelism == 1 else f"each of the {self._parallelism} slots"
+            raise InvalidInputError(
+                f"the operator state of slot {self._slot} has {short_size(split + union, up=True)}, and {slots} may hold {short_size(limit)}",
+                field=f"state {self._infos[largest].name!r} of uid {self._uid!r}",
+                remedy="In snapshot_state, keep only the elements of this slot, or use keyed state",
+            )
+        return lists
+
+    def _size(self, lists: OperatorLists, kind: str) -> int:
+        return sum(sum(map(len, each)) for state_id, each in lists.items() if self._infos[state_id].kind == kind)
+
+
+class OperatorListState(ListState[Any]):
+    """A list of one slot.
+
+    Args:
+        backend: Holds the elements.
+        state_id: Of the list.
+        element: Type of the elements.
+        where: Names the state in errors.
+    """
+
+    __slots__ = ("_backend", "_codec", "_element", "_where", "state_id")
+
+    def __init__(self, backend: OperatorStateBackend, state_id: int, *, element: TypeInformation, where: str) -> None:
+        self.state_id = state_id
+        self._backend = backend
+        self._element = element
+        self._codec = ValueCodec(element, where)
+        self._where = where
+
+    def get(self) -> Iterator[Any]:
+        return iter([self._codec.decode(element) for element in self._backend.elements(self.state_id)])
+
+    def add(self, value: Any) -> None:
+        self._backend.add(self.state_id, (self._encoded(value),))
+
+    def add_all(self, values: Iterable[Any]) -> None:
+        self._backend.add(self.state_id, [self._encoded(value) for value in values])
+
+    def update(self, values: Iterable[Any]) -> None:
+        self._backend.replace(self.state_id, [self._encoded(value) for value in values])
+
+    def clear(self) -> None:
+        self._backend.replace(self.state_id, ())
+
+    def _encoded(self, value: Any) -> bytes:
+        if value is None:
+            raise none_added()
+        try:
+            return _PLAIN + self._element.encode(value)
+        except InvalidInputError as error:
+            raise InvalidInputError(str(error), field=self._where, remedy=error.remedy) from error

@@ -1,0 +1,130 @@
+"""Examples 06 to 10: their functions without Spark while everything fails, and the whole jobs on Spark, against their oracles."""
+
+from __future__ import annotations
+
+import random
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Sequence
+from datetime import datetime
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pandas as pd
+import pytest
+
+from statefulspark.process.function_adapters import FilterAdapter
+from statefulspark.testing import CHECKPOINT, KILL_DRIVER, KILL_SLOT, RESCALE, RETRY_BATCH, KeyedProcessHarness, TestingJob
+
+from .conftest import EXAMPLES, Load
+
+WEATHER = "origin STRING, at TIMESTAMP, temp DOUBLE"
+DIFFERENCES = "origin STRING, at TIMESTAMP, temp DOUBLE, difference DOUBLE"
+FLIGHTS = "flight_id INT, scheduled TIMESTAMP, dep_delay INT, arr_delay INT, carrier STRING"
+PREDICTIONS = "flight_id INT, carrier STRING, predicted DOUBLE, arrived DOUBLE"
+
+
+def with_failures(rows: Sequence[Any], seed: int, share: float) -> list[Any]:
+    """The rows, and after some of them something that fails or changes; every one ends a batch."""
+    chance = random.Random(seed)
+    items: list[Any] = []
+    for row in rows:
+        items.append(row)
+        if chance.random() < share:
+            items.append(chance.choice([KILL_DRIVER, KILL_SLOT(0), RESCALE(1), RESCALE(3), RETRY_BATCH, CHECKPOINT]))
+    return items
+
+
+def naive(times: pd.Series) -> list[datetime]:
+    """As a function in a UTC session gets them."""
+    return [at.tz_localize(None).to_pydatetime() for at in times]
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_weather_is_compared_with_yesterdays_whatever_fails(load: Load, tmp_path: Path, seed: int) -> None:
+    """Two weeks of real observations, with the hours that are missing from them; no observation is kept for longer than it is needed."""
+    prepare, weather, oracle = load("08-weather/prepare.py"), load("08-weather/weather.py"), load("08-weather/oracle.py")
+    prepare.prepare(tmp_path / "input", weeks=2)
+    observations = pd.read_parquet(tmp_path / "input")
+    rows = list(zip(observations["origin"], naive(observations["at"]), observations["temp"], strict=True))
+    items = with_failures(rows, seed, 0.01)
+    with TestingJob(
+        weather.SinceYesterday(), WEATHER, DIFFERENCES, key="origin", event_time="at", watermark_ms=3_600_000, folder=tmp_path / "job"
+    ) as job:
+        job.run(items)
+        kept = max(len(hours) for hours in job.state("temperatures").values())
+        found = [(origin, pd.Timestamp(at, tz="UTC"), temp, difference) for origin, at, temp, difference in job.output]
+    assert sorted(found) == oracle.expected(tmp_path / "input")
+    assert len(found) > 900
+    assert kept <= 26
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_the_model_learns_each_flight_once_whatever_fails(load: Load, tmp_path: Path, seed: int) -> None:
+    """Three days of flights: a flight learned twice, or not, would change every later prediction of its airline."""
+    flights, model, oracle = load("01-flights/prepare.py"), load("09-delay-model/delay_model.py"), load("09-delay-model/oracle.py")
+    days = flights.in_event_time_order(flights.read_flights()).head(2_500)
+    flights.write_days(days, tmp_path / "input")
+    flown = days.dropna(subset=["dep_delay", "arr_delay"])
+    carriers = flown["flight"].str[:2]
+    columns = flown["flight_id"], naive(flown["scheduled"]), flown["dep_delay"], flown["arr_delay"], carriers
+    rows = list(zip(*columns, strict=True))
+    with TestingJob(model.DelayModel(), FLIGHTS, PREDICTIONS, key="carrier", event_time="scheduled", folder=tmp_path / "job") as job:
+        job.run(with_failures(rows, seed, 0.01))
+        found = pd.DataFrame(job.output, columns=["flight_id", "carrier", "predicted", "arrived"])
+    assert oracle.equal(oracle.expected(tmp_path / "input"), found.set_index("flight_id")[["predicted", "arrived"]].sort_index())
+
+
+def test_a_delivery_is_passed_on_again_once_its_id_is_forgotten(load: Load) -> None:
+    """An hour of processing time later the id is unknown again, and its state is gone."""
+    example = load("07-deduplication/deduplication.py")
+    schema = "id STRING, value DOUBLE"
+    with KeyedProcessHarness(FilterAdapter(example.FirstDelivery()), schema, schema, key="id") as test:
+        for _ in range(3):
+            test.process_element(("a", 1.0))
+        test.process_element(("b", 2.0))
+        assert test.get_output() == [("a", 1.0), ("b", 2.0)]
+        test.set_processing_time(3_600_001)
+        test.process_element(("a", 1.0))
+        assert test.get_output() == [("a", 1.0), ("b", 2.0), ("a", 1.0)]
+
+
+def weather_input(load: Load, folder: Path) -> None:
+    load("08-weather/prepare.py").prepare(folder / "out/weather/input", weeks=4)
+
+
+def flights_input(load: Load, folder: Path) -> None:
+    flights: ModuleType = load("01-flights/prepare.py")
+    flights.write_days(flights.in_event_time_order(flights.read_flights()).head(5_000), folder / "out/delay-model/input")
+
+
+def departures_input(load: Load, folder: Path) -> None:
+    load("10-departures/prepare.py").prepare(folder / "out/departures/input", files=12)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("example", "prepare"),
+    [
+        ("06-access-log", None),
+        pytest.param("07-deduplication", None, marks=pytest.mark.exhaustive),
+        ("08-weather", weather_input),
+        pytest.param("09-delay-model", flights_input, marks=pytest.mark.exhaustive),
+        ("10-departures", departures_input),
+    ],
+)
+def test_the_job_on_spark_writes_what_its_oracle_says(
+    load: Load, tmp_path: Path, example: str, prepare: Callable[[Load, Path], None] | None
+) -> None:
+    """The two commands that the README gives, in a folder of their own."""
+    manifest = shutil.copytree(EXAMPLES / example, tmp_path / "examples" / example) / "job.yaml"
+    manifest.write_text(manifest.read_text().replace("file:///tmp/", f"file://{tmp_path}/"))
+    if prepare is not None:
+        prepare(load, tmp_path)
+    run = [str(Path(sys.executable).parent / "statefulspark"), "run", f"examples/{example}/job.yaml", "--until-idle", "--drain"]
+    compare = [sys.executable, f"examples/{example}/oracle.py"]
+    for command in (run, compare):
+        done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=290, check=False)
+        assert done.returncode == 0, done.stderr[-4_000:]
