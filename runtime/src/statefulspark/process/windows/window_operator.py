@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any, Final
 
-from statefulspark.errors import InvalidInputError
+from statefulspark.errors import InvalidInputError, type_name
 from statefulspark.process.functions import KeyedProcessFunction, RuntimeContext, TimeDomain
 from statefulspark.process.windows.assigners import MergingWindowAssigner, WindowAssigner
 from statefulspark.process.windows.merging_windows import MergingWindows
@@ -140,7 +140,7 @@ class WindowOperator(KeyedProcessFunction):
         if self._merging is None:
             return window, self._serializer.serialize(window)
         if not isinstance(window, TimeWindow):
-            raise InvalidInputError(f"assign_windows returned a {type(window).__name__}", field="window", remedy="Return TimeWindows")
+            raise InvalidInputError(f"assign_windows returned {type_name(type(window))}", field="window", remedy="Return TimeWindows")
         in_flight = self._merging.add(window, self._merged)
         kept = self._merging.state_window(in_flight)
         return in_flight, self._serializer.serialize(in_flight if kept is None else kept)

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, Final
 
-from statefulspark.errors import InvalidInputError
+from statefulspark.errors import InvalidInputError, type_name
 from statefulspark.state.timers import TIMESTAMP_MS_MAX, TIMESTAMP_MS_MIN
 
 if TYPE_CHECKING:
@@ -125,7 +125,7 @@ class WindowSerializer(ABC):
 
     def _wrong(self, element: object) -> InvalidInputError:
         return InvalidInputError(
-            f"assign_windows returned a {type(element).__name__}", field="window", remedy=f"Return {self.window_class.__name__}s"
+            f"assign_windows returned {type_name(type(element))}", field="window", remedy=f"Return {self.window_class.__name__}s"
         )
 
 
