@@ -19,10 +19,14 @@ from statefulspark.checkpoint.catalog import (
     open_checkpoint,
     stored_sizes,
 )
+from statefulspark.checkpoint.formats import paths
+from statefulspark.checkpoint.formats.documents import decode_document
 from statefulspark.checkpoint.formats.pipeline import Pipeline
+from statefulspark.checkpoint.formats.records import JobIdentity
 from statefulspark.checkpoint.lineage.lineage import Lineage, resolve_left
 from statefulspark.checkpoint.lineage.rewind import check_jump, last_used_batch
 from statefulspark.config.job import StatefulSparkJob
+from statefulspark.coordinator.batch_changelogs import BatchChangelogs
 from statefulspark.coordinator.recovery import location_files
 from statefulspark.errors import CorruptDataError, InvalidInputError, NotRestorableError
 from statefulspark.storage.base import ObjectStore
@@ -74,7 +78,7 @@ def restorable_state(store: ObjectStore, origin: str | None, opened: Callable[[s
         lineage = resolve_left(store, open_store=opened, marked=damaged_checkpoints(store))
         base = lineage.base
         continued, batch = lineage.origin is None, lineage.committed_batch
-        uids |= {ref.uid for ref in lineage.changelogs}
+        uids |= {ref.uid for ref in lineage.changelogs} | _uncommitted_uids(store, lineage)
         packs = any(record.spark_state for record in lineage.records)
     max_parallelism, url = None, store.url
     if base is not None:
@@ -93,6 +97,28 @@ def restorable_state(store: ObjectStore, origin: str | None, opened: Callable[[s
         pipeline=lineage.pipeline,
         location=location,
     )
+
+
+def _uncommitted_uids(store: ObjectStore, lineage: Lineage) -> set[str]:
+    """Uids whose state the batch that runs again has changed, if an attempt has processed it completely.
+
+    The sink may have the results of that attempt. Then its changelogs are adopted, and the rows of the batch never reach another step.
+    """
+    batch = lineage.uncommitted_batch
+    if batch is None:
+        return set()
+    found = BatchChangelogs(store, lineage, _key_groups(store, lineage)).complete(batch)
+    return {ref.uid for ref in found.refs} if found is not None else set()
+
+
+def _key_groups(store: ObjectStore, lineage: Lineage) -> int:
+    if lineage.base is not None:
+        return lineage.base.metadata.max_parallelism
+    path = paths.url_of(store.url, paths.JOB_KEY)
+    try:
+        return decode_document(store.get(paths.JOB_KEY), "job", JobIdentity, path=path).max_parallelism
+    except KeyError:
+        raise CorruptDataError("the identity of the job is missing, although it has batches", path=path) from None
 
 
 def _open_whole(url: str, opened: Callable[[str], ObjectStore]) -> StoredCheckpoint:
