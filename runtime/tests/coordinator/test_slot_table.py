@@ -41,9 +41,10 @@ def test_a_slot_that_does_not_exist_is_refused() -> None:
 
 def test_slots_spread_over_executors_before_they_share_one() -> None:
     patient = SlotTable(2, slots_per_executor=2, executors=lambda: 2, spread_s=1e9)
-    assert patient.register(0, "e1", "h", 1) is not None
-    assert patient.register(1, "e1", "h", 2) is None
-    assert patient.register(1, "e2", "h", 3) is not None
+    executors = patient.count_executors()
+    assert patient.register(0, "e1", "h", 1, executors=executors) is not None
+    assert patient.register(1, "e1", "h", 2, executors=executors) is None
+    assert patient.register(1, "e2", "h", 3, executors=executors) is not None
     hasty = SlotTable(2, slots_per_executor=2, executors=lambda: 2, spread_s=-1)
     assert hasty.register(0, "e1", "h", 1) is not None
     assert hasty.register(1, "e1", "h", 2) is not None

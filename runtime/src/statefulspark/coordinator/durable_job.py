@@ -15,7 +15,6 @@ from statefulspark.checkpoint.formats.digests import digest_bytes
 from statefulspark.checkpoint.formats.metadata import CheckpointMetadata, FileRef, SlotState
 from statefulspark.checkpoint.formats.pipeline import Pipeline
 from statefulspark.checkpoint.lineage.lineage import Lineage, resolve_left
-from statefulspark.checkpoint.restore.operator_state import StoredOperatorState, read_stored
 from statefulspark.checkpoint.restore.plan_message import SlotRestore
 from statefulspark.checkpoint.restore.slot import RestorePlan
 from statefulspark.checkpoint.spark.location import LocationFiles
@@ -112,8 +111,13 @@ class DurableJob:
         return base.metadata.checkpoint_id
 
     @property
-    def base_url(self) -> str | None:
+    def base(self) -> StoredCheckpoint | None:
         """What slots restore, before changelogs; None for empty state."""
+        return self._base
+
+    @property
+    def base_url(self) -> str | None:
+        """Its URL."""
         return self._base.url if self._base is not None else None
 
     @property
@@ -155,15 +159,6 @@ class DurableJob:
             backend=self._backend,
         )
         return SlotRestore.of(plan)
-
-    def stored_operator_state(self, log: BatchLog, uids: Collection[str]) -> StoredOperatorState:
-        """The operator state of ``uids`` after the last committed batch, of all slots.
-
-        Raises:
-            CorruptDataError: an object is damaged or missing.
-            UnavailableError: storage does not answer.
-        """
-        return read_stored(self._base, self.store, log.changelogs, uids)
 
     def next_checkpoint_id(self) -> int:
         """A number no checkpoint of this folder has."""

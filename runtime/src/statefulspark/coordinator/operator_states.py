@@ -4,7 +4,8 @@ A distribution begins when a driver starts, when the job is rescaled, and when a
 one that is committed after that. The changelogs of a first batch contain the whole operator state of every slot, so no earlier distribution is ever
 repeated: until then the next driver makes its own from the same source, and from then on each slot finds its state in storage.
 
-The coordinator guards it with its batch lock.
+The coordinator guards it with its batch lock. To read the state it leaves the lock: it takes a `Source`, reads it, and distributes what it has
+read if the source is still the same.
 """
 
 from __future__ import annotations
@@ -13,27 +14,48 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from statefulspark.checkpoint.formats.operator_state import decode_operator_file, encode_operator_file
+from statefulspark.checkpoint.catalog import StoredCheckpoint
+from statefulspark.checkpoint.formats.records import ChangelogRef
+from statefulspark.checkpoint.restore.operator_state import read_stored
 from statefulspark.coordinator.batch_changelogs import WithoutRows
 from statefulspark.coordinator.batch_log import BatchLog
 from statefulspark.coordinator.durable_job import DurableJob
+from statefulspark.coordinator.operator_parts import IN_STORAGE, Part, SlotParts
 from statefulspark.errors import UnavailableError
-from statefulspark.rpc.messages.slots import OperatorPart, OperatorRestore
-from statefulspark.state.encoding.layout import StateInfo
-from statefulspark.state.operator.entries import OPERATOR_UNION, OperatorLists, is_operator_state, list_entries, lists_of
+from statefulspark.state.operator.entries import OPERATOR_UNION, OperatorLists, is_operator_state, list_entries
 from statefulspark.state.operator.redistribution import redistribute
 from statefulspark.state.registry import StateRegistry
+from statefulspark.storage.base import ObjectStore
 
 
 @dataclass(frozen=True, slots=True)
-class _Part:
-    """Operator state of one step in one slot."""
+class Source:
+    """Where a distribution comes from. Two that are equal lead to the same parts."""
 
-    restored: bool
-    assigned: bool
-    """True until the slot has reported what its function made of the part."""
-    lists: OperatorLists
-    states: tuple[StateInfo, ...]
+    base: StoredCheckpoint | None
+    changelogs: tuple[ChangelogRef, ...]
+    uids: frozenset[str]
+    parallelism: int
+
+    def read(self, store: ObjectStore) -> dict[tuple[str, int], Part]:
+        """Read all operator state and assign it to slots. This takes long with much state, so call it without the batch lock.
+
+        Args:
+            store: Opened at the job's folder.
+
+        Raises:
+            CorruptDataError: An object is damaged or missing.
+            UnavailableError: Storage did not answer.
+        """
+        parts: dict[tuple[str, int], Part] = {}
+        stored = read_stored(self.base, store, self.changelogs, self.uids)
+        for uid in self.uids:
+            infos = tuple(stored.states(uid))
+            unions = {info.state_id for info in infos if info.kind == OPERATOR_UNION}
+            lists = redistribute(stored.lists(uid), old_slots=stored.parallelism(uid), new_slots=self.parallelism, unions=unions)
+            for slot, mine in enumerate(lists):
+                parts[uid, slot] = Part(restored=stored.has_state_of(uid), assigned=True, lists=mine, states=infos)
+        return parts
 
 
 class OperatorDistribution:
@@ -53,7 +75,7 @@ class OperatorDistribution:
         self._checkpointed = frozenset(checkpointed)
         self._uids: frozenset[str] = frozenset()
         self._first: int | None = None
-        self._parts: dict[tuple[str, int], _Part] | None = None
+        self._parts: dict[tuple[str, int], Part] | None = None
         """By step and slot; None before the first registration. They stay until the first batch is committed."""
         self._parallelism = 0
         self._processing_time_ms = 0
@@ -76,60 +98,39 @@ class OperatorDistribution:
         """True until the first batch is committed, if there is operator state. A recovered batch may still be adopted from another attempt."""
         return bool(self._uids) and self._first is None
 
-    def distribute(self, parallelism: int) -> None:
-        """Read all operator state and assign it to ``parallelism`` slots, unless this has been done.
-
-        Raises:
-            CorruptDataError: An object is damaged or missing.
-            UnavailableError: Storage did not answer.
-        """
+    def source(self, parallelism: int) -> Source | None:
+        """Return what must be read and passed to `distribute` before a slot can register; None if that has been done or there is nothing to read."""
+        if self._parts is None and not self._uids:
+            self._parts = {}
         if self._parts is not None:
-            return
-        self._parts = self._distributed(parallelism) if self._uids else {}
-        self._parallelism = parallelism
+            return None
+        return Source(self._durable.base, tuple(self._batches.changelogs), self._uids, parallelism)
+
+    def distribute(self, source: Source, parts: Mapping[tuple[str, int], Part]) -> None:
+        """Assign to the slots what was read from a source, if `source` still returns that one: slots and state may have changed meanwhile."""
+        self._parts = dict(parts)
+        self._parallelism = source.parallelism
         self._processing_time_ms = self._batches.processing_time_ms
 
-    def _distributed(self, parallelism: int) -> dict[tuple[str, int], _Part]:
-        parts: dict[tuple[str, int], _Part] = {}
-        stored = self._durable.stored_operator_state(self._batches, self._uids)
-        for uid in self._uids:
-            infos = tuple(stored.states(uid))
-            unions = {info.state_id for info in infos if info.kind == OPERATOR_UNION}
-            lists = redistribute(stored.lists(uid), old_slots=stored.parallelism(uid), new_slots=parallelism, unions=unions)
-            for slot, mine in enumerate(lists):
-                parts[uid, slot] = _Part(restored=stored.has_state_of(uid), assigned=True, lists=mine, states=infos)
-        return parts
-
-    def answer(self, slot: int) -> OperatorRestore | None:
-        """Return what a slot that registers needs to know; None if there is no operator state."""
+    def parts_of(self, slot: int) -> SlotParts | None:
+        """Return what a slot that registers restores; None if there is no operator state."""
         if not self._uids or self._parts is None:
             return None
         if self._first is not None:
-            storage = OperatorPart(restored=True, assigned=False, states=(), lists=encode_operator_file(()))
-            return OperatorRestore(first=self._first, processing_time_ms=self._processing_time_ms, parts=dict.fromkeys(self._uids, storage))
-        parts = {
-            uid: OperatorPart(
-                restored=part.restored,
-                assigned=part.assigned,
-                states=part.states,
-                lists=encode_operator_file(list_entries(slot, part.lists)),
-            )
-            for (uid, index), part in self._parts.items()
-            if index == slot
-        }
-        return OperatorRestore(first=None, processing_time_ms=self._processing_time_ms, parts=parts)
+            parts = dict.fromkeys(self._uids, IN_STORAGE)
+        else:
+            parts = {uid: part for (uid, index), part in self._parts.items() if index == slot}
+        return SlotParts(slot, self._first, self._processing_time_ms, parts)
 
-    def report(self, slot: int, reports: Mapping[str, bytes]) -> None:
+    def report(self, slot: int, reports: Mapping[str, OperatorLists]) -> None:
         """A slot has made its own of its parts. The first report replaces a part; if the slot restarts, it gets the report."""
         if self._first is not None or self._parts is None:
             return
         infos = self._states.states()
-        for uid, report in reports.items():
+        for uid, lists in reports.items():
             part = self._parts.get((uid, slot))
             if part is None or not part.assigned:
                 continue
-            where = f"report of slot {slot}"
-            lists = lists_of(decode_operator_file(report, path=where), slot, where=where)
             states = tuple(info for info in infos if info.state_id in lists)
             self._parts[uid, slot] = replace(part, restored=True, assigned=False, lists=lists, states=states)
 

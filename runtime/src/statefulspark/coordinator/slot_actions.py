@@ -1,13 +1,14 @@
 """Answers the requests of slots: registration, readiness, failed restores, heartbeats, state ids and missed changelogs.
 
-The lock is the coordinator's batch lock; see there for the order in which locks may be nested.
+The lock is the coordinator's batch lock; see there for the order in which locks may be nested. A registration may read all operator state of the
+job, which takes long: it leaves the lock meanwhile, so that batches, checkpoints and the tick source do not wait for storage.
 """
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 
 import structlog
 
@@ -15,7 +16,8 @@ from statefulspark.coordinator.batch_completion import Completion
 from statefulspark.coordinator.batch_log import BatchLog
 from statefulspark.coordinator.durable_job import DurableJob
 from statefulspark.coordinator.memory_tuning import MemoryTuner
-from statefulspark.coordinator.operator_states import OperatorDistribution
+from statefulspark.coordinator.operator_parts import reported_lists
+from statefulspark.coordinator.operator_states import OperatorDistribution, Source
 from statefulspark.coordinator.restore_failures import RestoreFailures
 from statefulspark.coordinator.slot_crashes import CrashWatch
 from statefulspark.coordinator.slot_table import SlotTable
@@ -48,6 +50,7 @@ class SlotActions:
     Attributes:
         slots: Returns the table of now, which a rescale replaces.
         fail: Ends the job.
+        reading: Held by the registration that reads operator state, never inside ``lock``.
     """
 
     lock: threading.RLock
@@ -61,6 +64,7 @@ class SlotActions:
     crashes: CrashWatch
     restores: RestoreFailures
     fail: Callable[[StatefulSparkError], None]
+    reading: threading.Lock = field(default_factory=threading.Lock)
 
     def actions(self) -> tuple[Action, ...]:
         """Return what slots can ask for."""
@@ -76,39 +80,74 @@ class SlotActions:
         )
 
     def _register(self, request: Register) -> RegisterAnswer | None:
-        index = request.slot
+        # Spark may be slow to answer, so no lock is held yet.
+        executors = self.slots().count_executors()
+        if not self._distributed():
+            return None
         with self.lock:
             # Before the incarnation is numbered, because this may adopt a batch and retire all incarnations.
             self.completion.finish()
-            base = self.durable.base_url
+            if self._source() is not None:
+                return None  # slots or state have changed since operator state was read
+            answer = self._numbered(request, executors)
+            parts = self.operator_states.parts_of(request.slot)
+        return replace(answer, operator_state=parts.encoded()) if answer is not None and parts is not None else answer
+
+    def _distributed(self) -> bool:
+        """Distribute operator state, unless that has been done. False if it could not be read.
+
+        One registration reads for all. It does not hold the batch lock while it waits for storage.
+        """
+        with self.reading:
+            with self.lock:
+                # Before the distribution, because this may adopt a batch and so change the source.
+                self.completion.finish()
+                source = self._source()
+                base = self.durable.base_url
+            if source is None:
+                return True
             try:
-                self.operator_states.distribute(len(self.slots().all()))
+                parts = source.read(self.durable.store)
             except CorruptDataError as error:
-                self.restores.try_again(error, base)
-                return None
-            before = self.slots().get(index).epoch
-            epoch = self.slots().register(index, request.executor, request.host, request.pid)
-            if epoch is None:
-                return None
-            self.crashes.registered(index, request.executor, before=before, committed=self.batches.committed)
-            return RegisterAnswer(
-                epoch=epoch,
-                attempt=self.slots().get(index).attempt,
-                base=self.durable.base_url,
-                restore=self.durable.restore_plan(index, len(self.slots().all()), self.batches),
-                expected={uid: self.batches.expected_batch(uid, index) for uid in self.batches.delays_ms},
-                memory=self.memory.tuning,
-                processing_time_ms=self.batches.committed_time_ms,
-                operator_state=self.operator_states.answer(index),
-            )
+                with self.lock:
+                    if self._source() == source:
+                        self.restores.try_again(error, base)
+                return False
+            with self.lock:
+                if self._source() == source:
+                    self.operator_states.distribute(source, parts)
+        return True
+
+    def _source(self) -> Source | None:
+        return self.operator_states.source(len(self.slots().all()))
+
+    def _numbered(self, request: Register, executors: int) -> RegisterAnswer | None:
+        """Begin an incarnation; None if the executor has its share of slots. The caller holds the lock and adds operator state."""
+        index, table = request.slot, self.slots()
+        before = table.get(index).epoch
+        epoch = table.register(index, request.executor, request.host, request.pid, executors=executors)
+        if epoch is None:
+            return None
+        self.crashes.registered(index, request.executor, before=before, committed=self.batches.committed)
+        return RegisterAnswer(
+            epoch=epoch,
+            attempt=table.get(index).attempt,
+            base=self.durable.base_url,
+            restore=self.durable.restore_plan(index, len(table.all()), self.batches),
+            expected={uid: self.batches.expected_batch(uid, index) for uid in self.batches.delays_ms},
+            memory=self.memory.tuning,
+            processing_time_ms=self.batches.committed_time_ms,
+            operator_state=None,
+        )
 
     def _reopened(self, request: Reopened) -> ReopenedAnswer:
         return ReopenedAnswer(attempt=self.slots().reopened(request.slot, request.epoch))
 
     def _ready(self, request: Ready) -> None:
+        reports = reported_lists(request.slot, request.operator_state)
         with self.lock:
             self.slots().check(request.slot, request.epoch)
-            self.operator_states.report(request.slot, request.operator_state)
+            self.operator_states.report(request.slot, reports)
             for uid, timers in request.timers.items():
                 self.batches.timers.setdefault((uid, request.slot), timers)
         self.slots().ready(request.slot, request.epoch, request.location, request.unix)

@@ -45,8 +45,19 @@ class SlotTable:
         self.next_epoch = 1
         self.stopping = False
 
-    def register(self, index: int, executor: str, host: str, pid: int) -> int | None:
+    def count_executors(self) -> int:
+        """Return how many executors there are now; 1 if that does not matter. This asks Spark: call it without a lock."""
+        return max(1, self._executors()) if self._bound is not None else 1
+
+    def register(self, index: int, executor: str, host: str, pid: int, *, executors: int = 1) -> int | None:
         """Start a new incarnation.
+
+        Args:
+            index: Number of the slot.
+            executor: Where it runs.
+            host: Its machine.
+            pid: Its process.
+            executors: As `count_executors` returned.
 
         Returns:
             Its epoch, or None when the executor already holds as many slots as its memory is made for.
@@ -55,7 +66,7 @@ class SlotTable:
             slot = self._slot(index)
             if self.stopping:
                 return None
-            if self._bound is not None and self._held_by(executor, index) >= self._allowed(index):
+            if self._bound is not None and self._held_by(executor, index) >= self._allowed(index, executors):
                 return None
             self._asked_s.pop(index, None)
             self._slots[index] = replace(
@@ -81,13 +92,13 @@ class SlotTable:
             self._slots[index] = replace(slot, attempt=slot.attempt + 1)
             return slot.attempt + 1
 
-    def _allowed(self, index: int) -> int:
+    def _allowed(self, index: int, executors: int) -> int:
         """Slots an executor may hold: first its even share, and after a while as many as its memory is made for."""
         bound = self._bound or len(self._slots)
         waited_s = time.monotonic() - self._asked_s.setdefault(index, time.monotonic())
         if waited_s > self._spread_s:
             return bound
-        return min(bound, -(-len(self._slots) // max(1, self._executors())))
+        return min(bound, -(-len(self._slots) // executors))
 
     def _held_by(self, executor: str, besides: int) -> int:
         now = time.monotonic()

@@ -1,0 +1,162 @@
+"""A slot registers while storage is slow: the operator state that it must be given is read without the batch lock."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from statefulspark.checkpoint.formats import paths
+from statefulspark.checkpoint.restore import operator_state
+from statefulspark.checkpoint.transfers import download_verified
+from statefulspark.coordinator.controls import CheckpointInfo
+from statefulspark.coordinator.slot_table import SlotTable
+from statefulspark.errors import CorruptDataError
+from statefulspark.rpc.messages.batches import Begin, Planned, Tick, TickAnswer, Wait
+from statefulspark.rpc.messages.slots import Register
+
+from .conftest import Start
+from .test_operator_state_lives import Remember, elements
+from .world import STEP, UID, Driver, World
+
+pytestmark = pytest.mark.parametrize("world", ["memory"], indirect=True)
+_S = 20.0
+
+
+class SlowStorage:
+    """Stands for `download_verified` of operator state: reads wait until they may go on."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.reached = threading.Event()
+        self.goes_on = threading.Event()
+        self.damaged = False
+        self.reads = 0
+        monkeypatch.setattr(operator_state, "download_verified", self.download)
+
+    def download(self, store: Any, key: str, path: Path, digest: Any) -> None:
+        self.reads += 1
+        damaged = self.damaged
+        self.reached.set()
+        assert self.goes_on.wait(_S), "the test has left a read waiting"
+        if damaged:
+            raise CorruptDataError("retention has deleted it", path=key)
+        download_verified(store, key, path, digest)
+
+    def hold(self) -> None:
+        self.reached.clear()
+        self.goes_on.clear()
+
+
+@pytest.fixture
+def storage(monkeypatch: pytest.MonkeyPatch) -> Iterator[SlowStorage]:
+    storage = SlowStorage(monkeypatch)
+    storage.goes_on.set()
+    yield storage
+    storage.goes_on.set()
+
+
+@pytest.fixture
+def driver(world: World, start: Start, storage: SlowStorage) -> Driver:
+    """A job with a checkpoint and two batches after it; the second batch of the source is left."""
+    world.step = replace(STEP, function=Remember())
+    world.input = [(f"key-{n}", n) for n in range(20)]
+    driver = start(2)
+    for number in range(3):
+        batch = driver.plan(5)
+        assert batch is not None
+        driver.run(batch)
+        if not number:
+            assert isinstance(driver.checkpoint(), CheckpointInfo)
+    assert not driver.coordinator.poll(), "the last batch is not committed"
+    return driver
+
+
+def register(driver: Driver) -> Any:
+    return driver._peer.call(Register(slot=0, executor="e", host="h", pid=1))
+
+
+def finish(world: World, driver: Driver) -> None:
+    while (batch := driver.plan(5)) is not None:
+        driver.run(batch)
+    assert isinstance(driver.checkpoint(), CheckpointInfo)
+    assert elements(world, "split") == {f"{key}#1": 1 for key, _ in world.input}
+
+
+def test_a_batch_begins_while_a_registration_waits_for_storage(world: World, driver: Driver, storage: SlowStorage) -> None:
+    """The tick source gets its offset, the record of the batch is written, and exchanges hear that their slot restores."""
+    driver.coordinator.slots.replace(SlotTable(2, slots_per_executor=None))
+    storage.hold()
+    with ThreadPoolExecutor(1) as pool:
+        registration = pool.submit(register, driver)
+        assert storage.reached.wait(_S)
+        with ThreadPoolExecutor(1) as others:
+            assert others.submit(driver._peer.call, Tick(uid=UID, after=0)).result(_S / 2) == TickAnswer(offset=0)
+            (driver.location / "offsets" / "3").write_text('{"first": 15, "until": 20, "tick": 0, "ticked": false}')
+            assert others.submit(driver._peer.call, Planned()).result(_S / 2) is None
+            assert isinstance(others.submit(driver._peer.call, Begin(uid=UID, slot=0, batch=3)).result(_S / 2), Wait)
+        assert world.store.head(paths.batch_key(driver.coordinator.view().attempt, 3)) is not None
+        assert not registration.done()
+        storage.goes_on.set()
+        assert registration.result(_S) is not None
+    driver.start_slot(0)
+    driver.start_slot(1)
+    driver.run(3)
+    finish(world, driver)
+
+
+def test_one_registration_reads_for_all(world: World, driver: Driver, storage: SlowStorage) -> None:
+    """The others wait for it, and find what it has read."""
+    driver.coordinator.slots.replace(SlotTable(2, slots_per_executor=None))
+    storage.reads = 0
+    storage.hold()
+    with ThreadPoolExecutor(4) as pool:
+        registrations = [pool.submit(register, driver) for _ in range(4)]
+        assert storage.reached.wait(_S)
+        storage.goes_on.set()
+        epochs = [registration.result(_S).epoch for registration in registrations]
+    assert len(set(epochs)) == 4
+    files, changelogs = 2, 4
+    assert storage.reads == files + changelogs
+    driver.start_slot(0)
+    driver.start_slot(1)
+    finish(world, driver)
+
+
+@pytest.mark.parametrize("parallelism", [2, 3])
+def test_slots_that_are_replaced_meanwhile_do_not_get_what_was_read(
+    world: World, driver: Driver, storage: SlowStorage, parallelism: int
+) -> None:
+    """It was split among other slots. The process starts again."""
+    driver.coordinator.slots.replace(SlotTable(4, slots_per_executor=None))
+    storage.hold()
+    with ThreadPoolExecutor(1) as pool:
+        registration = pool.submit(register, driver)
+        assert storage.reached.wait(_S)
+        driver.coordinator.slots.replace(SlotTable(parallelism, slots_per_executor=None))
+        storage.goes_on.set()
+        assert registration.result(_S) is None
+    driver.rescale(parallelism)
+    finish(world, driver)
+
+
+def test_an_object_that_is_gone_because_the_state_moved_on_is_no_damage(world: World, driver: Driver, storage: SlowStorage) -> None:
+    """A checkpoint that completes meanwhile lets retention delete what is being read; the base is not marked as damaged."""
+    driver.coordinator.slots.replace(SlotTable(4, slots_per_executor=None))
+    storage.hold()
+    storage.damaged = True
+    with ThreadPoolExecutor(1) as pool:
+        registration = pool.submit(register, driver)
+        assert storage.reached.wait(_S)
+        driver.coordinator.slots.replace(SlotTable(2, slots_per_executor=None))
+        storage.damaged = False
+        storage.goes_on.set()
+        assert registration.result(_S) is None
+    assert driver.coordinator.fatal is None
+    assert not [info.key for info in world.store.list("") if info.key.endswith("_damaged")]
+    driver.rescale(2)
+    finish(world, driver)
