@@ -93,6 +93,14 @@ if TYPE_CHECKING:
         ListCheckpointed,
         OperatorStateStore,
     )
+    from statefulspark.state.api.raw_state import (
+        KeyedStateCheckpointOutputStream,
+        KeyGroupStatePartitionStreamProvider,
+        OperatorStateCheckpointOutputStream,
+        StateInitializationContext,
+        StatePartitionStreamProvider,
+        StateSnapshotContext,
+    )
     from statefulspark.state.api.states import (
         AggregatingState,
         AppendingState,
@@ -142,8 +150,10 @@ __all__ = [
     "GlobalWindows",
     "Instant",
     "Job",
+    "KeyGroupStatePartitionStreamProvider",
     "KeySelector",
     "KeyedProcessFunction",
+    "KeyedStateCheckpointOutputStream",
     "KeyedStateStore",
     "KeyedStream",
     "ListCheckpointed",
@@ -158,6 +168,7 @@ __all__ = [
     "Metric",
     "MetricGroup",
     "NeverTrigger",
+    "OperatorStateCheckpointOutputStream",
     "OperatorStateStore",
     "OutputTag",
     "ProcessWindowFunction",
@@ -176,6 +187,9 @@ __all__ = [
     "SlidingProcessingTimeWindows",
     "State",
     "StateDescriptor",
+    "StateInitializationContext",
+    "StatePartitionStreamProvider",
+    "StateSnapshotContext",
     "StateTtlConfig",
     "Time",
     "TimeDomain",
@@ -292,6 +306,14 @@ _HOMES = {
         "FunctionSnapshotContext",
         "ListCheckpointed",
         "OperatorStateStore",
+    ),
+    "state.api.raw_state": (
+        "KeyGroupStatePartitionStreamProvider",
+        "KeyedStateCheckpointOutputStream",
+        "OperatorStateCheckpointOutputStream",
+        "StateInitializationContext",
+        "StatePartitionStreamProvider",
+        "StateSnapshotContext",
     ),
     "state.api.states": (
         "AggregatingState",

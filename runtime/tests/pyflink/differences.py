@@ -99,6 +99,9 @@ DIFFERENCES: dict[str, tuple[str, ...]] = {
     "Operator state exists only in Flink's Java API: its names in snake case.": (
         *_each("only here: {}", "CheckpointedFunction FunctionInitializationContext FunctionSnapshotContext ListCheckpointed"),
         *_each("only here: OperatorStateStore.{}", "get_list_state get_registered_state_names get_union_list_state"),
+        *_each("only here: {}", "StateInitializationContext StateSnapshotContext KeyedStateCheckpointOutputStream"),
+        *_each("only here: {}", "KeyGroupStatePartitionStreamProvider StatePartitionStreamProvider OperatorStateCheckpointOutputStream"),
+        *_each("only here: RuntimeContext.{}", "get_key_group_range get_current_key_group_index"),
     ),
     "Not supported yet: two inputs and broadcast state.": (
         *_each("only in PyFlink: {}", "BaseBroadcastProcessFunction BroadcastProcessFunction KeyedBroadcastProcessFunction"),

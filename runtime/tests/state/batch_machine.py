@@ -30,13 +30,14 @@ from statefulspark.testing.keyed_state import LETTER_GROUPS, KeyedSlot, key_grou
 KEYS = st.sampled_from(["a", "aa", "b", "\u00e4"])
 USER_KEYS = st.sampled_from(["", "x", "xy", "y"])
 TTL_MS = 3
+RAW_CHUNK_BYTES = 4
 NUMBERS = st.integers(-3, 3)
 TIMES = st.integers(-2, 6)
 OBJECTS = st.one_of(NUMBERS, st.text(max_size=3), st.lists(NUMBERS, max_size=3), st.dictionaries(st.text(max_size=2), NUMBERS, max_size=2))
 
 
 def empty_model() -> dict[str, Any]:
-    states = ["count", "object", "sum", "list", "map", "fading", "fading_list", "fading_map"]
+    states = ["count", "object", "sum", "list", "map", "fading", "fading_list", "fading_map", "raw"]
     return {**{state: {} for state in states}, **{kind: set() for kind in TIMER_KINDS}}
 
 
@@ -97,6 +98,8 @@ class BatchMachine(RuleBasedStateMachine):
         self.fading = backend.value_state(fading)
         self.fading_list = backend.list_state(fading_list)
         self.fading_map = backend.map_state(fading_map)
+        self.raw = backend.raw_keyed()
+        self.raw.chunk_bytes = RAW_CHUNK_BYTES
 
     @property
     def model(self) -> dict[str, Any]:

@@ -17,10 +17,11 @@ from statefulspark.state.store.rocksdb_memory import RocksDBMemory
 from statefulspark.state.store.rocksdb_store import RocksDBOptions, RocksDBStore
 from statefulspark.state.tables import maps
 
+from .raw_rules import RawRules
 from .state_rules import ExpiryRules, StateRules, TimerRules
 
 
-class BackendMachine(StateRules, ExpiryRules, TimerRules):
+class BackendMachine(StateRules, ExpiryRules, TimerRules, RawRules):
     """All rules."""
 
 
@@ -74,6 +75,7 @@ FadingMachine = focused(
     "sweep",
     "sweep_for_full_snapshot",
 )
+RawMachine = focused("RawMachine", "write_raw", "append_raw", "read_raw", "update_count")
 
 
 class RocksDBMachine(BackendMachine):
@@ -98,6 +100,7 @@ def small_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
         (TimersMachine, 200, 60),
         (MapMachine, 200, 60),
         (FadingMachine, 200, 60),
+        (RawMachine, 150, 60),
         (RocksDBMachine, 15, 60),
     ],
 )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any, Final
 
 from statefulspark.errors import InvalidInputError, StatefulSparkError, type_name
@@ -16,11 +16,20 @@ from statefulspark.state.api.operator_state import (
     ListCheckpointed,
     OperatorStateStore,
 )
+from statefulspark.state.api.raw_state import (
+    KeyGroupStatePartitionStreamProvider,
+    StateInitializationContext,
+    StatePartitionStreamProvider,
+    StateSnapshotContext,
+)
+from statefulspark.state.operator.raw_partitions import PartitionsOutput, partition_inputs
+from statefulspark.state.tables.raw_keyed_streams import KeyedOutput, Validity, keyed_inputs
 from statefulspark.state.types.types import Types
 
 if TYPE_CHECKING:
     from statefulspark.process.functions import KeyedProcessFunction
     from statefulspark.state.api.keyed_state_store import KeyedStateStore
+    from statefulspark.state.backend import KeyedStateBackend
     from statefulspark.state.operator.backend import OperatorStateBackend
 
 __all__ = ["LIST_CHECKPOINTED_STATE", "StateCalls", "check_interfaces", "is_checkpointed"]
@@ -55,10 +64,17 @@ class StateCalls:
         uid: The step.
         operator_state: Its operator state in this slot.
         keyed_state: Its keyed state.
+        backend: Keeps the keyed state.
     """
 
     def __init__(
-        self, function: KeyedProcessFunction, *, uid: str, operator_state: OperatorStateBackend, keyed_state: KeyedStateStore
+        self,
+        function: KeyedProcessFunction,
+        *,
+        uid: str,
+        operator_state: OperatorStateBackend,
+        keyed_state: KeyedStateStore,
+        backend: KeyedStateBackend,
     ) -> None:
         user: object = unwrapped(function)
         self._function: CheckpointedFunction | None = None
@@ -69,6 +85,7 @@ class StateCalls:
         self._uid = uid
         self._operator_state = operator_state
         self._keyed_state = keyed_state
+        self._backend = backend
 
     def initialize(self) -> None:
         """Call ``initialize_state``.
@@ -78,14 +95,16 @@ class StateCalls:
         """
         if self._function is None:
             return
-        backend = self._operator_state
+        validity = Validity()
         try:
-            self._function.initialize_state(_InitializationContext(backend, self._keyed_state))
+            self._function.initialize_state(_InitializationContext(self._operator_state, self._keyed_state, self._backend, validity))
         except StatefulSparkError:
             raise
         except Exception as error:
             raise user_function_error(error, uid=self._uid, key_group=None) from error
-        backend.initialized()
+        finally:
+            validity.end()
+        self._operator_state.initialized()
 
     def snapshot(self, checkpoint_id: int, timestamp_ms: int) -> None:
         """Call ``snapshot_state``; there must be no current key.
@@ -99,12 +118,19 @@ class StateCalls:
         """
         if self._function is None:
             return
+        context = _SnapshotContext(checkpoint_id, timestamp_ms, uid=self._uid, backend=self._backend)
         try:
-            self._function.snapshot_state(_SnapshotContext(checkpoint_id, timestamp_ms))
+            self._function.snapshot_state(context)
         except StatefulSparkError:
             raise
         except Exception as error:
             raise user_function_error(error, uid=self._uid, key_group=None) from error
+        finally:
+            context.validity.end()
+        if context.keyed is not None:
+            context.keyed.finish()
+        if context.partitions is not None:
+            self._operator_state.replace_raw_partitions(context.partitions.partitions())
 
 
 class _ListAdapter(CheckpointedFunction):
@@ -130,10 +156,14 @@ class _ListAdapter(CheckpointedFunction):
         self._state.update(kept)
 
 
-class _InitializationContext(FunctionInitializationContext):
-    __slots__ = ("_keyed_state", "_operator_state", "_restored")
+class _InitializationContext(StateInitializationContext):
+    __slots__ = ("_backend", "_keyed_state", "_operator_state", "_restored", "_validity")
 
-    def __init__(self, operator_state: OperatorStateBackend, keyed_state: KeyedStateStore) -> None:
+    def __init__(
+        self, operator_state: OperatorStateBackend, keyed_state: KeyedStateStore, backend: KeyedStateBackend, validity: Validity
+    ) -> None:
+        self._backend = backend
+        self._validity = validity
         self._operator_state = operator_state
         self._keyed_state = keyed_state
         self._restored = operator_state.batch if operator_state.restored else None
@@ -150,13 +180,42 @@ class _InitializationContext(FunctionInitializationContext):
     def get_keyed_state_store(self) -> KeyedStateStore:
         return self._keyed_state
 
+    def get_raw_keyed_state_inputs(self) -> Iterator[KeyGroupStatePartitionStreamProvider]:
+        return keyed_inputs(self._backend.raw_keyed(), self._validity)
 
-class _SnapshotContext(FunctionSnapshotContext):
-    __slots__ = ("_checkpoint_id", "_timestamp_ms")
+    def get_raw_operator_state_inputs(self) -> Iterator[StatePartitionStreamProvider]:
+        return partition_inputs(self._operator_state.raw_partitions(), self._validity)
 
-    def __init__(self, checkpoint_id: int, timestamp_ms: int) -> None:
+
+class _SnapshotContext(StateSnapshotContext):
+    __slots__ = ("_backend", "_checkpoint_id", "_timestamp_ms", "_uid", "keyed", "partitions", "validity")
+
+    def __init__(self, checkpoint_id: int, timestamp_ms: int, *, uid: str, backend: KeyedStateBackend) -> None:
+        self.keyed: KeyedOutput | None = None
+        self.partitions: PartitionsOutput | None = None
+        self.validity = Validity()
         self._checkpoint_id = checkpoint_id
         self._timestamp_ms = timestamp_ms
+        self._uid = uid
+        self._backend = backend
+
+    def get_raw_keyed_operator_state_output(self, changed_only: bool = False) -> KeyedOutput:
+        self.validity.check()
+        if self.keyed is None:
+            self.keyed = KeyedOutput(self._backend.raw_keyed(), uid=self._uid, changed_only=changed_only, validity=self.validity)
+        if self.keyed.changed_only != changed_only:
+            raise InvalidInputError(
+                f"the step {self._uid!r} took the output with {not changed_only} before in this snapshot",
+                field="changed_only",
+                remedy="Take the output once",
+            )
+        return self.keyed
+
+    def get_raw_operator_state_output(self) -> PartitionsOutput:
+        self.validity.check()
+        if self.partitions is None:
+            self.partitions = PartitionsOutput(uid=self._uid, validity=self.validity)
+        return self.partitions
 
     def get_checkpoint_id(self) -> int:
         return self._checkpoint_id

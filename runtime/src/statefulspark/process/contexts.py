@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from statefulspark.errors import InvalidInputError, type_name
+from statefulspark.keygroups import KeyGroupRange, key_group_range
 from statefulspark.process.functions import KeyedProcessFunction, RuntimeContext, TimeDomain, TimerService
 from statefulspark.process.metrics import MetricGroup
 from statefulspark.state.timers import EVENT_TIMERS, PROCESSING_TIMERS, TIMESTAMP_MS_MAX, TIMESTAMP_MS_MIN
@@ -154,6 +155,12 @@ class SlotRuntimeContext(RuntimeContext):
 
     def get_index_of_this_subtask(self) -> int:
         return self._slot
+
+    def get_key_group_range(self) -> KeyGroupRange:
+        return key_group_range(self._slot, self._parallelism, self._max_parallelism)
+
+    def get_current_key_group_index(self) -> int:
+        return self._backend.current_key_group()
 
     def get_attempt_number(self) -> int:
         return self._attempt

@@ -98,7 +98,9 @@ class KeyedFunctionRunner:
             job_parameters=dict(job_parameters or {}),
             metrics=self.metrics,
         )
-        self._state_calls = StateCalls(self._function, uid=step.uid, operator_state=operator_state, keyed_state=self._runtime_context)
+        self._state_calls = StateCalls(
+            self._function, uid=step.uid, operator_state=operator_state, keyed_state=self._runtime_context, backend=backend
+        )
 
     @property
     def timers_fired(self) -> int:

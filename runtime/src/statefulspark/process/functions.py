@@ -15,6 +15,7 @@ from statefulspark.state.api.functions import Function
 from statefulspark.state.api.keyed_state_store import KeyedStateStore
 
 if TYPE_CHECKING:
+    from statefulspark.keygroups import KeyGroupRange
     from statefulspark.process.metrics import MetricGroup
 
 __all__ = [
@@ -95,6 +96,18 @@ class RuntimeContext(KeyedStateStore):
     @abstractmethod
     def get_index_of_this_subtask(self) -> int:
         """Return the slot's number, 0..parallelism-1."""
+
+    @abstractmethod
+    def get_key_group_range(self) -> KeyGroupRange:
+        """Return the key groups of this slot, for functions with raw keyed state. In Flink, the keyed state backend has it."""
+
+    @abstractmethod
+    def get_current_key_group_index(self) -> int:
+        """Return the key group of the current key. In Flink, the keyed state backend has it.
+
+        Raises:
+            InvalidInputError: There is no current key.
+        """
 
     @abstractmethod
     def get_attempt_number(self) -> int:

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
@@ -27,6 +26,7 @@ from statefulspark.state.api.descriptors import (
     ValueStateDescriptor,
 )
 from statefulspark.state.api.states import AggregatingState, ListState, MapState, ReducingState, ValueState
+from statefulspark.state.batch_budget import BatchBudget
 from statefulspark.state.encoding.keys import KeyCodec
 from statefulspark.state.encoding.layout import StateIds, group_prefix
 from statefulspark.state.store.base import Change, KeyValueStore
@@ -35,6 +35,7 @@ from statefulspark.state.store.open_store import open_spill
 from statefulspark.state.tables.background_cleanup import CleanupReport
 from statefulspark.state.tables.declared import DeclaredStates
 from statefulspark.state.tables.key_context import KeyContext
+from statefulspark.state.tables.raw_keyed import RawKeyedTable
 from statefulspark.state.timers import TimerTable
 
 __all__ = ["BatchBudget", "KeyedStateBackend", "TimerTable"]
@@ -48,20 +49,6 @@ _RUNNING_SHARE: Final = 8
 """Part of the budget for changes that held ones always leave to the running batch. They come out of the same budget, so that a slow
 snapshot does not make the process larger; a batch that has little left spills as it runs, and what it spilled is held as it is,
 where writing held changes to disk would keep the next batch from beginning."""
-
-
-@dataclass(frozen=True, slots=True)
-class BatchBudget:
-    """Bounds of a backend's memory in Python objects, estimated.
-
-    Attributes:
-        cache_bytes: For the cache of unchanged entries; 0 keeps hardly any.
-        dirty_bytes: For changes; a batch that changes more spills to local disk. While a snapshot is taken, what batches commit
-            meanwhile is held in up to seven eighths of it, more goes to local disk, and the running batch has what is left.
-    """
-
-    cache_bytes: int = 128 << 20
-    dirty_bytes: int = 64 << 20
 
 
 class KeyedStateBackend:
@@ -181,6 +168,10 @@ class KeyedStateBackend:
         """Let no key be current; keyed state cannot be used until the next `set_current_key`."""
         self._context.ident = self._context.key = None
 
+    def current_key_group(self) -> int:
+        """Return the key group of the current key; InvalidInputError if there is none."""
+        return self._context.key_group()
+
     def prefetch(self, keys: Sequence[tuple[int, bytes]]) -> int:
         """Read the point states of the keys that become current next, in fewer calls; a few thousand at a time serve best.
 
@@ -232,6 +223,10 @@ class KeyedStateBackend:
     def aggregating_state(self, descriptor: AggregatingStateDescriptor) -> AggregatingState[Any, Any]:
         """Return the state of a descriptor; see `value_state`."""
         return self._declared.aggregating_state(descriptor)
+
+    def raw_keyed(self) -> RawKeyedTable:
+        """Return the raw keyed state, made when it is first used."""
+        return self._declared.raw_keyed()
 
     def redeclare(self) -> None:
         """Let a fresh copy of the function declare its states: it gets the same entries, but its own reduce and aggregate functions."""

@@ -9,11 +9,15 @@ from typing import Any, Final
 
 from statefulspark.errors import InvalidInputError, NotRestorableError
 from statefulspark.state.encoding.layout import STATE_ID_MAX, StateInfo
+from statefulspark.state.operator.entries import RAW_OPERATOR
+from statefulspark.state.tables.raw_keyed import RAW_KEYED
 from statefulspark.state.timers import TIMER_KINDS
 
 LAZY_STATE_PREFIX: Final = "_window."
 """Begins the names of states that windows declare when they first need them, part of the format of checkpoints. So it means nothing that such
 a state is new, or that a restored one is not declared yet."""
+_LAZY_KINDS: Final = frozenset({*TIMER_KINDS, RAW_KEYED, RAW_OPERATOR})
+"""Kinds without a name of the user's: they exist once they are used."""
 
 
 class StateRegistry:
@@ -151,7 +155,7 @@ def check_restorable(stored: StateInfo, wanted: StateInfo) -> None:
 
 
 def _is_declared_in_open(state: StateInfo) -> bool:
-    return state.kind not in TIMER_KINDS and not state.name.startswith(LAZY_STATE_PREFIX)
+    return state.kind not in _LAZY_KINDS and not state.name.startswith(LAZY_STATE_PREFIX)
 
 
 def _reads(stored: StateInfo, wanted: StateInfo) -> bool:

@@ -15,6 +15,8 @@ from statefulspark.errors import CorruptDataError, InvalidInputError
 from statefulspark.state.encoding.keys import KeyCodec
 from statefulspark.state.encoding.layout import StateInfo, split_store_key, split_timer_store_key
 from statefulspark.state.encoding.values import EXPIRING, EXPIRING_LIST, EXPIRING_NONE, NONE, PLAIN, ValueCodec
+from statefulspark.state.operator.entries import RAW_OPERATOR
+from statefulspark.state.tables.raw_keyed import RAW_KEYED, raw_stream_bytes
 from statefulspark.state.timers import TIMER_KINDS
 from statefulspark.state.types.composites import ListTypeInfo
 from statefulspark.state.types.types import TypeInformation, type_from_json
@@ -46,7 +48,7 @@ class StateEntry:
     key: Any = None
     """A single value for one key column, a tuple for several."""
     value: Any = None
-    """Value, list of elements, or accumulator; None for a timer. Bytes as stored when the type is pickled and was not to be unpickled."""
+    """Value, list of elements, or accumulator; None for a timer; of raw state, the length of the stream or partition in bytes. Bytes as stored when the type is pickled and was not to be unpickled."""
     user_key: Any = None
     """Key within a map state."""
     timestamp_ms: int | None = None
@@ -73,9 +75,10 @@ class EntryDecoder:
         self._where = f"state {info.name!r} of uid {info.uid!r}"
         self._keys = KeyCodec.from_json(info.key_type)
         self._is_timer = info.kind in TIMER_KINDS
+        self._is_raw = info.kind == RAW_KEYED
         self._user_key: Callable[[bytes], Any] | None = None
         self._value: Callable[[bytes], Any] = bytes
-        if self._is_timer:
+        if self._is_timer or self._is_raw:
             return
         if info.kind == "map":
             self._user_key = bytes if _hidden(info.type["key"], unpickle) else type_from_json(info.type["key"]).decode
@@ -101,6 +104,8 @@ class EntryDecoder:
             timer = split_timer_store_key(store_key)
             return StateEntry(key_group=timer.key_group, key=self._keys.decode(timer.key), timestamp_ms=timer.timestamp_ms)
         parts = split_store_key(store_key)
+        if self._is_raw:
+            return StateEntry(key_group=parts.key_group, value=raw_stream_bytes(stored, where=self._where))
         expires_ms, plain = self._without_expiry(stored)
         return StateEntry(
             key_group=parts.key_group,
@@ -151,6 +156,8 @@ def element_decoder(info: StateInfo, *, unpickle: bool) -> Callable[[bytes], Any
     Raises:
         IncompatibleFormatError: The type is not known to this release.
     """
+    if info.kind == RAW_OPERATOR:
+        return lambda element: len(element) - 1
     description = info.type["element"]
     if _hidden(description, unpickle):
         return bytes

@@ -27,6 +27,7 @@ from statefulspark.state.encoding.layout import StateInfo, key_group_range_bound
 from statefulspark.state.operator.entries import OperatorEntry, is_operator_state
 from statefulspark.state.store.base import KeyValueStore
 from statefulspark.state.store.open_store import open_store as open_kind
+from statefulspark.state.tables.raw_keyed import RAW_KEYED, is_raw_header
 from statefulspark.state.timers import TIMER_KINDS
 from statefulspark.storage.open import open_store as open_url
 
@@ -43,7 +44,7 @@ class StateSize:
 
     info: StateInfo
     entries: int
-    """Stored entries: keys, map entries, timers, or elements of operator state."""
+    """Stored entries: keys, map entries, timers, streams of raw keyed state, or elements of operator state."""
     size_bytes: int
     """Bytes of their keys and values, before compression."""
 
@@ -62,20 +63,21 @@ def state_sizes(url: str, *, open_store: OpenStore = open_url, open_kind: OpenKi
         UnavailableError: Storage did not answer.
     """
     checkpoint = open_checkpoint(url, open_store)
-    counts = {info.state_id: [0, 0] for info in state_infos(checkpoint)}
+    infos = state_infos(checkpoint)
+    counts = {info.state_id: [0, 0] for info in infos}
+    raw = {info.state_id for info in infos if info.kind == RAW_KEYED}
     for slot in checkpoint.metadata.slots:
         with opened_slot(checkpoint, slot, open_kind) as store:
             for key, value in store.scan(*key_group_range_bounds(slot.first, slot.last)):
-                count = counts.setdefault(int.from_bytes(key[2:4], "big"), [0, 0])
-                count[0] += 1
+                state_id = int.from_bytes(key[2:4], "big")
+                count = counts.setdefault(state_id, [0, 0])
+                count[0] += state_id not in raw or is_raw_header(key)
                 count[1] += len(key) + len(value)
     for entry in _operator_entries(checkpoint):
         count = counts.setdefault(entry.state_id, [0, 0])
         count[0] += len(entry.items)
         count[1] += entry.size_bytes
-    sizes = [
-        StateSize(info=info, entries=counts[info.state_id][0], size_bytes=counts[info.state_id][1]) for info in state_infos(checkpoint)
-    ]
+    sizes = [StateSize(info=info, entries=counts[info.state_id][0], size_bytes=counts[info.state_id][1]) for info in infos]
     return sorted(sizes, key=lambda size: (size.info.uid, size.info.name))
 
 
@@ -91,7 +93,8 @@ def read_state(
 ) -> Generator[StateEntry, None, None]:
     """Iterate over the entries of one state, in order of key group and key bytes; timers in order of time within a key group.
 
-    Operator state has no keys: its entries are the elements of its lists, in order of the slots.
+    Operator state has no keys: its entries are the elements of its lists, in order of the slots. Of raw state, the bytes are the function's own:
+    an entry per stream or partition tells its length.
 
     Close the iterator (``contextlib.closing``) when you do not exhaust it: a downloaded slot is kept in a temporary folder until then.
 
@@ -118,6 +121,8 @@ def read_state(
         if key is not None:
             raise InvalidInputError(f"the operator state {state!r} has no keys", field="key", remedy="Read it without a key.")
         return _elements(checkpoint, info, unpickle=unpickle)
+    if info.kind == RAW_KEYED and key is not None:
+        raise InvalidInputError("raw keyed state has a stream per key group and no keys", field="key", remedy="Read it without a key.")
     decoder = EntryDecoder(info, unpickle=unpickle)
     wanted = None if key is None else decoder.encode_key(key)
     return _entries(checkpoint, decoder, wanted, open_kind)
@@ -211,7 +216,10 @@ def _entries(
 def _stored(store: KeyValueStore, slot: SlotState, info: StateInfo, wanted: bytes | None) -> Iterator[tuple[bytes, bytes]]:
     """Stored entries of one state, of one key if ``wanted`` is its bytes."""
     key_groups = range(slot.first, slot.last + 1)
-    if wanted is None or info.kind in TIMER_KINDS:
+    if info.kind == RAW_KEYED:
+        for key_group in key_groups:
+            yield from ((key, value) for key, value in store.scan(*state_range(key_group, info.state_id)) if is_raw_header(key))
+    elif wanted is None or info.kind in TIMER_KINDS:
         for key_group in key_groups:
             for key, value in store.scan(*state_range(key_group, info.state_id)):
                 # A timer's store key is 12 bytes of key group, state and time, then the key.

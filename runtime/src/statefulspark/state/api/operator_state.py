@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 if TYPE_CHECKING:
     from statefulspark.state.api.descriptors import ListStateDescriptor
     from statefulspark.state.api.keyed_state_store import KeyedStateStore
+    from statefulspark.state.api.raw_state import StateInitializationContext, StateSnapshotContext
     from statefulspark.state.api.states import ListState
 
 __all__ = [
@@ -103,11 +104,11 @@ class CheckpointedFunction(ABC):
     """
 
     @abstractmethod
-    def initialize_state(self, context: FunctionInitializationContext) -> None:
+    def initialize_state(self, context: StateInitializationContext) -> None:
         """Declare operator state and read what was restored. Called before ``open``, for every copy of the function."""
 
     @abstractmethod
-    def snapshot_state(self, context: FunctionSnapshotContext) -> None:
+    def snapshot_state(self, context: StateSnapshotContext) -> None:
         """Write what the function keeps in attributes to its operator state.
 
         Called at the end of every batch that reaches the slot, after its last timer, and once after a redistribution. There is no

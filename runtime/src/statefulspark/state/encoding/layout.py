@@ -4,6 +4,7 @@ Every entry: ``key group u16 | state id u16 | length of key u32 | key | user key
 Every timer: ``key group u16 | state id u16 | timestamp i64 | key``; the sign bit of the timestamp is flipped, so that byte order is
 time order. All numbers are big-endian. So a key group is a contiguous range of the store, a state is a contiguous range within it,
 a map is a contiguous range within that, and the timers of a key group are stored in the order in which they are due.
+Raw keyed state has entries with an empty key; the user key is a number: 0 for a stream's header, then those of its chunks.
 """
 
 from __future__ import annotations
@@ -33,7 +34,8 @@ class StateInfo:
         state_id: 0 .. 65535, unique in the job.
         uid: The keyed step.
         name: The state's name within the step.
-        kind: ``value``, ``list``, ``map``, ``reducing``, ``aggregating``, ``event-timers`` or ``processing-timers``.
+        kind: ``value``, ``list``, ``map``, ``reducing``, ``aggregating``, ``event-timers``, ``processing-timers``,
+            ``raw-keyed``, ``operator-list``, ``operator-union`` or ``raw-operator``.
         key_type: Types of the key columns (`keys.KeyCodec.to_json`).
         type: Type of the state (`type_base.TypeInformation.to_json`); empty for timers.
         ttl_ms: Time to live in milliseconds, None when values do not expire.

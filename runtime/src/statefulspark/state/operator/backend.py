@@ -17,7 +17,15 @@ from statefulspark.state.api.operator_state import OperatorStateStore
 from statefulspark.state.api.states import ListState
 from statefulspark.state.encoding.layout import StateIds, StateInfo
 from statefulspark.state.encoding.values import PLAIN, ValueCodec
-from statefulspark.state.operator.entries import OPERATOR_LIST, OPERATOR_UNION, OperatorEntry, OperatorLists, list_entries
+from statefulspark.state.operator.entries import (
+    OPERATOR_LIST,
+    OPERATOR_UNION,
+    RAW_OPERATOR,
+    RAW_OPERATOR_NAME,
+    OperatorEntry,
+    OperatorLists,
+    list_entries,
+)
 from statefulspark.state.tables.combining import none_added
 from statefulspark.state.types.base import TypeInformation
 
@@ -87,7 +95,18 @@ class OperatorStateBackend(OperatorStateStore):
         return self._state(state_descriptor, OPERATOR_UNION)
 
     def get_registered_state_names(self) -> set[str]:
-        return {info.name for info in self._infos.values()}
+        return {info.name for info in self._infos.values() if info.kind != RAW_OPERATOR}
+
+    def raw_partitions(self) -> list[bytes]:
+        """Return the partitions of raw operator state that this slot has."""
+        states = [info.state_id for info in self._infos.values() if info.kind == RAW_OPERATOR]
+        return [element[len(_PLAIN) :] for state_id in states for element in self.elements(state_id)]
+
+    def replace_raw_partitions(self, partitions: Iterable[bytes]) -> None:
+        """Replace the raw operator state of this slot."""
+        info = self._state_ids.register(self._uid, RAW_OPERATOR_NAME, RAW_OPERATOR, {"key_type": [], "type": {}, "ttl_ms": None})
+        self._infos[info.state_id] = info
+        self.replace(info.state_id, [_PLAIN + partition for partition in partitions])
 
     def redeclare(self) -> None:
         """Let a fresh copy of the function declare its states; it gets the same elements."""
@@ -105,6 +124,8 @@ class OperatorStateBackend(OperatorStateStore):
         if descriptor.ttl is not None:
             remedy = "Remove enable_time_to_live from its descriptor"
             raise InvalidInputError("operator state has no time to live", field=field_, remedy=remedy)
+        if descriptor.name == RAW_OPERATOR_NAME:
+            raise InvalidInputError("the name is reserved", field=field_, remedy="Choose another name")
         known = self._handles.get(descriptor.name)
         if known is None:
             if not self._declaring:
@@ -235,8 +256,8 @@ class OperatorStateBackend(OperatorStateStore):
     def _checked(self, lists: dict[int, tuple[bytes, ...]]) -> dict[int, tuple[bytes, ...]]:
         """Return the lists if they are small enough. Split lists that a redistribution made too large may stay, but not grow."""
         limit = OPERATOR_STATE_BYTES_MAX // self._parallelism
-        split, union = self._size(lists, OPERATOR_LIST), self._size(lists, OPERATOR_UNION)
-        if split + union > limit and (union > limit or split > self._size(self._latest(), OPERATOR_LIST)):
+        union, split = self._sizes(lists)
+        if split + union > limit and (union > limit or split > self._sizes(self._latest())[1]):
             largest = max(lists, key=lambda state_id: sum(map(len, lists[state_id])))
             slots = "the only slot" if self._parallelism == 1 else f"each of the {self._parallelism} slots"
             raise InvalidInputError(
@@ -246,8 +267,11 @@ class OperatorStateBackend(OperatorStateStore):
             )
         return lists
 
-    def _size(self, lists: OperatorLists, kind: str) -> int:
-        return sum(sum(map(len, each)) for state_id, each in lists.items() if self._infos[state_id].kind == kind)
+    def _sizes(self, lists: OperatorLists) -> tuple[int, int]:
+        """Return the bytes of union lists and of the others."""
+        every = sum(sum(map(len, each)) for each in lists.values())
+        union = sum(sum(map(len, each)) for state_id, each in lists.items() if self._infos[state_id].kind == OPERATOR_UNION)
+        return union, every - union
 
 
 class OperatorListState(ListState[Any]):

@@ -13,7 +13,10 @@ OPERATOR_LIST: Final = "operator-list"
 """Kind of a list whose elements are split among the slots."""
 OPERATOR_UNION: Final = "operator-union"
 """Kind of a list of which every slot gets all elements."""
-OPERATOR_KINDS: Final = frozenset({OPERATOR_LIST, OPERATOR_UNION})
+RAW_OPERATOR: Final = "raw-operator"
+"""Kind of raw operator state: a split list whose elements are partitions of bytes."""
+RAW_OPERATOR_NAME: Final = "_raw_operator"
+OPERATOR_KINDS: Final = frozenset({OPERATOR_LIST, OPERATOR_UNION, RAW_OPERATOR})
 
 OperatorLists = Mapping[int, tuple[bytes, ...]]
 """Elements by state id. An element is a stored value (`values.ValueCodec`)."""

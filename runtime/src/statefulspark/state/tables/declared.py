@@ -24,6 +24,7 @@ from statefulspark.state.tables.combining import KeyedAggregatingState, KeyedRed
 from statefulspark.state.tables.key_context import KeyContext
 from statefulspark.state.tables.lists import KeyedListState
 from statefulspark.state.tables.maps import KeyedMapState
+from statefulspark.state.tables.raw_keyed import RAW_KEYED, RAW_KEYED_NAME, RawKeyedTable
 from statefulspark.state.tables.sweep import Sweep
 from statefulspark.state.tables.sweep_pace import SweepPace
 from statefulspark.state.tables.table import StateTable
@@ -64,6 +65,7 @@ class DeclaredStates:
         self._key_groups = key_groups
         self._states: dict[str, tuple[StateDescriptor, State]] = {}
         self._combining: dict[str, State] = {}
+        self._raw_keyed: RawKeyedTable | None = None
         self.tables: dict[str, StateTable] = {}
         self.cleanup = BackgroundCleanup()
 
@@ -76,6 +78,16 @@ class DeclaredStates:
             queues[kind] = TimerQueue(self._context, self._layers, state_id, self._key_groups)
         self.tables.update(queues)
         return queues
+
+    def raw_keyed(self) -> RawKeyedTable:
+        """Return the raw keyed state, made when it is first used."""
+        if self._raw_keyed is None:
+            description: dict[str, Any] = {"key_type": self._key_types, "type": {}, "ttl_ms": None}
+            state_id = self._state_ids.register(self._uid, RAW_KEYED_NAME, RAW_KEYED, description).state_id
+            where = f"raw keyed state of uid {self._uid!r}"
+            self._raw_keyed = RawKeyedTable(self._context, self._layers, state_id, key_groups=self._key_groups, where=where)
+            self.tables[RAW_KEYED_NAME] = self._raw_keyed
+        return self._raw_keyed
 
     def value_state(self, descriptor: ValueStateDescriptor) -> ValueState[Any]:
         """Return the state of a descriptor; errors as in ``KeyedStateBackend.value_state``."""
@@ -166,7 +178,7 @@ class DeclaredStates:
 
     def _register(self, descriptor: StateDescriptor) -> tuple[int, str]:
         """Return the state's id and what errors call it."""
-        if descriptor.name in TIMER_KINDS:
+        if descriptor.name in (*TIMER_KINDS, RAW_KEYED_NAME):
             raise InvalidInputError("the name is reserved", field=f"state {descriptor.name!r}", remedy="Choose another name.")
         description = {
             "key_type": self._key_types,

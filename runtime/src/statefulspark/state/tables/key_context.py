@@ -30,6 +30,16 @@ class KeyContext:
         self.growth_bytes_max = growth_bytes_max
         self.relieve = relieve
 
+    def key_group(self) -> int:
+        """Return the key group of the current key.
+
+        Raises:
+            InvalidInputError: There is no current key.
+        """
+        if self.ident is None:
+            raise no_current_key()
+        return int.from_bytes(self.ident[:2], "big")
+
     def grow(self, size_bytes: int) -> None:
         """Record that changes use ``size_bytes`` more memory; may spill before it returns."""
         self.growth_bytes += size_bytes
