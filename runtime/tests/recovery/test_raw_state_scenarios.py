@@ -122,8 +122,9 @@ def test_a_release_without_raw_state_keeps_it() -> None:
 def test_a_job_goes_back_to_a_savepoint_with_its_streams() -> None:
     """What later batches wrote is gone."""
     with job() as back:
-        assert sorted(back.run([A, B, SAVEPOINT, A, A, RESTORE_FROM_SAVEPOINT(3), A]))[-1] == ("bob", 1)
-        assert max(number for user, number in back.run([A]) if user == "ada") == 5
+        given = back.run([A, B, SAVEPOINT, A, A, RESTORE_FROM_SAVEPOINT(3), A])
+        # The two rows after the savepoint are read again.
+        assert given == [("ada", 1), ("bob", 1), ("ada", 2), ("ada", 3), ("ada", 2), ("ada", 3), ("ada", 4)]
 
 
 def test_a_savepoint_with_raw_state_restores(tmp_path: Path) -> None:
