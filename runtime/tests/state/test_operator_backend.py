@@ -14,7 +14,7 @@ from statefulspark.state.api.states import ListState
 from statefulspark.state.api.ttl import StateTtlConfig
 from statefulspark.state.operator import backend as backend_module
 from statefulspark.state.operator.backend import OperatorStateBackend, StepOperatorState
-from statefulspark.state.operator.entries import lists_of
+from statefulspark.state.operator.entries import OPERATOR_LIST, OPERATOR_UNION, lists_of
 from statefulspark.state.registry import StateRegistry
 from statefulspark.state.times import Time
 from statefulspark.state.types.types import Types
@@ -276,4 +276,25 @@ def test_a_split_list_that_redistribution_made_too_large_may_not_grow(monkeypatc
     split.update([])
     union.update(["u" * 1100])
     with pytest.raises(InvalidInputError, match="state 'union'"):
+        backend.changes(whole=True)
+
+
+@pytest.mark.parametrize("kind", [OPERATOR_LIST, OPERATOR_UNION])
+def test_a_list_that_nobody_declares_does_not_keep_a_job_from_starting(monkeypatch: pytest.MonkeyPatch, kind: str) -> None:
+    """Slot 0 has all of a union list, which was within the limits of the slots that wrote it. What the function writes has all of the limit."""
+    monkeypatch.setattr(backend_module, "OPERATOR_STATE_BYTES_MAX", 4096)
+    registry = StateRegistry()
+    old = _backend(registry=registry, parallelism=4)
+    dropped = ListStateDescriptor("dropped", Types.STRING())
+    _ = old.get_list_state(dropped) if kind == OPERATOR_LIST else old.get_union_list_state(dropped)
+    (info,) = old.states()
+    large = tuple(b"\x01" + bytes([97 + number]) * 1000 for number in range(4))
+    backend = _backend(StepOperatorState({info.state_id: large}, (info,), restored=True), registry=registry)
+    declared = backend.get_list_state(ListStateDescriptor("declared", Types.STRING()))
+    assert lists_of(backend.report(), 0, where="")[info.state_id] == large
+    backend.begin_batch(0)
+    declared.add("a" * 1000)
+    assert lists_of(backend.changes(whole=True), 0, where="")[info.state_id] == large
+    declared.add("b" * 1000)
+    with pytest.raises(InvalidInputError, match=r"state 'declared'.*has 1\.96Ki, and each of the 4 slots may hold 1Ki"):
         backend.changes(whole=True)

@@ -254,11 +254,18 @@ class OperatorStateBackend(OperatorStateStore):
         return list_entries(self._slot, self._committed)
 
     def _checked(self, lists: dict[int, tuple[bytes, ...]]) -> dict[int, tuple[bytes, ...]]:
-        """Return the lists if they are small enough. Split lists that a redistribution made too large may stay, but not grow."""
+        """Return the lists if those that the function declares or has written are small enough.
+
+        Split lists that a redistribution made too large may stay, but not grow. Lists that the function does not declare may stay too: slot 0 has
+        all of such a union list, which may be as large as the lists of all slots together.
+        """
+        own = {handle.state_id for handle in self._handles.values()} | self._touched.keys()
+        written = {state_id: each for state_id, each in lists.items() if state_id in own}
+        before = {state_id: each for state_id, each in self._latest().items() if state_id in own}
         limit = OPERATOR_STATE_BYTES_MAX // self._parallelism
-        union, split = self._sizes(lists)
-        if split + union > limit and (union > limit or split > self._sizes(self._latest())[1]):
-            largest = max(lists, key=lambda state_id: sum(map(len, lists[state_id])))
+        union, split = self._sizes(written)
+        if split + union > limit and (union > limit or split > self._sizes(before)[1]):
+            largest = max(written, key=lambda state_id: sum(map(len, written[state_id])))
             slots = "the only slot" if self._parallelism == 1 else f"each of the {self._parallelism} slots"
             raise InvalidInputError(
                 f"the operator state of slot {self._slot} has {short_size(split + union, up=True)}, and {slots} may hold {short_size(limit)}",
