@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -54,5 +55,29 @@ def test_the_message_of_the_user_s_exception_is_told() -> None:
     assert told("told to fail") == "the function raised ValueError in uid 'u', key group 3: told to fail"
     assert told("first: line\nsecond") == "the function raised ValueError in uid 'u', key group 3: first: line"
     assert told("") == "the function raised ValueError in uid 'u', key group 3"
-    assert told("  indented\n  lines").startswith("the function raised ValueError in uid 'u', key group 3")
+    assert told("first\n  indented") == "the function raised ValueError in uid 'u', key group 3: first"
+    assert told("  indented\n  lines") == "the function raised ValueError in uid 'u', key group 3: indented"
+    assert told("\n\n  late\n") == "the function raised ValueError in uid 'u', key group 3: late"
     assert len(told("x" * 10_000)) == MESSAGE_MAX
+
+
+def test_of_chained_exceptions_the_last_one_is_told() -> None:
+    """It is the one that left the function. A note is not part of its message, and a syntax error has indented lines of its own."""
+
+    def chained() -> None:
+        try:
+            raise KeyError("inner")
+        except KeyError as cause:
+            error = RuntimeError("outer\n  more: detail")
+            error.add_note("note: left out")
+            raise error from cause
+
+    def told(raised: BaseException) -> str:
+        return brief(user_function_error(raised, uid="u", key_group=3)).message
+
+    with pytest.raises(RuntimeError) as found:
+        chained()
+    assert told(found.value).endswith("key group 3: outer")
+    with pytest.raises(SyntaxError) as refused:
+        compile("a b", "<rule>", "exec")
+    assert told(refused.value).endswith("key group 3: invalid syntax")

@@ -5,12 +5,14 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
+from typing import Final
 
 from statefulspark.coordinator.controls import JobError, JobFailing
 from statefulspark.errors import UserFunctionError
 
 MESSAGE_MAX = 500
 """Characters of an error's first sentence that are kept."""
+_TRACEBACK: Final = "Traceback (most recent call last):"
 
 
 class FailingBatches:
@@ -73,8 +75,13 @@ def brief(error: BaseException) -> JobError:
 
 
 def _raised_message(traceback: str) -> str:
-    """The first line of the exception's own message: after the last frame, whose lines are indented, comes ``Type: message``."""
+    """The first line of the exception's own message, which may have indented lines like frames.
+
+    ``Type: message`` is the first line after the frames of the last traceback, which are indented.
+    """
     lines = traceback.splitlines()
-    last_frame = max((number for number, line in enumerate(lines) if line.startswith(" ")), default=-1)
-    kind, _, message = lines[last_frame + 1].partition(": ") if 0 <= last_frame < len(lines) - 1 else ("", "", "")
-    return message.strip() if kind and " " not in kind else ""
+    header = max((number for number, line in enumerate(lines) if line == _TRACEBACK), default=-1)
+    raised = next((number for number in range(header + 1, len(lines)) if not lines[number].startswith(" ")), len(lines))
+    kind, _, message = "\n".join(lines[raised:]).partition(":")
+    first = next((line.strip() for line in message.splitlines() if line.strip()), "")
+    return "" if kind.split() != [kind] else first
