@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from statefulspark.process.functions import KeyedProcessFunction
+from statefulspark.slot.idle_deletes import IDLE_S, IdleDeletes
 from statefulspark.state.api.descriptors import MapStateDescriptor
 from statefulspark.state.api.ttl import StateTtlConfig
 from statefulspark.state.times import Time
@@ -120,8 +121,10 @@ def test_a_sweep_makes_way_for_another_step(make_slot: Callable[..., Slot], monk
 
 
 def test_the_files_of_an_idle_slot_shrink(make_slot: Callable[..., Slot], monkeypatch: pytest.MonkeyPatch) -> None:
-    """Deletes are flushed once no batch has changed the slot since the heartbeat before, and RocksDB compacts them away."""
+    """Deletes are flushed once no batch has changed the slot for a minute, and RocksDB compacts them away."""
     slot = make_slot(1 << 24, Remembers())
+    now_s = 1000.0
+    slot.service._idle_deletes = IdleDeletes(lambda: now_s)
     slot.run(0, [1])
     slot.settle(0)
     slot.store.flush()
@@ -134,8 +137,15 @@ def test_the_files_of_an_idle_slot_shrink(make_slot: Callable[..., Slot], monkey
 
     monkeypatch.setattr(slot.store, "flush", flushed)
     slot.service.sweep(300)
-    assert (left(slot), flushes) == (0, []), "a batch has just changed the slot"
+    assert left(slot) == 0
+    for batch in range(1, 4):
+        now_s += IDLE_S - 1
+        slot.service.sweep(300)
+        slot.run(batch, [2], now_ms=300)
+        slot.service.sweep(300)
+    assert flushes == [], "a job whose batches are a minute apart is not idle"
     for _ in range(3):
+        now_s += IDLE_S
         slot.service.sweep(300)
     assert len(flushes) == 1
     assert flushes[0] > 5 * ENTRIES
