@@ -10,7 +10,8 @@ counts only once every key group of every keyed step has processed it:
   query, only an attempt with the same steps counts; else
 * the batch makes a dry run (`dry_runs`). A batch that is not complete even then fails the job, because its query leaves rows out.
 
-The coordinator guards it with its lock; only `report` and `acknowledged` take that lock themselves, to leave it while storage is written.
+The coordinator guards it with its lock; only `report` and `acknowledged` take that lock themselves, to leave it while storage is written. They
+must not be called with it.
 """
 
 from __future__ import annotations
@@ -79,6 +80,8 @@ class Completion:
         self._operator_states = operator_states
         self._max_parallelism = max_parallelism
         self._lock = lock
+        self._writing = threading.Lock()
+        """Held while the changelog of slots without rows is written, never inside the other lock."""
         self._fail = fail
         self._empty = EmptyPartitions()
         self._without_rows: dict[str, set[int]] = {}
@@ -123,18 +126,26 @@ class Completion:
         Raises:
             UnavailableError: Storage did not answer.
         """
+        if not self._slots_without_rows(uid, batch):
+            return
+        # Of several partitions that report together, one writes, and the others return when that is durable.
+        with self._writing:
+            with self._lock:
+                slots = self._slots_without_rows(uid, batch)
+                if not slots:
+                    return
+                operator_state = self._operator_states.without_rows(uid, slots)
+            written = self._changelogs.write_without_rows(batch, uid, [(slot, self._key_groups(slot)) for slot in slots], operator_state)
+            with self._lock:
+                if self._is_running(batch) and self._empty.account_for(uid, slots):
+                    self._without_rows.setdefault(uid, set()).update(slots)
+                    self._batches.without_rows += written
+
+    def _slots_without_rows(self, uid: str, batch: int) -> set[int]:
+        """Slots of the running batch that are known to have no rows, once they are all that have not acknowledged it."""
         with self._lock:
-            if not self._is_running(batch):
-                return
-            slots = self._open_slots(uid)
-            if not slots or not self._empty.account_for(uid, slots):
-                return
-            operator_state = self._operator_states.without_rows(uid, slots)
-        written = self._changelogs.write_without_rows(batch, uid, [(slot, self._key_groups(slot)) for slot in slots], operator_state)
-        with self._lock:
-            if self._is_running(batch) and self._empty.account_for(uid, slots):
-                self._without_rows.setdefault(uid, set()).update(slots)
-                self._batches.without_rows += written
+            slots = self._open_slots(uid) if self._is_running(batch) else set()
+            return slots if slots and self._empty.account_for(uid, slots) else set()
 
     def _is_running(self, batch: int) -> bool:
         current = self._batches.current

@@ -76,7 +76,7 @@ class KeyedStep:
             coordinator: the coordinator.
             attempt: how often the function was opened before in this slot.
             operator_state: the step's operator state after ``batch``.
-            report_ms: processing time of the last batch, if operator state was redistributed: the function takes a snapshot for `operator_report`.
+            report_ms: processing time of the last batch, if operator state was redistributed: the function takes a snapshot for `take_operator_report`.
         """
         self.step = step
         self.lock = threading.Lock()
@@ -94,13 +94,17 @@ class KeyedStep:
         self._ids = CoordinatorStateIds(coordinator)
         self._rows = KeyGroupRows(self._key_groups, config.max_parallelism)
         self._clock = BatchClock()
-        self.operator_report: list[OperatorEntry] | None = None
-        """What the function has made of its operator state after a redistribution; None if there was none."""
+        self._operator_report: list[OperatorEntry] | None = None
         self.backend, self.operator = self._backends(batch, operator_state)
         self._function = FunctionLifecycle(self._fresh_runner)
         if report_ms is not None:
             self._function.runner.snapshot(self.operator.batch, report_ms)
-            self.operator_report = self.operator.report()
+            self._operator_report = self.operator.report()
+
+    def take_operator_report(self) -> list[OperatorEntry] | None:
+        """Return what the function has made of its operator state after a redistribution; None if there was none, and from the second call on."""
+        report, self._operator_report = self._operator_report, None
+        return report
 
     def _backends(self, batch: int, operator_state: StepOperatorState) -> tuple[KeyedStateBackend, OperatorStateBackend]:
         """Return backends that stand at the end of ``batch``."""

@@ -76,6 +76,7 @@ def run_slot(config: SlotConfig, slot: int, executor: str) -> str:
         try:
             with local_disk(work):
                 service = restored_service(config, slot, registered, work, coordinator)
+            registered = replace(registered, operator_state=None)  # may be large, and this frame lives as long as the slot
         except (CorruptDataError, NotRestorableError) as error:
             failed = RestoreFailed(slot=slot, epoch=epoch, base=registered.base, error=error)
             if coordinator.call(failed, timeout_s=120).again:
@@ -86,12 +87,11 @@ def run_slot(config: SlotConfig, slot: int, executor: str) -> str:
             service.store.memory.write_buffer_limit.used = allocator.look
         location, unix = listen(config, service, slot)
         _settle_collector()
-        ready = Ready(
-            slot=slot, epoch=epoch, location=location, unix=unix, timers=service.timers(), operator_state=service.operator_reports()
-        )
         failpoints.reach("slot.opened")
         try:
-            coordinator.call(ready)
+            timers, reports = service.timers(), service.take_operator_reports()
+            coordinator.call(Ready(slot=slot, epoch=epoch, location=location, unix=unix, timers=timers, operator_state=reports))
+            del reports  # as above
         except FencedError:
             return STOPPED  # retired while it restored: the next incarnation restores what counts now
         reporter = _reporter(config, slot, service, registered.memory, baseline_bytes)

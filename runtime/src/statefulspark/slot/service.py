@@ -262,9 +262,9 @@ class SlotService:
             return upload_operator_state(self._job_store, paths.checkpoint_folder(request.checkpoint_id), self._slot, entries)
         return upload_operator_state(self._open_store(request.savepoint.url), request.savepoint.name, self._slot, entries)
 
-    def operator_reports(self) -> dict[str, bytes]:
+    def take_operator_reports(self) -> dict[str, bytes]:
         """What functions have made of redistributed operator state: an operator file per uid."""
-        reports = {uid: keyed_step.operator_report for uid, keyed_step in self.keyed_steps.items()}
+        reports = {uid: keyed_step.take_operator_report() for uid, keyed_step in self.keyed_steps.items()}
         return {uid: encode_operator_file(report) for uid, report in reports.items() if report is not None}
 
     def timers(self) -> dict[str, tuple[int | None, int | None]]:

@@ -147,7 +147,7 @@ class LocalCluster:
             raise
         location, unix = listen(config, service, index)
         self.slots[index] = service
-        reports = service.operator_reports()
+        reports = service.take_operator_reports()
         failpoints.reach("slot.opened")
         peer.call(Ready(slot=index, epoch=registered.epoch, location=location, unix=unix, timers=service.timers(), operator_state=reports))
         return True
