@@ -163,6 +163,11 @@ class Slot:
     def settle(self, batch: int) -> None:
         """Tell the slot that ``batch`` is committed, as the coordinator does when it begins the next one."""
         self.service.settle(Settle(epoch=1, expected={UID: batch}))
+        self.end_sweeps()
+
+    def end_sweeps(self) -> None:
+        """Wait until the sweeps of the last commit notice have ended, which run in the background."""
+        self.service._sweeps._thread.submit(int).result(30)
 
     def begin_snapshot(self, batch: int, savepoint: str | None = None) -> None:
         self.store.go_on.clear()

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from statefulspark.process.functions import KeyedProcessFunction
+from statefulspark.rpc.messages.slot_control import Settle
 from statefulspark.slot.idle_deletes import IDLE_S, IdleDeletes
 from statefulspark.state.api.descriptors import MapStateDescriptor
 from statefulspark.state.api.ttl import StateTtlConfig
@@ -124,7 +125,7 @@ def test_the_files_of_an_idle_slot_shrink(make_slot: Callable[..., Slot], monkey
     """Deletes are flushed once no batch has changed the slot for a minute, and RocksDB compacts them away."""
     slot = make_slot(1 << 24, Remembers())
     now_s = 1000.0
-    slot.service._idle_deletes = IdleDeletes(lambda: now_s)
+    slot.service._sweeps.idle_deletes = IdleDeletes(lambda: now_s)
     slot.run(0, [1])
     slot.settle(0)
     slot.store.flush()
@@ -169,3 +170,31 @@ def test_the_notice_of_a_commit_sweeps(make_slot: Callable[..., Slot]) -> None:
     assert left(slot) == ENTRIES, "the batch is not committed"
     slot.settle(2)
     assert left(slot) == 0
+
+
+def test_the_answer_to_the_notice_of_a_commit_does_not_wait_for_sweeps(
+    make_slot: Callable[..., Slot], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The driver has few threads for such calls. A slot that closes lets the slice that runs end."""
+    slot = make_slot(1 << 24, Remembers())
+    slot.run(0, [1])
+    slot.settle(0)
+    slot.run(1, [2], now_ms=200)
+    begun, goes_on = threading.Event(), threading.Event()
+
+    def wait() -> None:
+        begun.set()
+        assert goes_on.wait(WAIT_S)
+
+    monkeypatch.setattr(slot.store, "scan", Interrupted(slot, wait).scan)
+    slot.service.settle(Settle(epoch=1, expected={UID: 1}))
+    assert begun.wait(WAIT_S)
+    closing = threading.Thread(target=slot.service._sweeps.close)
+    closing.start()
+    closing.join(0.05)
+    assert closing.is_alive(), "a slice still uses the store"
+    goes_on.set()
+    closing.join(WAIT_S)
+    monkeypatch.undo()
+    assert 0 < left(slot) < ENTRIES, "one slice was run"
+    slot.service._sweeps.begin()

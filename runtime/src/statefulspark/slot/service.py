@@ -24,9 +24,9 @@ from statefulspark.rpc.listener import FlightListener
 from statefulspark.rpc.messages.batches import Acknowledge, ExchangeRequest
 from statefulspark.rpc.messages.slot_control import Ping, Settle, Snapshot, Stop, Undo
 from statefulspark.rpc.messages.slots import SnapshotDone, SnapshotPart
-from statefulspark.slot.idle_deletes import IdleDeletes
 from statefulspark.slot.keyed_step import KeyedStep
 from statefulspark.slot.store_gate import StoreGate
+from statefulspark.slot.sweeps import SlotSweeps
 from statefulspark.state.operator.entries import OperatorEntry
 from statefulspark.state.store.base import KeyValueStore
 from statefulspark.state.store.memory_store import MemoryStore
@@ -35,8 +35,6 @@ from statefulspark.storage.os_errors import disk_error, local_disk
 
 _SNAPSHOT_WAIT_S = 30.0
 """A snapshot waits this long for cancelled exchanges, and for an earlier snapshot."""
-_SLICES_MAX = 100
-"""Most slices of sweeps per heartbeat or commit notice: well below a second, so that the next heartbeat is on time."""
 
 
 class SlotService:
@@ -63,7 +61,7 @@ class SlotService:
         self.store = store
         self._gate = StoreGate()
         self.keyed_steps = keyed_steps
-        self._idle_deletes = IdleDeletes()
+        self._sweeps = SlotSweeps(store, self._gate, keyed_steps)
         self._uploader = uploader
         self._work = work
         self._coordinator = coordinator
@@ -135,26 +133,7 @@ class SlotService:
         Args:
             processing_time_ms: of the job's last committed batch: what has expired by then is seen by no later batch.
         """
-        for keyed_step in self.keyed_steps.values():
-            self._sweep(keyed_step, processing_time_ms)
-        self._idle_deletes.flush(self.store, self.keyed_steps.values())
-
-    def _sweep(self, keyed_step: KeyedStep, processing_time_ms: int | None = None) -> None:
-        """Run slices of a step's sweeps. A batch or a snapshot that begins meanwhile waits for one slice only."""
-        for _ in range(max(1, _SLICES_MAX // len(self.keyed_steps))):
-            if keyed_step.waiting or self._gate.wanted or not self._swept(keyed_step, processing_time_ms):
-                break
-
-    def _swept(self, keyed_step: KeyedStep, processing_time_ms: int | None) -> bool:
-        """Run one slice; returns True if there is more to do and nothing is in the way."""
-        if not keyed_step.lock.acquire(blocking=False):
-            return False
-        try:
-            with self._gate.turn(can_hold=True) as store_is_free:
-                keyed_step.backend.reached(processing_time_ms)
-                return store_is_free and keyed_step.backend.sweep()
-        finally:
-            keyed_step.lock.release()
+        self._sweeps.run(processing_time_ms)
 
     def settle(self, request: Settle) -> None:
         """Write what the last batch changed, which is committed, while no rows of the next one are here yet.
@@ -171,7 +150,7 @@ class SlotService:
                             keyed_step.settle_early(expected)
                 finally:
                     keyed_step.lock.release()
-                self._sweep(keyed_step)
+        self._sweeps.begin()
 
     def undo(self, request: Undo) -> None:
         """Drop what a finished batch changed, because another attempt's changelogs of it count."""
@@ -274,6 +253,7 @@ class SlotService:
     def close(self) -> None:
         """Stop serving and close the store. Safe to call once."""
         self.stopping.set()
+        self._sweeps.close()
         for keyed_step in self.keyed_steps.values():
             keyed_step.close()
         with self._gate.turn(can_hold=False), suppress(UnavailableError):  # of the disk: all that is in the store is in storage too

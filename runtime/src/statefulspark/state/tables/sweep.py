@@ -17,6 +17,8 @@ from statefulspark.state.store.base import Change, KeyValueStore
 
 _SEEK_CHECKS: Final = 8
 """Cost of opening a key group in the store, in checks of entries."""
+_GROUPS_MAX: Final = 1000
+"""Key groups that a run skips at most: about half a millisecond."""
 _ROUND_CHECKS: Final = 10_000
 """Checks that `Sweep.run_round` makes between two writes."""
 
@@ -113,6 +115,8 @@ class Sweep:
     def run(self, checks_max: int, now_ms: int, written_ms: int, *, until: float = 1.0, entries_max: int | None = None) -> Ran:
         """Check entries, and remove what had expired by ``now_ms``, up to the end of the round; at least one step.
 
+        It also stops after `_GROUPS_MAX` key groups, which cost no checks if they are skipped.
+
         Args:
             checks_max: Stop after so many checks (at least 1). Opening a key group counts as some.
             now_ms: Processing time of a committed batch.
@@ -123,7 +127,7 @@ class Sweep:
         Raises:
             UnavailableError: The store cannot be written; run again.
         """
-        checks = entries = 0
+        checks = entries = groups = 0
         while True:
             if self._visit is None:
                 self._visit = self._opened(self._group, now_ms, written_ms)
@@ -136,10 +140,16 @@ class Sweep:
                 if ended:
                     self._visit = None
             if self._visit is None:
+                groups += 1
                 self._group = (self._group + 1) % len(self._sizes)
                 if not self._group:
                     return Ran(checks, entries, True)
-            if checks >= checks_max or self.progress >= until or (entries_max is not None and entries >= entries_max):
+            if (
+                checks >= checks_max
+                or groups >= _GROUPS_MAX
+                or self.progress >= until
+                or (entries_max is not None and entries >= entries_max)
+            ):
                 return Ran(checks, entries, False)
 
     def run_round(self, now_ms: int, written_ms: int) -> None:
