@@ -49,6 +49,8 @@ BAD_JOBS: list[tuple[dict[str, Any], str]] = [
     ({"checkpointing": {"storage": {"caBundleFrom": {}}}}, "secretKeyRef: set exactly one of"),
     ({"executor": {"managedMemory": {"size": "64Mi", "fraction": 0.5}}}, "fraction: size and fraction are mutually exclusive"),
     ({"stateBackend": {"rocksdb": {"options": {"compactionstyle": "x"}}}}, "options: contains a name that is not"),
+    ({"stateBackend": {"options": {"size": 1}, "rocksdb": {"optionsFactory": "a:B"}}}, "options: contains a name without a dot"),
+    ({"stateBackend": {"options": {"my.size": 1}}}, "options: has no effect without a class that reads it"),
     ({"stateBackend": {"rocksdb": {"memory": {"writeBufferRatio": 0.8, "highPrioPoolRatio": 0.3}}}}, "highPrioPoolRatio"),
     ({"initialSavepointPath": "s3://bucket/s", "initialSnapshot": {"name": "x"}}, "initialSnapshot: initialSavepointPath and"),
 ]
@@ -61,6 +63,7 @@ OWN_WORDS = {
     "sparkConf: contains a name that Spark treats as a secret": "spec.sparkConf[spark.hadoop.fs.s3a.Access.Key]: is a secret by Spark's rules",
     "a name does not match": "spec.sparkConf.shuffle: has characters that are not allowed",
     "options: contains a name that is not": "spec.stateBackend.rocksdb.options.compactionstyle: is not a RocksDB option",
+    "options: contains a name without a dot": "spec.stateBackend.options.size: has no dot. Choose a name such as my.block-size",
     "highPrioPoolRatio": "highPrioPoolRatio: write buffers take 0.73 of the cache",
 }
 """What operator and webhook say instead of the rule's sentence, where they can name the numbers; otherwise they say the same."""

@@ -10,6 +10,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from statefulspark.configuration import Configuration
     from statefulspark.pipeline.job import Job
     from statefulspark.pipeline.keyed_streams import KeyedStream
     from statefulspark.pipeline.windowed_streams import WindowedStream
@@ -76,6 +77,7 @@ if TYPE_CHECKING:
         TimeWindowSerializer,
         Window,
     )
+    from statefulspark.rocksdb.options_factory import ConfigurableRocksDBOptionsFactory, RocksDBOptionsFactory
     from statefulspark.state.api.descriptors import (
         AggregatingStateDescriptor,
         ListStateDescriptor,
@@ -123,6 +125,8 @@ __all__ = [
     "AggregatingStateDescriptor",
     "AppendingState",
     "CheckpointedFunction",
+    "ConfigurableRocksDBOptionsFactory",
+    "Configuration",
     "ContinuousEventTimeTrigger",
     "ContinuousProcessingTimeTrigger",
     "CountEvictor",
@@ -178,6 +182,7 @@ __all__ = [
     "ReduceFunction",
     "ReducingState",
     "ReducingStateDescriptor",
+    "RocksDBOptionsFactory",
     "Row",
     "RowKind",
     "RowTypeInfo",
@@ -214,6 +219,7 @@ __all__ = [
 ]
 
 _HOMES = {
+    "configuration": ("Configuration",),
     "pipeline.job": ("Job",),
     "pipeline.keyed_streams": ("KeyedStream",),
     "pipeline.windowed_streams": ("WindowedStream",),
@@ -285,6 +291,10 @@ _HOMES = {
         "TimeWindow",
         "TimeWindowSerializer",
         "Window",
+    ),
+    "rocksdb.options_factory": (
+        "ConfigurableRocksDBOptionsFactory",
+        "RocksDBOptionsFactory",
     ),
     "state.api.descriptors": (
         "AggregatingStateDescriptor",

@@ -162,6 +162,13 @@ def test_every_problem_gets_its_own_sentence() -> None:
         ),
         ({"stateBackend": {"rocksdb": {"memory": {"writeBufferRatio": 1.0}}}}, "writeBufferRatio: 1.0 is out of bounds. Use less than 1"),
         ({"stateBackend": {"rocksdb": {"optionsFactory": "x"}}}, "spec.stateBackend.rocksdb.optionsFactory: has characters"),
+        ({"stateBackend": {"options": {"blockSize": 1}}}, "spec.stateBackend.options.blockSize: has no dot. Choose a name such as"),
+        (
+            {"stateBackend": {"options": {"state.backend": "x"}}},
+            "spec.stateBackend.options.state.backend: begins with state., like Flink's",
+        ),
+        ({"stateBackend": {"options": {"my.size": 1}}}, "spec.stateBackend.options: has no effect without a class that reads it. Set"),
+        ({"stateBackend": {"type": "memory", "options": {"my.size": 1}}}, "spec.stateBackend.options: has no effect without a class"),
         (
             {"restartStrategy": {"type": "none", "fixedDelay": {"attempts": 2}}},
             "spec.restartStrategy.fixedDelay: has no effect with type none",

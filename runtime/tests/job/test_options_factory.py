@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -45,6 +46,55 @@ FACTORY = """
 
     not_a_function = 3
 """
+CLASSES = """
+    from dataclasses import replace
+
+    from flight_sizes import BLOCK_BYTES
+    from statefulspark import ConfigurableRocksDBOptionsFactory, RocksDBOptionsFactory
+
+
+    class Tuned(RocksDBOptionsFactory):
+        def create_options(self, current_options):
+            return replace(current_options, block_bytes=BLOCK_BYTES)
+
+
+    class Flights(ConfigurableRocksDBOptionsFactory):
+        def __init__(self):
+            self.jobs = None
+
+        def configure(self, configuration):
+            self.jobs = configuration.get_integer("flights.jobs", 3)
+            return Tuned() if configuration.get_boolean("flights.only-blocks", False) else self
+
+        def create_options(self, current_options):
+            return replace(current_options, block_bytes=BLOCK_BYTES, background_jobs=self.jobs)
+
+
+    class Forgetful(Flights):
+        def configure(self, configuration):
+            super().configure(configuration)
+
+
+    class Closed(Tuned):
+        def __init__(self, path):
+            self.path = path
+
+
+    class Unfinished(RocksDBOptionsFactory):
+        pass
+
+
+    class Stranger:
+        def __init__(self, options):
+            self.options = options
+
+
+    made = Tuned()
+
+
+    def plain(options):
+        return options
+"""
 
 
 @pytest.fixture
@@ -54,15 +104,16 @@ def code(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     folder.mkdir()
     (folder / "flight_options.py").write_text(dedent(FACTORY))
     (folder / "flight_sizes.py").write_text("BLOCK_BYTES = 32 << 10\n")
+    (folder / "flight_classes.py").write_text(dedent(CLASSES))
     (folder / "torn.py").write_text("1 / 0\n")
     (folder / "script.py").write_text("")
     monkeypatch.syspath_prepend(str(folder))
     yield folder
-    for name in ("flight_options", "flight_sizes"):
+    for name in ("flight_options", "flight_classes", "flight_sizes"):
         sys.modules.pop(name, None)
 
 
-def _manifest(code: Path, memory: dict[str, Any] | None = None, **rocksdb: Any) -> StatefulSparkJob:
+def _manifest(code: Path, memory: dict[str, Any] | None = None, own: dict[str, Any] | None = None, **rocksdb: Any) -> StatefulSparkJob:
     return validate_job(
         {
             "apiVersion": "statefulspark.io/v1alpha1",
@@ -72,7 +123,7 @@ def _manifest(code: Path, memory: dict[str, Any] | None = None, **rocksdb: Any) 
                 "job": {"script": str(code / "script.py")},
                 "parallelism": 1,
                 "checkpointing": {"dir": f"file://{code}/storage"},
-                "stateBackend": {"type": "rocksdb", "rocksdb": {"memory": memory or {}, **rocksdb}},
+                "stateBackend": {"type": "rocksdb", "options": own or {}, "rocksdb": {"memory": memory or {}, **rocksdb}},
             },
         }
     )
@@ -126,8 +177,16 @@ def test_the_factory_runs_where_its_modules_cannot_be_imported(code: Path) -> No
     [
         ("flight_options:broken", "the options factory broken raised RuntimeError: no disk. Correct it"),
         ("flight_options:forgetful", "the options factory forgetful returned a NoneType. Return a RocksDBSettings"),
-        ("flight_options:not_a_function", "flight_options has no function 'not_a_function'. Define `def not_a_function"),
-        ("flight_options:missing", "flight_options has no function 'missing'"),
+        ("flight_options:not_a_function", "flight_options has no class or function 'not_a_function'. Define `class not_a_function"),
+        ("flight_options:missing", "flight_options has no class or function 'missing'"),
+        ("flight_classes:made", "flight_classes has no class or function 'made'. Define `class made"),
+        ("flight_classes:Closed", r"the options factory Closed raised TypeError: .*'path'. Correct it; a slot makes it without arguments"),
+        ("flight_classes:Unfinished", "the options factory Unfinished raised TypeError: .*create_options"),
+        (
+            "flight_classes:Stranger",
+            "the class Stranger is not a RocksDBOptionsFactory. Derive it from statefulspark.RocksDBOptionsFactory",
+        ),
+        ("flight_classes:Forgetful", "configure of the options factory Forgetful returned a NoneType. End configure with `return self`"),
         ("flight_optoins:tune", "cannot import 'flight_optoins'. Put it beside the script"),
         ("torn:tune", "importing torn raised ZeroDivisionError: division by zero"),
     ],
@@ -136,6 +195,57 @@ def test_a_wrong_factory_is_refused_before_anything_starts(code: Path, name: str
     """By the driver, naming the field; a slot never sees it."""
     with pytest.raises(InvalidInputError, match=f"^spec.stateBackend.rocksdb.optionsFactory: {sentence}"):
         rocksdb_choice(_manifest(code, optionsFactory=name))
+
+
+@pytest.mark.parametrize(
+    ("own", "jobs"), [({}, 3), ({"flights.jobs": 4, "flights.unknown": "x"}, 4), ({"flights.jobs": "5", "flights.only-blocks": True}, 2)]
+)
+def test_a_class_reads_its_own_settings(code: Path, own: dict[str, Any], jobs: int) -> None:
+    """YAML's numbers and booleans too; ``configure`` may hand over to another factory. In a fresh process as in the driver."""
+    manifest = _manifest(code, own=own, optionsFactory="flight_classes:Flights")
+    choice = rocksdb_choice(manifest)
+    expected = RocksDBSettings(block_bytes=32 << 10, background_jobs=jobs)
+    options = rocksdb_options(_slot_config(code, choice))
+    assert options is not None
+    assert options.settings == expected
+    program = (
+        "import pickle, sys; settings = pickle.load(sys.stdin.buffer).final().settings;"
+        "print(settings.block_bytes, settings.background_jobs)"
+    )
+    done = subprocess.run([sys.executable, "-c", program], input=pickle.dumps(choice), capture_output=True, check=True, cwd="/")
+    assert done.stdout.split() == [str(expected.block_bytes).encode(), str(jobs).encode()]
+
+
+def test_a_class_without_settings_of_its_own(code: Path) -> None:
+    """It is made without arguments, and set as the factory in the log and on the status page."""
+    final = rocksdb_choice(_manifest(code, options={"thread.num": 4}, optionsFactory="flight_classes:Tuned")).final()
+    assert final.settings == RocksDBSettings(block_bytes=32 << 10, background_jobs=4)
+    assert final.set_by == {"background_jobs": "options", "block_bytes": "optionsFactory"}
+
+
+@pytest.mark.parametrize(
+    ("name", "own", "sentence"),
+    [
+        ("Flights", {"flights.jobs": "many"}, r"spec.stateBackend.options.flights.jobs: is not a whole number. Write it without a unit"),
+        ("Flights", {"flights.only-blocks": "yes"}, "spec.stateBackend.options.flights.only-blocks: is neither true nor false"),
+        (
+            "Flights",
+            {"flights.jobs": 10**9},
+            "spec.stateBackend.rocksdb.optionsFactory: the options factory Flights raised InvalidInputError",
+        ),
+        (
+            "Tuned",
+            {"flights.jobs": 3},
+            "spec.stateBackend.options: has no effect: Tuned is not a ConfigurableRocksDBOptionsFactory. Derive",
+        ),
+        ("plain", {"flights.jobs": 3}, "spec.stateBackend.options: has no effect: plain is not a ConfigurableRocksDBOptionsFactory"),
+    ],
+)
+def test_wrong_settings_of_a_class_are_refused(code: Path, name: str, own: dict[str, Any], sentence: str) -> None:
+    """By the driver, naming the setting and never its text; also where nothing would read them."""
+    with pytest.raises(InvalidInputError, match=f"^{sentence}") as caught:
+        rocksdb_choice(_manifest(code, own=own, optionsFactory=f"flight_classes:{name}"))
+    assert "many" not in str(caught.value)
 
 
 def test_the_log_says_what_managed_memory_overrides(code: Path) -> None:

@@ -103,6 +103,9 @@ DIFFERENCES: dict[str, tuple[str, ...]] = {
         *_each("only here: {}", "KeyGroupStatePartitionStreamProvider StatePartitionStreamProvider OperatorStateCheckpointOutputStream"),
         *_each("only here: RuntimeContext.{}", "get_key_group_range get_current_key_group_index"),
     ),
+    "In Flink only Java code can set RocksDB's options; Flink's Java names, and the getters of PyFlink's Configuration (no part of its data streams).": (
+        *_each("only here: {}", "RocksDBOptionsFactory ConfigurableRocksDBOptionsFactory Configuration"),
+    ),
     "Not supported yet: two inputs and broadcast state.": (
         *_each("only in PyFlink: {}", "BaseBroadcastProcessFunction BroadcastProcessFunction KeyedBroadcastProcessFunction"),
         *_each("only in PyFlink: {}", "BroadcastConnectedStream BroadcastState BroadcastStream ReadOnlyBroadcastState"),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from enum import StrEnum
-from typing import Annotated
+from typing import Annotated, Final
 
 from pydantic import AfterValidator, Field, StringConstraints, WithJsonSchema
 
@@ -16,6 +16,8 @@ from statefulspark.config.scalars import ScalarText
 from statefulspark.config.sizes import ByteSize, between
 from statefulspark.errors import InvalidInputError
 from statefulspark.memory.split import POOL_REMEDY, exact, pool_problem
+
+_FLINK_PREFIX: Final = "state."
 
 
 class StateBackendType(StrEnum):
@@ -35,6 +37,14 @@ def _known_option(name: str) -> str:
 def _known_metric(name: str) -> str:
     if name not in METRICS:
         raise refused("is not a RocksDB metric", did_you_mean(name, METRICS))
+    return name
+
+
+def _own_option(name: str) -> str:
+    if "." not in name:
+        raise refused("has no dot", "Choose a name such as my.block-size")
+    if name.startswith(_FLINK_PREFIX):
+        raise refused("begins with state., like Flink's own settings", "Choose a name such as my.block-size, or set the field for it")
     return name
 
 
@@ -87,7 +97,8 @@ class RocksDBSpec(Model):
     options_factory: Annotated[str, StringConstraints(max_length=512, pattern=r"^[A-Za-z_][\w.]*:[A-Za-z_]\w*$")] | None = Field(
         default=None, json_schema_extra=UPGRADE
     )
-    """Python function (module:function) that takes a RocksDBSettings and returns one. The driver calls it first, then each slot."""
+    """Python class derived from RocksDBOptionsFactory (module:Class), or a function that takes a RocksDBSettings and returns one. The driver
+    calls it first, then each slot."""
 
     options: Annotated[dict[Annotated[str, AfterValidator(_known_option)], ScalarText], Field(max_length=len(OPTIONS) + 1)] = Field(
         default_factory=dict, json_schema_extra=UPGRADE
@@ -123,11 +134,27 @@ class RocksDBSpec(Model):
 class StateBackendSpec(Model):
     """State backend configuration."""
 
+    cel_rules = (
+        CelRule(
+            f"!has(self.options) || self.options.all(name, name.contains('.') && !name.startsWith('{_FLINK_PREFIX}'))",
+            "options: contains a name without a dot, or one that begins with state. Choose a name such as my.block-size",
+        ),
+        CelRule(
+            "!has(self.options) || size(self.options) == 0 || has(self.rocksdb.optionsFactory)",
+            "options: has no effect without a class that reads it. Set rocksdb.optionsFactory, or remove it",
+        ),
+    )
+
     type: StateBackendType = Field(default=StateBackendType.ROCKSDB, json_schema_extra=UPGRADE)
     """State backend. memory and filesystem keep state on the Python heap; rocksdb keeps it on local disk and uses managed memory."""
 
     rocksdb: RocksDBSpec = Field(default=RocksDBSpec(), json_schema_extra=UPGRADE)
     """RocksDB configuration (only for type rocksdb)."""
+
+    options: Annotated[dict[Annotated[str, AfterValidator(_own_option)], ScalarText], Field(max_length=256)] = Field(
+        default_factory=dict, json_schema_extra=UPGRADE
+    )
+    """Settings of your own classes (a ConfigurableRocksDBOptionsFactory), by names with a dot that do not begin with state. (at most 256)."""
 
     @property
     def bounded(self) -> bool:
@@ -139,3 +166,5 @@ class StateBackendSpec(Model):
         """Tuning needs something to tune."""
         if self.type is not StateBackendType.ROCKSDB and self.rocksdb != RocksDBSpec():
             yield Problem("rocksdb", f"has no effect with type {self.type}", "Remove it or set type: rocksdb")
+        elif self.options and self.rocksdb.options_factory is None:
+            yield Problem("options", "has no effect without a class that reads it", "Set rocksdb.optionsFactory, or remove it")

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 import cloudpickle
 
-from statefulspark.rocksdb.chosen import Chosen, OptionsFactory, with_factory
+from statefulspark.configuration import Configuration
+from statefulspark.rocksdb.chosen import Chosen, with_factory
+from statefulspark.rocksdb.options_factory import OptionsFactory
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -17,14 +20,16 @@ class RocksDBChoice:
     """What predefined and single options make."""
     factory: bytes | None = None
     """cloudpickle of the options factory: the job's own modules need not be importable on the slot's machine."""
+    options: Mapping[str, str] = field(default_factory=dict)
+    """Settings of the factory's own."""
 
     def final(self) -> Chosen:
         """Return what holds in this process; the factory runs.
 
         Raises:
-            InvalidInputError: The factory raised, or returned something else.
+            InvalidInputError: The factory raised or returned something else, or one of its settings is wrong.
         """
         if self.factory is None:
             return self.chosen
         factory: OptionsFactory = cloudpickle.loads(self.factory)
-        return with_factory(self.chosen, factory)
+        return with_factory(self.chosen, factory, Configuration(self.options))

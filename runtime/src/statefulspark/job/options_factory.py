@@ -14,7 +14,7 @@ from statefulspark.config.state_backend import StateBackendType
 from statefulspark.errors import InvalidInputError
 from statefulspark.exchange.rocksdb_choice import RocksDBChoice
 from statefulspark.pipeline.script import register_by_value
-from statefulspark.rocksdb.chosen import FACTORY_FIELD
+from statefulspark.rocksdb.options_factory import FACTORY_FIELD
 from statefulspark.slot.rocksdb_settings import report
 
 
@@ -22,8 +22,8 @@ def rocksdb_choice(manifest: StatefulSparkJob) -> RocksDBChoice:
     """Return what the manifest chooses about RocksDB; called after the pipeline was loaded, which makes the job's modules importable.
 
     Raises:
-        InvalidInputError: The factory cannot be imported, raised or returned something else, options do not go together, or the
-            budget of a slot is too small.
+        InvalidInputError: The factory cannot be imported, raised or returned something else, one of its settings is wrong, options do
+            not go together, or the budget of a slot is too small.
     """
     backend = manifest.spec.state_backend
     if backend.type is not StateBackendType.ROCKSDB:
@@ -32,6 +32,7 @@ def rocksdb_choice(manifest: StatefulSparkJob) -> RocksDBChoice:
     choice = RocksDBChoice(
         chosen=choose(rocksdb.predefined_options, rocksdb.options),
         factory=_pickled(manifest, rocksdb.options_factory) if rocksdb.options_factory is not None else None,
+        options=backend.options,
     )
     report(choice.final(), manifest.spec.memory_plan().split)
     return choice
@@ -47,7 +48,7 @@ def _pickled(manifest: StatefulSparkJob, name: str) -> bytes:
         raise InvalidInputError(
             f"{name} cannot be sent to the slots: {error}",
             field=FACTORY_FIELD,
-            remedy="Remove open connections, files and locks from the function",
+            remedy="Remove open connections, files and locks from it",
         ) from error
     return pickled
 
@@ -67,8 +68,8 @@ def _imported(name: str) -> Callable[..., Any]:
     factory = getattr(module, attribute, None)
     if not callable(factory):
         raise InvalidInputError(
-            f"{module_name} has no function {attribute!r}",
+            f"{module_name} has no class or function {attribute!r}",
             field=FACTORY_FIELD,
-            remedy=f"Define `def {attribute}(options: RocksDBSettings) -> RocksDBSettings`",
+            remedy=f"Define `class {attribute}(RocksDBOptionsFactory)`, or `def {attribute}(options: RocksDBSettings) -> RocksDBSettings`",
         )
     return factory  # type: ignore[no-any-return]  # the user's code has no types

@@ -5,20 +5,17 @@ The driver evaluates this once before anything starts, and each slot again, with
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from typing import Final
 
-from statefulspark.errors import InvalidInputError, type_name
+from statefulspark.configuration import Configuration
 from statefulspark.memory.split import MemorySplit
+from statefulspark.rocksdb.options_factory import OptionsFactory, settings_of
 from statefulspark.rocksdb.settings import RocksDBSettings
 from statefulspark.sizes import format_size, short_size
 
-FACTORY_FIELD: Final = "spec.stateBackend.rocksdb.optionsFactory"
-"""Manifest field of the options factory."""
-
-OptionsFactory = Callable[[RocksDBSettings], RocksDBSettings]
-"""Gets the settings that predefined and single options make, returns what to use."""
+_NO_OPTIONS: Final = Configuration()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,27 +48,13 @@ class Overridden:
     effect: str
 
 
-def with_factory(chosen: Chosen, factory: OptionsFactory) -> Chosen:
+def with_factory(chosen: Chosen, factory: OptionsFactory, configuration: Configuration = _NO_OPTIONS) -> Chosen:
     """Return what the factory makes of it, which wins over everything else.
 
     Raises:
-        InvalidInputError: The factory raised or returned something else than settings.
+        InvalidInputError: As `settings_of` says.
     """
-    name = getattr(factory, "__qualname__", type(factory).__name__)
-    try:
-        made: object = factory(chosen.settings)
-    except Exception as error:
-        raise InvalidInputError(
-            f"the options factory {name} raised {type(error).__name__}: {error}",
-            field=FACTORY_FIELD,
-            remedy="Correct it; it receives a RocksDBSettings and returns one",
-        ) from error
-    if not isinstance(made, RocksDBSettings):
-        raise InvalidInputError(
-            f"the options factory {name} returned {type_name(type(made))}",
-            field=FACTORY_FIELD,
-            remedy="Return a RocksDBSettings, for example dataclasses.replace(options, block_bytes=32 << 10)",
-        )
+    made = settings_of(factory, chosen.settings, configuration)
     changed = [each.name for each in fields(made) if getattr(made, each.name) != getattr(chosen.settings, each.name)]
     return Chosen(settings=made, set_by={**chosen.set_by, **dict.fromkeys(changed, "optionsFactory")})
 
