@@ -234,6 +234,36 @@ def test_time_to_live_goes_on_across_restarts() -> None:
         assert forgetting.run(items) == expected
 
 
+@pytest.mark.parametrize("death", [[], [KILL_SLOT(0)], [KILL_DRIVER], [CHECKPOINT, KILL_DRIVER], [RESCALE(3)]])
+def test_an_idle_job_deletes_what_has_expired(death: list[Any]) -> None:
+    """One batch without rows runs once everything has expired, none before it, and none afterwards."""
+
+    def seen(idle: TestingJob) -> tuple[int, int]:
+        driver = idle._runner.driver
+        return driver.planned() + 1, sum(len(list(service.store.scan(b"", b"\xff" * 9))) for service in driver.slots.values())
+
+    with job(Forget()) as idle:
+        idle.run([ADVANCE(1), ADA, BATCH, BOB, *death, ADVANCE(999)])
+        # A batch of a lost driver is adopted, and a batch without rows finds out what timers it has set.
+        ran = seen(idle)[0]
+        assert ran == 2 or KILL_DRIVER in death
+        idle.run([ADVANCE(2)])
+        assert seen(idle)[0] == ran
+        idle.run([ADVANCE(60_000)])
+        assert seen(idle) == (ran + 1, 0)
+        idle.run([ADVANCE(86_400_000), ADVANCE(86_400_000)])
+        assert seen(idle) == (ran + 1, 0)
+
+
+def test_a_job_that_is_drained_does_not_wait_for_state_to_expire() -> None:
+    """It runs no batch for that alone."""
+    with job(Forget()) as drained:
+        drained.run([ADA, DRAIN])
+        batches = drained._runner.driver.planned()
+        drained.run([ADVANCE(60_000_000)])
+        assert drained._runner.driver.planned() == batches
+
+
 def test_an_event_time_timer_fires_once_after_recovery() -> None:
     """A timer survives the driver that registered it, and does not fire again when the batch in which it fired is lost."""
     with job(Remind()) as reminded:

@@ -147,6 +147,7 @@ def test_nothing_visible_goes_and_nothing_expired_stays(kind: str, ttl_batches: 
     """Batches of any size, jumps of the clock, restarts, and snapshots during which nothing is swept; kinds and orders of keys."""
     with tempfile.TemporaryDirectory() as folder:
         model = Model(kind, ttl_batches * _BATCH_MS, order, Path(folder))
+        round_ms = model.ttl_ms * 2 / 5
         for what, size, arrivals in steps:
             if what == "restart":
                 model.restart()
@@ -168,11 +169,36 @@ def test_nothing_visible_goes_and_nothing_expired_stays(kind: str, ttl_batches: 
             stored = model.stored()
             living = model.living()
             assert {name: stored.get(name) for name in living} == living
-            round_ms = model.ttl_ms * 2 / 5
             # A group counts for the schedule when its visit has ended, and a step of the clock comes late.
             late_ms = round_ms * (1 + 2 / _GROUPS) + model.longest_ms
             assert min(stored.values(), default=1 << 62) > model.slot.now_ms - late_ms
+            check_due(model, stored, round_ms)
+        idle(model, round_ms)
         model.slot.store.close()
+
+
+def check_due(model: Model, stored: dict[tuple[str, int], int], round_ms: float) -> None:
+    """As long as something is stored that expires, the cleanup says by when it needs a batch."""
+    due_ms = model.slot.backend.cleanup_report().due_ms
+    if stored:
+        assert due_ms is not None
+        # What was written since the sweep passed counts from the last write.
+        assert due_ms <= max(*stored.values(), model.slot.now_ms) + round_ms
+
+
+def idle(model: Model, round_ms: float) -> None:
+    """Without rows, a batch whenever the cleanup is due: everything goes within a round and a time to live, and then no more batches are due."""
+    until_ms = max(*model.expiries.values(), model.slot.now_ms, 0) + 2 * round_ms
+    batches = 0
+    while (due_ms := model.slot.backend.cleanup_report().due_ms) is not None:
+        assert due_ms <= until_ms
+        model.slot.now_ms = max(model.slot.now_ms + 1, due_ms)
+        model.batch(0)
+        model.slot.backend.apply_pending()
+        model.sweep()
+        batches += 1
+        assert batches < 50
+    assert model.stored() == {}
 
 
 @given(KINDS, st.sampled_from([2, 3, 5, 10]), ORDERS, st.integers(1, 60), st.booleans())

@@ -215,7 +215,9 @@ class BatchActions:
     def _tick(self, request: Tick) -> TickAnswer | Wait:
         """Offset of the tick source: a new one while a timer is due; otherwise that of the last batch."""
         now_ms, ready = self._now_ms(), self._slots().all_ready()
+        reports = [slot.report.steps.get(request.uid) for slot in self._slots().all() if slot.report is not None]
+        cleanup_due_ms = [report.cleanup_due_ms for report in reports if report is not None]
         with self._lock:
             if self._query.stopping:
                 return TickAnswer(offset=request.after)
-            return tick_answer(request, self._batches, self._query, now_ms=now_ms, ready=ready)
+            return tick_answer(request, self._batches, self._query, now_ms=now_ms, ready=ready, cleanup_due_ms=cleanup_due_ms)

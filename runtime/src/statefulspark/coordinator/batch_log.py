@@ -142,6 +142,17 @@ class BatchLog:
                 return True
         return False
 
+    def cleanup_due(self, due_ms: Iterable[int | None], now_ms: int) -> bool:
+        """Whether an idle job should run a batch without rows, because only batches move the clock by which state expires.
+
+        Args:
+            due_ms: What slots report of a step: when their cleanup needs a batch.
+            now_ms: Current time.
+        """
+        if self.committed_time_ms is None or now_ms < self.committed_time_ms + _CLEANUP_PAUSE_MS:
+            return False
+        return any(due is not None and due <= now_ms for due in due_ms)
+
     def expected_batch(self, uid: str, slot: int) -> int:
         """Last committed batch that changed ``uid`` in ``slot``."""
         return self.expected.get((uid, slot), self.expected_base)
@@ -196,5 +207,7 @@ def _touches(ref: ChangelogRef, key_groups: KeyGroupRange) -> bool:
 
 
 _MAX_WATERMARK = (1 << 63) - 1
+_CLEANUP_PAUSE_MS = 60_000
+"""Shortest time between a batch and one that only the cleanup of expired state needs."""
 UNKNOWN_TIMER_MS = -_MAX_WATERMARK
 """Stands for the first timer of a slot that has not caught up with an adopted batch: always due, so that a tick goes there."""

@@ -74,4 +74,5 @@ def step_report(backend: KeyedStateBackend, rows: KeyGroupRows, user: dict[str, 
         expired=cleanup.expired,
         cleanup_seconds=cleanup.seconds,
         cleanup_lag=cleanup.lag,
+        cleanup_due_ms=cleanup.due_ms,
     )

@@ -18,12 +18,13 @@ from statefulspark.coordinator.durable_job import DurableJob
 from statefulspark.coordinator.memory_tuning import MemoryTuner
 from statefulspark.coordinator.pending_checkpoint import CheckpointTimes
 from statefulspark.coordinator.recovery import batch_log, recovered_batch, restore_location, state_registry
-from statefulspark.coordinator.slot_state import LOST
+from statefulspark.coordinator.slot_state import LOST, READY
 from statefulspark.coordinator.slot_table import SlotTable
 from statefulspark.errors import CorruptDataError, NotRestorableError
 from statefulspark.exchange.config import ExchangeConfig, SlotConfig
 from statefulspark.process.checkpointed_functions import is_checkpointed
 from statefulspark.rpc.flight import FlightPeer
+from statefulspark.rpc.messages.heartbeat import Heartbeat, SlotReport
 from statefulspark.rpc.messages.slots import Ready, Register, RestoreFailed
 from statefulspark.slot.process import listen, restored_service
 from statefulspark.slot.service import SlotService
@@ -169,11 +170,15 @@ class LocalCluster:
         self.coordinator.query.resume()
 
     def sweep(self) -> None:
-        """Remove expired entries, as each slot does with the answer to a heartbeat."""
-        reached_ms = self.coordinator.view().committed_time_ms
-        if reached_ms is not None:
-            for service in self.slots.values():
-                service.sweep(reached_ms)
+        """Remove expired entries and report, as each slot does with a heartbeat."""
+        view = self.coordinator.view()
+        if view.committed_time_ms is None:
+            return
+        for slot in view.slots:
+            service = self.slots.get(slot.index)
+            if service is not None and slot.state == READY:
+                service.sweep(view.committed_time_ms)
+                self._peer.call(Heartbeat(slot=slot.index, epoch=slot.epoch, report=_report_of(service)))
 
     def close(self) -> None:
         """End the coordinator and the slots; only storage and the job's folder keep anything. A second call does nothing."""
@@ -183,3 +188,17 @@ class LocalCluster:
                 service.close()
             self._peer.close()
             self.coordinator.close()
+
+
+def _report_of(service: SlotService) -> SlotReport:
+    """Return what a slot reports of its steps; it has no process of its own that could be measured."""
+    return SlotReport(
+        restore_ms=0,
+        rss_bytes=0,
+        pss_bytes=0,
+        baseline_bytes=0,
+        state_bytes=service.store.size_bytes(),
+        coverage=0.0,
+        states={},
+        steps={uid: keyed_step.report() for uid, keyed_step in service.keyed_steps.items()},
+    )

@@ -66,6 +66,7 @@ class LocalDriver(LocalCluster):
             time.sleep(0.01)
         tick = answer.offset
         if until == first and tick == last["tick"]:
+            self.sweep()
             return None
         offsets = {"first": first, "until": until, "tick": tick, "ticked": tick > last["tick"]}
         _write(self.location / "offsets" / str(batch + 1), offsets)

@@ -62,6 +62,8 @@ class StepReport:
     """Time that this took."""
     cleanup_lag: float = 0.0
     """How far it is behind, in rounds of two fifths of the time to live."""
+    cleanup_due_ms: int | None = None
+    """Processing time by which it needs a batch even if there are no rows; None if nothing that is stored will expire."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

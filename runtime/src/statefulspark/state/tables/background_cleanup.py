@@ -49,6 +49,19 @@ class _Paced:
     """Rounds that have ended since the clock moved."""
     left_over: float = 0.0
     """Lag that was left when the clock moved last."""
+    opened_ms: int | None = None
+    """The clock when the sweep began; None before that."""
+    pending_writes: bool = False
+    """True if the finished batch wrote the state."""
+    last_write_ms: int | None = None
+    """Processing time of the last committed batch that wrote the state, as far as this backend knows."""
+
+    def due_ms(self) -> int | None:
+        """When a round would remove something: one round after the earliest expiry that may be stored. None if there is none."""
+        if not (self.sweeps and self.by_time) or self.opened_ms is None:
+            return None
+        expiry_ms = self.sweep.next_expiry_ms(self.opened_ms, self.last_write_ms)
+        return None if expiry_ms is None else expiry_ms + self.pace.round_ms
 
     def lag(self, now_ms: int) -> float:
         """How far the sweep is behind the clock, in rounds."""
@@ -66,6 +79,8 @@ class CleanupReport:
     lag: float
     """Rounds that the sweep furthest behind was late when the clock moved last. Above 0.5, an entry may stay for more than half of its
     time to live after it has expired."""
+    due_ms: int | None = None
+    """Processing time by which the cleanup needs a batch, because something that is stored may have expired; None if nothing will."""
 
 
 class BackgroundCleanup:
@@ -114,6 +129,7 @@ class BackgroundCleanup:
         for name, state in self._states.items():
             accesses = max(written.get(name, 0), looked_up.get(name, 0)) + (rows if state.for_every_record else 0)
             state.pending = accesses * state.checks_per_access
+            state.pending_writes = written.get(name, 0) > 0
 
     def undone(self) -> None:
         """Forget the finished batch, which was rolled back."""
@@ -128,6 +144,8 @@ class BackgroundCleanup:
         self.reached(pending_ms)
         for state in self._states.values():
             state.owed += state.pending
+            if state.pending_writes:
+                state.last_write_ms = pending_ms
 
     def written(self) -> None:
         """All changes of committed batches are in the store."""
@@ -188,6 +206,7 @@ class BackgroundCleanup:
             expired={name: state.sweep.expired for name, state in states},
             seconds=self._seconds,
             lag=max((state.left_over for _, state in states if state.sweeps), default=0.0),
+            due_ms=min((due for _, state in states if (due := state.due_ms()) is not None), default=None),
         )
 
     def _slice(self, state: _Paced, checks_max: int, now_ms: int, *, lag_left: float) -> int:
@@ -218,5 +237,6 @@ def _moved(state: _Paced, now_ms: int) -> None:
     share = state.pace.start(now_ms)
     if share is not None:
         state.sweep.start_at(share)
+        state.opened_ms = now_ms
     state.pace.moved(now_ms, state.sweep.progress)
     state.rounds_at_this_time = 0

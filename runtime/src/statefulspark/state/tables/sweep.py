@@ -59,12 +59,13 @@ class Expiring(Protocol):
 class _Visit:
     """A visit of one key group, which may take several slices."""
 
-    __slots__ = ("calm_until_ms", "end", "group", "left", "position", "seen")
+    __slots__ = ("earliest_ms", "end", "group", "left", "position", "seen", "seen_until_ms")
 
-    def __init__(self, group: int, bounds: tuple[bytes, bytes], calm_until_ms: int) -> None:
+    def __init__(self, group: int, bounds: tuple[bytes, bytes], seen_until_ms: int) -> None:
         self.group = group
         self.position, self.end = bounds
-        self.calm_until_ms = calm_until_ms
+        self.seen_until_ms = seen_until_ms
+        self.earliest_ms: int | None = None
         self.seen = self.left = 0
 
 
@@ -85,7 +86,20 @@ class Sweep:
         expired: Entries deleted so far.
     """
 
-    __slots__ = ("_calm_until_ms", "_first", "_group", "_sizes", "_state", "_state_id", "_store", "_ttl_ms", "_visit", "expired")
+    __slots__ = (
+        "_calm_until_ms",
+        "_earliest_ms",
+        "_first",
+        "_group",
+        "_seen_until_ms",
+        "_sizes",
+        "_state",
+        "_state_id",
+        "_store",
+        "_ttl_ms",
+        "_visit",
+        "expired",
+    )
 
     def __init__(self, store: KeyValueStore, state_id: int, key_groups: KeyGroupRange, state: Expiring, ttl_ms: int) -> None:
         self._store = store
@@ -96,6 +110,10 @@ class Sweep:
         self._first = key_groups.first
         self._sizes = [0] * groups
         self._calm_until_ms = [0] * groups
+        self._seen_until_ms: list[int | None] = [None] * groups
+        """By key group: the last visit saw all that was written before this processing time; None before the first visit."""
+        self._earliest_ms: list[int | None] = [None] * groups
+        """By key group: the earliest expiry that the last visit left; None for none."""
         self._group = 0
         self._visit: _Visit | None = None
         self.expired = 0
@@ -107,6 +125,21 @@ class Sweep:
         # How many entries a group has is known from the last visit only.
         within = visit.seen / max(self._sizes[visit.group], visit.seen + 1) if visit is not None else 0.0
         return (self._group + within) / len(self._sizes)
+
+    def next_expiry_ms(self, opened_ms: int, last_write_ms: int | None) -> int | None:
+        """Return a time by which an entry may have expired that is still stored; None if there is none. Thread-safe.
+
+        Args:
+            opened_ms: Processing time at which the sweep began; what lies in key groups that it has not visited may have expired by then.
+            last_write_ms: Processing time of the last batch that wrote the state, None for none.
+        """
+        seen_until_ms = self._seen_until_ms
+        found = [each for each in self._earliest_ms if each is not None]
+        if None in seen_until_ms:
+            found.append(opened_ms)
+        if last_write_ms is not None and any(seen is not None and seen <= last_write_ms for seen in seen_until_ms):
+            found.append(last_write_ms + self._ttl_ms)
+        return min(found, default=None)
 
     def start_at(self, share: float) -> None:
         """Let the first round begin at this share of the key groups, 0 up to 1."""
@@ -163,8 +196,7 @@ class Sweep:
         """Begin to visit a key group; None if nothing there can have expired."""
         if now_ms < self._calm_until_ms[group]:
             return None
-        calm_until_ms = min(now_ms, written_ms) + self._ttl_ms
-        return _Visit(group, state_range(self._first + group, self._state_id), calm_until_ms)
+        return _Visit(group, state_range(self._first + group, self._state_id), min(now_ms, written_ms))
 
     def _check(self, visit: _Visit, checks_max: int, now_ms: int) -> tuple[Swept, bool]:
         """Check the next entries of a key group; returns what was found, and whether they were the last ones."""
@@ -177,9 +209,12 @@ class Sweep:
         visit.seen += swept.entries
         visit.left += swept.entries - swept.deleted
         if swept.next_expiry_ms is not None:
-            visit.calm_until_ms = min(visit.calm_until_ms, swept.next_expiry_ms)
+            visit.earliest_ms = swept.next_expiry_ms if visit.earliest_ms is None else min(visit.earliest_ms, swept.next_expiry_ms)
         if ended:
-            self._calm_until_ms[visit.group] = visit.calm_until_ms
+            calm_until_ms = visit.seen_until_ms + self._ttl_ms
+            self._calm_until_ms[visit.group] = calm_until_ms if visit.earliest_ms is None else min(calm_until_ms, visit.earliest_ms)
+            self._seen_until_ms[visit.group] = visit.seen_until_ms
+            self._earliest_ms[visit.group] = visit.earliest_ms
             self._sizes[visit.group] = visit.left
         elif swept.last is not None:
             visit.position = swept.last + b"\0"

@@ -27,6 +27,11 @@ class SweepPace:
         self._round_ms = max(1, ttl_ms * part // of)
         self._began_ms: float | None = None
 
+    @property
+    def round_ms(self) -> int:
+        """Time for one round."""
+        return self._round_ms
+
     def start(self, now_ms: int) -> float | None:
         """Begin the schedule if it has not begun; return at which share of the round the sweep starts then, else None.
 
