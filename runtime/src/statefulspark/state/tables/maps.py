@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+from bisect import bisect_left, insort
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Any, Final
@@ -50,6 +51,7 @@ class KeyedMapState(MapState[Any, Any]):
         "_layers",
         "_mine",
         "_old",
+        "_order",
         "_prefix",
         "_restored",
         "_sizer",
@@ -91,6 +93,8 @@ class KeyedMapState(MapState[Any, Any]):
         self._ident: bytes | None = None
         self._prefix = b""
         self._mine: dict[bytes, Any] = {}
+        # The user keys of its changed entries in order, from the first iteration on.
+        self._order: list[bytes] | None = None
 
     def get(self, key: Any) -> Any:
         entry = self._entry(self._user_key(key))
@@ -201,11 +205,13 @@ class KeyedMapState(MapState[Any, Any]):
         self._ident = ident
         self._prefix = ident[:2] + self._heads[len(ident)] + ident[2:]
         self._mine = self._changed.get(self._prefix) or {}
+        self._order = None
 
     def _forget_changed(self) -> None:
         self._changed = {}
         self._changed_bytes = 0
         self._mine = {}
+        self._order = None
 
     def _user_key(self, key: Any) -> bytes:
         """Enter the current key and return the bytes of a user key."""
@@ -240,6 +246,8 @@ class KeyedMapState(MapState[Any, Any]):
 
     def _put(self, user_key: bytes, entry: Any) -> None:
         size_bytes = ENTRY_BYTES + len(user_key) + (0 if entry is None else self._sizer(entry))
+        if self._order is not None:
+            self._insert(user_key)
         self._mine[user_key] = entry
         self._changed[self._prefix] = self._mine
         self._changed_bytes += size_bytes
@@ -248,8 +256,13 @@ class KeyedMapState(MapState[Any, Any]):
     def _remove(self, user_key: bytes) -> None:
         if self._young.get(self._prefix + user_key) is ABSENT:
             # Nothing is stored: forgetting the change saves a useless delete in the changelog and the store.
-            self._mine.pop(user_key, None)
+            if user_key in self._mine:
+                del self._mine[user_key]
+                if self._order is not None:
+                    del self._order[bisect_left(self._order, user_key)]
             return
+        if self._order is not None:
+            self._insert(user_key)
         self._mine[user_key] = ABSENT
         self._changed[self._prefix] = self._mine
         size_bytes = ENTRY_BYTES + len(user_key)
@@ -262,7 +275,7 @@ class KeyedMapState(MapState[Any, Any]):
         Entries that are removed or changed during iteration are seen as such; added entries may be seen. No iterator of the store is kept open
         while the caller runs, so that it may write, spill or stop in the middle.
         """
-        changed_keys = iter(sorted(key for key in self._changed.get(prefix, ()) if key.startswith(start)))
+        changed_keys = iter(self._changed_keys(prefix, start))
         changed_key = next(changed_keys, None)
         for user_key, data, spills in self._walk_layers(prefix, start):
             while changed_key is not None and changed_key < user_key:
@@ -278,6 +291,24 @@ class KeyedMapState(MapState[Any, Any]):
         while changed_key is not None:
             yield from self._live(prefix, changed_key)
             changed_key = next(changed_keys, None)
+
+    def _changed_keys(self, prefix: bytes, start: bytes) -> list[bytes]:
+        """Return the user keys of the changed entries of one key that begin with ``start``, in order."""
+        if prefix != self._prefix:
+            return sorted(key for key in self._changed.get(prefix, ()) if key.startswith(start))
+        if self._order is None:
+            # Sorted once for many iterations: a function may go over the entries of a prefix for each of its rows.
+            self._order = sorted(self._mine)
+        order = self._order
+        last = first = bisect_left(order, start)
+        while last < len(order) and order[last].startswith(start):
+            last += 1
+        return order[first:last]
+
+    def _insert(self, user_key: bytes) -> None:
+        """Note in the order that an entry will be changed."""
+        if self._order is not None and user_key not in self._mine:
+            insort(self._order, user_key)
 
     def _walk_layers(self, prefix: bytes, start: bytes) -> Iterator[tuple[bytes, bytes, int]]:
         """Yield user keys and stored bytes below the changed entries, and after how many spills they were read."""
