@@ -4,16 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812  Spark's own convention
+from pyspark.sql import types as T  # noqa: N812  as above
 from runtime.tests.small_session import NOWHERE, small_session
 
-from statefulspark import KeySelector, Types
+from statefulspark import KeySelector, OutputTag, Time, TumblingEventTimeWindows, Types
 from statefulspark.errors import InvalidInputError
 from statefulspark.pipeline.job import Job
+from statefulspark.pipeline.tagged_streams import TaggedStream
 
 COLUMNS = "user string, item string, price double, at timestamp, tags array<string>"
 pytestmark = pytest.mark.slow
@@ -119,3 +121,19 @@ def test_key_selectors_that_spark_cannot_evaluate_are_refused(job: Job, df: Data
     """The text begins with key_by and says what to do."""
     with pytest.raises(InvalidInputError, match=f"^key_by: .*{says}"):
         job.key_by(df, selector)
+
+
+def test_a_window_reduce_with_a_late_tag_has_the_columns_of_the_stream(job: Job, df: DataFrame) -> None:
+    """Computed key columns belong to neither output, and a row of the side output has no main row."""
+    late = OutputTag("late", COLUMNS)
+    windows = job.key_by(df, lambda row: F.upper(row.user)).window(TumblingEventTimeWindows.of(Time.minutes(1)))
+    stream = windows.side_output_late_data(late).reduce(lambda a, b: a, uid="windows", event_time="at")
+    assert isinstance(stream, TaggedStream)
+    assert stream.outputs == ("main", "late")
+    for name in stream.outputs:
+        field = stream.df.schema[name]
+        assert field.nullable
+        assert [(each.name, each.dataType.simpleString()) for each in cast("T.StructType", field.dataType)] == df.dtypes
+    assert stream.df.isStreaming
+    job.outputs(stream, main=lambda *_: None, late=None)
+    job.check_outputs()

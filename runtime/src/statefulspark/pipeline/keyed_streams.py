@@ -166,7 +166,7 @@ class KeyedStream(KeyedTransformations):
             window_assigner: gives each row its windows, for example ``TumblingEventTimeWindows.of(Time.minutes(1))``.
         """
         schema, columns = self._input()
-        return WindowedStream(KeyedInput(self.process, schema, columns, self._computed_keys), window_assigner)
+        return WindowedStream(KeyedInput(self.process, self._job.add_tagged_stream, schema, columns, self._computed_keys), window_assigner)
 
     def count_window(self, size: int, slide: int = 0) -> WindowedStream:
         """Cut the stream into windows of ``size`` rows of a key, of which one starts every ``slide`` rows; by default every ``size``.

@@ -11,8 +11,10 @@ from pyspark.sql import DataFrame
 from pyspark.sql import types as T  # noqa: N812  Spark's own convention
 
 from statefulspark.errors import InvalidInputError
+from statefulspark.pipeline.column_names import quoted
 from statefulspark.pipeline.output_types import output_struct
 from statefulspark.pipeline.tagged_streams import TaggedStream, spark_schema
+from statefulspark.process.output_tag import MAIN
 from statefulspark.process.windows.assigners import WindowAssigner
 from statefulspark.process.windows.late_rows import LateRow
 from statefulspark.process.windows.window_operator import WindowOperator
@@ -29,6 +31,8 @@ class KeyedInput:
 
     process: Callable[..., Stream]
     """`KeyedStream.process`."""
+    add_tagged_stream: Callable[[TaggedStream], None]
+    """`Job.add_tagged_stream`."""
     schema: T.StructType
     """The columns of the stream, with those that key selectors computed."""
     columns: pa.Schema
@@ -67,7 +71,18 @@ class WindowedStream(WindowedTransformations[Stream]):
             watermark=times.watermark,
             side_outputs=times.side_outputs,
         )
-        return made.drop(*self._input.computed_keys) if whole_rows and isinstance(made, DataFrame) else made
+        return self._without_computed_keys(made) if whole_rows else made
+
+    def _without_computed_keys(self, made: Stream) -> Stream:
+        hidden = self._input.computed_keys
+        if isinstance(made, DataFrame):
+            return made.drop(*hidden)
+        if not hidden:
+            return made
+        # The struct stays null where a row belongs to a side output.
+        without = TaggedStream(made.uid, made.df.withColumn(MAIN, made.df[MAIN].dropFields(*map(quoted, hidden))))
+        self._input.add_tagged_stream(without)
+        return without
 
     def _check_late_tag(self) -> None:
         tag = self._windowing.late_tag
