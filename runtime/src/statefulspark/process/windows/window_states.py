@@ -21,6 +21,7 @@ from statefulspark.state.api.states import ListState, MapState, State, ValueStat
 from statefulspark.state.api.ttl import StateTtlConfig
 from statefulspark.state.registry import LAZY_STATE_PREFIX
 from statefulspark.state.tables.combining import KeyedAggregatingState, KeyedReducingState, none_added
+from statefulspark.state.tables.declared import RememberedMapDescriptor
 from statefulspark.state.tables.maps import KeyedMapState
 from statefulspark.state.times import Time
 from statefulspark.state.types.base import TypeInformation, type_from_json
@@ -99,7 +100,7 @@ class WindowStates(KeyedStateStore):
             return
         self._names.remove(window)
         for name, (value_type, ttl_ms, spread) in json.loads(remembered).items():
-            table = self._map(name, type_from_json(value_type), _ttl(ttl_ms))
+            table = self._remembered_map(name, type_from_json(value_type), _ttl(ttl_ms))
             if not spread:
                 _remove(table, window)
                 continue
@@ -149,8 +150,19 @@ class WindowStates(KeyedStateStore):
 
     def _map(self, name: str, value_type: TypeInformation, ttl: StateTtlConfig | None) -> KeyedMapState:
         if name not in self._maps:
-            self._maps[name] = bytes_map(self._context, f"{LAZY_STATE_PREFIX}{self._owner}({self._scope}, {name})", value_type, ttl)
+            self._maps[name] = bytes_map(self._context, self._full_name(name), value_type, ttl)
         return self._maps[name]
+
+    def _remembered_map(self, name: str, value_type: TypeInformation, ttl: StateTtlConfig | None) -> KeyedMapState:
+        """Return the map of a state that this copy of the function may not have declared, or will declare with another time to live."""
+        if name in self._maps:
+            return self._maps[name]
+        descriptor = RememberedMapDescriptor(self._full_name(name), BYTES, value_type)
+        descriptor.ttl = ttl
+        return cast("KeyedMapState", self._context.get_map_state(descriptor))
+
+    def _full_name(self, name: str) -> str:
+        return f"{LAZY_STATE_PREFIX}{self._owner}({self._scope}, {name})"
 
     def _remember(self, descriptor: StateDescriptor) -> None:
         """Note that the selected window has the state; called with each write."""

@@ -38,6 +38,13 @@ _T = TypeVar("_T", bound=StateTable)
 _E = TypeVar("_E", bound=ExpiringTable)
 
 
+class RememberedMapDescriptor(MapStateDescriptor):
+    """A map state as an earlier copy of the function declared it, opened to remove what it left.
+
+    The function may still declare the state, with another time to live, and that one counts.
+    """
+
+
 class DeclaredStates:
     """Creates each declared state once, and returns the same object afterwards.
 
@@ -148,6 +155,12 @@ class DeclaredStates:
             self._states[descriptor.name] = descriptor, state
             return state
         before, restorable_state = known
+        if isinstance(restorable_state, ExpiringMapState) and before.ttl != descriptor.ttl and before.type_info == descriptor.type_info:
+            if isinstance(descriptor, RememberedMapDescriptor):
+                return cast("_S", restorable_state)
+            if isinstance(before, RememberedMapDescriptor):
+                self._change_lifetime(descriptor, restorable_state)
+                return cast("_S", restorable_state)
         if before.kind != descriptor.kind or before.type_info != descriptor.type_info or before.ttl != descriptor.ttl:
             raise InvalidInputError(
                 f"declared as {before.kind} of {before.type_info!r} before, now as {descriptor.kind} of {descriptor.type_info!r}",
@@ -175,6 +188,13 @@ class DeclaredStates:
             pace = SweepPace(ttl_ms, self._key_groups.last - self._key_groups.first + 1)
             self.cleanup.add(descriptor.name, sweep, pace, descriptor.ttl.get_cleanup_strategies())
         return self._added(descriptor, table)
+
+    def _change_lifetime(self, descriptor: StateDescriptor, state: ExpiringMapState) -> None:
+        state_id, _ = self._register(descriptor)
+        if descriptor.ttl is not None:
+            state.change_lifetime(descriptor.ttl)
+        self._added_expiring(descriptor, state_id, state)
+        self._states[descriptor.name] = descriptor, state
 
     def _register(self, descriptor: StateDescriptor) -> tuple[int, str]:
         """Return the state's id and what errors call it."""

@@ -200,6 +200,10 @@ class ExpiringMapState(KeyedMapState):
         self._stored = _storer(self._stored)
         self._sizer = _sizer(self._sizer)
 
+    def change_lifetime(self, config: StateTtlConfig) -> None:
+        """Let what is written from now on live for another time. What is there keeps its expiry."""
+        self._lifetime = Lifetime(self._context, config)
+
     def swept(self, entries: Iterator[tuple[bytes, bytes]], now_ms: int, checks_max: int) -> Swept:  # noqa: ARG002  one check per entry
         """See `Expiring`."""
         return swept_values(entries, now_ms)
