@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Callable, Iterable
+from itertools import pairwise
 from typing import Final
 
 from statefulspark.process.functions import RuntimeContext
 from statefulspark.process.windows.assigners import MergingWindowAssigner
+from statefulspark.process.windows.session_assigners import merges_touching_windows
 from statefulspark.process.windows.window_states import BYTES
 from statefulspark.process.windows.windows import TimeWindow, TimeWindowSerializer
 from statefulspark.state.api.descriptors import ValueStateDescriptor
@@ -15,6 +18,7 @@ __all__ = ["MergingWindows"]
 
 _SERIALIZER: Final = TimeWindowSerializer()
 _WIDTH: Final = TimeWindowSerializer.width
+_PAIR: Final = 2 * _WIDTH
 
 OnMerge = Callable[[TimeWindow, list[TimeWindow], TimeWindow, list[TimeWindow]], None]
 """Takes the new window, the merged ones, the window that keeps the contents, and those whose contents move there."""
@@ -25,6 +29,9 @@ class MergingWindows(MergingWindowAssigner.MergeCallback):
 
     Contents stay where they are when a window grows: they are kept under the window that was there first, its state window.
 
+    The windows of the key that was loaded last stay decoded, beside their bytes, in which a changed window is replaced in place. So a row costs
+    the same, but for one copy of the bytes, however many windows the key has. They count only for a stored value that equals those bytes.
+
     Args:
         context: Of the step.
         scope: Kinds of windows and contents, part of the name of the state.
@@ -33,28 +40,53 @@ class MergingWindows(MergingWindowAssigner.MergeCallback):
 
     def __init__(self, context: RuntimeContext, scope: str, assigner: MergingWindowAssigner) -> None:
         self._assigner = assigner
+        self._merges_touching = merges_touching_windows(assigner)
         self._state = context.get_state(ValueStateDescriptor(f"_merging_windows({scope})", BYTES))
+        self._windows: list[TimeWindow] = []
+        """In order."""
         self._state_windows: dict[TimeWindow, TimeWindow] = {}
+        self._encoded = bytearray()
+        """A pair of window and state window for each, in the order of the windows."""
+        self._stored = b""
+        """The value of the state that the windows were last equal to."""
+        self._is_changed = False
+        self._apart = True
+        """False if some windows may touch others, which another assigner has left so."""
         self._merged: list[tuple[TimeWindow, list[TimeWindow]]] = []
 
-    def load(self) -> None:
-        """Read the windows of the current key."""
+    def load(self) -> bool:
+        """Read the windows of the current key.
+
+        Returns:
+            False if they are those of the last call, with what has been added and retired since.
+        """
         data: bytes = self._state.value() or b""
+        if data == self._stored and not self._is_changed:
+            return False
         self._state_windows = {
-            _SERIALIZER.deserialize(data[at : at + _WIDTH]): _SERIALIZER.deserialize(data[at + _WIDTH : at + 2 * _WIDTH])
-            for at in range(0, len(data), 2 * _WIDTH)
+            _SERIALIZER.deserialize(data[at : at + _WIDTH]): _SERIALIZER.deserialize(data[at + _WIDTH : at + _PAIR])
+            for at in range(0, len(data), _PAIR)
         }
+        self._windows = list(self._state_windows)
+        self._apart = all(before.end < after.start for before, after in pairwise(self._windows))
+        self._encoded = bytearray(data)
+        self._stored = data
+        self._is_changed = False
+        return True
 
     def save(self) -> None:
-        """Write the windows of the current key."""
-        parts = [_SERIALIZER.serialize(each) for pair in sorted(self._state_windows.items()) for each in pair]
-        data = b"".join(parts)
+        """Write the windows of the current key, if they have changed."""
+        if not self._is_changed:
+            return
+        data = bytes(self._encoded)
         if data != (self._state.value() or b""):
             self._state.update(data or None)
+        self._stored = data
+        self._is_changed = False
 
     def in_flight(self) -> list[TimeWindow]:
         """Return the windows of the current key."""
-        return list(self._state_windows)
+        return self._windows[:]
 
     def state_window(self, window: TimeWindow) -> TimeWindow | None:
         """Return the window under which the contents of a window in flight are kept; None if it is not in flight."""
@@ -72,7 +104,9 @@ class MergingWindows(MergingWindowAssigner.MergeCallback):
         """
         state_windows = self._state_windows
         self._merged = []
-        self._assigner.merge_windows([*state_windows, window], self)
+        # Of windows that do not touch each other, those that touch a new one are all that merge.
+        candidates = self._touching(window) if self._merges_touching and self._apart else self._windows
+        self._assigner.merge_windows([*candidates, window], self)
         result = window
         for merge_result, merged in self._merged:
             in_flight = sorted({each for each in merged if each in state_windows})
@@ -80,12 +114,41 @@ class MergingWindows(MergingWindowAssigner.MergeCallback):
                 result = merge_result
             if not in_flight or in_flight == [merge_result]:
                 continue
-            kept, *moved = [state_windows.pop(each) for each in in_flight]
-            state_windows[merge_result] = kept
+            kept, *moved = [self._remove(each) for each in in_flight]
+            self._put(merge_result, kept)
             on_merge(merge_result, in_flight, kept, moved)
-        state_windows.setdefault(result, result)
+        if result not in state_windows:
+            self._put(result, result)
+        self._apart = self._merges_touching
         return result
 
     def retire(self, window: TimeWindow) -> None:
         """Forget a window."""
-        self._state_windows.pop(window, None)
+        if window in self._state_windows:
+            self._remove(window)
+
+    def _touching(self, window: TimeWindow) -> list[TimeWindow]:
+        """Return the windows in flight, none of which touches another, that overlap or touch ``window``."""
+        windows = self._windows
+        last = first = bisect_left(windows, window)
+        if first and windows[first - 1].intersects(window):
+            first -= 1
+        while last < len(windows) and windows[last].intersects(window):
+            last += 1
+        return windows[first:last]
+
+    def _put(self, window: TimeWindow, kept: TimeWindow) -> None:
+        at = bisect_left(self._windows, window)
+        known = window in self._state_windows
+        if not known:
+            self._windows.insert(at, window)
+        self._state_windows[window] = kept
+        self._encoded[at * _PAIR : (at + known) * _PAIR] = _SERIALIZER.serialize(window) + _SERIALIZER.serialize(kept)
+        self._is_changed = True
+
+    def _remove(self, window: TimeWindow) -> TimeWindow:
+        at = bisect_left(self._windows, window)
+        del self._windows[at]
+        del self._encoded[at * _PAIR : (at + 1) * _PAIR]
+        self._is_changed = True
+        return self._state_windows.pop(window)

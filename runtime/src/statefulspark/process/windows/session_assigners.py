@@ -130,6 +130,11 @@ class DynamicProcessingTimeSessionWindows(_ProcessingTimeSessions):
         return DynamicProcessingTimeSessionWindows(extractor)
 
 
+def merges_touching_windows(assigner: MergingWindowAssigner) -> bool:
+    """Return True if an assigner is known to merge just the windows that overlap or touch."""
+    return type(assigner).merge_windows is _SessionWindows.merge_windows
+
+
 def _checked(gap: int) -> int:
     if type(gap) is not int or gap <= 0:
         raise InvalidInputError(f"a session has a gap of {gap!r} ms", field="window", remedy="Give a gap of at least 1 ms, as an int")

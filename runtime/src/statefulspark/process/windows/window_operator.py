@@ -56,6 +56,8 @@ class WindowOperator(KeyedProcessFunction):
         self._context = WindowTriggerContext(runtime_context, scope, self._timers, self._selected)
         self._function_context = ProcessWindowContext(runtime_context, scope, self._selected, merges=windowing.merges)
         assigner = windowing.assigner
+        self._none_late_at: int | None = None
+        """Watermark by which none of the sessions that are loaded is late."""
         self._merging = MergingWindows(runtime_context, scope, assigner) if isinstance(assigner, MergingWindowAssigner) else None
         self._contents.open(runtime_context, scope)
         self._results.open(runtime_context)
@@ -74,7 +76,6 @@ class WindowOperator(KeyedProcessFunction):
         emitted: list[Any] = []
         late = True
         if self._merging is not None:
-            self._merging.load()
             self._end_late(self._merging)
         for window in windows:
             in_flight, contents = self._placed(window)
@@ -100,8 +101,8 @@ class WindowOperator(KeyedProcessFunction):
         emitted: list[Any] = []
         for data in self._timers.fired(domain, timestamp):
             window = self._serializer.deserialize(data)
-            if self._merging is not None:
-                self._merging.load()
+            if self._merging is not None and self._merging.load():
+                self._none_late_at = None
             contents = self._contents_of(window)
             if contents is None:
                 continue
@@ -117,12 +118,16 @@ class WindowOperator(KeyedProcessFunction):
         return emitted or None
 
     def _end_late(self, merging: MergingWindows) -> None:
-        """Remove sessions that should have ended: the lateness is less than when their cleanup timers were registered."""
-        for window in merging.in_flight():
-            contents = self._contents_of(window)
-            if self._is_late(window) and contents is not None:
+        """Load sessions, and remove those that should have ended: the lateness is less than when their cleanup timers were registered."""
+        watermark = self._watermark() if self._event_time else None
+        if not merging.load() and watermark == self._none_late_at:
+            return  # a row adds no late session
+        for window in merging.in_flight() if self._event_time else ():
+            contents = self._contents_of(window) if self._is_late(window) else None
+            if contents is not None:
                 self._select(window)
                 self._clean_up(window, contents)
+        self._none_late_at = watermark
 
     def _enter(self, ctx: KeyedProcessFunction.Context) -> None:
         self._key = ctx.get_current_key()
