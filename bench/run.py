@@ -47,6 +47,7 @@ BENCHES = {
     "checkpoint_sync": Bench(small=("--gib", "0.05", "--updates", "3")),
     "backpressure": Bench(small=("--rows", "1000000", "--keys", "100000")),
     "state_access": Bench(small=("--keys", "20000", "--rounds", "2")),
+    "list_appends": Bench(small=("--keys", "5", "--batches", "20", "--long", "10000")),
     "native_metrics": Bench(small=("--keys", "20000", "--repetitions", "3")),
     "memory_soak": Bench(
         small=("--managed", "64Mi", "--written", "300Mi", "--baseline-written", "200Mi", "--output", "out/bench/small/memory-soak"),

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from statefulspark.checkpoint.formats import changelog
-from statefulspark.checkpoint.formats.changelog import ChangelogHeader, ChangelogWriter, read_changelog
+from statefulspark.checkpoint.formats.changelog import VERSION, ChangelogHeader, ChangelogWriter, read_changelog
 from statefulspark.checkpoint.formats.digests import digest_file
 from statefulspark.errors import ClosedError, CorruptDataError, IncompatibleFormatError
 from statefulspark.state.store.base import Change
@@ -107,9 +107,9 @@ def test_a_later_version_is_refused_as_such(tmp_path: Path) -> None:
     """The reader says that the version is unknown instead of calling the file damaged."""
     path = _write(tmp_path / "c", [(b"k", b"v")])
     later = bytearray(path.read_bytes())
-    later[4] = 3
+    later[4] = VERSION + 1
     path.write_bytes(later)
-    with pytest.raises(IncompatibleFormatError, match="version 3"):
+    with pytest.raises(IncompatibleFormatError, match=f"version {VERSION + 1}"):
         read_changelog(path)
 
 

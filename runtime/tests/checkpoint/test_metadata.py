@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from statefulspark.checkpoint.formats.changelog import read_changelog
-from statefulspark.checkpoint.formats.documents import decode_document, encode_document
+from statefulspark.checkpoint.formats.documents import FORMAT_VERSION, decode_document, encode_document
 from statefulspark.checkpoint.formats.metadata import CheckpointMetadata, FileRef, OperatorFile, SlotState, decode_metadata, encode_metadata
 from statefulspark.checkpoint.formats.records import AttemptStart, BatchRecord, JobIdentity
 from statefulspark.errors import CorruptDataError, IncompatibleFormatError
@@ -59,6 +59,7 @@ def _metadata(**changes: Any) -> CheckpointMetadata:
         ("checkpoint-v2.json", "checkpoint", CheckpointMetadata),
         ("checkpoint-v3.json", "checkpoint", CheckpointMetadata),
         ("checkpoint-v4.json", "checkpoint", CheckpointMetadata),
+        ("checkpoint-v5.json", "checkpoint", CheckpointMetadata),
         ("batch-v3.json", "batch", BatchRecord),
         ("batch-v1.json", "batch", BatchRecord),
         ("batch-v3-without-epochs.json", "batch", BatchRecord),
@@ -94,8 +95,8 @@ def test_the_version_stands_first() -> None:
 
 def test_an_unknown_version_is_refused_as_such() -> None:
     """Not as damage: the remedy is another release."""
-    later = encode_metadata(_metadata()).replace(b'"format_version":1', b'"format_version":5', 1)
-    with pytest.raises(IncompatibleFormatError, match="format_version 5"):
+    later = encode_metadata(_metadata()).replace(b'"format_version":1', b'"format_version":%d' % (FORMAT_VERSION + 1), 1)
+    with pytest.raises(IncompatibleFormatError, match=f"format_version {FORMAT_VERSION + 1}"):
         decode_metadata(later, path="p")
 
 

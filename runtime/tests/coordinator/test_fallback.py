@@ -224,12 +224,12 @@ def test_a_damaged_changelog_is_not_the_checkpoints_fault(story: Story) -> None:
 
 def test_a_newer_format_is_no_damage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """An older release that meets a changelog of a newer one stops with the reason; sound checkpoints stay unmarked for the newer one."""
-    monkeypatch.setattr(changelog.ChangelogHeader, "version", 3)
+    monkeypatch.setattr(changelog.ChangelogHeader, "version", changelog.VERSION + 1)
     story = Story(tmp_path)
     monkeypatch.undo()
     story.job.delete(["chk-3/_metadata"])
     durable, log = story.driver()
-    with pytest.raises(IncompatibleFormatError, match=r"changelog/.*found version 3") as found:
+    with pytest.raises(IncompatibleFormatError, match=rf"changelog/.*found version {changelog.VERSION + 1}") as found:
         story.restore(durable, log)
     told = error_of(error_body(found.value))  # as the slot reports it to the driver
     assert isinstance(told, IncompatibleFormatError)

@@ -19,6 +19,7 @@ from statefulspark.state.api.descriptors import (
 from statefulspark.state.api.ttl import StateTtlConfig
 from statefulspark.state.backend import BatchBudget
 from statefulspark.state.encoding.layout import key_group_range_bounds
+from statefulspark.state.encoding.segments import ListHead, is_head, is_segment
 from statefulspark.state.encoding.values import expiry_of
 from statefulspark.state.store.base import Change, KeyValueStore
 from statefulspark.state.timers import TIMER_KINDS
@@ -56,8 +57,10 @@ class BatchMachine(RuleBasedStateMachine):
         dirty_bytes=st.sampled_from([1, 1500, 1 << 20]),
         on_read=st.booleans(),
         swept=st.booleans(),
+        tail_bytes=st.sampled_from([0, 40, 1024]),
     )
-    def start(self, cache_bytes: int, dirty_bytes: int, on_read: bool, swept: bool) -> None:
+    def start(self, cache_bytes: int, dirty_bytes: int, on_read: bool, swept: bool, tail_bytes: int) -> None:
+        self.tail_bytes = tail_bytes
         builder = StateTtlConfig.new_builder(Time.milliseconds(TTL_MS)).cleanup_full_snapshot()
         if on_read:
             builder.update_ttl_on_read_and_write()
@@ -100,6 +103,9 @@ class BatchMachine(RuleBasedStateMachine):
         self.fading_map = backend.map_state(fading_map)
         self.raw = backend.raw_keyed()
         self.raw.chunk_bytes = RAW_CHUNK_BYTES
+        lists: tuple[Any, ...] = (self.list, self.fading_list)
+        for each in lists:
+            each.tail_bytes, each.segment_bytes = self.tail_bytes, 2 * self.tail_bytes + 1
 
     @property
     def model(self) -> dict[str, Any]:
@@ -292,8 +298,13 @@ class BatchMachine(RuleBasedStateMachine):
         for key, data in entries.items():
             kind = kinds[key[2:4]]
             if kind == "list":
-                payloads = ListTypeInfo.split(data[1:])
-                if living := [each for each in payloads if int.from_bytes(each[:8], "big", signed=True) > self.committed_ms]:
+                head = ListHead.unpack(data, "the test") if is_head(data) else None
+                elements = head.tail if head is not None else data[1:] if is_segment(data) else data
+                payloads = ListTypeInfo.split(elements[1:])
+                living = [each for each in payloads if int.from_bytes(each[:8], "big", signed=True) > self.committed_ms]
+                if head is not None and max(head.last_ms, len(living) and self.committed_ms + 1) > self.committed_ms:
+                    held[key] = head.segments, head.last_ms, living
+                elif living:
                     held[key] = living
             elif not kind or (expiry_of(data) or 0) > self.committed_ms:
                 held[key] = data

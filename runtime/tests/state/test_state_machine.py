@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 from hypothesis import settings
-from hypothesis.stateful import run_state_machine_as_test
+from hypothesis import strategies as st
+from hypothesis.stateful import initialize, rule, run_state_machine_as_test
 
 from statefulspark.state import timers
 from statefulspark.state.store.base import KeyValueStore
@@ -62,6 +63,55 @@ class HeldMachine(focused("HeldMachine", "update_count", "update_object", "reads
 
 TimersMachine = focused("TimersMachine", "register_timer", "delete_timer", "delete_existing_timer", "fire", "earliest_timers_agree")
 MapMachine = focused("MapMachine", "put_into_map", "remove_from_map", "change_map_while_walking", "clear", "reads_agree")
+
+
+class ListMachine(focused("ListMachine", "change_list", "add_to_fading_list", "read_fading_list", "clear", "reads_agree", "sweep")):  # type: ignore[misc]  # made above
+    """Appends to the lists of two keys in one batch after the other, so that most runs have lists of several segments."""
+
+    finish, next_batch, same_batch_again = called_only("finish"), called_only("next_batch"), called_only("same_batch_again")
+    begin_snapshot, end_snapshot, restart = called_only("begin_snapshot"), called_only("end_snapshot"), called_only("restart")
+    apply_pending, add_to_fading_list = called_only("apply_pending"), called_only("add_to_fading_list")
+    start, prefetch = called_only("start"), None
+
+    @initialize(
+        cache_bytes=st.sampled_from([0, 2000, 1 << 20, 1 << 20]),
+        dirty_bytes=st.sampled_from([1, 1 << 20, 1 << 20, 1 << 20]),
+        on_read=st.booleans(),
+        swept=st.booleans(),
+        tail_bytes=st.sampled_from([0, 0, 40]),
+    )
+    def start_with_room(self, **options: Any) -> None:
+        """Changes of most runs stay in memory until they are committed."""
+        self.start(**options)
+
+    @rule(
+        key=st.sampled_from("ab"),
+        times=st.integers(1, 3),
+        read=st.sampled_from(["before", "after", "not", "not"]),
+        snapshot=st.sampled_from(["begin", "go on", "go on", "end", "crash"]),
+        again=st.booleans(),
+        later_ms=st.sampled_from([0, 0, 1, 3]),
+    )
+    def append_in_a_batch(self, key: str, times: int, read: str, snapshot: str, again: bool, later_ms: int) -> None:
+        """Reading fills the cache, which a batch that runs again must find unchanged."""
+        if not again:
+            self.slot.now_ms += later_ms
+        self.turn(snapshot, again)
+        if read == "before":
+            self.read_lists(key)
+        for number in range(times):
+            self.change_list(key, [[number]], replace=False)
+            self.add_to_fading_list(key, str(number))
+        if read == "after":
+            self.read_lists(key)
+
+    def read_lists(self, key: str) -> None:
+        """Compare both lists of a key with the model."""
+        self.on_key(key)
+        assert list(self.list.get()) == self.model["list"].get(key, [])
+        self.read_fading_list(key)
+
+
 FadingMachine = focused(
     "FadingMachine",
     "update_fading",
@@ -100,6 +150,7 @@ def small_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
         (TimersMachine, 200, 60),
         (MapMachine, 200, 60),
         (FadingMachine, 200, 60),
+        (ListMachine, 120, 60),
         (RawMachine, 150, 60),
         (RocksDBMachine, 15, 60),
     ],

@@ -26,7 +26,7 @@ from statefulspark.checkpoint.lineage.rewind import is_jump
 from statefulspark.checkpoint.transfers import read_again
 from statefulspark.errors import CorruptDataError, IncompatibleFormatError
 from statefulspark.keygroups import KeyGroupRange
-from statefulspark.state.encoding.layout import StateInfo
+from statefulspark.state.encoding.layout import StateInfo, latest_by_id
 from statefulspark.state.operator.entries import OperatorEntry
 from statefulspark.storage.base import ObjectStore
 from statefulspark.storage.os_errors import local_disk
@@ -76,7 +76,7 @@ class Complete:
     @property
     def states(self) -> list[StateInfo]:
         """The states that its changelogs name, one for each number."""
-        return list({state.state_id: state for each in self.done for state in map(StateInfo.from_json, each.states)}.values())
+        return list(latest_by_id(state for each in self.done for state in map(StateInfo.from_json, each.states)).values())
 
 
 class BatchChangelogs:

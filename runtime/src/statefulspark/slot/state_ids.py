@@ -7,11 +7,11 @@ from typing import Any
 from statefulspark.errors import InvalidInputError
 from statefulspark.rpc.flight import FlightPeer
 from statefulspark.rpc.messages.slots import RegisterState
-from statefulspark.state.encoding.layout import StateInfo
+from statefulspark.state.encoding.layout import StateInfo, is_segmented
 
 
 class CoordinatorStateIds:
-    """Asks the coordinator for the id of a state once."""
+    """Asks the coordinator for the id of a state once, and once more when a list of it becomes long."""
 
     def __init__(self, coordinator: FlightPeer) -> None:
         self._coordinator = coordinator
@@ -21,7 +21,7 @@ class CoordinatorStateIds:
     def register(self, uid: str, name: str, kind: str, description: dict[str, Any]) -> StateInfo:
         """The id of a state; NotRestorableError when restored state has another kind or type, InvalidInputError when the step's own has."""
         key = (uid, name)
-        if key not in self._known:
+        if key not in self._known or (is_segmented(description) and not self._known[key].segmented):
             request = RegisterState(uid=uid, name=name, kind=kind, description=description)
             answer = self._coordinator.call(request)
             self._known[key] = answer.state

@@ -95,7 +95,7 @@ class KeyedStateBackend:
             lambda: open_spill(spill_directory / f"spill-{next(spill_numbers)}", store),
             held_bytes=budget.dirty_bytes - budget.dirty_bytes // _RUNNING_SHARE,
         )
-        self._context = KeyContext(max(1, budget.dirty_bytes // 16), self._relieve)
+        self._context = KeyContext(max(1, budget.dirty_bytes // 16), self._relieve, cached_entry_bytes_max=budget.cache_bytes // 2)
         self._prefixes = {group: group_prefix(group) for group in range(key_groups.first, key_groups.last + 1)}
         self._keys_per_check = max(1, min(_KEYS_PER_CHECK_MAX, budget.dirty_bytes // 4096))
         self._keys_until_check = self._keys_per_check

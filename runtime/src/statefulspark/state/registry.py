@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 from difflib import get_close_matches
 from threading import Lock
 from typing import Any, Final
@@ -62,6 +63,7 @@ class StateRegistry:
             else:
                 wanted = StateInfo(known.state_id, uid, name, kind, **description)
                 check_restorable(known, wanted)
+                wanted = replace(wanted, segmented=known.segmented or wanted.segmented)
                 self._missing.discard((uid, name))
             # A changed time to live is taken over, so that what is written down is what the code says now.
             self._states[uid, name] = wanted
@@ -84,7 +86,9 @@ class StateRegistry:
                     return False
             for state in found:
                 key = (state.uid, state.name)
-                if key not in self._states:
+                if (known := self._states.get(key)) is not None:
+                    self._states[key] = replace(known, segmented=known.segmented or state.segmented)
+                else:
                     self._states[key] = state
                     if _is_declared_in_open(state):
                         self._missing.add(key)

@@ -35,11 +35,12 @@ from statefulspark.checkpoint.formats.documents import Document
 from statefulspark.checkpoint.formats.operator_state import encode_operator_frame, read_operator_frame
 from statefulspark.errors import ClosedError, CorruptDataError, IncompatibleFormatError, InvalidInputError
 from statefulspark.keygroups import MAX_PARALLELISM_LIMIT
+from statefulspark.state.encoding.layout import is_segmented
 from statefulspark.state.operator.entries import OperatorEntry
 from statefulspark.state.store.base import Change
 
 MAGIC = b"SSCL"
-VERSION = 2
+VERSION = 3
 """The newest version this release writes and reads; it reads all from 1 on."""
 FRAME_BYTES = 1 << 20
 """A frame is closed when its keys and values reach this size: large enough to compress well, small enough to hold in memory."""
@@ -89,7 +90,9 @@ class ChangelogHeader(Document):
 
     @property
     def version(self) -> int:
-        """The oldest version that can say it."""
+        """The oldest version that can say it: 3 if a list may be stored in segments, 2 if there is an operator frame."""
+        if any(map(is_segmented, self.states)):
+            return 3
         return 1 if self.operator_state is None else 2
 
 
@@ -117,7 +120,7 @@ class ChangelogWriter:
         self._keys: list[bytes] = []
         self._values: list[bytes | None] = []
         self._pending_bytes = 0
-        body = header.model_dump_json(exclude=_LATER_FIELDS if header.version == 1 else None).encode()
+        body = header.model_dump_json(exclude=_LATER_FIELDS if header.operator_state is None else None).encode()
         start = _START.pack(MAGIC, header.version, len(body)) + body
         self._write(start + _CRC.pack(zlib.crc32(start)))
         if header.operator_state is not None:
@@ -295,7 +298,7 @@ def _read_header(file: IO[bytes], path: str) -> ChangelogHeader:
         header = ChangelogHeader.model_validate_json(body)
     except ValidationError as exc:
         raise IncompatibleFormatError(f"the header's fields do not match version {version}", path=path) from exc
-    if header.version != version or (version == 1 and _LATER_FIELDS & header.model_fields_set):
+    if header.version != version or (header.operator_state is None and _LATER_FIELDS & header.model_fields_set):
         raise IncompatibleFormatError(f"the header's fields do not match version {version}", path=path)
     return header
 

@@ -16,7 +16,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from statefulspark.errors import CorruptDataError, IncompatibleFormatError
 
-FORMAT_VERSION = 4
+FORMAT_VERSION = 5
 """The newest version this release writes and reads; it reads all from 1 on. A document is written in the oldest version that can say it."""
 
 Kind = Literal["checkpoint", "batch", "attempt", "attempt-start", "job"]
@@ -32,6 +32,10 @@ class Document(BaseModel):
     former_fields: ClassVar[frozenset[str]] = frozenset()
     """Fields that this release reads and does not fill; left out while they are empty."""
 
+    def least_version(self) -> int:
+        """Return the oldest version that can say what the fields of version 1 contain."""
+        return 1
+
 
 Body = TypeVar("Body", bound=Document)
 """The model of one kind of document."""
@@ -39,7 +43,7 @@ Body = TypeVar("Body", bound=Document)
 
 def encode_document(kind: Kind, body: Document) -> bytes:
     """Return the envelope's bytes; equal bodies give equal bytes."""
-    fields, version = body.model_dump(mode="json"), 1
+    fields, version = body.model_dump(mode="json"), body.least_version()
     for name, brought in body.later_fields.items():
         if fields[name]:
             version = max(version, brought)
@@ -92,11 +96,14 @@ def decode_document(data: bytes, kind: Kind, model: type[Body], *, path: str) ->
     if unknown:
         raise IncompatibleFormatError(f"fields do not match format_version {version}: {', '.join(unknown)}", path=path)
     try:
-        return model.model_validate_json(canonical)
+        body = model.model_validate_json(canonical)
     except ValidationError as exc:
         # The checksum fits, so these are the bytes that were written: another release with other fields wrote them.
         where = ", ".join(".".join(str(part) for part in problem["loc"]) for problem in exc.errors(include_input=False)[:5])
         raise IncompatibleFormatError(f"fields do not match format_version {version}: {where}", path=path) from exc
+    if version < body.least_version():
+        raise IncompatibleFormatError(f"contents do not match format_version {version}", path=path, expected=str(body.least_version()))
+    return body
 
 
 def _envelope(data: bytes, path: str) -> dict[str, Any]:

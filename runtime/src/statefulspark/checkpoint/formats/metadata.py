@@ -15,6 +15,7 @@ from statefulspark.checkpoint.formats.digests import CHECKSUM_PATTERN, FileDiges
 from statefulspark.checkpoint.formats.documents import Document, decode_document, encode_document
 from statefulspark.checkpoint.formats.pipeline import Pipeline
 from statefulspark.keygroups import MAX_PARALLELISM_LIMIT, KeyGroupRange
+from statefulspark.state.encoding.layout import is_segmented
 
 METADATA_NAME = "_metadata"
 """Name of the object that makes a folder a checkpoint."""
@@ -142,6 +143,10 @@ class CheckpointMetadata(Document):
         if len(self.slots) != self.parallelism or expected != self.max_parallelism:
             raise ValueError("the slots do not own every key group exactly once")
         return self
+
+    def least_version(self) -> int:
+        """Return the oldest version whose releases know how the states are stored."""
+        return 5 if any(map(is_segmented, self.states)) else 1
 
     def files(self) -> Iterator[FileRef]:
         """Every file the checkpoint needs."""

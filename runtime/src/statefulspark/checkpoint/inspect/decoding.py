@@ -66,13 +66,17 @@ class EntryDecoder:
         info: The state, as the checkpoint describes it.
         unpickle: Also decode pickled values, which runs code that the bytes name: only for checkpoints you trust.
 
+    Attributes:
+        info: The state.
+        where: Names the state in errors.
+
     Raises:
         IncompatibleFormatError: The types are not known to this release.
     """
 
     def __init__(self, info: StateInfo, *, unpickle: bool = False) -> None:
         self.info = info
-        self._where = f"state {info.name!r} of uid {info.uid!r}"
+        self.where = f"state {info.name!r} of uid {info.uid!r}"
         self._keys = KeyCodec.from_json(info.key_type)
         self._is_timer = info.kind in TIMER_KINDS
         self._is_raw = info.kind == RAW_KEYED
@@ -105,7 +109,7 @@ class EntryDecoder:
             return StateEntry(key_group=timer.key_group, key=self._keys.decode(timer.key), timestamp_ms=timer.timestamp_ms)
         parts = split_store_key(store_key)
         if self._is_raw:
-            return StateEntry(key_group=parts.key_group, value=raw_stream_bytes(stored, where=self._where))
+            return StateEntry(key_group=parts.key_group, value=raw_stream_bytes(stored, where=self.where))
         expires_ms, plain = self._without_expiry(stored)
         return StateEntry(
             key_group=parts.key_group,
@@ -120,14 +124,14 @@ class EntryDecoder:
         version = stored[:1]
         if version in (_EXPIRING, _EXPIRING_NONE):
             if len(stored) < 1 + _EXPIRY_BYTES:
-                raise CorruptDataError("damaged value", path=self._where)
+                raise CorruptDataError("damaged value", path=self.where)
             plain = _NONE if version == _EXPIRING_NONE else _PLAIN + stored[1 + _EXPIRY_BYTES :]
             return int.from_bytes(stored[1 : 1 + _EXPIRY_BYTES], "big", signed=True), plain
         if version == _EXPIRING_LIST:
             try:
                 elements = ListTypeInfo.split(stored[1:])
             except (ValueError, struct.error) as exc:
-                raise CorruptDataError("damaged list", path=self._where) from exc
+                raise CorruptDataError("damaged list", path=self.where) from exc
             expiries = [int.from_bytes(element[:_EXPIRY_BYTES], "big", signed=True) for element in elements]
             return max(expiries, default=None), _PLAIN + ListTypeInfo.join([element[_EXPIRY_BYTES:] for element in elements])
         return None, stored
@@ -138,12 +142,12 @@ class EntryDecoder:
         try:
             return self._user_key(data)
         except (ValueError, IndexError, OverflowError) as exc:
-            raise CorruptDataError("damaged key of a map", path=self._where) from exc
+            raise CorruptDataError("damaged key of a map", path=self.where) from exc
 
     def _value_decoder(self, description: Mapping[str, Any], unpickle: bool) -> Callable[[bytes], Any]:
         if _hidden(description, unpickle):
             return bytes
-        return ValueCodec(type_from_json(description), self._where).decode_nullable
+        return ValueCodec(type_from_json(description), self.where).decode_nullable
 
 
 def element_decoder(info: StateInfo, *, unpickle: bool) -> Callable[[bytes], Any]:

@@ -24,6 +24,7 @@ from statefulspark.checkpoint.restore.operator_state import read_operator_file
 from statefulspark.checkpoint.restore.slot import download_slot
 from statefulspark.errors import InvalidInputError
 from statefulspark.state.encoding.layout import StateInfo, key_group_range_bounds, prefix_end, state_range, store_key
+from statefulspark.state.encoding.segments import is_segment, whole_lists
 from statefulspark.state.operator.entries import OperatorEntry, is_operator_state
 from statefulspark.state.store.base import KeyValueStore
 from statefulspark.state.store.open_store import open_store as open_kind
@@ -44,7 +45,7 @@ class StateSize:
 
     info: StateInfo
     entries: int
-    """Stored entries: keys, map entries, timers, streams of raw keyed state, or elements of operator state."""
+    """Stored entries: keys, map entries, timers, streams of raw keyed state, or elements of operator state. A list is one entry, also a long one."""
     size_bytes: int
     """Bytes of their keys and values, before compression."""
 
@@ -71,7 +72,7 @@ def state_sizes(url: str, *, open_store: OpenStore = open_url, open_kind: OpenKi
             for key, value in store.scan(*key_group_range_bounds(slot.first, slot.last)):
                 state_id = int.from_bytes(key[2:4], "big")
                 count = counts.setdefault(state_id, [0, 0])
-                count[0] += state_id not in raw or is_raw_header(key)
+                count[0] += is_raw_header(key) if state_id in raw else not is_segment(value)
                 count[1] += len(key) + len(value)
     for entry in _operator_entries(checkpoint):
         count = counts.setdefault(entry.state_id, [0, 0])
@@ -209,7 +210,10 @@ def _entries(
 ) -> Generator[StateEntry, None, None]:
     for slot in checkpoint.metadata.slots:
         with opened_slot(checkpoint, slot, open_kind) as store:
-            for key, value in _stored(store, slot, decoder.info, wanted):
+            stored = _stored(store, slot, decoder.info, wanted)
+            if decoder.info.kind == "list":
+                stored = whole_lists(stored, store.scan, decoder.where)
+            for key, value in stored:
                 yield decoder.decode(key, value)
 
 

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from statefulspark.errors import CorruptDataError
+from statefulspark.state.encoding.layout import is_segmented
 
 
 class MergedStates:
@@ -54,3 +55,5 @@ class MergedStates:
                     expected=f"{known['name']!r} of {known['uid']!r} for id {state_id}",
                     found=f"id {self._ids[name]}",
                 )
+            if is_segmented(state):
+                known["segmented"] = True

@@ -112,7 +112,12 @@ _SKEW = _group(
 )
 _STATES = _group(
     "State per slot",
-    ("state_entries", "gauge", "Estimated entries of the state in the slot: keys, entries of maps, timers.", "uid state slot"),
+    (
+        "state_entries",
+        "gauge",
+        "Estimated entries of the state in the slot: keys, entries of maps, timers; of raw keyed state, chunks of 64 KiB. A list is one entry.",
+        "uid state slot",
+    ),
     ("state_bytes", "gauge", "Estimated bytes of the state in the slot: keys and values before compression.", "uid state slot"),
     ("state_size_coverage_ratio", "gauge", "Fraction of the slot's key groups that the two estimates have covered.", "slot"),
     ("state_cache_hits", "counter", "Lookups answered by the cache of decoded objects.", "uid state slot"),

@@ -4,14 +4,15 @@ Every entry: ``key group u16 | state id u16 | length of key u32 | key | user key
 Every timer: ``key group u16 | state id u16 | timestamp i64 | key``; the sign bit of the timestamp is flipped, so that byte order is
 time order. All numbers are big-endian. So a key group is a contiguous range of the store, a state is a contiguous range within it,
 a map is a contiguous range within that, and the timers of a key group are stored in the order in which they are due.
+The segments of a long list follow its head in the same way as entries of a map (`encoding.segments`).
 Raw keyed state has entries with an empty key; the user key is a number: 0 for a stream's header, then those of its chunks.
 """
 
 from __future__ import annotations
 
 import struct
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass, replace
 from typing import Any, Final, NamedTuple, Protocol
 
 from statefulspark.errors import CorruptDataError, IncompatibleFormatError
@@ -39,6 +40,8 @@ class StateInfo:
         key_type: Types of the key columns (`keys.KeyCodec.to_json`).
         type: Type of the state (`type_base.TypeInformation.to_json`); empty for timers.
         ttl_ms: Time to live in milliseconds, None when values do not expire.
+        segmented: True if a list of the state is, or has been, so long that it is stored in segments. Releases that do not know segments
+            refuse such a state.
     """
 
     state_id: int
@@ -48,10 +51,14 @@ class StateInfo:
     key_type: list[dict[str, Any]]
     type: dict[str, Any]
     ttl_ms: int | None = None
+    segmented: bool = False
 
     def to_json(self) -> dict[str, Any]:
-        """Return plain JSON data."""
-        return asdict(self)
+        """Return plain JSON data; ``segmented`` is left out unless it is true."""
+        data = asdict(self)
+        if not self.segmented:
+            del data["segmented"]
+        return data
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> StateInfo:
@@ -76,11 +83,28 @@ class StateIds(Protocol):
             uid: The keyed step.
             name: The state's name.
             kind: As in `StateInfo`.
-            description: ``key_type``, ``type`` and ``ttl_ms`` of `StateInfo`.
+            description: ``key_type``, ``type`` and ``ttl_ms`` of `StateInfo`, and ``segmented`` once it is true.
 
         Raises:
             NotRestorableError: The name is taken by a state of another kind or type (see `check_restorable`).
         """
+
+
+def latest_by_id(states: Iterable[StateInfo]) -> dict[int, StateInfo]:
+    """Return one description for each state id: the last one, except that a state remains segmented.
+
+    A slot without long lists describes the state as it was before another slot had some.
+    """
+    found: dict[int, StateInfo] = {}
+    for state in states:
+        known = found.get(state.state_id)
+        found[state.state_id] = replace(state, segmented=True) if known is not None and known.segmented else state
+    return found
+
+
+def is_segmented(description: Mapping[str, Any]) -> bool:
+    """Return True if the JSON description of a state says that lists may be stored in segments."""
+    return bool(description.get("segmented"))
 
 
 class StoreKey(NamedTuple):

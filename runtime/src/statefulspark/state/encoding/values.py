@@ -2,7 +2,7 @@
 
 The first byte is the version, which also says what follows:
 ``1 | payload``, ``2 | expiry i64 (ms since the epoch) | payload``, ``3`` for None (only in maps), ``4 | expiry i64`` for None that expires,
-``5 | payload of a LIST`` whose elements each begin with an expiry i64.
+``5 | payload of a LIST`` whose elements each begin with an expiry i64, ``6`` and ``8`` the parts of a long list (`encoding.segments`).
 """
 
 from __future__ import annotations
@@ -19,6 +19,10 @@ EXPIRING: Final = 2
 NONE: Final = 3
 EXPIRING_NONE: Final = 4
 EXPIRING_LIST: Final = 5
+LIST_HEAD: Final = 6
+LIST_SEGMENT: Final = 8
+
+_VERSIONS: Final = frozenset({PLAIN, EXPIRING, NONE, EXPIRING_NONE, EXPIRING_LIST, LIST_HEAD, LIST_SEGMENT})
 
 _PLAIN_BYTE: Final = b"\x01"
 _NONE_BYTE: Final = b"\x03"
@@ -65,7 +69,7 @@ class ValueCodec:
             CorruptDataError: The bytes are damaged or do not expire.
         """
         if len(data) < _EXPIRY_BYTES or data[0] not in {EXPIRING, EXPIRING_NONE}:
-            raise self._unreadable(data)
+            raise unreadable(data, self.where)
         version, expiry_ms = _EXPIRY.unpack_from(data)
         return expiry_ms, _NONE_BYTE if version == EXPIRING_NONE else _PLAIN_BYTE + data[_EXPIRY_BYTES:]
 
@@ -82,7 +86,7 @@ class ValueCodec:
 
     def _decode(self, data: bytes) -> Any:
         if not data or data[0] != PLAIN:
-            raise self._unreadable(data)
+            raise unreadable(data, self.where)
         return self._value(data[1:])
 
     def _encode_number(self, value: Any) -> bytes:
@@ -95,9 +99,9 @@ class ValueCodec:
         try:
             version, value = self._struct.unpack(data)
         except struct.error:
-            raise self._unreadable(data) from None
+            raise unreadable(data, self.where) from None
         if version != PLAIN:
-            raise self._unreadable(data)
+            raise unreadable(data, self.where)
         return value
 
     def _payload(self, value: Any) -> bytes:
@@ -112,10 +116,19 @@ class ValueCodec:
         except (ValueError, IndexError, struct.error, OverflowError) as error:
             raise CorruptDataError("damaged value", path=self.where) from error
 
-    def _unreadable(self, data: bytes) -> CorruptDataError:
-        if not data or PLAIN <= data[0] <= EXPIRING_LIST:
-            return CorruptDataError("damaged value", path=self.where)
-        return IncompatibleFormatError("unknown version of a value", path=self.where, expected="1 to 5", found=str(data[0]))
+
+def unreadable(data: bytes, where: str) -> CorruptDataError:
+    """Build the error of stored bytes that cannot be read: of a version that this release does not know, or damaged.
+
+    Args:
+        data: The bytes.
+        where: Names the state.
+    """
+    if not data or data[0] in _VERSIONS:
+        return CorruptDataError("damaged value", path=where)
+    return IncompatibleFormatError(
+        "unknown version of a value. Use the release that wrote it, or a later one", path=where, expected="1 to 6, or 8", found=str(data[0])
+    )
 
 
 def join_expiry(expiry_ms: int, plain: bytes) -> bytes:

@@ -14,6 +14,7 @@ from typing import Final, Protocol
 
 from statefulspark.keygroups import KeyGroupRange
 from statefulspark.state.encoding.layout import key_group_range_bounds
+from statefulspark.state.encoding.segments import is_segment
 from statefulspark.state.store.base import KeyValueStore
 
 _CHUNK_ENTRIES: Final = 256
@@ -28,7 +29,7 @@ class StateSize:
     """Estimated size of one state in one slot.
 
     Attributes:
-        entries: Entries of the store: keys, entries of maps, timers.
+        entries: Keys, entries of maps, timers. A long list is one entry.
         size_bytes: Their store keys and values, before compression.
     """
 
@@ -86,7 +87,7 @@ class SweptSizes:
             chunk = list(islice(self._store.scan(max(first, self._after), end), _CHUNK_ENTRIES))
             for key, value in chunk:
                 seen = running.setdefault(key[2:4], [0, 0])
-                seen[0] += 1
+                seen[0] += not is_segment(value)
                 seen[1] += len(key) + len(value)
             if len(chunk) < _CHUNK_ENTRIES:
                 return True
@@ -130,7 +131,7 @@ class SampledSizes:
         sample = self._store.sample(_SAMPLE_ENTRIES, self._random)
         for key, value in sample:
             seen = sums.setdefault(key[2:4], [0, 0])
-            seen[0] += 1
+            seen[0] += not is_segment(value)
             seen[1] += len(key) + len(value)
         self._sizes = _scaled(sums, entries / max(1, len(sample)))
 

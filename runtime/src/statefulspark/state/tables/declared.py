@@ -17,7 +17,7 @@ from statefulspark.state.api.descriptors import (
 )
 from statefulspark.state.api.states import AggregatingState, ListState, MapState, ReducingState, State, ValueState
 from statefulspark.state.encoding.keys import KeyCodec
-from statefulspark.state.encoding.layout import StateIds
+from statefulspark.state.encoding.layout import StateIds, StateInfo
 from statefulspark.state.store.layers import Layers
 from statefulspark.state.tables.background_cleanup import BackgroundCleanup
 from statefulspark.state.tables.combining import KeyedAggregatingState, KeyedReducingState
@@ -28,7 +28,8 @@ from statefulspark.state.tables.raw_keyed import RAW_KEYED, RAW_KEYED_NAME, RawK
 from statefulspark.state.tables.sweep import Sweep
 from statefulspark.state.tables.sweep_pace import SweepPace
 from statefulspark.state.tables.table import StateTable
-from statefulspark.state.tables.ttl_states import ExpiringListState, ExpiringMapState, ExpiringTable, ExpiringValueState
+from statefulspark.state.tables.ttl_lists import ExpiringListState
+from statefulspark.state.tables.ttl_states import ExpiringMapState, ExpiringTable, ExpiringValueState
 from statefulspark.state.tables.value import KeyedValueState
 from statefulspark.state.timers import TIMER_KINDS, TimerQueue
 from statefulspark.state.types.base import TypeInformation
@@ -114,14 +115,14 @@ class DeclaredStates:
         """Return the state of a descriptor."""
 
         def make() -> ListState[Any]:
-            state_id, where = self._register(descriptor)
-            parts = (self._context, self._layers, state_id)
+            info, where = self._register(descriptor)
+            parts = (self._context, self._layers, info.state_id)
             element = descriptor.type_info.element
+            on_segmented = None if info.segmented else lambda: self._segmented(descriptor)
             if descriptor.ttl is None:
-                return self._added(descriptor, KeyedListState(*parts, element=element, where=where))
-            return self._added_expiring(
-                descriptor, state_id, ExpiringListState(*parts, element=element, where=where, config=descriptor.ttl)
-            )
+                return self._added(descriptor, KeyedListState(*parts, element=element, where=where, on_segmented=on_segmented))
+            expiring = ExpiringListState(*parts, element=element, where=where, config=descriptor.ttl, on_segmented=on_segmented)
+            return self._added_expiring(descriptor, info.state_id, expiring)
 
         return self._once(descriptor, make)
 
@@ -129,13 +130,13 @@ class DeclaredStates:
         """Return the state of a descriptor."""
 
         def make() -> MapState[Any, Any]:
-            state_id, where = self._register(descriptor)
-            parts = (self._context, self._layers, state_id)
+            info, where = self._register(descriptor)
+            parts = (self._context, self._layers, info.state_id)
             key_type, value_type = descriptor.type_info.key, descriptor.type_info.value
             if descriptor.ttl is None:
                 return self._added(descriptor, KeyedMapState(*parts, key_type=key_type, value_type=value_type, where=where))
             expiring = ExpiringMapState(*parts, key_type=key_type, value_type=value_type, where=where, config=descriptor.ttl)
-            return self._added_expiring(descriptor, state_id, expiring)
+            return self._added_expiring(descriptor, info.state_id, expiring)
 
         return self._once(descriptor, make)
 
@@ -171,11 +172,12 @@ class DeclaredStates:
 
     def _cell(self, descriptor: StateDescriptor, type_: TypeInformation) -> ValueState[Any]:
         """Make the table of a state that keeps one value per key."""
-        state_id, where = self._register(descriptor)
-        parts = (self._context, self._layers, state_id)
+        info, where = self._register(descriptor)
+        parts = (self._context, self._layers, info.state_id)
         if descriptor.ttl is None:
             return self._added(descriptor, KeyedValueState(*parts, type_=type_, where=where))
-        return self._added_expiring(descriptor, state_id, ExpiringValueState(*parts, type_=type_, where=where, config=descriptor.ttl))
+        expiring = ExpiringValueState(*parts, type_=type_, where=where, config=descriptor.ttl)
+        return self._added_expiring(descriptor, info.state_id, expiring)
 
     def _added(self, descriptor: StateDescriptor, table: _T) -> _T:
         self.tables[descriptor.name] = table
@@ -190,20 +192,26 @@ class DeclaredStates:
         return self._added(descriptor, table)
 
     def _change_lifetime(self, descriptor: StateDescriptor, state: ExpiringMapState) -> None:
-        state_id, _ = self._register(descriptor)
+        info, _ = self._register(descriptor)
         if descriptor.ttl is not None:
             state.change_lifetime(descriptor.ttl)
-        self._added_expiring(descriptor, state_id, state)
+        self._added_expiring(descriptor, info.state_id, state)
         self._states[descriptor.name] = descriptor, state
 
-    def _register(self, descriptor: StateDescriptor) -> tuple[int, str]:
-        """Return the state's id and what errors call it."""
+    def _segmented(self, descriptor: StateDescriptor) -> None:
+        """Let the state's description say that lists are stored in segments, in the changelog of this batch and in all later ones."""
+        self._register(descriptor, segmented=True)
+
+    def _register(self, descriptor: StateDescriptor, *, segmented: bool = False) -> tuple[StateInfo, str]:
+        """Return the state's description and what errors call it."""
         if descriptor.name in (*TIMER_KINDS, RAW_KEYED_NAME):
             raise InvalidInputError("the name is reserved", field=f"state {descriptor.name!r}", remedy="Choose another name.")
-        description = {
+        description: dict[str, Any] = {
             "key_type": self._key_types,
             "type": descriptor.type_info.to_json(),
             "ttl_ms": descriptor.ttl.get_ttl().to_milliseconds() if descriptor.ttl else None,
         }
+        if segmented:
+            description["segmented"] = True
         info = self._state_ids.register(self._uid, descriptor.name, descriptor.kind, description)
-        return info.state_id, f"state {descriptor.name!r} of uid {self._uid!r}"
+        return info, f"state {descriptor.name!r} of uid {self._uid!r}"

@@ -41,4 +41,4 @@ def swept_values(entries: Iterator[tuple[bytes, bytes]], now_ms: int) -> Swept:
             else:
                 first_none = data
     left = [expiry for first in (first_value, first_none) if (expiry := expiry_of(first)) is not None]
-    return Swept(changes, len(changes), key, count, count, min(left, default=None))
+    return Swept(changes, len(changes), len(changes), key, count, count, min(left, default=None))

@@ -15,20 +15,22 @@ class KeyContext:
         ident: Two bytes of key group, then the key's bytes; None when no key is current. Caches are keyed by it.
         key: The current key as the user sees it.
         processing_time_ms: The running batch's processing time.
-        growth_bytes: Estimated memory of changes since `relieve` ran last.
+        cached_entry_bytes_max: Half of the budget of the cache. What is larger is not kept in it.
+        growth_bytes: Estimated memory of changes, and of large entries that were read, since `relieve` ran last.
         growth_bytes_max: When growth exceeds it, the state that caused it calls `relieve`.
         relieve: Compares memory with the budget and spills or evicts.
     """
 
-    __slots__ = ("growth_bytes", "growth_bytes_max", "ident", "key", "processing_time_ms", "relieve")
+    __slots__ = ("cached_entry_bytes_max", "growth_bytes", "growth_bytes_max", "ident", "key", "processing_time_ms", "relieve")
 
-    def __init__(self, growth_bytes_max: int, relieve: Callable[[], None]) -> None:
+    def __init__(self, growth_bytes_max: int, relieve: Callable[[], None], *, cached_entry_bytes_max: int) -> None:
         self.ident: bytes | None = None
         self.key: Any = None
         self.processing_time_ms = 0
         self.growth_bytes = 0
         self.growth_bytes_max = growth_bytes_max
         self.relieve = relieve
+        self.cached_entry_bytes_max = cached_entry_bytes_max
 
     def key_group(self) -> int:
         """Return the key group of the current key.
@@ -41,7 +43,7 @@ class KeyContext:
         return int.from_bytes(self.ident[:2], "big")
 
     def grow(self, size_bytes: int) -> None:
-        """Record that changes use ``size_bytes`` more memory; may spill before it returns."""
+        """Record that changes or a large entry of the cache take ``size_bytes`` more memory; may spill or evict before it returns."""
         self.growth_bytes += size_bytes
         if self.growth_bytes > self.growth_bytes_max:
             self.relieve()

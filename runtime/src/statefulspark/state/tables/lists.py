@@ -1,30 +1,50 @@
-"""KeyedListState: ListState on top of a table. The elements of a key are one stored value."""
+"""KeyedListState: ListState on top of a table. A short list is one stored value, a long one a head and segments.
+
+Appending changes the head, which has the last elements of the list, and adds a segment when they have become many. It neither reads nor
+writes the other segments.
+"""
 
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Final
 
 from statefulspark.errors import CorruptDataError, InvalidInputError
 from statefulspark.state.api.states import ListState
-from statefulspark.state.encoding.values import PLAIN
+from statefulspark.state.encoding.segments import (
+    NEVER_MS,
+    ListHead,
+    check_complete,
+    is_head,
+    pack_segment,
+    segment_key,
+    segment_number,
+    unpack_segment,
+)
+from statefulspark.state.encoding.values import PLAIN, unreadable
+from statefulspark.state.store.base import Change
 from statefulspark.state.store.layers import Layers
 from statefulspark.state.tables.combining import none_added
 from statefulspark.state.tables.key_context import KeyContext, no_current_key
+from statefulspark.state.tables.list_entries import ListChange, Loaded, LongList, encoded_size, lay_out, size_of_entry, size_of_payloads
 from statefulspark.state.tables.point import PointTable
 from statefulspark.state.types.base import TypeInformation
 from statefulspark.state.types.composites import ListTypeInfo
 
+TAIL_BYTES: Final = 1024
+"""Largest size of a short list, and of what an append writes beside the appended elements. A list of so many bytes per segment takes few
+segments, and few bytes for their keys."""
+SEGMENT_BYTES: Final = 64 << 10
+"""A list that is written at once gets segments of this size: small enough to be swept one by one, large enough to be read fast."""
 _VERSION: Final = bytes([PLAIN])
-_ITEM_BYTES: Final = 48
-"""Memory of one element beside its bytes: a place in a list and the head of an object."""
 
 
 class KeyedListState(PointTable, ListState[Any]):
     """A list of elements per key.
 
-    An entry is a list of the elements' payloads: adding encodes the new element only, and what `get` gives are copies.
+    A cached entry is a list of the elements' payloads or a `LongList`, a changed one a `ListChange`. Adding encodes the new elements only,
+    and what `get` gives are copies.
 
     Args:
         context: The backend's.
@@ -32,64 +52,214 @@ class KeyedListState(PointTable, ListState[Any]):
         state_id: Of the state.
         element: Type of the elements.
         where: Names the state in errors.
+        on_segmented: Called before the first segment is written, None if it has been called in an earlier life of the state. Raises if the
+            state's description cannot be changed.
     """
 
-    __slots__ = ("_element", "_where")
+    __slots__ = ("_element", "_on_segmented", "_where", "segment_bytes", "tail_bytes")
 
     version = _VERSION
 
-    def __init__(self, context: KeyContext, layers: Layers, state_id: int, *, element: TypeInformation, where: str) -> None:
-        super().__init__(context, layers, state_id, restored=self._split, stored=self._join, entry_bytes=None, sizer=size_of_payloads)
+    def __init__(
+        self,
+        context: KeyContext,
+        layers: Layers,
+        state_id: int,
+        *,
+        element: TypeInformation,
+        where: str,
+        on_segmented: Callable[[], None] | None = None,
+    ) -> None:
+        super().__init__(context, layers, state_id, restored=self._restore, stored=self._join, entry_bytes=None, sizer=size_of_entry)
         self._element = element
         self._where = where
+        self._on_segmented = on_segmented
+        self.tail_bytes = TAIL_BYTES
+        self.segment_bytes = SEGMENT_BYTES
 
     def get(self) -> Iterator[Any]:
-        entry = self._entry()
-        return iter(self._decoded(entry)) if entry else iter(())
+        return iter(self._decoded(self._payloads()))
 
     def add(self, value: Any) -> None:
         self.add_all((value,))
 
     def add_all(self, values: Iterable[Any]) -> None:
         payloads = [self._payload(value) for value in values]
+        ident = self._ident()
+        if not payloads:
+            return
+        size_bytes = size_of_payloads(payloads)
+        change = self._changed.get(ident)
+        if change is None:
+            change = self._appended(ident)
+            size_bytes += size_of_payloads(change.payloads)
+        if self._on_segmented is not None and (change.segments or change.encoded_bytes + encoded_size(payloads) > self.tail_bytes):
+            self._declare_segmented()
+        change.extend(payloads)
+        self._changed[ident] = change
+        self._grown(size_bytes)
+
+    def update(self, values: Iterable[Any]) -> None:
+        self._replace([self._payload(value) for value in values])
+
+    def clear(self) -> None:
+        self._replace([])
+
+    def changes(self) -> list[Change]:
+        return [
+            each
+            for ident, change in self._changed.items()
+            if ident is not None
+            for each in self._stored_changes(self._head_key(ident), change)
+        ]
+
+    def commit(self) -> None:
+        changed, self._changed = self._changed, {}
+        self._changed_payload_bytes = 0
+        young = self._young
+        for ident, change in changed.items():
+            if ident is not None:
+                young[ident] = self._committed(ident, change)
+
+    def _payloads(self) -> list[bytes]:
+        """Return the elements of the current key; not to be modified."""
+        ident = self._ident()
+        change = self._changed.get(ident)
+        if change is not None and not change.segments:
+            payloads: list[bytes] = change.payloads
+            return payloads
+        stored = self._stored_entry(ident)
+        if isinstance(stored, LongList):
+            return [*self._segments(ident, stored).payloads, *(stored.tail if change is None else change.payloads)]
+        return stored or []
+
+    def _replace(self, payloads: list[bytes]) -> None:
+        """Make the current key's list this one."""
+        ident = self._ident()
+        change = self._changed.get(ident)
+        if change is not None and not change.segments:
+            replaced = change.replaced
+        else:
+            stored = self._stored_entry(ident)
+            if stored is None and not payloads:
+                return
+            replaced = self._segment_numbers(ident, stored) if isinstance(stored, LongList) else ()
+        if not payloads and not replaced and self._stored_entry(ident) is None:
+            # Nothing is stored: forgetting the change saves a useless delete in the changelog and the store.
+            self._changed.pop(ident, None)
+            return
+        change = ListChange(payloads, replaced=replaced)
+        if self._on_segmented is not None and change.encoded_bytes > self.tail_bytes:
+            self._declare_segmented()
+        self._changed[ident] = change
+        self._grown(size_of_entry(change))
+
+    def _declare_segmented(self) -> None:
+        """Let the state's description say that there are segments; before the change, so that none is written if this fails."""
+        if self._on_segmented is not None:
+            self._on_segmented()
+            self._on_segmented = None
+
+    def _grown(self, size_bytes: int) -> None:
+        """Record that changes take so much more memory."""
+        self._changed_payload_bytes += size_bytes
+        self._context.grow(size_bytes)
+
+    def _stored_changes(self, key: bytes, change: ListChange) -> Iterator[Change]:
+        """Yield what a change writes."""
+        written, tail = lay_out(change, tail_bytes=self.tail_bytes, segment_bytes=self.segment_bytes)
+        end = change.segments + len(written)
+        for number, payloads in enumerate(written, change.segments):
+            yield segment_key(key, number), pack_segment(self._join(payloads))
+        for number in change.replaced:
+            if number >= end:
+                yield segment_key(key, number), None
+        if end:
+            yield key, ListHead(end, self._latest(change.last_ms, written), self._join(tail)).pack()
+        else:
+            yield key, self._join(tail) if tail else None
+
+    def _committed(self, ident: bytes, change: ListChange) -> list[bytes] | LongList | None:
+        """Return the entry of a change that is stored now, and count the memory by which the cache grows."""
+        written, tail = lay_out(change, tail_bytes=self.tail_bytes, segment_bytes=self.segment_bytes)
+        end = change.segments + len(written)
+        self._cached_payload_bytes += size_of_payloads(tail)
+        if not end:
+            return tail or None
+        new = [payload for payloads in written for payload in payloads]
+        loaded, counted_bytes = Loaded(), 0
+        if change.segments:
+            cached = self._young[ident] if ident in self._young else self._old.get(ident)
+            if not isinstance(cached, LongList) or cached.loaded is None:
+                return LongList(end, self._latest(change.last_ms, written), tail)
+            loaded = cached.loaded
+            if ident in self._young:
+                counted_bytes = loaded.size_bytes
+        loaded.extend(new, range(change.segments, end))
+        entry = LongList(end, self._latest(change.last_ms, written), tail)
+        if loaded.size_bytes <= self._context.cached_entry_bytes_max:
+            entry.loaded = loaded
+            self._cached_payload_bytes += loaded.size_bytes - counted_bytes
+        return entry
+
+    def _latest(self, last_ms: int, written: list[list[bytes]]) -> int:  # noqa: ARG002  for states that expire
+        """Return the latest expiry of elements in segments, if ``last_ms`` is that of those before ``written``."""
+        return NEVER_MS
+
+    def _kept(self, payloads: list[bytes]) -> list[bytes]:
+        """Return a copy of stored elements, of which adding more may leave out what has expired."""
+        return payloads.copy()
+
+    def _appended(self, ident: bytes) -> ListChange:
+        """Return a change to which elements can be added. The cached entry stays as it is, because a rollback returns to it."""
+        stored = self._stored_entry(ident)
+        if isinstance(stored, LongList):
+            return ListChange(self._kept(stored.tail), segments=stored.segments, last_ms=stored.last_ms)
+        return ListChange(self._kept(stored or []))
+
+    def _stored_entry(self, ident: bytes) -> list[bytes] | LongList | None:
+        """Return the entry of a key without what the batch has changed since it last spilled."""
+        if ident in self._young:
+            entry: list[bytes] | LongList | None = self._young[ident]
+        else:
+            entry = self._load(ident)
+        return entry
+
+    def _segments(self, ident: bytes, stored: LongList) -> Loaded:
+        """Return the segments of a list, and keep them if the cache has room for them."""
+        if stored.loaded is not None:
+            return stored.loaded
+        key = self._head_key(ident)
+        loaded = Loaded()
+        for each, data in self._layers.scan(segment_key(key, 0), segment_key(key, stored.segments)):
+            loaded.extend(self._split(unpack_segment(data, self._where)), (segment_number(key, each),))
+        check_complete(len(loaded.numbers), stored.segments, stored.last_ms, self._where)
+        if loaded.size_bytes <= self._context.cached_entry_bytes_max:
+            stored.loaded = loaded
+            if self._young.get(ident) is stored:
+                self._cached_payload_bytes += loaded.size_bytes
+                self._context.grow(loaded.size_bytes)
+        return loaded
+
+    def _segment_numbers(self, ident: bytes, stored: LongList) -> list[int]:
+        """Return the numbers of the segments that a list has. Those that a sweep has removed would cost a delete each."""
+        if stored.loaded is not None:
+            return stored.loaded.numbers.copy()
+        key = self._head_key(ident)
+        found = self._layers.scan(segment_key(key, 0), segment_key(key, stored.segments))
+        return [segment_number(key, each) for each, _ in found]
+
+    def _ident(self) -> bytes:
         ident = self._context.ident
         if ident is None:
             raise no_current_key()
-        if not payloads:
-            return
-        size_bytes = size_of_payloads(payloads)
-        changed = self._changed.get(ident)
-        if changed is None:
-            # The cache's list stays as it is: it is what a rollback returns to.
-            before = self._kept()
-            changed = self._changed[ident] = [*before, *payloads]
-            size_bytes += size_of_payloads(before)
-        else:
-            changed.extend(payloads)
-        self._changed_payload_bytes += size_bytes
-        self._context.grow(size_bytes)
+        return ident
 
-    def update(self, values: Iterable[Any]) -> None:
-        payloads = [self._payload(value) for value in values]
-        if not payloads:
-            self._remove()
-            return
-        if self._context.ident is None:
-            raise no_current_key()
-        self._replace(payloads)
+    def _head_key(self, ident: bytes) -> bytes:
+        return ident[:2] + self._heads[len(ident)] + ident[2:]
 
-    def clear(self) -> None:
-        self._remove()
-
-    def _kept(self) -> list[bytes]:
-        """Return the current key's elements that adding more keeps."""
-        return self._entry() or []
-
-    def _replace(self, payloads: list[bytes]) -> None:
-        self._changed[self._context.ident] = payloads
-        size_bytes = size_of_payloads(payloads)
-        self._changed_payload_bytes += size_bytes
-        self._context.grow(size_bytes)
+    def _is_long(self, payloads: list[bytes]) -> bool:
+        return encoded_size(payloads) > self.tail_bytes
 
     def _payload(self, value: Any) -> bytes:
         if value is None:
@@ -106,9 +276,15 @@ class KeyedListState(PointTable, ListState[Any]):
         except (ValueError, IndexError, struct.error, OverflowError) as error:
             raise CorruptDataError("damaged element", path=self._where) from error
 
+    def _restore(self, data: bytes) -> LongList | list[bytes]:
+        if not is_head(data):
+            return self._split(data)
+        head = ListHead.unpack(data, self._where)
+        return LongList(head.segments, head.last_ms, self._split(head.tail))
+
     def _split(self, data: bytes) -> list[bytes]:
         if data[:1] != self.version:
-            raise CorruptDataError("not a list", path=self._where, expected=f"version {self.version[0]}")
+            raise unreadable(data, self._where)
         try:
             return ListTypeInfo.split(data[1:])
         except (ValueError, struct.error) as error:
@@ -116,8 +292,3 @@ class KeyedListState(PointTable, ListState[Any]):
 
     def _join(self, payloads: list[bytes]) -> bytes:
         return self.version + ListTypeInfo.join(payloads)
-
-
-def size_of_payloads(payloads: list[bytes]) -> int:
-    """Return the memory that elements take."""
-    return len(payloads) * _ITEM_BYTES + sum(map(len, payloads))

@@ -30,6 +30,8 @@ class Swept(NamedTuple):
     """What has expired is deleted, or written again if only a part of it has expired."""
     deleted: int
     """How many of the changes delete."""
+    expired: int
+    """How many values, map entries and lists have gone. A long list is one, however many segments it had."""
     last: bytes | None
     """Store key of the last entry that was checked; None if there was none."""
     entries: int
@@ -205,7 +207,7 @@ class Sweep:
         ended = swept.entries < checks_max and next(entries, None) is None
         if swept.changes:
             self._store.write(swept.changes)
-        self.expired += swept.deleted
+        self.expired += swept.expired
         visit.seen += swept.entries
         visit.left += swept.entries - swept.deleted
         if swept.next_expiry_ms is not None:
