@@ -75,10 +75,15 @@ class ListChange:
         self.encoded_bytes = encoded_size(payloads)
         self.replaced = replaced
 
-    def extend(self, payloads: Sequence[bytes]) -> None:
-        """Add elements."""
+    def extend(self, payloads: Sequence[bytes], encoded_bytes: int) -> None:
+        """Add elements of so many bytes in a stored list."""
         self.payloads += payloads
-        self.encoded_bytes += encoded_size(payloads)
+        self.encoded_bytes += encoded_bytes
+
+    @property
+    def size_bytes(self) -> int:
+        """Memory that it takes. A segment that goes becomes a change of its own when the batch is encoded."""
+        return memory_size(self.encoded_bytes, len(self.payloads)) + len(self.replaced) * ENTRY_BYTES
 
 
 class Layout(NamedTuple):
@@ -114,7 +119,12 @@ def lay_out(change: ListChange, *, tail_bytes: int, segment_bytes: int) -> Layou
 
 def size_of_payloads(payloads: Sequence[bytes]) -> int:
     """Return the memory that elements take."""
-    return len(payloads) * _ITEM_BYTES + sum(map(len, payloads))
+    return memory_size(encoded_size(payloads), len(payloads))
+
+
+def memory_size(encoded_bytes: int, count: int) -> int:
+    """Return the memory of so many elements, which take ``encoded_bytes`` in a stored list."""
+    return encoded_bytes + count * (_ITEM_BYTES - _LENGTH_BYTES)
 
 
 def encoded_size(payloads: Sequence[bytes]) -> int:
@@ -127,6 +137,5 @@ def size_of_entry(entry: list[bytes] | LongList | ListChange) -> int:
     if isinstance(entry, LongList):
         return size_of_payloads(entry.tail) + (entry.loaded.size_bytes if entry.loaded is not None else 0)
     if isinstance(entry, ListChange):
-        # A segment that goes becomes a change of its own when the batch is encoded.
-        return size_of_payloads(entry.payloads) + len(entry.replaced) * ENTRY_BYTES
+        return entry.size_bytes
     return size_of_payloads(entry)

@@ -27,7 +27,16 @@ from statefulspark.state.store.base import Change
 from statefulspark.state.store.layers import Layers
 from statefulspark.state.tables.combining import none_added
 from statefulspark.state.tables.key_context import KeyContext, no_current_key
-from statefulspark.state.tables.list_entries import ListChange, Loaded, LongList, encoded_size, lay_out, size_of_entry, size_of_payloads
+from statefulspark.state.tables.list_entries import (
+    ListChange,
+    Loaded,
+    LongList,
+    encoded_size,
+    lay_out,
+    memory_size,
+    size_of_entry,
+    size_of_payloads,
+)
 from statefulspark.state.tables.point import PointTable
 from statefulspark.state.types.base import TypeInformation
 from statefulspark.state.types.composites import ListTypeInfo
@@ -88,14 +97,15 @@ class KeyedListState(PointTable, ListState[Any]):
         ident = self._ident()
         if not payloads:
             return
-        size_bytes = size_of_payloads(payloads)
+        encoded_bytes = encoded_size(payloads)
+        size_bytes = memory_size(encoded_bytes, len(payloads))
         change = self._changed.get(ident)
         if change is None:
             change = self._appended(ident)
-            size_bytes += size_of_payloads(change.payloads)
-        if self._on_segmented is not None and (change.segments or change.encoded_bytes + encoded_size(payloads) > self.tail_bytes):
+            size_bytes += change.size_bytes
+        if self._on_segmented is not None and (change.segments or change.encoded_bytes + encoded_bytes > self.tail_bytes):
             self._declare_segmented()
-        change.extend(payloads)
+        change.extend(payloads, encoded_bytes)
         self._changed[ident] = change
         self._grown(size_bytes)
 
@@ -106,19 +116,25 @@ class KeyedListState(PointTable, ListState[Any]):
         self._replace([])
 
     def changes(self) -> list[Change]:
-        return [
-            each
-            for ident, change in self._changed.items()
-            if ident is not None
-            for each in self._stored_changes(self._head_key(ident), change)
-        ]
+        found: list[Change] = []
+        for ident, change in self._changed.items():
+            if ident is not None:
+                key = self._head_key(ident)
+                if self._stays_short(change):
+                    found.append((key, self._join(change.payloads) if change.payloads else None))
+                else:
+                    found += self._stored_changes(key, change)
+        return found
 
     def commit(self) -> None:
         changed, self._changed = self._changed, {}
         self._changed_payload_bytes = 0
         young = self._young
         for ident, change in changed.items():
-            if ident is not None:
+            if self._stays_short(change):
+                young[ident] = change.payloads or None
+                self._cached_payload_bytes += change.size_bytes
+            elif ident is not None:
                 young[ident] = self._committed(ident, change)
 
     def _payloads(self) -> list[bytes]:
@@ -152,7 +168,7 @@ class KeyedListState(PointTable, ListState[Any]):
         if self._on_segmented is not None and change.encoded_bytes > self.tail_bytes:
             self._declare_segmented()
         self._changed[ident] = change
-        self._grown(size_of_entry(change))
+        self._grown(change.size_bytes)
 
     def _declare_segmented(self) -> None:
         """Let the state's description say that there are segments; before the change, so that none is written if this fails."""
@@ -164,6 +180,10 @@ class KeyedListState(PointTable, ListState[Any]):
         """Record that changes take so much more memory."""
         self._changed_payload_bytes += size_bytes
         self._context.grow(size_bytes)
+
+    def _stays_short(self, change: ListChange) -> bool:
+        """Return True for a list without segments, before and after the change: most lists, which take no detour."""
+        return not change.segments and not change.replaced and change.encoded_bytes <= self.tail_bytes
 
     def _stored_changes(self, key: bytes, change: ListChange) -> Iterator[Change]:
         """Yield what a change writes."""
