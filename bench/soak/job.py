@@ -134,7 +134,7 @@ class SoakJob:
         )
         return Coordinator(
             durable=durable,
-            batches=batch_log(lineage, {UID: 0}),
+            batches=batch_log(lineage, {UID: (0,)}),
             states=state_registry(lineage, store, changelogs=durable.changelogs),
             slots=SlotTable(self.settings.slots, slots_per_executor=None),
             dry_runs=DryRuns(LocationFiles(self._location), SparkStateUploader(self._location), has_state=False),

@@ -11,9 +11,11 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from statefulspark.configuration import Configuration
+    from statefulspark.pipeline.connected_streams import ConnectedStreams
     from statefulspark.pipeline.job import Job
     from statefulspark.pipeline.keyed_streams import KeyedStream
     from statefulspark.pipeline.windowed_streams import WindowedStream
+    from statefulspark.process.co_functions import CoFlatMapFunction, CoMapFunction, KeyedCoProcessFunction
     from statefulspark.process.functions import (
         FilterFunction,
         FlatMapFunction,
@@ -125,8 +127,11 @@ __all__ = [
     "AggregatingStateDescriptor",
     "AppendingState",
     "CheckpointedFunction",
+    "CoFlatMapFunction",
+    "CoMapFunction",
     "ConfigurableRocksDBOptionsFactory",
     "Configuration",
+    "ConnectedStreams",
     "ContinuousEventTimeTrigger",
     "ContinuousProcessingTimeTrigger",
     "CountEvictor",
@@ -156,6 +161,7 @@ __all__ = [
     "Job",
     "KeyGroupStatePartitionStreamProvider",
     "KeySelector",
+    "KeyedCoProcessFunction",
     "KeyedProcessFunction",
     "KeyedStateCheckpointOutputStream",
     "KeyedStateStore",
@@ -220,9 +226,11 @@ __all__ = [
 
 _HOMES = {
     "configuration": ("Configuration",),
+    "pipeline.connected_streams": ("ConnectedStreams",),
     "pipeline.job": ("Job",),
     "pipeline.keyed_streams": ("KeyedStream",),
     "pipeline.windowed_streams": ("WindowedStream",),
+    "process.co_functions": ("CoFlatMapFunction", "CoMapFunction", "KeyedCoProcessFunction"),
     "process.functions": (
         "FilterFunction",
         "FlatMapFunction",

@@ -36,7 +36,7 @@ def run_batch(log: BatchLog, batch: int, *acks: Acknowledge) -> None:
 
 
 def test_the_watermark_of_a_batch_comes_from_committed_batches_only() -> None:
-    log = BatchLog(delays_ms={"u": 10})
+    log = BatchLog(delays_ms={"u": (10,)})
     run_batch(log, 0, ack(0, seen=100))
     assert log.watermark("u") is None
     run_batch(log, 1)
@@ -45,7 +45,7 @@ def test_the_watermark_of_a_batch_comes_from_committed_batches_only() -> None:
 
 
 def test_a_later_acknowledgement_of_the_same_batch_replaces_the_earlier() -> None:
-    log = BatchLog(delays_ms={"u": 0})
+    log = BatchLog(delays_ms={"u": (0,)})
     run_batch(log, 0, ack(0, key="first"), ack(0, key="second"))
     log.commit_current()
     assert [ref.key for ref in log.changelogs] == ["second"]
@@ -53,14 +53,14 @@ def test_a_later_acknowledgement_of_the_same_batch_replaces_the_earlier() -> Non
 
 
 def test_an_acknowledgement_of_a_committed_batch_is_refused() -> None:
-    log = BatchLog(delays_ms={"u": 0})
+    log = BatchLog(delays_ms={"u": (0,)})
     run_batch(log, 0, ack(0))
     log.commit_current()
     assert not log.acknowledge(ack(0))
 
 
 def test_a_tick_is_due_when_the_next_watermark_reaches_a_timer() -> None:
-    log = BatchLog(delays_ms={"u": 10})
+    log = BatchLog(delays_ms={"u": (10,)})
     run_batch(log, 0, ack(0, seen=100, event=90))
     assert log.tick_due("u", 0)
     run_batch(log, 1, ack(1, event=91))
@@ -69,14 +69,14 @@ def test_a_tick_is_due_when_the_next_watermark_reaches_a_timer() -> None:
 
 
 def test_processing_time_never_goes_back() -> None:
-    log = BatchLog(delays_ms={"u": 0})
+    log = BatchLog(delays_ms={"u": (0,)})
     log.begin(log.next_parameters(0, 5000))
     assert log.next_parameters(1, 4000).processing_time_ms == 5000
 
 
 @given(st.lists(st.lists(st.integers(0, 2), max_size=4), min_size=1, max_size=12), st.integers(0, 11))
 def test_a_slot_is_expected_at_the_last_committed_batch_that_reached_it(batches: list[list[int]], base: int) -> None:
-    log = BatchLog(delays_ms={"u": 0})
+    log = BatchLog(delays_ms={"u": (0,)})
     reached: dict[int, int] = {}
     for number, contacts in enumerate(batches):
         run_batch(log, number, *[ack(number, slot=slot, key=f"{number}-{slot}") for slot in contacts])
@@ -90,10 +90,10 @@ def test_a_slot_is_expected_at_the_last_committed_batch_that_reached_it(batches:
 
 def test_an_adopted_batch_of_a_step_that_the_job_no_longer_has() -> None:
     """Its changelogs and its event time count; no slot runs it, so nothing waits for its timers."""
-    log = BatchLog(delays_ms={"u": 0})
+    log = BatchLog(delays_ms={"u": (0,)})
     dropped = ack(0, seen=70).changelog.model_copy(update={"uid": "dropped", "key": "dropped"})
-    taken = [(ack(0, seen=50).changelog, 50), (dropped, 70)]
+    taken = [(ack(0, seen=50).changelog, (50, None)), (dropped, (70, 60))]
     log.adopt(log.next_parameters(0, 1000), taken, [taken[0][0].key_groups])
     assert log.changelogs == [ref for ref, _ in taken]
-    assert log.max_event_times == {"u": 50, "dropped": 70}
+    assert (log.event_times.of_input(0), log.event_times.of_input(1)) == ({"u": 50, "dropped": 70}, {"dropped": 60})
     assert list(log.timers) == list(log.expected) == [("u", 0)]

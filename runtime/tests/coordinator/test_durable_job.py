@@ -77,7 +77,7 @@ def _attempt(store: ObjectStore, location: Path) -> tuple[DurableJob, LocationFi
     lineage = begin_attempt(store, now_ms=1, open_store=open_store)
     files = LocationFiles(location)
     restore_location(files, lineage)
-    return _durable(store, lineage), files, batch_log(lineage, {UID: 0}), lineage
+    return _durable(store, lineage), files, batch_log(lineage, {UID: (0,)}), lineage
 
 
 @pytest.mark.parametrize("deaths", [1, 2, 3])
@@ -141,11 +141,11 @@ def test_a_sink_commit_of_a_driver_that_was_cut_off_lands_late(tmp_path: Path, d
     assert recovered is not None
     found = last.changelogs.complete(0)
     assert found is not None
-    log.adopt(recovered, [(done.ref, done.max_event_time_ms) for done in found.done], [KeyGroupRange(0, 31)])
+    log.adopt(recovered, [(done.ref, done.event_times_ms) for done in found.done], [KeyGroupRange(0, 31)])
     assert [ref.batch for ref in log.changelogs] == [0]
     store.get_file(log.changelogs[0].key, tmp_path / "found")
     assert list(read_changelog(tmp_path / "found")[1]) == [(b"\x00\x01k", b"of the batch")]
-    assert (log.committed, log.expected_batch(UID, 0), log.max_event_times) == (0, 0, {UID: 7})
+    assert (log.committed, log.expected_batch(UID, 0), log.event_times.of_input(0)) == (0, 0, {UID: 7})
 
 
 def test_changelogs_of_another_past_are_not_found(tmp_path: Path) -> None:

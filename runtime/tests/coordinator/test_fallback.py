@@ -81,7 +81,7 @@ class Story:
             savepoint_dir=None,
             retained=3,
         )
-        return durable, batch_log(lineage, dict.fromkeys(steps, 0))
+        return durable, batch_log(lineage, dict.fromkeys(steps, (0,)))
 
     def restore(self, durable: DurableJob, log: BatchLog) -> dict[bytes, bytes]:
         """What the one slot of the new driver restores."""

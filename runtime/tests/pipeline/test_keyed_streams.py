@@ -9,7 +9,7 @@ import pytest
 
 from statefulspark.errors import InvalidInputError
 from statefulspark.pipeline.column_names import quoted
-from statefulspark.pipeline.keyed_streams import watermark_delay_ms
+from statefulspark.pipeline.step_arguments import watermark_delay_ms
 
 
 @pytest.mark.parametrize(("given", "delay_ms"), [("1 hour", 3_600_000), ("0s", 0), (250, 250), (0, 0)])

@@ -19,9 +19,11 @@ from statefulspark import KeyedProcessFunction, RuntimeContext, StateTtlConfig, 
 from statefulspark.checkpoint.formats.records import BatchRecord
 from statefulspark.checkpoint.inspect.reader import read_state
 from statefulspark.checkpoint.lineage.lineage import write_record
+from statefulspark.coordinator.event_times import Delays
 from statefulspark.errors import StatefulSparkError, UnavailableError
 from statefulspark.exchange.task import exchange_partition
 from statefulspark.keygroups import key_group_range
+from statefulspark.process.co_functions import StepFunction
 from statefulspark.process.step_spec import StepSpec
 from statefulspark.rpc.messages.batches import Acknowledge
 from statefulspark.storage.base import ObjectStore
@@ -114,16 +116,16 @@ class World(LocalJob):
     """What becomes of the next writes of batch records: ``lost``, or ``unanswered`` although they were made."""
 
     @property
-    def function(self) -> KeyedProcessFunction:
+    def function(self) -> StepFunction:
         """The code of the job, for drivers that start from now on."""
         return self.step.function
 
     @function.setter
-    def function(self, function: KeyedProcessFunction) -> None:
+    def function(self, function: StepFunction) -> None:
         self.step = replace(self.step, function=function)
 
-    def delays_ms(self) -> dict[str, int]:
-        return dict.fromkeys(self.steps, DELAY_MS)
+    def delays_ms(self) -> dict[str, Delays]:
+        return dict.fromkeys(self.steps, self.step.delays_ms)
 
     def all_steps(self) -> list[StepSpec]:
         return [replace(self.step, uid=uid) for uid in self.steps]

@@ -41,8 +41,8 @@ class Done:
     """A durable changelog."""
 
     ref: ChangelogRef
-    max_event_time_ms: int | None
-    """Greatest event time of its rows."""
+    event_times_ms: tuple[int | None, int | None]
+    """Greatest event time of its rows, per input."""
     states: tuple[Mapping[str, Any], ...]
     """The states of its step, as its header names them."""
     operator_state: bool
@@ -170,7 +170,7 @@ class BatchChangelogs:
             deque(changes, maxlen=0)  # proves that the file is whole
             digest = digest_file(path)
         ref = _reference(header, key, digest)
-        return Done(ref, header.max_event_time_ms, header.states, header.operator_state is not None)
+        return Done(ref, (header.max_event_time_ms, header.second_max_event_time_ms), header.states, header.operator_state is not None)
 
     @property
     def attempt(self) -> int:

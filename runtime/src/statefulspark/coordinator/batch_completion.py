@@ -224,7 +224,7 @@ class Completion:
         if here:
             self._undo(running.batch)
         slots = [self._key_groups(slot.index) for slot in self._slots().all()]
-        self._batches.adopt(running, [(done.ref, done.max_event_time_ms) for done in found.done], slots)
+        self._batches.adopt(running, [(done.ref, done.event_times_ms) for done in found.done], slots)
         self.recovered = None
         if self._is_of_other_distribution(running.batch, found) or not {ref.uid for ref in found.refs} <= set(self._batches.delays_ms):
             self._restore_again()

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from statefulspark.checkpoint.formats.records import BatchRecord, ChangelogRef
+from statefulspark.coordinator.event_times import Delays, EventTimes
 from statefulspark.coordinator.totals import StepTotals
 from statefulspark.keygroups import KeyGroupRange
 from statefulspark.rpc.messages.batches import Acknowledge
@@ -35,14 +36,15 @@ class Adopted:
 
     changelog: ChangelogRef
     max_event_time_ms: int | None
+    second_max_event_time_ms: int | None
 
 
 @dataclass(slots=True)
 class BatchLog:
     """The state of the job's batches; the caller guards it with a lock."""
 
-    delays_ms: Mapping[str, int]
-    """Watermark delay per uid; its keys are all uids with event time or without."""
+    delays_ms: Mapping[str, Delays]
+    """Watermark delay of each input per uid; its keys are all uids with event time or without."""
     committed: int = -1
     """Last batch known to be committed."""
     commits: int = 0
@@ -52,8 +54,8 @@ class BatchLog:
     """Newest acknowledgement per (uid, slot) of the current batch."""
     without_rows: list[ChangelogRef] = field(default_factory=list)
     """Changelogs of the current batch with the operator state of slots that had no rows."""
-    max_event_times: dict[str, int | None] = field(default_factory=dict)
-    """Greatest event time per uid over committed batches."""
+    event_times: EventTimes = field(default_factory=EventTimes)
+    """Greatest event times over committed batches."""
     base: int = -1
     """Batch of the base checkpoint: slots restore it, then the changelogs after it."""
     changelogs: list[ChangelogRef] = field(default_factory=list)
@@ -83,9 +85,7 @@ class BatchLog:
         for (uid, slot), ack in self.acknowledgements.items():
             self.expected[(uid, slot)] = batch
             self.changelogs.append(ack.changelog)
-            seen = ack.max_event_time_ms
-            if seen is not None:
-                self.max_event_times[uid] = max(seen, self.max_event_times.get(uid) or seen)
+            self.event_times.see(uid, ack.max_event_time_ms, ack.second_max_event_time_ms)
             if isinstance(ack, Acknowledge):
                 self.rows_in += ack.rows_in
                 self.rows_out += ack.rows_out
@@ -120,15 +120,15 @@ class BatchLog:
         """Watermark of ``uid`` for a batch that begins now."""
         if drain:
             return _MAX_WATERMARK
-        seen = self.max_event_times.get(uid)
-        return None if seen is None else seen - self.delays_ms[uid]
+        return self.event_times.watermark(uid, self.delays_ms[uid])
 
     def pending_watermark(self, uid: str) -> int | None:
         """Watermark that the next batch will have, counting what the current batch has acknowledged."""
-        seen = [self.max_event_times.get(uid)]
-        seen += [ack.max_event_time_ms for (owner, _), ack in self.acknowledgements.items() if owner == uid]
-        known = [time for time in seen if time is not None]
-        return max(known) - self.delays_ms[uid] if known else None
+        seen = self.event_times.copy()
+        for (owner, _), ack in self.acknowledgements.items():
+            if owner == uid:
+                seen.see(uid, ack.max_event_time_ms, ack.second_max_event_time_ms)
+        return seen.watermark(uid, self.delays_ms[uid])
 
     def tick_due(self, uid: str, now_ms: int, *, drain: bool = False) -> bool:
         """Whether a timer of ``uid`` could fire in a batch that begins now."""
@@ -178,19 +178,24 @@ class BatchLog:
         """Changelogs of ``uid`` that touch ``key_groups``, of batches ``after < batch <= until``."""
         return [ref for ref in self.changelogs if ref.uid == uid and _touches(ref, key_groups) and after < ref.batch <= until]
 
-    def adopt(self, parameters: BatchParameters, done: Iterable[tuple[ChangelogRef, int | None]], slots: Iterable[KeyGroupRange]) -> None:
+    def adopt(
+        self,
+        parameters: BatchParameters,
+        done: Iterable[tuple[ChangelogRef, tuple[int | None, int | None]]],
+        slots: Iterable[KeyGroupRange],
+    ) -> None:
         """Commit a batch that an attempt processed completely. Nothing that the present slots acknowledged of it counts.
 
         Args:
             parameters: of the batch.
-            done: its changelogs with the greatest event time of each.
+            done: its changelogs with the greatest event time of each input.
             slots: key groups of the present slots, which stand at the batch before and catch up.
         """
         taken = list(done)
         self.begin(parameters)
-        for number, (ref, seen) in enumerate(taken):
+        for number, (ref, (first, second)) in enumerate(taken):
             # Attempts of another parallelism have other slots of the same number, so the number here only tells entries apart.
-            self.acknowledgements[(ref.uid, -1 - number)] = Adopted(changelog=ref, max_event_time_ms=seen)
+            self.acknowledgements[(ref.uid, -1 - number)] = Adopted(changelog=ref, max_event_time_ms=first, second_max_event_time_ms=second)
         self.commit_current()
         self.commits -= 1
         self.expected = {key: batch for key, batch in self.expected.items() if key[1] >= 0}

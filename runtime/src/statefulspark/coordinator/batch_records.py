@@ -87,7 +87,8 @@ class BatchRecords:
             previous=log.committed,
             processing_time_ms=parameters.processing_time_ms,
             watermarks=dict(parameters.watermarks),
-            max_event_times=dict(log.max_event_times),
+            max_event_times=log.event_times.of_input(0),
+            second_max_event_times=log.event_times.of_input(1),
             acks=tuple(acks),
             files=encode_bundle(files),
         )

@@ -127,7 +127,8 @@ class CheckpointSchedule:
             frame={
                 "files": self._files.all_files(batch=log.committed),
                 "spark_state": self._spark_state.freeze(),
-                "watermarks": dict(log.max_event_times),
+                "watermarks": log.event_times.of_input(0),
+                "second_watermarks": log.event_times.of_input(1),
                 "processing_time_ms": log.processing_time_ms,
                 "parallelism": len(slots),
             },

@@ -221,6 +221,7 @@ class DurableJob:
             if progress.savepoint is None
             else store_in_savepoint(packs, self.store, store, folder, self._open_store),
             watermarks=progress.frame["watermarks"],
+            second_watermarks=progress.frame["second_watermarks"],
             processing_time_ms=progress.frame["processing_time_ms"],
             pipeline=self.pipeline,
             operator_state=tuple(progress.operator_state[slot] for slot in sorted(progress.operator_state)),

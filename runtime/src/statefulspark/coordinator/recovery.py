@@ -18,6 +18,7 @@ from statefulspark.checkpoint.spark.state_uploader import SparkStateUploader
 from statefulspark.checkpoint.transfers import download_verified
 from statefulspark.coordinator.batch_changelogs import BatchChangelogs
 from statefulspark.coordinator.batch_log import BatchLog, BatchParameters, parameters_of
+from statefulspark.coordinator.event_times import Delays, EventTimes
 from statefulspark.state.encoding.layout import StateInfo, latest_by_id
 from statefulspark.state.registry import StateRegistry
 from statefulspark.storage.base import ObjectStore
@@ -80,18 +81,18 @@ def restore_spark_state(state: SparkStateUploader, lineage: Lineage, store: Obje
     state.restore(stored_packs(lineage, store), uncommitted)
 
 
-def batch_log(lineage: Lineage, delays_ms: dict[str, int]) -> BatchLog:
+def batch_log(lineage: Lineage, delays_ms: Mapping[str, Delays]) -> BatchLog:
     """What is known of the batches so far."""
-    seen: dict[str, int | None] = {}
+    seen = EventTimes()
     if lineage.base is not None:
-        seen |= dict(lineage.base.metadata.watermarks)
+        seen.reached(lineage.base.metadata.watermarks, lineage.base.metadata.second_watermarks)
     if lineage.records:
-        seen |= dict(lineage.records[-1].max_event_times)
+        seen.reached(lineage.records[-1].max_event_times, lineage.records[-1].second_max_event_times)
     last = lineage.records[-1] if lineage.records else None
     return BatchLog(
         delays_ms=delays_ms,
         committed=lineage.committed_batch,
-        max_event_times=seen,
+        event_times=seen,
         base=lineage.base.metadata.batch if lineage.base is not None else -1,
         changelogs=list(lineage.changelogs),
         expected_base=lineage.committed_batch,

@@ -273,7 +273,7 @@ class _Start:
 
     def _coordinator(self, durable: DurableJob, files: LocationFiles, state: SparkStateUploader) -> Coordinator:
         spec = self.manifest.spec
-        batches = batch_log(self.lineage, {uid: step.watermark_delay_ms for uid, step in self.steps.items()})
+        batches = batch_log(self.lineage, {uid: step.delays_ms for uid, step in self.steps.items()})
         host = str(self.spark.conf.get("spark.driver.host")) if self.certificates is not None else None
         return Coordinator(
             durable=durable,

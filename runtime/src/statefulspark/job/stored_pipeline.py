@@ -43,7 +43,7 @@ def check_pipeline(restorable: RestorableState, pipeline: Pipeline, *, may_drop:
     """
     for stored in restorable.pipeline.steps if restorable.pipeline is not None else ():
         now = pipeline.step(stored.uid)
-        if now is not None and now.hashed != stored.hashed:
+        if now is not None and not now.finds_state_of(stored):
             raise NotRestorableError(
                 f"the key of step {stored.uid!r} was {stored} when its state was stored, and is {now} now: state is found by a hash of the key "
                 "columns in their order and types, so none of it would be found",

@@ -1,45 +1,34 @@
-"""Translates ``key_by(...).process(...)`` into ordinary Spark operations around the exchange.
-
-source → key hash, slot → (union tick source) → repartitionById(slot) → mapInArrow(exchange) → the user's further steps.
-"""
+"""KeyedStream: a streaming DataFrame partitioned by key, and what can be made of it."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any, overload
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, overload
 
 import pyarrow as pa
-from pyspark import TaskContext
 from pyspark.sql import DataFrame
-from pyspark.sql import functions as F  # noqa: N812  Spark's own convention
 from pyspark.sql import types as T  # noqa: N812  Spark's own convention
 from pyspark.sql.pandas.types import to_arrow_schema
 
-from statefulspark.checkpoint.formats.pipeline import KeyColumn, StepKey
-from statefulspark.config.durations import parse_duration
 from statefulspark.errors import InvalidInputError
-from statefulspark.exchange.config import ExchangeConfig
-from statefulspark.exchange.task import exchange_partition, spare_collector
-from statefulspark.keygroups import slot_expression
-from statefulspark.pipeline.column_names import quoted
+from statefulspark.pipeline.connected_streams import ConnectedStreams
+from statefulspark.pipeline.exchange_plan import Keyed, add_step
 from statefulspark.pipeline.key_selectors import Key, keyed_by
 from statefulspark.pipeline.keyed_transformations import KeyedTransformations
 from statefulspark.pipeline.output_types import OutputType, output_struct
-from statefulspark.pipeline.tagged_streams import TaggedStream, side_outputs_of, tagged_struct
-from statefulspark.pipeline.tick_source import FORMAT
+from statefulspark.pipeline.step_arguments import check_column, check_event_time, check_uid, watermark_delay_ms
+from statefulspark.pipeline.tagged_streams import TaggedStream, side_outputs_of
 from statefulspark.pipeline.windowed_streams import KeyedInput, WindowedStream
-from statefulspark.process.function_runner import StepSpec
+from statefulspark.process.co_functions import KeyedCoProcessFunction, check_function
 from statefulspark.process.functions import KeyedProcessFunction
 from statefulspark.process.output_tag import OutputTag
-from statefulspark.process.reserved_columns import KEY_HASH, RESERVED, SLOT, SOURCE
+from statefulspark.process.reserved_columns import RESERVED
+from statefulspark.process.step_spec import StepSpec
 from statefulspark.process.windows.assigners import CountSlidingWindowAssigner, CountTumblingWindowAssigner, WindowAssigner
-from statefulspark.rpc.messages.batches import PartitionRun
 
 if TYPE_CHECKING:
     from statefulspark.pipeline.job import Job
 
-_BATCH_ID = "streaming.sql.batchId"
-_EXECUTION_ID = "spark.sql.execution.id"
 _HASHABLE = (
     T.StringType,
     T.BinaryType,
@@ -53,7 +42,6 @@ _HASHABLE = (
     T.TimestampNTZType,
     T.DecimalType,
 )
-_EVENT_TIMES = (T.TimestampType, T.TimestampNTZType)
 
 
 class KeyedStream(KeyedTransformations):
@@ -122,15 +110,15 @@ class KeyedStream(KeyedTransformations):
             InvalidInputError: names the argument and the remedy; nothing has been started.
         """
         schema = output_struct(output_type, "output_type")
-        if not isinstance(func, KeyedProcessFunction):
+        if not isinstance(func, KeyedProcessFunction | KeyedCoProcessFunction):
             raise InvalidInputError(
                 f"expected a KeyedProcessFunction, got {type(func).__name__}", field="func", remedy="Derive it from KeyedProcessFunction"
             )
-        if not uid or len(uid) > 200:
-            raise InvalidInputError("must have 1 to 200 characters", field="uid", remedy="Give the step a short stable name")
+        check_function(func, inputs=1, field="func")
+        check_uid(uid)
         delay_ms = watermark_delay_ms(watermark)
         if event_time is not None:
-            _check_event_time(self._df, event_time)
+            check_event_time(self._df, event_time)
         step = StepSpec(
             uid=uid,
             function=func,
@@ -142,14 +130,36 @@ class KeyedStream(KeyedTransformations):
             max_parallelism=self._job.max_parallelism,
             side_outputs=() if side_outputs is None else side_outputs_of(side_outputs, self._job.time_zone),
         )
-        columns = tuple(KeyColumn(name=name, type=self._df.schema[name].dataType.simpleString()) for name in self._keys)
-        key = StepKey(uid=uid, hashing=self._job.hashing(uid), columns=columns)
-        self._job.add_step(step, key)
-        if side_outputs is None:
-            return _exchange(self._job, self._df, key, schema)
-        stream = TaggedStream(uid, _exchange(self._job, self._df, key, tagged_struct(schema, side_outputs)))
-        self._job.add_tagged_stream(stream)
-        return stream
+        return add_step(self._job, step, [self.keyed], schema, side_outputs)
+
+    @property
+    def job(self) -> Job:
+        """The job that made the stream."""
+        return self._job
+
+    @property
+    def keyed(self) -> Keyed:
+        """The DataFrame, with the columns that key selectors computed, and the names of the key columns."""
+        return self._df, self._keys
+
+    def connect(self, ds: KeyedStream) -> ConnectedStreams:
+        """Connect the stream with another keyed stream, so that one function gets the rows of both, with one state per key.
+
+        Example::
+
+            enriched = (
+                job.key_by(clicks, "user")
+                .connect(job.key_by(profiles, "id"))
+                .process(Enrich(), "user STRING, page STRING, name STRING", uid="enrich", event_time1="at", event_time2="changed")
+            )
+
+        Args:
+            ds: the second input: another keyed stream of the same job. Its key columns have the same types in the same order; names may differ.
+
+        Raises:
+            InvalidInputError: the streams cannot be connected; names the remedy.
+        """
+        return ConnectedStreams(self, ds)
 
     def window(self, window_assigner: WindowAssigner) -> WindowedStream:
         """Cut the stream into windows, whose rows are combined, aggregated or processed together.
@@ -188,32 +198,13 @@ class KeyedStream(KeyedTransformations):
         return df.drop(*self._computed_keys)
 
 
-def watermark_delay_ms(watermark: str | int) -> int:
-    """The delay in milliseconds.
-
-    Raises:
-        InvalidInputError: it is no duration.
-    """
-    remedy = "Give a duration such as '1 hour', or milliseconds"
-    if isinstance(watermark, bool) or not isinstance(watermark, str | int):
-        raise InvalidInputError(f"expected a str or an int, got {type(watermark).__name__}", field="watermark", remedy=remedy)
-    if isinstance(watermark, str):
-        try:
-            return parse_duration(watermark)
-        except InvalidInputError as error:
-            raise InvalidInputError(f"{watermark!r} is {error.message}", field="watermark", remedy=remedy) from error
-    if watermark < 0:
-        raise InvalidInputError("must not be negative", field="watermark", remedy=remedy)
-    return watermark
-
-
 def _check_keys(df: DataFrame, keys: tuple[str, ...]) -> None:
     if not keys:
         raise InvalidInputError("no key column", field="key_by", remedy="Pass at least one column, e.g. key_by(df, 'user')")
     if not df.isStreaming:
         raise InvalidInputError("the DataFrame is not a stream", field="key_by", remedy="Read it with spark.readStream")
     for name in keys:
-        _column(df, name, "key_by")
+        check_column(df, name, "key_by")
         kind = df.schema[name].dataType
         if not isinstance(kind, _HASHABLE) or (
             isinstance(kind, T.StringType) and getattr(kind, "collation", "UTF8_BINARY") != "UTF8_BINARY"
@@ -226,66 +217,3 @@ def _check_keys(df: DataFrame, keys: tuple[str, ...]) -> None:
     reserved = [name for name in df.columns if name in RESERVED]
     if reserved:
         raise InvalidInputError(f"column {reserved[0]!r} has a reserved name", field="key_by", remedy="Rename the column")
-
-
-def _check_event_time(df: DataFrame, name: str) -> None:
-    _column(df, name, "event_time")
-    kind = df.schema[name].dataType
-    if not isinstance(kind, _EVENT_TIMES):
-        raise InvalidInputError(
-            f"column {name!r} is {kind.simpleString()}, not a timestamp", field="event_time", remedy=f"Cast it: to_timestamp({name})"
-        )
-
-
-def _column(df: DataFrame, name: str, field: str) -> None:
-    if name not in df.columns:
-        raise InvalidInputError(
-            f"column {name!r} does not exist; the columns are {', '.join(df.columns)}", field=field, remedy="Correct the name"
-        )
-
-
-def _exchange(job: Job, df: DataFrame, key: StepKey, schema: T.StructType) -> DataFrame:
-    """The Spark plan of one keyed step."""
-    keys, uid = tuple(column.name for column in key.columns), key.uid
-    columns = [F.col(quoted(name)) for name in df.columns]
-    key_columns = [F.col(quoted(name)) for name in keys]
-    hashed = [F.col(quoted(name)).cast(kind) for name, kind in key.hashed]
-    null_key = F.lit(False)
-    for column in key_columns:
-        null_key = null_key | column.isNull()
-    message = (
-        f"InvalidInputError: key_by: a row of uid '{uid}' has a null key in {', '.join(keys)}. "
-        f"Filter such rows before key_by, for example df.where('{keys[0]} is not null')"
-    )
-    key_hash = F.when(null_key, F.raise_error(F.lit(message)).cast("bigint")).otherwise(F.xxhash64(*hashed))
-    parallelism, groups = job.parallelism, job.max_parallelism
-    rows = df.select(key_hash.alias(KEY_HASH), F.spark_partition_id().alias(SOURCE), *columns)
-    rows = rows.withColumn(SLOT, F.expr(slot_expression(KEY_HASH, parallelism, groups)))
-    ticks = job.spark.readStream.format(FORMAT).option("uid", uid).load()
-    ticks = ticks.select(F.explode(F.sequence(F.lit(0), F.lit(parallelism - 1))).alias(SLOT))
-    ticks = ticks.select(
-        F.lit(None).cast("bigint").alias(KEY_HASH),
-        F.col(SLOT).alias(SOURCE),
-        *[F.lit(None).cast(field.dataType).alias(field.name) for field in df.schema.fields],
-        F.col(SLOT),
-    )
-    both = rows.union(ticks).repartitionById(parallelism, F.col(SLOT)).drop(SLOT)
-    config = ExchangeConfig(coordinator=job.endpoint, uid=uid, max_parallelism=groups, parallelism=parallelism)
-    return both.mapInArrow(exchange_function(config), schema)
-
-
-def exchange_function(config: ExchangeConfig) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
-    """The function Spark runs on each partition of a keyed step."""
-
-    def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        context: Any = TaskContext.get()
-        batch_id = context.getLocalProperty(_BATCH_ID) if context is not None else None
-        if batch_id is None:
-            raise InvalidInputError(
-                "a keyed step ran outside its streaming query", field=config.uid, remedy="Start the job with `statefulspark run`"
-            )
-        spare_collector()
-        task = PartitionRun(str(context.getLocalProperty(_EXECUTION_ID)), context.partitionId(), context.taskAttemptId())
-        return exchange_partition(config, int(batch_id), task, batches)
-
-    return run

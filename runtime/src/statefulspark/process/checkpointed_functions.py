@@ -27,7 +27,7 @@ from statefulspark.state.tables.raw_keyed_streams import KeyedOutput, Validity, 
 from statefulspark.state.types.types import Types
 
 if TYPE_CHECKING:
-    from statefulspark.process.functions import KeyedProcessFunction
+    from statefulspark.process.co_functions import StepFunction
     from statefulspark.state.api.keyed_state_store import KeyedStateStore
     from statefulspark.state.backend import KeyedStateBackend
     from statefulspark.state.operator.backend import OperatorStateBackend
@@ -38,12 +38,12 @@ LIST_CHECKPOINTED_STATE: Final = "_default_"
 """Name of the list of a ListCheckpointed, as in Flink; part of the format of checkpoints."""
 
 
-def is_checkpointed(function: KeyedProcessFunction) -> bool:
+def is_checkpointed(function: StepFunction) -> bool:
     """Return True if a step's function keeps operator state."""
     return isinstance(unwrapped(function), CheckpointedFunction | ListCheckpointed)
 
 
-def check_interfaces(function: KeyedProcessFunction) -> None:
+def check_interfaces(function: StepFunction) -> None:
     """Check that the function does not keep operator state in two ways.
 
     Raises:
@@ -69,7 +69,7 @@ class StateCalls:
 
     def __init__(
         self,
-        function: KeyedProcessFunction,
+        function: StepFunction,
         *,
         uid: str,
         operator_state: OperatorStateBackend,

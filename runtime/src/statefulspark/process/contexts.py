@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from statefulspark.errors import InvalidInputError, type_name
 from statefulspark.keygroups import KeyGroupRange, key_group_range
+from statefulspark.process.co_functions import KeyedCoProcessFunction
 from statefulspark.process.functions import KeyedProcessFunction, RuntimeContext, TimeDomain, TimerService
 from statefulspark.process.metrics import MetricGroup
 from statefulspark.state.timers import EVENT_TIMERS, PROCESSING_TIMERS, TIMESTAMP_MS_MAX, TIMESTAMP_MS_MIN
@@ -87,7 +88,7 @@ class SlotTimerService(TimerService):
         return timestamp
 
 
-class ElementContext(KeyedProcessFunction.Context):
+class ElementContext(KeyedProcessFunction.Context, KeyedCoProcessFunction.Context):
     """One per function runner; the row loop sets ``key`` and ``time`` before each call."""
 
     __slots__ = ("_timer_service", "key", "time")
@@ -107,7 +108,7 @@ class ElementContext(KeyedProcessFunction.Context):
         return self._timer_service
 
 
-class TimerContext(ElementContext, KeyedProcessFunction.OnTimerContext):
+class TimerContext(ElementContext, KeyedProcessFunction.OnTimerContext, KeyedCoProcessFunction.OnTimerContext):
     """One per function runner; the timer loop sets ``domain`` too."""
 
     __slots__ = ("domain",)

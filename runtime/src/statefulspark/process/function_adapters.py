@@ -9,13 +9,25 @@ from typing import Any, Final, TypeAlias
 import pyarrow as pa
 
 from statefulspark.errors import InvalidInputError, type_name
+from statefulspark.process.co_function_adapters import AnyCoFunction, CoFlatMapAdapter, CoMapAdapter, co_adapted
+from statefulspark.process.co_functions import CoFlatMapFunction, CoMapFunction, KeyedCoProcessFunction, StepFunction
 from statefulspark.process.functions import FilterFunction, FlatMapFunction, KeyedProcessFunction, MapFunction, RuntimeContext
 from statefulspark.process.output import OutputSchema
 from statefulspark.process.row_types import row_type_info
 from statefulspark.state.api.descriptors import ReducingStateDescriptor
 from statefulspark.state.api.functions import Function, ReduceFunction
 
-__all__ = ["REDUCE_STATE", "AnyKeyedFunction", "FilterAdapter", "FlatMapAdapter", "MapAdapter", "ReduceAdapter", "adapted", "unwrapped"]
+__all__ = [
+    "REDUCE_STATE",
+    "AnyKeyedFunction",
+    "FilterAdapter",
+    "FlatMapAdapter",
+    "MapAdapter",
+    "ReduceAdapter",
+    "adapted",
+    "adapted_to",
+    "unwrapped",
+]
 
 REDUCE_STATE: Final = "_reduce"
 """Name of the state of ``reduce``, part of the format of checkpoints."""
@@ -83,9 +95,16 @@ def adapted(function: AnyKeyedFunction, input_schema: pa.Schema) -> KeyedProcess
     return ReduceAdapter(function, input_schema) if isinstance(function, ReduceFunction) else function
 
 
-def unwrapped(function: KeyedProcessFunction) -> Function:
+def adapted_to(function: AnyKeyedFunction | AnyCoFunction, input_schema: pa.Schema) -> StepFunction:
+    """Return a function for one input or two, if necessary in the adapter of its class."""
+    if isinstance(function, KeyedCoProcessFunction | CoMapFunction | CoFlatMapFunction):
+        return co_adapted(function)
+    return adapted(function, input_schema)
+
+
+def unwrapped(function: StepFunction) -> Function:
     """Return the function that the user passed to ``process``, ``map`` and so on, without its adapter."""
-    user = function.user_function if isinstance(function, _Adapter) else None
+    user = function.user_function if isinstance(function, _Adapter | CoMapAdapter | CoFlatMapAdapter) else None
     return function if user is None else user
 
 

@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from statefulspark.errors import StatefulSparkError
 from statefulspark.process.buffer import OutputBuffer
-from statefulspark.process.callbacks import callback
+from statefulspark.process.callbacks import Callback, callback
 from statefulspark.process.checkpointed_functions import StateCalls
 from statefulspark.process.columns import event_time_ms, max_event_time_ms, python_values
 from statefulspark.process.contexts import (
@@ -29,7 +29,7 @@ from statefulspark.process.keyruns import KeyRuns
 from statefulspark.process.metrics import MetricGroup
 from statefulspark.process.order import BatchOrder
 from statefulspark.process.reserved_columns import KEY_HASH
-from statefulspark.process.rows import row_class, rows_of
+from statefulspark.process.rows import InputRow, row_class, rows_of
 from statefulspark.process.side_outputs import TaggedOutputBuffer
 from statefulspark.process.step_spec import StepSpec
 from statefulspark.process.timer_firing import TimerFiring
@@ -75,7 +75,9 @@ class KeyedFunctionRunner:
         self.job_name = job_name
         self.metrics = MetricGroup()
         self.max_event_time_ms: int | None = None
-        """Latest event time of the rows of the last run, in milliseconds; None when there was none."""
+        """Latest event time of the rows of the last run, in milliseconds; None when there was none. Of two inputs that of the first."""
+        self.second_max_event_time_ms: int | None = None
+        """The same of the second input."""
         self.rows_in = 0
         """Rows of the last run, without tick rows."""
         self.rows_out = 0
@@ -83,11 +85,11 @@ class KeyedFunctionRunner:
         self._function = step.function
         self._output = _output_buffer(step, output_rows, output_bytes)
         self._row = row_class(tuple(step.input_schema.names))
-        self._event_time = step.event_time
-        self._timer_service = SlotTimerService(backend.timers, uid=step.uid, event_time=step.event_time is not None)
+        key_columns, self._event_time = self._order_columns(step)
+        self._timer_service = SlotTimerService(backend.timers, uid=step.uid, event_time=step.has_event_time)
         self._element_context = ElementContext(self._timer_service)
         self._timers = TimerFiring(step, backend, self._timer_service, add=self._output.add, flush=self._flush)
-        self._key_runs = KeyRuns(step.key_columns, step.max_parallelism, backend.key_codec.encode)
+        self._key_runs = KeyRuns(key_columns, step.max_parallelism, backend.key_codec.encode)
         self._runtime_context = SlotRuntimeContext(
             backend,
             uid=step.uid,
@@ -149,7 +151,8 @@ class KeyedFunctionRunner:
         """Process one batch; the output is produced as it is asked for.
 
         Args:
-            batches: the rows: ``__kh`` (int64, null for tick rows), ``__src`` (int32), then the columns of the input schema.
+            batches: the rows: ``__kh`` (int64, null for tick rows), ``__src`` (int32), then the columns of the input schema, or for two inputs
+                the structs ``__1`` and ``__2``.
             watermark_ms: the batch's watermark in milliseconds since the epoch; None when there is none yet.
             processing_time_ms: the batch's processing time in milliseconds since the epoch.
             sort_bytes: memory for sorting the rows, in bytes; more rows are spilled.
@@ -163,7 +166,7 @@ class KeyedFunctionRunner:
             InvalidInputError: the function's output or a timer does not fit; names the field and the remedy.
             UnavailableError: the local disk refused the spilled rows.
         """
-        self.max_event_time_ms = None
+        self.max_event_time_ms = self.second_max_event_time_ms = None
         self.rows_in = self.rows_out = self._timers.fired = 0
         self._output.clear()
         self._timer_service.processing_time_ms = processing_time_ms
@@ -184,28 +187,36 @@ class KeyedFunctionRunner:
             if not rows.num_rows:
                 continue
             self.rows_in += rows.num_rows
-            if self._event_time is not None:
-                latest = max_event_time_ms(rows.column(self._event_time))
-                if latest is not None and (self.max_event_time_ms is None or latest > self.max_event_time_ms):
-                    self.max_event_time_ms = latest
-            yield rows
+            yield self._arrived(rows)
+
+    @staticmethod
+    def _order_columns(step: StepSpec) -> tuple[tuple[str, ...], str | None]:
+        """Return which columns of what `_arrived` returns are the key and the event time."""
+        return step.key_columns, step.event_time
+
+    def _arrived(self, rows: pa.RecordBatch) -> pa.RecordBatch:
+        """Track the latest event time, and return the rows as they are sorted."""
+        if self._event_time is not None:
+            self.max_event_time_ms = later(self.max_event_time_ms, max_event_time_ms(rows.column(self._event_time)))
+        return rows
+
+    def _elements(self, chunk: pa.RecordBatch) -> tuple[Iterable[InputRow], Iterable[Callback]]:
+        """Return the rows of a sorted chunk as the function gets them, and the method that each of them goes to."""
+        columns = [python_values(chunk.column(name)) for name in self._row._fields]
+        return rows_of(self._row, columns), repeat(callback(self.step, "process_element"))
 
     def _process_chunk(self, chunk: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-        columns = [python_values(chunk.column(name)) for name in self._row._fields]
+        rows, methods = self._elements(chunk)
         times: Iterable[int | None] = repeat(None) if self._event_time is None else event_time_ms(chunk.column(self._event_time))
         runs = self._key_runs.of(chunk)
         keys = [(key_group, key_bytes) for key_group, _, key_bytes in runs.keys]
         run_number = prefetched = 0
         # Local names: this loop is what a row costs.
-        context, set_current_key, process_element = (
-            self._element_context,
-            self._backend.set_current_key,
-            callback(self.step, "process_element"),
-        )
+        context, set_current_key = self._element_context, self._backend.set_current_key
         is_full = self._output.add
         key_group = None
         try:
-            for row, time, run in zip(rows_of(self._row, columns), times, runs.per_row(), strict=False):
+            for row, process_element, time, run in zip(rows, methods, times, runs.per_row(), strict=False):
                 if run is not None:
                     if run_number == prefetched:
                         prefetched += self._backend.prefetch(keys[prefetched:])
@@ -222,7 +233,8 @@ class KeyedFunctionRunner:
         except StatefulSparkError:
             raise
         except Exception as error:
-            hint = timestamp_hint(error, event_time=self._event_time, timestamp_ms=context.time)
+            event_time = None if None in self.step.delays_ms else self.step.event_time
+            hint = timestamp_hint(error, event_time=event_time, timestamp_ms=context.time)
             raise user_function_error(error, uid=self.step.uid, key_group=key_group, hint=hint) from error
 
     def _flush(self) -> pa.RecordBatch:
@@ -237,6 +249,13 @@ class KeyedFunctionRunner:
             raise
         except Exception as error:
             raise user_function_error(error, uid=self.step.uid, key_group=None) from error
+
+
+def later(one: int | None, other: int | None) -> int | None:
+    """Return the later of two event times, of which each may be missing."""
+    if one is None or other is None:
+        return other if one is None else one
+    return max(one, other)
 
 
 def _output_buffer(step: StepSpec, rows: int, bytes_max: int) -> OutputBuffer | TaggedOutputBuffer:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-__all__ = ["KEY_HASH", "RESERVED", "SLOT", "SOURCE"]
+__all__ = ["EVENT_TIME", "FIRST", "KEY_HASH", "RESERVED", "SECOND", "SECOND_SOURCES", "SLOT", "SOURCE", "local_key_column"]
 
 KEY_HASH: Final = "__kh"
 """int64: xxhash64 of the key columns, computed by Spark. Null marks a tick row, which has no data."""
@@ -13,4 +13,18 @@ SOURCE: Final = "__src"
 SLOT: Final = "__slot"
 """int32: the slot that Spark shuffles the row to. Dropped after the shuffle."""
 
+FIRST: Final = "__1"
+"""struct: the columns of the first input's row, in a step with two inputs; null in a row of the second input, and in a tick row."""
+SECOND: Final = "__2"
+"""struct: the columns of the second input's row, likewise."""
+EVENT_TIME: Final = "__at"
+"""The event time of a row of either input. A slot adds it; it is not sent."""
+SECOND_SOURCES: Final = 1 << 30
+"""Added to ``__src`` of the second input's rows: of rows of a key with equal event times, those of the first input come first."""
+
 RESERVED: Final = (KEY_HASH, SOURCE, SLOT)
+
+
+def local_key_column(index: int) -> str:
+    """Name of the key column number ``index`` of a row of either input. A slot adds it; it is not sent."""
+    return f"__k{index}"

@@ -6,16 +6,29 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from statefulspark.errors import InvalidInputError, type_name
+from statefulspark.errors import InvalidInputError
 from statefulspark.keygroups import MAX_PARALLELISM_LIMIT
 from statefulspark.process.checkpointed_functions import check_interfaces
+from statefulspark.process.co_functions import StepFunction, check_function
 from statefulspark.process.columns import check_event_time
-from statefulspark.process.functions import KeyedProcessFunction
 from statefulspark.process.keytypes import key_type_info
 from statefulspark.process.reserved_columns import RESERVED
 from statefulspark.process.side_outputs import SideOutput, check_side_outputs, tagged_schema
 
-__all__ = ["StepSpec"]
+__all__ = ["InputSpec", "StepSpec"]
+
+
+@dataclass(frozen=True)
+class InputSpec:
+    """One input of a keyed step."""
+
+    schema: pa.Schema
+    """The user's columns, without the columns of the exchange."""
+    key_columns: tuple[str, ...]
+    event_time: str | None = None
+    """A timestamp column, or a bigint column of milliseconds since the epoch; None if the input has no event time."""
+    watermark_delay_ms: int = 0
+    """Delay of the input's watermark behind its latest event time, in milliseconds."""
 
 
 @dataclass(frozen=True)
@@ -30,7 +43,7 @@ class StepSpec:
 
     uid: str
     """The stable name of the step; its state is found by it."""
-    function: KeyedProcessFunction
+    function: StepFunction
     input_schema: pa.Schema
     """The user's columns, without the hash and source columns of the exchange."""
     output_schema: pa.Schema
@@ -43,6 +56,24 @@ class StepSpec:
     """Number of key groups, 1..32768."""
     side_outputs: tuple[SideOutput, ...] = ()
     """The outputs that rows are yielded to with a tag."""
+    second: InputSpec | None = None
+    """The second input of a step with two; the fields above describe the first."""
+
+    @property
+    def inputs(self) -> tuple[InputSpec, ...]:
+        """Its inputs, one or two."""
+        first = InputSpec(self.input_schema, self.key_columns, self.event_time, self.watermark_delay_ms)
+        return (first,) if self.second is None else (first, self.second)
+
+    @property
+    def delays_ms(self) -> tuple[int | None, ...]:
+        """Watermark delay of each input in milliseconds, None for an input without event time."""
+        return tuple(None if each.event_time is None else each.watermark_delay_ms for each in self.inputs)
+
+    @property
+    def has_event_time(self) -> bool:
+        """True if one of its inputs has event time."""
+        return any(each.event_time is not None for each in self.inputs)
 
     @property
     def result_schema(self) -> pa.Schema:
@@ -52,36 +83,68 @@ class StepSpec:
     def __post_init__(self) -> None:
         if not self.uid:
             raise InvalidInputError("is empty", field="uid", remedy="Give the step a stable name")
-        if not callable(getattr(self.function, "process_element", None)):
-            raise InvalidInputError(
-                f"{type_name(type(self.function))} has no process_element",
-                field="function",
-                remedy="Pass an instance of a KeyedProcessFunction",
-            )
+        check_function(self.function, inputs=len(self.inputs), field="function")
         check_interfaces(self.function)
-        if not self.key_columns:
-            raise InvalidInputError("is empty", field="key_columns", remedy="Pass at least one column to key by")
-        for name in self.key_columns:
-            key_type_info(self._column("key_columns", name).type, name)
-        if self.event_time is not None:
-            check_event_time(self._column("event_time", self.event_time).type, self.event_time)
-        for name in RESERVED:
-            if name in self.input_schema.names:
-                raise InvalidInputError(f"column {name!r} is reserved", field="input_schema", remedy="Rename the column")
+        for each in self.inputs:
+            _check_input(each)
+        if self.second is not None:
+            check_inputs_fit(*self.inputs)
         if not len(self.output_schema):
             raise InvalidInputError("has no columns", field="output_type", remedy="Name the columns of the rows the function yields")
         if len(set(self.output_schema.names)) != len(self.output_schema):
             raise InvalidInputError("has two columns of one name", field="output_type", remedy="Rename one of them")
         check_side_outputs(self.uid, self.side_outputs)
-        if self.watermark_delay_ms < 0:
-            raise InvalidInputError(f"{self.watermark_delay_ms} ms is negative", field="watermark", remedy="Give 0 or more")
         if not 1 <= self.max_parallelism <= MAX_PARALLELISM_LIMIT:
             raise InvalidInputError(
                 f"{self.max_parallelism} is out of range", field="max_parallelism", remedy=f"Choose 1 to {MAX_PARALLELISM_LIMIT}"
             )
 
-    def _column(self, field: str, name: str) -> pa.Field:
-        if self.input_schema.names.count(name) != 1:
-            found = "occurs more than once" if name in self.input_schema.names else "does not exist"
-            raise InvalidInputError(f"column {name!r} {found}", field=field, remedy=f"The input has: {', '.join(self.input_schema.names)}")
-        return self.input_schema.field(name)
+
+def _check_input(spec: InputSpec) -> None:
+    if not spec.key_columns:
+        raise InvalidInputError("is empty", field="key_columns", remedy="Pass at least one column to key by")
+    for name in spec.key_columns:
+        key_type_info(_column(spec, "key_columns", name).type, name)
+    if spec.event_time is not None:
+        check_event_time(_column(spec, "event_time", spec.event_time).type, spec.event_time)
+    for name in RESERVED:
+        if name in spec.schema.names:
+            raise InvalidInputError(f"column {name!r} is reserved", field="input_schema", remedy="Rename the column")
+    if spec.watermark_delay_ms < 0:
+        raise InvalidInputError(f"{spec.watermark_delay_ms} ms is negative", field="watermark", remedy="Give 0 or more")
+
+
+def check_inputs_fit(first: InputSpec, second: InputSpec) -> None:
+    """Check that equal keys of two inputs have equal state, and that their event times can be compared.
+
+    Raises:
+        InvalidInputError: Keys or event times differ in number or type.
+    """
+    if len(first.key_columns) != len(second.key_columns):
+        raise InvalidInputError(
+            f"the key of the first input has {len(first.key_columns)} columns, and that of the second {len(second.key_columns)}",
+            field="connect",
+            remedy="Key both streams by the same columns",
+        )
+    for one, other in zip(first.key_columns, second.key_columns, strict=True):
+        kind, other_kind = first.schema.field(one).type, second.schema.field(other).type
+        if kind != other_kind:
+            raise InvalidInputError(
+                f"the key column {one!r} of the first input is {kind}, and {other!r} of the second is {other_kind}",
+                field="connect",
+                remedy="Cast one of them, so that equal keys have equal state",
+            )
+    if first.event_time is not None and second.event_time is not None:
+        kind, other_kind = first.schema.field(first.event_time).type, second.schema.field(second.event_time).type
+        if kind != other_kind:
+            raise InvalidInputError(
+                f"column {second.event_time!r} is {other_kind}, and event_time1 is {kind}", field="event_time2", remedy="Cast one of them"
+            )
+
+
+def _column(spec: InputSpec, field: str, name: str) -> pa.Field:
+    names = spec.schema.names
+    if names.count(name) != 1:
+        found = "occurs more than once" if name in names else "does not exist"
+        raise InvalidInputError(f"column {name!r} {found}", field=field, remedy=f"The input has: {', '.join(names)}")
+    return spec.schema.field(name)

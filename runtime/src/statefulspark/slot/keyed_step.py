@@ -27,6 +27,7 @@ from statefulspark.process.function_runner import KeyedFunctionRunner, StepSpec
 from statefulspark.process.key_group_rows import KeyGroupRows
 from statefulspark.process.keytypes import key_type_infos
 from statefulspark.process.lifecycle import FunctionLifecycle
+from statefulspark.process.two_inputs import runner_class
 from statefulspark.rpc.flight import ExchangeStream, FlightPeer
 from statefulspark.rpc.messages.batches import Acknowledge, BatchRun, ExchangeRequest, RunMetrics
 from statefulspark.rpc.messages.heartbeat import StepReport
@@ -129,7 +130,7 @@ class KeyedStep:
         attempt, self._attempt = self._attempt, None
         if attempt is None:
             attempt = self._coordinator.call(Reopened(slot=self._slot, epoch=self._epoch)).attempt
-        return KeyedFunctionRunner(
+        return runner_class(self.step)(
             next(step for step in steps if step.uid == self.step.uid),
             self.backend,
             operator_state=self.operator,
@@ -308,6 +309,7 @@ class KeyedStep:
             first_key_group=self._key_groups.first,
             last_key_group=self._key_groups.last,
             max_event_time_ms=self._function.runner.max_event_time_ms,
+            second_max_event_time_ms=self._function.runner.second_max_event_time_ms,
             states=tuple(states.values()),
             operator_state=request.run.operator_state if has_operator_state else None,
             parallelism=self._config.parallelism if has_operator_state else None,
@@ -341,6 +343,7 @@ class KeyedStep:
             batch=batch,
             changelog=changelog,
             max_event_time_ms=runner.max_event_time_ms,
+            second_max_event_time_ms=runner.second_max_event_time_ms,
             event_timer_ms=event_timer,
             processing_timer_ms=processing_timer,
             rows_in=runner.rows_in,

@@ -24,7 +24,9 @@ from statefulspark.testing.events import (
     UPGRADE,
 )
 from statefulspark.testing.harness import HarnessSnapshot, KeyedProcessHarness
+from statefulspark.testing.inputs import SECOND, SecondInput
 from statefulspark.testing.job import TestingJob
+from statefulspark.testing.two_input_harness import KeyedTwoInputProcessHarness
 from statefulspark.testing.window_harness import WindowHarness
 
 __all__ = [
@@ -46,9 +48,12 @@ __all__ = [
     "RESUME_DRIVER",
     "RETRY_BATCH",
     "SAVEPOINT",
+    "SECOND",
     "UPGRADE",
     "HarnessSnapshot",
     "KeyedProcessHarness",
+    "KeyedTwoInputProcessHarness",
+    "SecondInput",
     "TestingJob",
     "WindowHarness",
 ]

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Literal
 
+from statefulspark.process.co_function_adapters import AnyCoFunction
 from statefulspark.process.function_adapters import AnyKeyedFunction
 
 
@@ -113,7 +114,7 @@ class UPGRADE:
         allow_non_restored_state: As in a job's manifest; without it a function that seems to have renamed a state is refused.
     """
 
-    function: AnyKeyedFunction
+    function: AnyKeyedFunction | AnyCoFunction
     allow_non_restored_state: bool = False
 
 

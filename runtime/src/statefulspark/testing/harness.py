@@ -2,77 +2,19 @@
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from datetime import datetime, timedelta
-from pathlib import Path
-from types import TracebackType
-from typing import Any, NamedTuple, Self
+from typing import Any
 
-import cloudpickle
-import pyarrow as pa
-
-from statefulspark.errors import ClosedError, InvalidInputError, NotRestorableError
-from statefulspark.keygroups import KeyGroupRange
-from statefulspark.process.columns import python_values
 from statefulspark.process.function_adapters import AnyKeyedFunction, adapted
-from statefulspark.process.function_runner import KeyedFunctionRunner
-from statefulspark.process.functions import KeyedProcessFunction
-from statefulspark.process.keytypes import key_type_infos
-from statefulspark.process.lifecycle import FunctionLifecycle
-from statefulspark.process.output import OutputSchema
-from statefulspark.process.output_tag import MAIN, OutputTag
-from statefulspark.process.reserved_columns import KEY_HASH, SOURCE
-from statefulspark.process.rows import InputRow, row_class, rows_of
-from statefulspark.process.side_outputs import untagged
+from statefulspark.process.output_tag import OutputTag
 from statefulspark.process.step_spec import StepSpec
-from statefulspark.state.backend import BatchBudget, KeyedStateBackend
-from statefulspark.state.encoding.keys import KeyCodec
-from statefulspark.state.encoding.layout import StateInfo, key_group_range_bounds
-from statefulspark.state.operator.backend import OperatorStateBackend, StepOperatorState
-from statefulspark.state.operator.entries import OperatorEntry, is_operator_state, lists_of
-from statefulspark.state.registry import StateRegistry
-from statefulspark.state.row import Row, field_names
-from statefulspark.state.store.base import Change
-from statefulspark.state.store.memory_store import MemoryStore
-from statefulspark.testing.key_hash import KeyHash
+from statefulspark.testing.process_harness import HarnessSnapshot, ProcessHarness, stamped
 from statefulspark.testing.schemas import Schema, arrow_schema, side_outputs_of
 
 __all__ = ["HarnessSnapshot", "KeyedProcessHarness"]
 
-_BUDGET = BatchBudget(cache_bytes=16 << 20, dirty_bytes=16 << 20)
-_SORT_BYTES = 16 << 20
-_EPOCH = datetime(1970, 1, 1)  # noqa: DTZ001  # event times have no zone
 
-
-@dataclass(frozen=True, slots=True)
-class HarnessSnapshot:
-    """State and clocks of a harness between two elements. Compare two of them to compare states."""
-
-    states: tuple[StateInfo, ...]
-    entries: tuple[tuple[bytes, bytes], ...]
-    watermark_ms: int | None
-    processing_time_ms: int
-    operator_state: tuple[OperatorEntry, ...] = ()
-
-
-class _Running(NamedTuple):
-    function: FunctionLifecycle
-    backend: KeyedStateBackend
-    operator: OperatorStateBackend
-    directory: tempfile.TemporaryDirectory[str]
-
-
-class _Batch(NamedTuple):
-    rows: list[pa.RecordBatch]
-    watermark_ms: int | None
-    processing_time_ms: int
-    output_before: dict[str, int]
-    """Number of rows before the batch, by output."""
-
-
-class KeyedProcessHarness:
+class KeyedProcessHarness(ProcessHarness):
     """Drives one function like a slot does: each call below is one batch, finished when the call returns.
 
     A call that raises is a batch that fails: its state and timers are rolled back, and the next call runs on a fresh copy of the
@@ -115,7 +57,7 @@ class KeyedProcessHarness:
         job_parameters: Mapping[str, str] | None = None,
         side_outputs: Iterable[OutputTag] = (),
     ) -> None:
-        self._step = StepSpec(
+        step = StepSpec(
             uid="harness",
             function=adapted(function, arrow_schema(input_schema)),
             input_schema=arrow_schema(input_schema),
@@ -126,85 +68,7 @@ class KeyedProcessHarness:
             max_parallelism=max_parallelism,
             side_outputs=side_outputs_of(side_outputs),
         )
-        self._pickled = _pickled(self._step.function)
-        self._copies = 0
-        self._job_parameters = dict(job_parameters or {})
-        self._last: _Batch | None = None
-        self._input = OutputSchema(self._step.input_schema, "the test", field="input_schema")
-        self._codec = KeyCodec(key_type_infos(self._step))
-        self._key_hash = KeyHash(self._step)
-        self._outputs: dict[str, list[InputRow]] = {MAIN: [], **{output.tag.tag_id: [] for output in self._step.side_outputs}}
-        self._state_ids = StateRegistry()
-        self._operator_state = StepOperatorState()
-        self._store = MemoryStore()
-        self._watermark_ms: int | None = None
-        self._processing_time_ms = 0
-        self._batch = -1
-        self._running: _Running | None = None
-
-    def restore(self, snapshot: HarnessSnapshot, *, allow_non_restored_state: bool = False) -> None:
-        """Start from a snapshot of this or another harness; call it before ``open``.
-
-        Args:
-            snapshot: State and clocks to start from.
-            allow_non_restored_state: As in a job's manifest; without it ``open`` refuses a function that seems to have renamed a state.
-        """
-        if self._running is not None:
-            raise InvalidInputError("the harness is open", field="restore", remedy="Restore into a new harness, before open()")
-        self._state_ids = StateRegistry(snapshot.states, allow_non_restored=allow_non_restored_state)
-        self._store.write(snapshot.entries)
-        lists = lists_of(snapshot.operator_state, 0, where="snapshot")
-        self._operator_state = StepOperatorState(lists, tuple(filter(is_operator_state, snapshot.states)), restored=True)
-        self._watermark_ms = snapshot.watermark_ms
-        self._processing_time_ms = snapshot.processing_time_ms
-
-    def open(self) -> None:
-        """Open the function. ``with`` does it too.
-
-        Raises:
-            NotRestorableError: The function does not fit the restored state.
-        """
-        directory = tempfile.TemporaryDirectory(prefix="statefulspark-harness-")
-        backend = KeyedStateBackend(
-            self._store,
-            self._state_ids,
-            uid=self._step.uid,
-            key_codec=self._codec,
-            key_groups=KeyGroupRange(0, self._step.max_parallelism - 1),
-            budget=_BUDGET,
-            spill_directory=Path(directory.name) / "changes",
-        )
-        operator = OperatorStateBackend(self._state_ids, uid=self._step.uid, slot=0, parallelism=1, start=self._operator_state)
-        try:
-            function = FunctionLifecycle(lambda: self._fresh_runner(backend, operator))
-            self._running = _Running(function, backend, operator, directory)
-            # As a slot does when operator state was distributed, so that a retry finds what the function had made of it.
-            function.runner.snapshot(self._batch, self._processing_time_ms)
-            operator.report()
-        except BaseException:
-            self._running = None
-            directory.cleanup()
-            raise
-        try:
-            self._state_ids.all_opened()
-        except NotRestorableError:
-            self.close()
-            raise
-
-    def close(self) -> None:
-        """Close the function. ``with`` does it too."""
-        running, self._running = self._running, None
-        if running is not None:
-            running.directory.cleanup()
-            running.function.close()
-
-    def __enter__(self) -> Self:
-        if self._running is None:
-            self.open()
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        self.close()
+        super().__init__(step, job_parameters)
 
     def process_element(self, value: Any, timestamp: int | None = None) -> None:
         """Give the function one row.
@@ -213,172 +77,12 @@ class KeyedProcessHarness:
             value: a tuple, ``Row`` or dict of the input schema. With ``timestamp`` the event-time column may be left out.
             timestamp: event time in milliseconds since the epoch, put into the event-time column.
         """
-        self.process_elements([value if timestamp is None else self._stamped(value, timestamp)])
+        self.process_elements([value if timestamp is None else stamped(value, timestamp, self._step.inputs[0])])
 
     def process_elements(self, values: Iterable[Any]) -> None:
         """Give the function several rows in one batch; rows of one key are brought into event-time order."""
-        rows = self._input.batch(list(values))
-        hashes = self._key_hash.of(rows)
-        exchange = [pa.array(hashes, pa.int64()), pa.array([0] * len(hashes), pa.int32())]
-        self._run([pa.RecordBatch.from_arrays([*exchange, *rows.columns], names=[KEY_HASH, SOURCE, *rows.schema.names])])
+        self._process(list(values))
 
     def process_watermark(self, watermark: int) -> None:
         """Move the watermark to ``watermark`` (milliseconds since the epoch) and fire the event-time timers that are due."""
-        if self._watermark_ms is not None and watermark < self._watermark_ms:
-            raise InvalidInputError("a watermark never goes back", field="watermark", remedy=f"Give at least {self._watermark_ms}")
-        self._watermark_ms = watermark
-        self._run([])
-
-    def set_processing_time(self, timestamp: int) -> None:
-        """Move the processing time to ``timestamp`` (milliseconds since the epoch) and fire the timers that are due."""
-        self._processing_time_ms = timestamp
-        self._run([])
-
-    def retry(self) -> None:
-        """Repeat the last batch as a retry: what it changed and emitted is undone, and a fresh copy of the function runs it again.
-
-        A function whose results depend only on its input, its state and its timers emits the same rows as before.
-
-        Raises:
-            InvalidInputError: There was no batch since ``open`` or `snapshot`, or the last one failed.
-        """
-        running, last = self._opened(), self._last
-        if last is None:
-            raise InvalidInputError("there is no batch to repeat", field="retry", remedy="Call it right after a call that succeeded")
-        for name, rows in self._outputs.items():
-            del rows[last.output_before[name] :]
-        self._batch -= 1
-        running.function.undone()
-        self._run_batch(last)
-
-    def get_output(self) -> list[Any]:
-        """Return all rows of the main output so far, in the order in which they came; they compare equal to tuples."""
-        return list(self._outputs[MAIN])
-
-    def get_side_output(self, tag: OutputTag) -> list[Any]:
-        """Return all rows of a side output so far, in the order in which they came.
-
-        Raises:
-            InvalidInputError: The harness was made without this tag.
-        """
-        if tag not in [output.tag for output in self._step.side_outputs]:
-            raise InvalidInputError(
-                f"the harness has no side output {tag.tag_id!r}", field="tag", remedy="Pass the tag to the harness: side_outputs=[...]"
-            )
-        return list(self._outputs[tag.tag_id])
-
-    def clear_output(self) -> None:
-        """Forget the rows of all outputs so far."""
-        for rows in self._outputs.values():
-            rows.clear()
-
-    def snapshot(self) -> HarnessSnapshot:
-        """Return state and clocks as they are now. What is in a snapshot is committed: `retry` cannot undo it."""
-        running = self._opened()
-        running.backend.apply_pending()
-        running.operator.apply_pending()
-        self._last = None
-        first, end = key_group_range_bounds(0, self._step.max_parallelism - 1)
-        return HarnessSnapshot(
-            tuple(self._state_ids.states()),
-            tuple(self._store.scan(first, end)),
-            self._watermark_ms,
-            self._processing_time_ms,
-            tuple(running.operator.committed()),
-        )
-
-    def _run(self, rows: list[pa.RecordBatch]) -> None:
-        before = {name: len(output) for name, output in self._outputs.items()}
-        self._run_batch(_Batch(rows, self._watermark_ms, self._processing_time_ms, before))
-
-    def _run_batch(self, batch: _Batch) -> None:
-        running = self._opened()
-        self._last = None
-        running.backend.begin_batch(self._batch + 1, processing_time_ms=batch.processing_time_ms)
-        running.operator.begin_batch(self._batch + 1)
-        try:
-            running.function.renew_if_stale()
-            results = list(
-                running.function.runner.run(
-                    iter(batch.rows),
-                    watermark_ms=batch.watermark_ms,
-                    processing_time_ms=batch.processing_time_ms,
-                    sort_bytes=_SORT_BYTES,
-                    spill_directory=Path(running.directory.name) / "rows",
-                )
-            )
-            running.function.runner.snapshot(self._batch + 1, batch.processing_time_ms)
-            running.operator.changes(whole=False)
-            running.backend.finish_batch(_forget)
-            running.operator.finish_batch()
-        except BaseException:
-            running.backend.abort_batch()
-            running.operator.abort_batch()
-            running.function.undone()
-            raise
-        self._batch += 1
-        self._last = batch
-        for result in results:
-            name, part = untagged(result) if self._step.side_outputs else (MAIN, result)
-            self._outputs[name].extend(rows_of(row_class(tuple(part.schema.names)), [python_values(column) for column in part.columns]))
-
-    def _fresh_runner(self, backend: KeyedStateBackend, operator: OperatorStateBackend) -> KeyedFunctionRunner:
-        """Make a runner with the function given at first, with a copy of it later."""
-        step = self._step if not self._copies else replace(self._step, function=cloudpickle.loads(self._pickled))
-        backend.redeclare()
-        operator.redeclare()
-        runner = KeyedFunctionRunner(
-            step,
-            backend,
-            operator_state=operator,
-            slot=0,
-            parallelism=1,
-            job_name="harness",
-            attempt=self._copies,
-            job_parameters=self._job_parameters,
-        )
-        self._copies += 1
-        return runner
-
-    def _opened(self) -> _Running:
-        if self._running is None:
-            raise ClosedError("the harness is not open; use it in a with statement, or call open()")
-        return self._running
-
-    def _stamped(self, value: Any, timestamp: int) -> Any:
-        """Put the event time into the row."""
-        name = self._step.event_time
-        if name is None:
-            raise InvalidInputError("there is no event-time column to put it into", field="timestamp", remedy="Give event_time=<column>")
-        names = self._step.input_schema.names
-        position = names.index(name)
-        kind = self._step.input_schema.field(name).type
-        time = timestamp if pa.types.is_int64(kind) else _EPOCH + timedelta(milliseconds=timestamp)
-        if isinstance(value, Mapping):
-            return {**value, name: time}
-        if isinstance(value, Row) and field_names(value) is not None:
-            return {**value.as_dict(), name: time}
-        values = list(value)
-        if len(values) == len(names):
-            values[position] = time
-        else:
-            values.insert(position, time)
-        return tuple(values)
-
-
-def _pickled(function: KeyedProcessFunction) -> bytes:
-    """Return the function as a job sends it to its slots."""
-    try:
-        return bytes(cloudpickle.dumps(function))
-    except Exception as error:
-        raise InvalidInputError(
-            f"it cannot be sent to the slots of a job: {type(error).__name__}: {error}",
-            field="function",
-            remedy="Open connections and files in open(), not in __init__ or at module level",
-        ) from error
-
-
-def _forget(changes: Iterable[Change]) -> None:
-    """A job makes the changes durable; here reading them is enough."""
-    for _ in changes:
-        pass
+        self._advance(watermark)

@@ -12,10 +12,12 @@ from typing import Any, Literal, Self
 from statefulspark.checkpoint.inspect.decoding import StateEntry
 from statefulspark.checkpoint.inspect.reader import read_state
 from statefulspark.errors import ClosedError, InvalidInputError, StatefulSparkError
-from statefulspark.process.function_adapters import AnyKeyedFunction, adapted
+from statefulspark.process.co_function_adapters import AnyCoFunction
+from statefulspark.process.function_adapters import AnyKeyedFunction, adapted_to
 from statefulspark.process.output_tag import OutputTag
 from statefulspark.process.step_spec import StepSpec
 from statefulspark.testing.events import AnyEvent, Event
+from statefulspark.testing.inputs import SecondInput
 from statefulspark.testing.interruptible_driver import FaultyJob
 from statefulspark.testing.job_events import EventRunner
 from statefulspark.testing.job_input import check_items, is_event
@@ -51,7 +53,7 @@ class TestingJob:
     {'ada': 3}
 
     Args:
-        function: The function under test: a KeyedProcessFunction, or a map, flat-map, filter or reduce function; slots run copies of it.
+        function: The function under test: a KeyedProcessFunction, or a map, flat-map, filter or reduce function; with ``second`` a KeyedCoProcessFunction, CoMapFunction or CoFlatMapFunction. Slots run copies of it.
         input_schema: The columns of its input: an Arrow schema, a dict of Arrow types, DDL text or a StructType.
         output_schema: The columns of its output.
         key: The key column, or several.
@@ -63,6 +65,7 @@ class TestingJob:
         folder: Where storage and working files go. Defaults to a temporary folder that `close` deletes.
         restore_from: URL of a checkpoint or savepoint of another job to start from. Rows before it are not read again.
         side_outputs: The tags of the function's side outputs. Each has a sink of its own.
+        second: The second input of a step with two. Its rows are written ``SECOND(row)``.
 
     Attributes:
         savepoints: URLs of the savepoints taken, oldest first.
@@ -76,7 +79,7 @@ class TestingJob:
 
     def __init__(  # noqa: PLR0913  as the arguments of key_by and process, by name
         self,
-        function: AnyKeyedFunction,
+        function: AnyKeyedFunction | AnyCoFunction,
         input_schema: Schema,
         output_schema: Schema,
         *,
@@ -89,12 +92,13 @@ class TestingJob:
         folder: Path | None = None,
         restore_from: str | None = None,
         side_outputs: Iterable[OutputTag] = (),
+        second: SecondInput | None = None,
     ) -> None:
         if backend not in ("memory", "rocksdb"):
             raise InvalidInputError(f"{backend!r} is not known", field="backend", remedy="Choose memory or rocksdb")
         step = StepSpec(
             uid=UID,
-            function=adapted(function, arrow_schema(input_schema)),
+            function=adapted_to(function, arrow_schema(input_schema)),
             input_schema=arrow_schema(input_schema),
             output_schema=arrow_schema(output_schema),
             key_columns=(key,) if isinstance(key, str) else tuple(key),
@@ -102,6 +106,7 @@ class TestingJob:
             watermark_delay_ms=watermark_ms,
             max_parallelism=max_parallelism,
             side_outputs=side_outputs_of(side_outputs),
+            second=None if second is None else second.spec(),
         )
         self._temporary = tempfile.TemporaryDirectory(prefix="statefulspark-job-") if folder is None else None
         self._folder = folder if folder is not None else Path(self._temporary.name if self._temporary is not None else "")
@@ -145,7 +150,7 @@ class TestingJob:
         """Run rows and events; may be called again to go on.
 
         Args:
-            items: Rows (tuples, ``Row`` or dicts of the input schema), and events of `statefulspark.testing`.
+            items: Rows (tuples, ``Row`` or dicts of the input schema; ``SECOND(row)`` for the second input), and events of `statefulspark.testing`.
 
         Returns:
             The rows of the main output that its sink has committed during the call.

@@ -9,7 +9,7 @@ from statefulspark.checkpoint.catalog import checkpoint_ids
 from statefulspark.checkpoint.formats import paths
 from statefulspark.coordinator.controls import CheckpointInfo
 from statefulspark.errors import FencedError, InternalError, InvalidInputError, StatefulSparkError
-from statefulspark.process.function_adapters import adapted
+from statefulspark.process.function_adapters import adapted_to
 from statefulspark.testing.events import (
     ADVANCE,
     DOWNTIME,
@@ -151,7 +151,7 @@ class EventRunner:
                 self._job.processing_time_ms += ms
                 self._start(self.driver.parallelism)
             case UPGRADE(function, allow_non_restored_state):
-                self._job.step = replace(self._job.step, function=adapted(function, self._job.step.input_schema))
+                self._job.step = replace(self._job.step, function=adapted_to(function, self._job.step.input_schema))
                 self._job.allow_non_restored = allow_non_restored_state
                 self._restart()
             case RESTORE_FROM_SAVEPOINT(parallelism):

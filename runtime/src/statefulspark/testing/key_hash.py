@@ -8,17 +8,17 @@ from typing import Any
 import pyarrow as pa
 
 from statefulspark.process.columns import python_values
-from statefulspark.process.keytypes import key_type_infos
-from statefulspark.process.step_spec import StepSpec
+from statefulspark.process.keytypes import key_type_info
+from statefulspark.process.step_spec import InputSpec
 from statefulspark.state.encoding.keys import KeyCodec
 
 
 class KeyHash:
-    """Hashes the keys of one step's rows. The hashes are stable, but not the ones that Spark computes."""
+    """Hashes the keys of the rows of one input. The hashes are stable, but not the ones that Spark computes."""
 
-    def __init__(self, step: StepSpec) -> None:
-        self._columns = step.key_columns
-        self._codec = KeyCodec(key_type_infos(step))
+    def __init__(self, spec: InputSpec) -> None:
+        self._columns = spec.key_columns
+        self._codec = KeyCodec(tuple(key_type_info(spec.schema.field(name).type, name) for name in spec.key_columns))
 
     def of(self, rows: pa.RecordBatch) -> list[int]:
         """Returns one signed 64-bit hash per row."""

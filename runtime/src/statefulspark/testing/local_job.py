@@ -10,13 +10,12 @@ from typing import Any
 import pyarrow as pa
 
 from statefulspark.checkpoint.lineage.lineage import ensure_job
+from statefulspark.coordinator.event_times import Delays
 from statefulspark.keygroups import slot_of
-from statefulspark.process.output import OutputSchema
-from statefulspark.process.reserved_columns import KEY_HASH, SOURCE
 from statefulspark.process.step_spec import StepSpec
 from statefulspark.storage.base import ObjectStore
 from statefulspark.storage.open import open_store
-from statefulspark.testing.key_hash import KeyHash
+from statefulspark.testing.inputs import ExchangeRows
 
 JOB = "job"
 """Name of the job, and of its folder in storage."""
@@ -54,16 +53,15 @@ class LocalJob:
         ensure_job(self.store, JOB, self.step.max_parallelism)
         for output in self.step.side_outputs:
             self.side_sinks.setdefault(output.tag.tag_id, {})
-        self._key_hash = KeyHash(self.step)
-        self._rows = OutputSchema(self.step.input_schema, "the test", field="input_schema")
+        self._rows = ExchangeRows(self.step)
 
     def now_ms(self) -> int:
         """Returns the current time for the coordinator."""
         return self.processing_time_ms
 
-    def delays_ms(self) -> dict[str, int]:
-        """Returns the watermark delay of each step."""
-        return {self.step.uid: self.step.watermark_delay_ms}
+    def delays_ms(self) -> dict[str, Delays]:
+        """Returns the watermark delays of each step."""
+        return {self.step.uid: self.step.delays_ms}
 
     def all_steps(self) -> list[StepSpec]:
         """Returns the keyed steps that slots run."""
@@ -75,11 +73,11 @@ class LocalJob:
 
     def slots_of(self, rows: Sequence[Any], parallelism: int) -> list[int]:
         """Returns the slot of each row."""
-        return [self._slot(key_hash, parallelism) for key_hash in self._key_hash.of(self._rows.batch(rows))]
+        return [self._slot(key_hash, parallelism) for key_hash in self._rows.hashes(rows)]
 
     def slot_of_key(self, key: Any, parallelism: int) -> int:
         """Returns the slot of a key, a tuple for several key columns."""
-        return self._slot(self._key_hash.of_key(key), parallelism)
+        return self._slot(self._rows.hash_of_key(key), parallelism)
 
     def _slot(self, key_hash: int, parallelism: int) -> int:
         groups = self.step.max_parallelism
@@ -91,12 +89,8 @@ class LocalJob:
         Raises:
             InvalidInputError: A row does not fit the input schema.
         """
-        batch = self._rows.batch(rows)
-        hashes = pa.array(self._key_hash.of(batch), pa.int64())
-        columns = [hashes, pa.array([0] * len(hashes), pa.int32()), *batch.columns]
-        return pa.RecordBatch.from_arrays(columns, names=[KEY_HASH, SOURCE, *batch.schema.names])
+        return self._rows.batch(rows)
 
     def tick_of(self, slot: int) -> pa.RecordBatch:
         """Returns the row of the tick source, which has no data and makes the slot run the batch."""
-        columns = [pa.nulls(1, pa.int64()), pa.array([slot], pa.int32()), *(pa.nulls(1, kind) for kind in self.step.input_schema.types)]
-        return pa.RecordBatch.from_arrays(columns, names=[KEY_HASH, SOURCE, *self.step.input_schema.names])
+        return self._rows.tick(slot)

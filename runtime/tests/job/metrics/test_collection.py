@@ -121,7 +121,7 @@ def acknowledgement(slot: int, batch: int) -> Acknowledge:
 
 def seen() -> CoordinatorView:
     """What the samples are made of."""
-    log = BatchLog(delays_ms={"u": 0})
+    log = BatchLog(delays_ms={"u": (0,)})
     for batch in range(2):
         log.commit_current()
         log.begin(log.next_parameters(batch, 1000))

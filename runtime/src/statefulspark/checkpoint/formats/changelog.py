@@ -6,12 +6,13 @@ values) and every step over them is one call into C. Written to a local file in 
 Layout (big-endian; also in ``docs/formats.md``)::
 
     "SSCL" | version u8 = 1 or 2 | header length u32 | header (JSON) | crc32 of all before u32
-    version 2 only: the operator frame (`operator_state`)
+    version 2 only, if the header has ``operator_state``: the operator frame
     frame: 0x01 | entries u32 | raw length u32 | stored length u32 | crc32 of those fields and the stored bytes u32 | stored bytes (Zstandard)
            raw: key lengths u32 * entries | value lengths u32 * entries (0xFFFFFFFF = deleted) | keys | values
     end:   0x02 | entries of all frames u64 | frames u32 | crc32 of the end frame's bytes before u32
 
-The end frame is what makes truncation visible; nothing may follow it. Version 1 is written unless the header names operator state.
+The end frame is what makes truncation visible; nothing may follow it. Version 1 is written unless the header
+has a field of version 2; the operator frame is there if the header names operator state.
 """
 
 from __future__ import annotations
@@ -74,7 +75,10 @@ class ChangelogHeader(Document):
     last_key_group: int = Field(ge=0, lt=MAX_PARALLELISM_LIMIT)
     """Every changed key is in first .. last, inclusive."""
     max_event_time_ms: int | None = None
-    """Greatest event time of the batch's rows here; a driver that finds the batch done without having run it needs it."""
+    """Greatest event time of the batch's rows here, of the first input if there are two; a driver that finds the batch done without
+    having run it needs it."""
+    second_max_event_time_ms: int | None = None
+    """The same of the second input. Not in version 1."""
     states: tuple[dict[str, JsonValue], ...] = ()
     """``StateInfo.to_json()`` of the operator's states, so that a state first used after the checkpoint is known on restore."""
     operator_state: Literal["all", "changed"] | None = None
@@ -90,13 +94,18 @@ class ChangelogHeader(Document):
 
     @property
     def version(self) -> int:
-        """The oldest version that can say it: 3 if a list may be stored in segments, 2 if there is an operator frame."""
+        """The oldest version that can say it: 3 if a list may be stored in segments, 2 if it has a field that version 1 lacks."""
         if any(map(is_segmented, self.states)):
             return 3
-        return 1 if self.operator_state is None else 2
+        return 2 if self.later_fields_set else 1
+
+    @property
+    def later_fields_set(self) -> set[str]:
+        """The fields that version 1 lacks and that are not empty; others are not written."""
+        return {name for name in _LATER_FIELDS if getattr(self, name) is not None}
 
 
-_LATER_FIELDS = {"operator_state", "parallelism"}
+_LATER_FIELDS = {"operator_state", "parallelism", "second_max_event_time_ms"}
 
 
 class ChangelogWriter:
@@ -120,7 +129,7 @@ class ChangelogWriter:
         self._keys: list[bytes] = []
         self._values: list[bytes | None] = []
         self._pending_bytes = 0
-        body = header.model_dump_json(exclude=_LATER_FIELDS if header.operator_state is None else None).encode()
+        body = header.model_dump_json(exclude=_LATER_FIELDS - header.later_fields_set).encode()
         start = _START.pack(MAGIC, header.version, len(body)) + body
         self._write(start + _CRC.pack(zlib.crc32(start)))
         if header.operator_state is not None:
@@ -298,7 +307,7 @@ def _read_header(file: IO[bytes], path: str) -> ChangelogHeader:
         header = ChangelogHeader.model_validate_json(body)
     except ValidationError as exc:
         raise IncompatibleFormatError(f"the header's fields do not match version {version}", path=path) from exc
-    if header.version != version or (header.operator_state is None and _LATER_FIELDS & header.model_fields_set):
+    if header.version != version or _LATER_FIELDS & header.model_fields_set != header.later_fields_set:
         raise IncompatibleFormatError(f"the header's fields do not match version {version}", path=path)
     return header
 

@@ -93,7 +93,13 @@ class SlotState(Document):
 class CheckpointMetadata(Document):
     """One complete checkpoint or savepoint of a whole job."""
 
-    later_fields = {"spark_state": 2, "processing_time_ms": 3, "pipeline": 3, "operator_state": 4}  # noqa: RUF012  a ClassVar of the base
+    later_fields = {  # noqa: RUF012  a ClassVar of the base
+        "spark_state": 2,
+        "processing_time_ms": 3,
+        "pipeline": 3,
+        "operator_state": 4,
+        "second_watermarks": 4,
+    }
 
     job_id: str = Field(min_length=1, max_length=255)
     job_name: str = Field(max_length=255)
@@ -118,7 +124,9 @@ class CheckpointMetadata(Document):
     spark_state: tuple[FileRef, ...] = ()
     """Packs of Spark's own state after ``batch``, oldest first: of two with the same path inside the later one counts."""
     watermarks: dict[str, int | None] = Field(default_factory=dict)
-    """Largest event time seen per uid, milliseconds; None before its first row."""
+    """Largest event time seen per uid, milliseconds; None before its first row. Of steps with two inputs that of the first."""
+    second_watermarks: dict[str, int | None] = Field(default_factory=dict)
+    """The same of the second input, per uid of a step whose second input has had a row; empty in versions 1 to 3."""
     processing_time_ms: int = Field(default=0, ge=0)
     """Processing time of ``batch``, milliseconds since the epoch; later batches have none that is earlier. 0 in versions 1 and 2."""
     pipeline: Pipeline | None = None

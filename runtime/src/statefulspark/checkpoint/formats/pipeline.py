@@ -19,10 +19,15 @@ TICKS = "statefulspark-ticks"
 """Provider of the tick sources, one per keyed step."""
 
 
+SAME_KEY = " = "
+"""Between the names of the key columns of two inputs where they differ, such as ``user = id``."""
+
+
 class KeyColumn(Document):
     """One column of a key."""
 
     name: str = Field(min_length=1)
+    """The column; of two inputs with other names both, with `SAME_KEY` between them."""
     type: str = Field(min_length=1)
     """Spark's name of the type, such as ``decimal(10,2)``."""
 
@@ -40,8 +45,24 @@ class StepKey(Document):
         widened = self.hashing == WIDENED
         return tuple((each.name, "bigint" if widened and each.type in _INTEGERS else each.type) for each in self.columns)
 
+    def finds_state_of(self, stored: StepKey) -> bool:
+        """True if a step with this key finds the state that a step with the key ``stored`` has left.
+
+        A second input may come and go, so its names count only if both keys have one.
+        """
+        if len(self.hashed) != len(stored.hashed):
+            return False
+        return all(
+            kind == stored_kind and (name == stored_name or name == _first(stored_name) or _first(name) == stored_name)
+            for (name, kind), (stored_name, stored_kind) in zip(self.hashed, stored.hashed, strict=True)
+        )
+
     def __str__(self) -> str:
         return f"({', '.join(f'{each.name} {each.type}' for each in self.columns)})"
+
+
+def _first(name: str) -> str:
+    return name.partition(SAME_KEY)[0]
 
 
 class SourceId(Document):

@@ -63,7 +63,7 @@ class PackRef(Document):
 class BatchRecord(Document):
     """Written before a batch runs; everything a new driver needs to run it again with the same result."""
 
-    later_fields = {"spark_state": 2, "pipeline": 3}  # noqa: RUF012  a ClassVar of the base
+    later_fields = {"spark_state": 2, "pipeline": 3, "second_max_event_times": 4}  # noqa: RUF012  a ClassVar of the base
     former_fields = frozenset({"epochs"})
 
     attempt: int = Field(ge=1)
@@ -75,7 +75,9 @@ class BatchRecord(Document):
     watermarks: dict[str, int | None] = Field(default_factory=dict)
     """Watermark that the batch uses per uid, milliseconds; None before the first row."""
     max_event_times: dict[str, int | None] = Field(default_factory=dict)
-    """Largest event time per uid in all batches before this one, milliseconds."""
+    """Largest event time per uid in all batches before this one, milliseconds; of steps with two inputs that of the first."""
+    second_max_event_times: dict[str, int | None] = Field(default_factory=dict)
+    """The same of the second input, per uid of a step whose second input has had a row; empty in versions 1 to 3."""
     epochs: tuple[int, ...] = ()
     """Incarnations of the slots, in records of earlier releases; not used."""
     acks: tuple[ChangelogRef, ...] = ()

@@ -105,6 +105,7 @@ def jump_record(base: StoredCheckpoint, last: int, *, attempt: int, now_ms: int)
         previous=batch,
         processing_time_ms=max(now_ms, base.metadata.processed_ms),
         max_event_times=dict(base.metadata.watermarks),
+        second_max_event_times=dict(base.metadata.second_watermarks),
         files=encode_bundle(files),
         pipeline=base.metadata.pipeline,
     )

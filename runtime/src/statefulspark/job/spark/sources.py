@@ -42,9 +42,10 @@ def _relations(plan: Any, feeds: str) -> Iterator[tuple[Any, str]]:
     if not children:
         yield plan, feeds
         return
-    if str(plan.nodeName()) == "Union" and len(children) == 2 and (uid := _ticked(children[1])) is not None:
-        yield from _relations(children[0], uid)
-        yield from _relations(children[1], uid)
+    if str(plan.nodeName()) == "Union" and (uid := _ticked(children[-1])) is not None:
+        # Spark makes one union of those of two inputs and of the tick source.
+        for child in children:
+            yield from _relations(child, uid)
         return
     for child in children:
         yield from _relations(child, feeds)

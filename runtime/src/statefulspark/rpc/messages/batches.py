@@ -94,7 +94,9 @@ class Acknowledge(Request[None]):
     batch: int
     changelog: ChangelogRef
     max_event_time_ms: int | None
-    """Greatest event time of the batch's rows."""
+    """Greatest event time of the batch's rows, of the first input if there are two."""
+    second_max_event_time_ms: int | None = None
+    """The same of the second input."""
     event_timer_ms: int | None
     """Earliest event-time timer."""
     processing_timer_ms: int | None

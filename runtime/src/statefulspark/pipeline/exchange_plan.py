@@ -1,0 +1,143 @@
+"""Translates keyed steps into ordinary Spark operations around the exchange.
+
+source → key hash, slot → (union second input) → (union tick source) → repartitionById(slot) → mapInArrow(exchange) → the user's further steps.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import pyarrow as pa
+from pyspark import TaskContext
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F  # noqa: N812  Spark's own convention
+from pyspark.sql import types as T  # noqa: N812  Spark's own convention
+
+from statefulspark.checkpoint.formats.pipeline import SAME_KEY, KeyColumn, StepKey
+from statefulspark.errors import InvalidInputError
+from statefulspark.exchange.config import ExchangeConfig
+from statefulspark.exchange.task import exchange_partition, spare_collector
+from statefulspark.keygroups import slot_expression
+from statefulspark.pipeline.column_names import quoted
+from statefulspark.pipeline.tagged_streams import TaggedStream, tagged_struct
+from statefulspark.pipeline.tick_source import FORMAT
+from statefulspark.process.output_tag import OutputTag
+from statefulspark.process.reserved_columns import FIRST, KEY_HASH, SECOND, SECOND_SOURCES, SLOT, SOURCE
+from statefulspark.process.step_spec import StepSpec
+from statefulspark.rpc.messages.batches import PartitionRun
+
+if TYPE_CHECKING:
+    from statefulspark.pipeline.job import Job
+
+__all__ = ["Keyed", "add_step", "exchange_function"]
+
+_BATCH_ID = "streaming.sql.batchId"
+_EXECUTION_ID = "spark.sql.execution.id"
+
+Keyed: TypeAlias = tuple[DataFrame, tuple[str, ...]]
+"""A stream, and the columns that it is keyed by."""
+
+
+def add_step(
+    job: Job, step: StepSpec, inputs: Sequence[Keyed], schema: T.StructType, side_outputs: Sequence[OutputTag] | None
+) -> DataFrame | TaggedStream:
+    """Add a keyed step to the job, and return its result: a TaggedStream if it has side outputs.
+
+    Args:
+        job: The job.
+        step: What slots run.
+        inputs: One stream, or two.
+        schema: The rows of the main output.
+        side_outputs: The tags of the others; None for none.
+
+    Raises:
+        InvalidInputError: The uid is taken.
+    """
+    key = _step_key(job, step.uid, inputs)
+    job.add_step(step, key)
+    if side_outputs is None:
+        return _exchange(job, inputs, key, schema)
+    stream = TaggedStream(step.uid, _exchange(job, inputs, key, tagged_struct(schema, side_outputs)))
+    job.add_tagged_stream(stream)
+    return stream
+
+
+def _step_key(job: Job, uid: str, inputs: Sequence[Keyed]) -> StepKey:
+    df = inputs[0][0]
+    columns = tuple(
+        KeyColumn(name=SAME_KEY.join(dict.fromkeys(names)), type=df.schema[names[0]].dataType.simpleString())
+        for names in zip(*(keys for _, keys in inputs), strict=True)
+    )
+    return StepKey(uid=uid, hashing=job.hashing(uid), columns=columns)
+
+
+def _exchange(job: Job, inputs: Sequence[Keyed], key: StepKey, schema: T.StructType) -> DataFrame:
+    """The Spark plan of one keyed step."""
+    parallelism, groups = job.parallelism, job.max_parallelism
+    rows = _rows(inputs, key)
+    columns = rows.schema.fields[2:]
+    rows = rows.withColumn(SLOT, F.expr(slot_expression(KEY_HASH, parallelism, groups)))
+    ticks = job.spark.readStream.format(FORMAT).option("uid", key.uid).load()
+    ticks = ticks.select(F.explode(F.sequence(F.lit(0), F.lit(parallelism - 1))).alias(SLOT))
+    ticks = ticks.select(
+        F.lit(None).cast("bigint").alias(KEY_HASH),
+        F.col(SLOT).alias(SOURCE),
+        *[F.lit(None).cast(field.dataType).alias(field.name) for field in columns],
+        F.col(SLOT),
+    )
+    both = rows.union(ticks).repartitionById(parallelism, F.col(SLOT)).drop(SLOT)
+    config = ExchangeConfig(coordinator=job.endpoint, uid=key.uid, max_parallelism=groups, parallelism=parallelism)
+    return both.mapInArrow(exchange_function(config), schema)
+
+
+def _rows(inputs: Sequence[Keyed], key: StepKey) -> DataFrame:
+    """The rows with hash and source: the columns of one input, or a struct for each of two, of which one is not null."""
+    if len(inputs) == 1:
+        df, keys = inputs[0]
+        return df.select(_key_hash(keys, key), F.spark_partition_id().alias(SOURCE), *[F.col(quoted(name)) for name in df.columns])
+    united: list[DataFrame] = []
+    for number, (df, keys) in enumerate(inputs):
+        source = F.spark_partition_id() + F.lit(SECOND_SOURCES) if number else F.spark_partition_id()
+        structs = [
+            F.struct(*[F.col(quoted(name)) for name in df.columns]) if place == number else F.lit(None).cast(_struct(other))
+            for place, (other, _) in enumerate(inputs)
+        ]
+        named = [struct.alias(name) for struct, name in zip(structs, (FIRST, SECOND), strict=True)]
+        united.append(df.select(_key_hash(keys, key), source.alias(SOURCE), *named))
+    return united[0].union(united[1])
+
+
+def _struct(df: DataFrame) -> T.StructType:
+    # Without metadata: Spark would take the delay of an earlier withWatermark for a watermark of the output.
+    return T.StructType([T.StructField(field.name, field.dataType, field.nullable) for field in df.schema.fields])
+
+
+def _key_hash(keys: Sequence[str], key: StepKey) -> Column:
+    """The hash of the key columns; a null key fails the batch in Spark, before any state is touched."""
+    hashed = [F.col(quoted(name)).cast(kind) for name, (_, kind) in zip(keys, key.hashed, strict=True)]
+    null_key = F.lit(False)
+    for name in keys:
+        null_key = null_key | F.col(quoted(name)).isNull()
+    message = (
+        f"InvalidInputError: key_by: a row of uid '{key.uid}' has a null key in {', '.join(keys)}. "
+        f"Filter such rows before key_by, for example df.where('{keys[0]} is not null')"
+    )
+    return F.when(null_key, F.raise_error(F.lit(message)).cast("bigint")).otherwise(F.xxhash64(*hashed)).alias(KEY_HASH)
+
+
+def exchange_function(config: ExchangeConfig) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+    """The function Spark runs on each partition of a keyed step."""
+
+    def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        context: Any = TaskContext.get()
+        batch_id = context.getLocalProperty(_BATCH_ID) if context is not None else None
+        if batch_id is None:
+            raise InvalidInputError(
+                "a keyed step ran outside its streaming query", field=config.uid, remedy="Start the job with `statefulspark run`"
+            )
+        spare_collector()
+        task = PartitionRun(str(context.getLocalProperty(_EXECUTION_ID)), context.partitionId(), context.taskAttemptId())
+        return exchange_partition(config, int(batch_id), task, batches)
+
+    return run

@@ -1,0 +1,72 @@
+"""Checks of the arguments of keyed steps, which name the argument and the remedy before anything is started."""
+
+from __future__ import annotations
+
+from pyspark.sql import DataFrame
+from pyspark.sql import types as T  # noqa: N812  Spark's own convention
+
+from statefulspark.config.durations import parse_duration
+from statefulspark.errors import InvalidInputError
+
+__all__ = ["check_column", "check_event_time", "check_uid", "watermark_delay_ms"]
+
+_EVENT_TIMES = (T.TimestampType, T.TimestampNTZType)
+
+
+def check_uid(uid: str) -> None:
+    """Raise unless ``uid`` has 1 to 200 characters.
+
+    Raises:
+        InvalidInputError: names the remedy.
+    """
+    if not uid or len(uid) > 200:
+        raise InvalidInputError("must have 1 to 200 characters", field="uid", remedy="Give the step a short stable name")
+
+
+def watermark_delay_ms(watermark: str | int, field: str = "watermark") -> int:
+    """The delay in milliseconds.
+
+    Args:
+        watermark: a duration such as ``1 hour``, or milliseconds.
+        field: name of the argument.
+
+    Raises:
+        InvalidInputError: it is no duration.
+    """
+    remedy = "Give a duration such as '1 hour', or milliseconds"
+    if isinstance(watermark, bool) or not isinstance(watermark, str | int):
+        raise InvalidInputError(f"expected a str or an int, got {type(watermark).__name__}", field=field, remedy=remedy)
+    if isinstance(watermark, str):
+        try:
+            return parse_duration(watermark)
+        except InvalidInputError as error:
+            raise InvalidInputError(f"{watermark!r} is {error.message}", field=field, remedy=remedy) from error
+    if watermark < 0:
+        raise InvalidInputError("must not be negative", field=field, remedy=remedy)
+    return watermark
+
+
+def check_event_time(df: DataFrame, name: str, field: str = "event_time") -> None:
+    """Raise unless the stream has a column ``name`` that is a timestamp.
+
+    Raises:
+        InvalidInputError: names the argument ``field`` and the remedy.
+    """
+    check_column(df, name, field)
+    kind = df.schema[name].dataType
+    if not isinstance(kind, _EVENT_TIMES):
+        raise InvalidInputError(
+            f"column {name!r} is {kind.simpleString()}, not a timestamp", field=field, remedy=f"Cast it: to_timestamp({name})"
+        )
+
+
+def check_column(df: DataFrame, name: str, field: str) -> None:
+    """Raise unless the stream has a column ``name``.
+
+    Raises:
+        InvalidInputError: names the argument ``field`` and the columns.
+    """
+    if name not in df.columns:
+        raise InvalidInputError(
+            f"column {name!r} does not exist; the columns are {', '.join(df.columns)}", field=field, remedy="Correct the name"
+        )
