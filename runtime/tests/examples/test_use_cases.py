@@ -1,4 +1,4 @@
-"""Examples 06 to 10: their functions without Spark while everything fails, and the whole jobs on Spark, against their oracles."""
+"""Examples 06 to 11: their functions without Spark while everything fails, and the whole jobs on Spark, against their oracles."""
 
 from __future__ import annotations
 
@@ -16,7 +16,18 @@ import pandas as pd
 import pytest
 
 from statefulspark.process.function_adapters import FilterAdapter
-from statefulspark.testing import CHECKPOINT, KILL_DRIVER, KILL_SLOT, RESCALE, RETRY_BATCH, KeyedProcessHarness, TestingJob
+from statefulspark.testing import (
+    CHECKPOINT,
+    DRAIN,
+    KILL_DRIVER,
+    KILL_SLOT,
+    RESCALE,
+    RETRY_BATCH,
+    SECOND,
+    KeyedProcessHarness,
+    SecondInput,
+    TestingJob,
+)
 
 from .conftest import EXAMPLES, Load
 
@@ -91,6 +102,50 @@ def test_a_delivery_is_passed_on_again_once_its_id_is_forgotten(load: Load) -> N
         assert test.get_output() == [("a", 1.0), ("b", 2.0), ("a", 1.0)]
 
 
+def with_both_inputs(load: Load, folder: Path, flights: int) -> list[Any]:
+    """The first flights and the observations of their weeks, as the two sources have them; both inputs in event-time order."""
+    prepare_flights, prepare_weather = load("01-flights/prepare.py"), load("08-weather/prepare.py")
+    days = prepare_flights.in_event_time_order(prepare_flights.read_flights()).head(flights)
+    prepare_flights.write_days(days, folder / "flights")
+    prepare_weather.prepare(folder / "weather", weeks=1)
+    observed = pd.read_parquet(folder / "weather")
+    scheduled, hours = naive(days["scheduled"]), naive(days["scheduled"].dt.floor("h"))
+    departures = list(zip(days["flight_id"], scheduled, days["origin"], hours, strict=True))
+    observations = [SECOND(row) for row in zip(observed["origin"], naive(observed["at"]), observed["temp"], strict=True)]
+    return [*departures, *observations]
+
+
+@pytest.mark.parametrize("seed", [0, pytest.param(1, marks=pytest.mark.exhaustive)])
+def test_each_departure_gets_the_temperature_of_its_hour_whatever_fails(load: Load, tmp_path: Path, seed: int) -> None:
+    """Flights and observations of two days, interleaved at random; a departure waits for its observation or finds it, or there is none."""
+    example, oracle = load("11-departure-weather/departure_weather.py"), load("11-departure-weather/oracle.py")
+    rows = with_both_inputs(load, tmp_path, 1_500)
+    chance = random.Random(seed)
+    of_first, of_second = ([row for row in rows if isinstance(row, SECOND) == second] for second in (False, True))
+    mixed: list[Any] = []
+    while of_first or of_second:
+        source = chance.choice([each for each in (of_first, of_second) if each])
+        taken = chance.randint(1, 60)
+        mixed += source[:taken]
+        del source[:taken]
+    with TestingJob(
+        example.WithTemperature(),
+        "flight_id INT, scheduled TIMESTAMP, origin STRING, hour TIMESTAMP",
+        "flight_id INT, origin STRING, temp DOUBLE",
+        key=("origin", "hour"),
+        event_time="scheduled",
+        second=SecondInput("airport STRING, at TIMESTAMP, temp DOUBLE", key=("airport", "at"), event_time="at"),
+        folder=tmp_path / "job",
+    ) as job:
+        job.run([*with_failures(mixed, seed, 0.008), DRAIN])
+        assert job.state("waiting") == job.state("temperature") == {}
+        found = {flight: (origin, temp) for flight, origin, temp in job.output}
+        assert len(found) == len(job.output)
+    wanted = oracle.expected(tmp_path / "flights", tmp_path / "weather")
+    assert found == wanted
+    assert None in {temp for _, temp in wanted.values()}
+
+
 def weather_input(load: Load, folder: Path) -> None:
     load("08-weather/prepare.py").prepare(folder / "out/weather/input", weeks=4)
 
@@ -104,6 +159,12 @@ def departures_input(load: Load, folder: Path) -> None:
     load("10-departures/prepare.py").prepare(folder / "out/departures/input", files=12)
 
 
+def departure_weather_input(load: Load, folder: Path) -> None:
+    flights: ModuleType = load("01-flights/prepare.py")
+    flights.write_days(flights.in_event_time_order(flights.read_flights()).head(5_000), folder / "out/departure-weather/flights")
+    load("08-weather/prepare.py").prepare(folder / "out/departure-weather/weather", weeks=1)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("example", "prepare"),
@@ -113,6 +174,7 @@ def departures_input(load: Load, folder: Path) -> None:
         ("08-weather", weather_input),
         pytest.param("09-delay-model", flights_input, marks=pytest.mark.exhaustive),
         ("10-departures", departures_input),
+        ("11-departure-weather", departure_weather_input),
     ],
 )
 def test_the_job_on_spark_writes_what_its_oracle_says(

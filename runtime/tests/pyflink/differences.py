@@ -36,6 +36,7 @@ DIFFERENCES: dict[str, tuple[str, ...]] = {
     ),
     "The runtime reads it; in PyFlink it has an underscore or exists only in Java.": (
         "only here: StateDescriptor.ttl",
+        *_each("only here: KeyedStream.{}", "job keyed"),
         *_each("only here: {}StateDescriptor.kind", "Aggregating List Map Reducing Value"),
         "only here: MetricGroup.values",
         *_each("only here: Distribution.{}", "count max min sum"),
@@ -107,11 +108,23 @@ DIFFERENCES: dict[str, tuple[str, ...]] = {
         *_each("only here: {}", "RocksDBOptionsFactory ConfigurableRocksDBOptionsFactory Configuration"),
     ),
     "Not supported yet: two inputs and broadcast state.": (
+    "Not supported yet: broadcast state.": (
         *_each("only in PyFlink: {}", "BaseBroadcastProcessFunction BroadcastProcessFunction KeyedBroadcastProcessFunction"),
         *_each("only in PyFlink: {}", "BroadcastConnectedStream BroadcastState BroadcastStream ReadOnlyBroadcastState"),
         "only in PyFlink: OperatorStateStore.get_broadcast_state",
-        *_each("only in PyFlink: {}", "CoFlatMapFunction CoMapFunction CoProcessFunction KeyedCoProcessFunction ConnectedStreams"),
-        "only in PyFlink: KeyedStream.connect",
+    ),
+    "Streams are connected after they are keyed, and a step says what its inputs have as event time.": (
+        "only in PyFlink: CoProcessFunction",
+        "only in PyFlink: ConnectedStreams.key_by",
+        *(
+            f"differs: ConnectedStreams.{name} is (self, func, output_type=None) in PyFlink, "
+            "(self, func, output_type, *, uid, event_time1=None, event_time2=None) here"
+            for name in ("map", "flat_map")
+        ),
+        (
+            "differs: ConnectedStreams.process is (self, func, output_type=None) in PyFlink, (self, func, output_type, *, uid, "
+            "event_time1=None, event_time2=None, watermark1=0, watermark2=0, side_outputs=None) here"
+        ),
     ),
     "There are no windows over all keys: a keyed step needs a key.": (
         *_each("only in PyFlink: {}Function", "AllWindow ProcessAllWindow PassThroughAllWindow"),
