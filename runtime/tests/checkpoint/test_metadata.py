@@ -60,6 +60,8 @@ def _metadata(**changes: Any) -> CheckpointMetadata:
         ("checkpoint-v3.json", "checkpoint", CheckpointMetadata),
         ("checkpoint-v4.json", "checkpoint", CheckpointMetadata),
         ("checkpoint-v5.json", "checkpoint", CheckpointMetadata),
+        ("checkpoint-v4-two-inputs.json", "checkpoint", CheckpointMetadata),
+        ("batch-v4.json", "batch", BatchRecord),
         ("batch-v3.json", "batch", BatchRecord),
         ("batch-v1.json", "batch", BatchRecord),
         ("batch-v3-without-epochs.json", "batch", BatchRecord),
@@ -79,6 +81,20 @@ def test_a_changelog_of_version_1_opens() -> None:
     header, changes, _ = read_changelog(GOLDEN / "changelog-v1.bin")
     assert (header.uid, header.slot, header.batch, header.epoch) == ("turnaround", 1, 7, 3)
     assert list(changes) == [(b"\x00\x40key", b"value"), (b"\x00\x41gone", None), (b"\x00\x42empty", b"")]
+
+
+def test_what_steps_with_two_inputs_store_says_what_it_said() -> None:
+    """Event times of the second inputs need version 4 and changelog version 2, without an operator frame; without them nothing changes."""
+    data = (GOLDEN / "checkpoint-v4-two-inputs.json").read_bytes()
+    assert decode_metadata(data, path="golden") == _metadata(second_watermarks={"turnaround": 1_356_999_999_000})
+    assert data.startswith(b'{"format_version":4,')
+    assert b"second" not in encode_metadata(_metadata())
+    header, changes, operator_state = read_changelog(GOLDEN / "changelog-v2-two-inputs.bin")
+    assert (header.max_event_time_ms, header.second_max_event_time_ms, header.version) == (None, -5, 2)
+    assert (header.operator_state, operator_state) == (None, ())
+    assert list(changes) == [(b"\x00\x40key", b"value")]
+    record = decode_document((GOLDEN / "batch-v4.json").read_bytes(), "batch", BatchRecord, path="golden")
+    assert (record.max_event_times, record.second_max_event_times) == ({"turnaround": 7, "other": None}, {"turnaround": 5})
 
 
 def test_the_golden_checkpoint_says_what_it_said() -> None:

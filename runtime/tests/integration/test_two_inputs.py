@@ -36,9 +36,10 @@ class Streams:
         new: dict[str, list[Any]] = {"orders": [], "prices": []}
         kinds = ["orders"] * orders + ["prices"] * prices
         self._chance.shuffle(kinds)
+        last_price = max((place for place, kind in enumerate(kinds) if kind == "prices"), default=-1)
         for place, kind in enumerate(kinds):
             self._clock += self._chance.choice((0, 0, 200))
-            value = -1 if fatal and place == len(kinds) - 1 else self._chance.randrange(1_000_000)
+            value = -1 if fatal and place == last_price else self._chance.randrange(1_000_000)
             new[kind].append((self._clock, f"shop-{self._chance.randrange(_SHOPS)}", value))
         self._clock += 200
         for kind, rows in new.items():
@@ -88,7 +89,7 @@ def results(work: Work) -> tuple[list[Any], list[tuple[str, int]]]:
 
 
 def test_a_second_input_comes_to_a_running_job(join: Work) -> None:
-    """Orders are numbered without prices; then prices come, a slot is killed, and the job continues with three slots and with one."""
+    """Orders are numbered without prices; then prices come with a third slot, a slot is killed, and the job continues with one."""
     streams = Streams(join.folder / "in")
     join.entrypoint = "counted"
     streams.write(orders=30, prices=0)
@@ -96,8 +97,8 @@ def test_a_second_input_comes_to_a_running_job(join: Work) -> None:
     join.entrypoint = "joined"
     before = len(streams.orders)
     timers: list[tuple[str, int]] = []
-    for parallelism, prices in ((2, 20), (3, 15), (1, 0)):
-        streams.write(orders=25, prices=prices, fatal=parallelism == 2)
+    for parallelism, prices in ((3, 20), (1, 15)):
+        streams.write(orders=25, prices=prices, fatal=parallelism == 3)
         join.run(parallelism=parallelism)
         orders, timers = results(join)
         assert orders == streams.expected(without_prices=before)

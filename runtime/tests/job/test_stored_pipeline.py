@@ -8,10 +8,11 @@ from pathlib import Path
 from random import Random
 
 import pytest
+import structlog.testing
 from runtime.tests.checkpoint.test_source_offsets import Plan, sources
 
 from statefulspark.checkpoint.formats.metadata import SlotState
-from statefulspark.checkpoint.formats.pipeline import EXACT, TICKS, WIDENED, KeyColumn, Pipeline, SparkStep, StepKey
+from statefulspark.checkpoint.formats.pipeline import EXACT, TICKS, WIDENED, KeyColumn, Pipeline, SourceId, SparkStep, StepKey
 from statefulspark.checkpoint.lineage.lineage import begin_attempt, ensure_job
 from statefulspark.checkpoint.spark.location import LocationFiles
 from statefulspark.checkpoint.spark.state_uploader import SparkStateUploader
@@ -21,7 +22,7 @@ from statefulspark.coordinator.pending_checkpoint import PendingCheckpoint
 from statefulspark.coordinator.recovery import batch_log, recovered_batch, restore_location
 from statefulspark.errors import NotRestorableError
 from statefulspark.job.preflight import RestorableState, restorable_state
-from statefulspark.job.stored_pipeline import check_pipeline, hashings
+from statefulspark.job.stored_pipeline import check_pipeline, hashings, warn_of_repeated_steps
 from statefulspark.storage.base import ObjectStore
 from statefulspark.storage.open import open_store
 
@@ -53,6 +54,36 @@ def test_a_key_under_which_no_state_would_be_found_is_refused(stored: StepKey, n
         check_pipeline(_before(stored), Pipeline(steps=(now,)), may_drop=True)
     assert f"the key of step 'count' was {stored} when its state was stored, and is {now} now" in str(refusal.value)
     assert "before key_by as they were, or give the step a new uid" in str(refusal.value)
+
+
+@pytest.mark.parametrize(
+    ("stored", "now", "found"),
+    [
+        ("user", "user = id", True),
+        ("user = id", "user", True),
+        ("user = id", "user = id", True),
+        ("user = id", "user = account", False),
+        ("user", "id = user", False),
+        ("user = id", "id", False),
+    ],
+)
+def test_a_second_input_may_come_and_go(stored: str, now: str, found: bool) -> None:
+    """The names of its key columns count only if there was one before, and is one now."""
+    assert _key((now, "int")).finds_state_of(_key((stored, "int"))) is found
+    assert not _key((now, "int")).finds_state_of(_key((stored, "string")))
+
+
+def test_a_keyed_step_that_feeds_both_inputs_is_warned_of() -> None:
+    """Spark would run it once per input, which is right but slow."""
+
+    def ticks(uid: str) -> SourceId:
+        return SourceId(provider=TICKS, identity=uid, label=f"ticks of {uid!r}", feeds=uid, number=0)
+
+    with structlog.testing.capture_logs() as logs:
+        warn_of_repeated_steps(Pipeline(sources=(ticks("first"), ticks("both"))))
+        assert logs == []
+        warn_of_repeated_steps(Pipeline(sources=(ticks("first"), ticks("first"), ticks("both"))))
+    assert [(each["log_level"], each["uid"]) for each in logs] == [("warning", "first")]
 
 
 def test_an_integer_that_becomes_wider_keeps_its_state() -> None:
@@ -176,6 +207,7 @@ class Past:
                 "files": files.all_files(batch=log.committed),
                 "spark_state": (),
                 "watermarks": {},
+                "second_watermarks": {},
                 "processing_time_ms": 1,
                 "parallelism": 1,
             },

@@ -107,7 +107,6 @@ DIFFERENCES: dict[str, tuple[str, ...]] = {
     "In Flink only Java code can set RocksDB's options; Flink's Java names, and the getters of PyFlink's Configuration (no part of its data streams).": (
         *_each("only here: {}", "RocksDBOptionsFactory ConfigurableRocksDBOptionsFactory Configuration"),
     ),
-    "Not supported yet: two inputs and broadcast state.": (
     "Not supported yet: broadcast state.": (
         *_each("only in PyFlink: {}", "BaseBroadcastProcessFunction BroadcastProcessFunction KeyedBroadcastProcessFunction"),
         *_each("only in PyFlink: {}", "BroadcastConnectedStream BroadcastState BroadcastStream ReadOnlyBroadcastState"),

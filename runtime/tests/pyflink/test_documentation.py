@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 
 import statefulspark
-from statefulspark.testing import KeyedProcessHarness
+from statefulspark.testing import KeyedProcessHarness, KeyedTwoInputProcessHarness, SecondInput
 
 WITHOUT_SPARK = sorted(home for home in statefulspark._HOMES if not home.startswith("pipeline."))
 PAGE = Path(__file__).parents[3] / "docs/pyflink.md"
@@ -38,3 +38,17 @@ def test_the_page_s_deduplication_works() -> None:
         harness.set_processing_time(3_599_999 + 3_600_000)
         harness.process_element(("2", "eve"))
         assert harness.get_output()[2:] == [("2", "eve")]
+
+
+def test_the_page_s_enrichment_works() -> None:
+    """A click gets the name that came before it."""
+    code = next(each for each in re.findall(r"```python\n(.*?)```", PAGE.read_text(), re.DOTALL) if "class Enrich" in each)
+    names: dict[str, Any] = {}
+    exec(compile(code, str(PAGE), "exec"), names)
+    profiles = SecondInput("id STRING, name STRING, changed TIMESTAMP", key="id", event_time="changed")
+    clicks, output = "user STRING, page STRING, at TIMESTAMP", "user STRING, page STRING, name STRING"
+    with KeyedTwoInputProcessHarness(names["Enrich"](), clicks, profiles, output, key="user", event_time="at") as harness:
+        harness.process_element1(("u1", "/"), 5)
+        harness.process_element2(("u1", "Ada"), 10)
+        harness.process_element1(("u1", "/home"), 20)
+        assert harness.get_output() == [("u1", "/", None), ("u1", "/home", "Ada")]

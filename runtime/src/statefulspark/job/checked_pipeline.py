@@ -14,7 +14,7 @@ from statefulspark.job.preflight import RestorableState, check_spark_steps, chec
 from statefulspark.job.spark.file_sinks import FileSink, file_sink_of
 from statefulspark.job.spark.query_plan import check_spark_state, spark_state_steps
 from statefulspark.job.spark.sinks import check_sink
-from statefulspark.job.stored_pipeline import check_pipeline, pipeline_of
+from statefulspark.job.stored_pipeline import check_pipeline, pipeline_of, warn_of_repeated_steps
 from statefulspark.pipeline.job import Job
 from statefulspark.process.step_spec import StepSpec
 from statefulspark.storage.base import ObjectStore
@@ -68,6 +68,7 @@ def checked_pipeline(
     check_spark_steps(restorable, state_steps, spec.allow_non_restored_state)
     stored = pipeline_of(job, writer, restorable)
     check_pipeline(restorable, stored, may_drop=spec.allow_non_restored_state)
+    warn_of_repeated_steps(stored)
     sink = file_sink_of(spark, writer)
     sink_batch = sink.last_batch() if sink is not None and from_origin else -1
     check_way_back(store, restorable, state_steps, sink_batch)

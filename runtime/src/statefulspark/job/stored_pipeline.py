@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
+import structlog
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
-from statefulspark.checkpoint.formats.pipeline import EXACT, Pipeline
+from statefulspark.checkpoint.formats.pipeline import EXACT, TICKS, Pipeline
 from statefulspark.checkpoint.spark.source_offsets import realign
 from statefulspark.errors import NotRestorableError
 from statefulspark.job.preflight import RestorableState
 from statefulspark.job.spark.query_plan import stateful_steps
 from statefulspark.job.spark.sources import source_ids
 from statefulspark.pipeline.job import Job
+
+_log = structlog.get_logger("statefulspark.pipeline")
 
 
 def hashings(restorable: RestorableState) -> dict[str, int]:
@@ -54,6 +59,13 @@ def check_pipeline(restorable: RestorableState, pipeline: Pipeline, *, may_drop:
     realign(
         restorable.location, restorable.pipeline.sources if restorable.pipeline is not None else None, pipeline.sources, may_drop=may_drop
     )
+
+
+def warn_of_repeated_steps(pipeline: Pipeline) -> None:
+    """Warn of keyed steps that the plan has more than once, as when both inputs of a step read one keyed step."""
+    times = Counter(source.identity for source in pipeline.sources if source.provider == TICKS)
+    for uid in (uid for uid, count in times.items() if count > 1):
+        _log.warning("the query reads the result of a keyed step more than once, and Spark runs the step for each. Read it once", uid=uid)
 
 
 def _check_spark_steps(restorable: RestorableState, pipeline: Pipeline) -> None:
