@@ -12,11 +12,18 @@ from typing import Any
 from pyspark.sql import functions as F  # noqa: N812  Spark's own convention
 
 from statefulspark import (
+    AggregateFunction,
+    CheckpointedFunction,
+    FunctionInitializationContext,
+    FunctionSnapshotContext,
     KeyedProcessFunction,
     ListStateDescriptor,
     MapStateDescriptor,
     OutputTag,
+    ProcessWindowFunction,
     RuntimeContext,
+    Time,
+    TumblingEventTimeWindows,
     Types,
     ValueStateDescriptor,
 )
@@ -112,3 +119,62 @@ def between_spark_steps(job: Any) -> Any:
     )
     flat = summed.select(F.unix_millis("window.start").alias("start"), "kind", "number", "numbers", "balances", "shops")
     return flat.writeStream.format("parquet").option("path", target).outputMode("append")
+
+
+class Remembering(Ledger, CheckpointedFunction):
+    """Counts the rows of a slot in an attribute, which only snapshots write."""
+
+    def initialize_state(self, context: FunctionInitializationContext) -> None:
+        """Go on counting."""
+        self.counted = context.get_operator_state_store().get_list_state(ListStateDescriptor("rows", Types.LONG()))
+        self.rows = sum(self.counted.get())
+
+    def snapshot_state(self, context: FunctionSnapshotContext) -> None:
+        """Write the count."""
+        self.counted.update([self.rows])
+
+    def process_element(self, value: Any, ctx: KeyedProcessFunction.Context) -> Any:
+        """Book one row."""
+        self.rows += 1
+        yield from super().process_element(value, ctx)
+
+
+class Sums(AggregateFunction[Any, Any, Any]):
+    """Number of rows, and sums of their numbers, balances and shops."""
+
+    def create_accumulator(self) -> Any:
+        """Nothing yet."""
+        return 0, 0, 0, 0
+
+    def add(self, value: Any, accumulator: Any) -> Any:
+        """One more row."""
+        return self.merge(accumulator, (1, value.number, value.balance, value.shops))
+
+    def get_result(self, accumulator: Any) -> Any:
+        """All of them."""
+        return accumulator
+
+    def merge(self, acc_a: Any, acc_b: Any) -> Any:
+        """One by one."""
+        return tuple(a + b for a, b in zip(acc_a, acc_b, strict=True))
+
+
+class PerSecond(ProcessWindowFunction):
+    """Adds the second and the kind."""
+
+    def process(self, key: Any, context: ProcessWindowFunction.Context, elements: list[Any]) -> Any:
+        """Of one second."""
+        yield context.window().max_timestamp() - 999, key, *elements[0]
+
+
+def with_windows(job: Any) -> Any:
+    """Files in, ledger with operator state, windows per second and kind, files out."""
+    source, target = job.args[0], job.args[1]
+    rows = job.spark.readStream.schema(INPUT).option("maxFilesPerTrigger", 1).parquet(source)
+    ledger = job.key_by(rows, "account").process(Remembering(), OUTPUT, uid="ledger", event_time="at", watermark="1 second")
+    windows = job.key_by(ledger.withColumn("time", F.timestamp_millis("at")), "kind").window(TumblingEventTimeWindows.of(Time.seconds(1)))
+    columns = "start bigint, kind string, number bigint, numbers bigint, balances bigint, shops bigint"
+    counted = windows.aggregate(
+        Sums(), PerSecond(), Types.PICKLED_BYTE_ARRAY(), columns, uid="seconds", event_time="time", watermark="10 seconds"
+    )
+    return counted.writeStream.format("parquet").option("path", target).outputMode("append")

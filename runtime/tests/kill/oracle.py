@@ -87,3 +87,13 @@ def expected_state(rows: pd.DataFrame) -> dict[str, dict[Any, Any]]:
         "timer": open_timers,
         "event-timers": open_timers,
     }
+
+
+def seconds(rows: pd.DataFrame) -> pd.DataFrame:
+    """The ledger's output by second and kind: how many rows, and their sums."""
+    output = expected_output(rows)
+    output["start"] = output["at"] // 1000 * 1000
+    summed = output.groupby(["start", "kind"]).agg(
+        number=("number", "size"), numbers=("number", "sum"), balances=("balance", "sum"), shops=("shops", "sum")
+    )
+    return summed.reset_index()
