@@ -105,7 +105,7 @@ class BatchMachine(RuleBasedStateMachine):
         self.raw.chunk_bytes = RAW_CHUNK_BYTES
         lists: tuple[Any, ...] = (self.list, self.fading_list)
         for each in lists:
-            each.tail_bytes, each.segment_bytes = self.tail_bytes, 2 * self.tail_bytes + 1
+            each.short_bytes, each.tail_bytes, each.segment_bytes = self.tail_bytes, self.tail_bytes // 2, 2 * self.tail_bytes + 1
 
     @property
     def model(self) -> dict[str, Any]:

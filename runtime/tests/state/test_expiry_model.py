@@ -75,7 +75,7 @@ class Model:
             descriptor.enable_time_to_live(config)
             self.state = self.slot.backend.list_state(descriptor)
             # So small that lists have segments.
-            self.state.tail_bytes, self.state.segment_bytes = 60, 100
+            self.state.short_bytes, self.state.tail_bytes, self.state.segment_bytes = 60, 40, 100
         else:
             descriptor = MapStateDescriptor("state", Types.LONG(), Types.LONG())
             descriptor.enable_time_to_live(config)

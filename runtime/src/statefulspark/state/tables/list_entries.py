@@ -95,15 +95,16 @@ class Layout(NamedTuple):
     """The other elements: in the head, or a short list."""
 
 
-def lay_out(change: ListChange, *, tail_bytes: int, segment_bytes: int) -> Layout:
+def lay_out(change: ListChange, *, short_bytes: int, tail_bytes: int, segment_bytes: int) -> Layout:
     """Return how a list is stored.
 
     Args:
         change: The list.
-        tail_bytes: Largest size of a short list and of a tail. All segments are larger, so their number is bounded by the size of the list.
+        short_bytes: Largest size of a short list.
+        tail_bytes: Largest size of a tail. All segments are larger, so their number is bounded by the size of the list.
         segment_bytes: A segment ends with the element that makes it so large.
     """
-    if change.encoded_bytes <= tail_bytes:
+    if change.encoded_bytes <= (tail_bytes if change.segments else short_bytes):
         return Layout([], change.payloads)
     pieces: list[list[bytes]] = [[]]
     piece_bytes = 0

@@ -28,6 +28,7 @@ from statefulspark.state.store.layers import Layers
 from statefulspark.state.tables.combining import none_added
 from statefulspark.state.tables.key_context import KeyContext, no_current_key
 from statefulspark.state.tables.list_entries import (
+    Layout,
     ListChange,
     Loaded,
     LongList,
@@ -41,9 +42,11 @@ from statefulspark.state.tables.point import PointTable
 from statefulspark.state.types.base import TypeInformation
 from statefulspark.state.types.composites import ListTypeInfo
 
-TAIL_BYTES: Final = 1024
-"""Largest size of a short list, and of what an append writes beside the appended elements. A list of so many bytes per segment takes few
-segments, and few bytes for their keys."""
+SHORT_BYTES: Final = 1024
+"""Largest size of a list that is one stored value."""
+TAIL_BYTES: Final = 256
+"""Largest size of what an append to a long list writes beside the appended elements and the keys. Segments are larger, so a list has few, and
+their keys take few bytes."""
 SEGMENT_BYTES: Final = 64 << 10
 """A list that is written at once gets segments of this size: small enough to be swept one by one, large enough to be read fast."""
 _VERSION: Final = bytes([PLAIN])
@@ -65,7 +68,7 @@ class KeyedListState(PointTable, ListState[Any]):
             state's description cannot be changed.
     """
 
-    __slots__ = ("_element", "_on_segmented", "_where", "segment_bytes", "tail_bytes")
+    __slots__ = ("_element", "_on_segmented", "_where", "segment_bytes", "short_bytes", "tail_bytes")
 
     version = _VERSION
 
@@ -83,6 +86,7 @@ class KeyedListState(PointTable, ListState[Any]):
         self._element = element
         self._where = where
         self._on_segmented = on_segmented
+        self.short_bytes = SHORT_BYTES
         self.tail_bytes = TAIL_BYTES
         self.segment_bytes = SEGMENT_BYTES
 
@@ -103,7 +107,7 @@ class KeyedListState(PointTable, ListState[Any]):
         if change is None:
             change = self._appended(ident)
             size_bytes += change.size_bytes
-        if self._on_segmented is not None and (change.segments or change.encoded_bytes + encoded_bytes > self.tail_bytes):
+        if self._on_segmented is not None and (change.segments or change.encoded_bytes + encoded_bytes > self.short_bytes):
             self._declare_segmented()
         change.extend(payloads, encoded_bytes)
         self._changed[ident] = change
@@ -165,7 +169,7 @@ class KeyedListState(PointTable, ListState[Any]):
             self._changed.pop(ident, None)
             return
         change = ListChange(payloads, replaced=replaced)
-        if self._on_segmented is not None and change.encoded_bytes > self.tail_bytes:
+        if self._on_segmented is not None and change.encoded_bytes > self.short_bytes:
             self._declare_segmented()
         self._changed[ident] = change
         self._grown(change.size_bytes)
@@ -183,11 +187,11 @@ class KeyedListState(PointTable, ListState[Any]):
 
     def _stays_short(self, change: ListChange) -> bool:
         """Return True for a list without segments, before and after the change: most lists, which take no detour."""
-        return not change.segments and not change.replaced and change.encoded_bytes <= self.tail_bytes
+        return not change.segments and not change.replaced and change.encoded_bytes <= self.short_bytes
 
     def _stored_changes(self, key: bytes, change: ListChange) -> Iterator[Change]:
         """Yield what a change writes."""
-        written, tail = lay_out(change, tail_bytes=self.tail_bytes, segment_bytes=self.segment_bytes)
+        written, tail = self._laid_out(change)
         end = change.segments + len(written)
         for number, payloads in enumerate(written, change.segments):
             yield segment_key(key, number), pack_segment(self._join(payloads))
@@ -201,7 +205,7 @@ class KeyedListState(PointTable, ListState[Any]):
 
     def _committed(self, ident: bytes, change: ListChange) -> list[bytes] | LongList | None:
         """Return the entry of a change that is stored now, and count the memory by which the cache grows."""
-        written, tail = lay_out(change, tail_bytes=self.tail_bytes, segment_bytes=self.segment_bytes)
+        written, tail = self._laid_out(change)
         end = change.segments + len(written)
         self._cached_payload_bytes += size_of_payloads(tail)
         if not end:
@@ -221,6 +225,9 @@ class KeyedListState(PointTable, ListState[Any]):
             entry.loaded = loaded
             self._cached_payload_bytes += loaded.size_bytes - counted_bytes
         return entry
+
+    def _laid_out(self, change: ListChange) -> Layout:
+        return lay_out(change, short_bytes=self.short_bytes, tail_bytes=self.tail_bytes, segment_bytes=self.segment_bytes)
 
     def _latest(self, last_ms: int, written: list[list[bytes]]) -> int:  # noqa: ARG002  for states that expire
         """Return the latest expiry of elements in segments, if ``last_ms`` is that of those before ``written``."""
@@ -279,7 +286,7 @@ class KeyedListState(PointTable, ListState[Any]):
         return ident[:2] + self._heads[len(ident)] + ident[2:]
 
     def _is_long(self, payloads: list[bytes]) -> bool:
-        return encoded_size(payloads) > self.tail_bytes
+        return encoded_size(payloads) > self.short_bytes
 
     def _payload(self, value: Any) -> bytes:
         if value is None:
