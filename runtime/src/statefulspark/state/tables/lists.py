@@ -126,6 +126,8 @@ class KeyedListState(PointTable, ListState[Any]):
                 key = self._head_key(ident)
                 if self._stays_short(change):
                     found.append((key, self._join(change.payloads) if change.payloads else None))
+                elif self._changes_tail(change):
+                    found.append((key, ListHead(change.segments, change.last_ms, self._join(change.payloads)).pack()))
                 else:
                     found += self._stored_changes(key, change)
         return found
@@ -137,6 +139,9 @@ class KeyedListState(PointTable, ListState[Any]):
         for ident, change in changed.items():
             if self._stays_short(change):
                 young[ident] = change.payloads or None
+                self._cached_payload_bytes += change.size_bytes
+            elif self._changes_tail(change) and isinstance(cached := young.get(ident), LongList):
+                young[ident] = LongList(change.segments, change.last_ms, change.payloads, cached.loaded)
                 self._cached_payload_bytes += change.size_bytes
             elif ident is not None:
                 young[ident] = self._committed(ident, change)
@@ -188,6 +193,10 @@ class KeyedListState(PointTable, ListState[Any]):
     def _stays_short(self, change: ListChange) -> bool:
         """Return True for a list without segments, before and after the change: most lists, which take no detour."""
         return not change.segments and not change.replaced and change.encoded_bytes <= self.short_bytes
+
+    def _changes_tail(self, change: ListChange) -> bool:
+        """Return True for a list whose segments stay as they are: most appends to long lists."""
+        return bool(change.segments) and change.encoded_bytes <= self.tail_bytes
 
     def _stored_changes(self, key: bytes, change: ListChange) -> Iterator[Change]:
         """Yield what a change writes."""
