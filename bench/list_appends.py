@@ -13,6 +13,7 @@ import statistics
 import tempfile
 from dataclasses import dataclass, field
 from pathlib import Path
+from random import Random
 from time import thread_time
 
 from machine import Clock, load
@@ -56,13 +57,15 @@ class Bench:
         )
         self.state = self.backend.list_state(ListStateDescriptor("list", Types.LONG()))
         self.batch = 0
+        self.random = Random(1)
 
-    def append(self, keys: list[tuple[int, str]], values: list[int]) -> tuple[float, int]:
-        """Run a batch; returns CPU seconds and the bytes of its changelog."""
+    def append(self, keys: list[tuple[int, str]], count: int) -> tuple[float, int]:
+        """Run a batch that adds random numbers, which do not compress; returns CPU seconds and the bytes of its changelog."""
+        added = [[self.random.getrandbits(62) for _ in range(count)] for _ in keys]
         started = thread_time()
         self.backend.begin_batch(self.batch, processing_time_ms=0)
         self.backend.prefetch([(group, key.encode()) for group, key in keys])
-        for group, key in keys:
+        for (group, key), values in zip(keys, added, strict=True):
             self.backend.set_current_key(group, key, key.encode())
             self.state.add_all(values)
         path = self.folder / f"changelog-{self.batch}"
@@ -95,7 +98,7 @@ def measure(cache_bytes: int, keys: int, batches: int, lengths: tuple[int, int])
         lists = {length: [(number % GROUPS, f"{length}-{number:06d}") for number in range(keys)] for length in lengths}
         for length, names in lists.items():
             for name in names:
-                bench.append([name], list(range(length)))
+                bench.append([name], length)
         costs = {length: Costs() for length in lengths}
         for number in range(batches):
             # A short list is replaced when it has grown by half, so that it stays short.
@@ -103,12 +106,12 @@ def measure(cache_bytes: int, keys: int, batches: int, lengths: tuple[int, int])
                 bench.backend.begin_batch(bench.batch, processing_time_ms=0)
                 for group, key in lists[SHORT]:
                     bench.backend.set_current_key(group, key, key.encode())
-                    bench.state.update(range(SHORT))
+                    bench.state.update([bench.random.getrandbits(62) for _ in range(SHORT)])
                 bench.backend.finish_batch(lambda _changes: None)
                 bench.backend.apply_pending()
                 bench.batch += 1
             for length, names in lists.items():
-                seconds, size_bytes = bench.append(names, [number])
+                seconds, size_bytes = bench.append(names, 1)
                 costs[length].microseconds.append(seconds / keys * 1e6)
                 costs[length].changelog_bytes.append(size_bytes / keys)
         reads = {length: bench.read(names) / keys * 1e6 for length, names in lists.items()}
@@ -149,7 +152,7 @@ def main() -> None:
         **clock.header(__file__),
         title="Appending to lists",
         about=(
-            f"CPU microseconds of the slot's thread and bytes of the changelog per append of one `LONG`, one append per list and batch, "
+            f"CPU microseconds of the slot's thread and bytes of the changelog per append of one random `LONG`, one append per list and batch, "
             f"{options.keys} lists of each length on RocksDB, {options.batches} batches. A list is stored in segments from 1 KiB on. `read` is one `get()` of the whole list."
         ),
         loads=tuple(loads),
