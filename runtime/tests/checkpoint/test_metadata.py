@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import zlib
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from statefulspark.checkpoint.formats.changelog import read_changelog
+from statefulspark.checkpoint.formats.changelog import ChangelogHeader, ChangelogWriter, read_changelog
 from statefulspark.checkpoint.formats.documents import FORMAT_VERSION, decode_document, encode_document
 from statefulspark.checkpoint.formats.metadata import CheckpointMetadata, FileRef, OperatorFile, SlotState, decode_metadata, encode_metadata
 from statefulspark.checkpoint.formats.records import AttemptStart, BatchRecord, JobIdentity
@@ -95,6 +96,42 @@ def test_what_steps_with_two_inputs_store_says_what_it_said() -> None:
     assert list(changes) == [(b"\x00\x40key", b"value")]
     record = decode_document((GOLDEN / "batch-v4.json").read_bytes(), "batch", BatchRecord, path="golden")
     assert (record.max_event_times, record.second_max_event_times) == ({"turnaround": 7, "other": None}, {"turnaround": 5})
+
+
+def test_a_changelog_has_the_fields_of_version_2_that_are_not_empty(tmp_path: Path) -> None:
+    """In every version: an empty one is not written, and one that is written although it is empty, or too early, is refused."""
+    segmented: dict[str, Any] = {"state_id": 1, "uid": "u", "name": "l", "kind": "list", "segmented": True}
+    plain: dict[str, Any] = {"uid": "u", "slot": 0, "batch": 1, "epoch": 1, "first_key_group": 0, "last_key_group": 1}
+    second: dict[str, Any] = {"second_max_event_time_ms": 0}
+    operator: dict[str, Any] = {"operator_state": "changed", "parallelism": 1}
+    cases: list[tuple[tuple[dict[str, Any], ...], dict[str, Any], int]] = [
+        ((), {}, 1),
+        ((), second, 2),
+        ((), second | operator, 2),
+        ((segmented,), second, 3),
+        ((segmented,), operator, 3),
+    ]
+    for number, (states, later, version) in enumerate(cases):
+        header = ChangelogHeader(**plain, states=states, **later)
+        path = tmp_path / str(number)
+        ChangelogWriter(path, header).close()
+        data = path.read_bytes()
+        assert data[4] == version
+        assert [name for name in (*second, *operator) if f'"{name}"'.encode() in data] == list(later)
+        assert read_changelog(path).header == header
+        if version > 1:
+            path.write_bytes(_changelog(version - 1, header.model_dump_json().encode()))
+            with pytest.raises(IncompatibleFormatError, match="fields do not match"):
+                read_changelog(path)
+    path = tmp_path / "early"
+    path.write_bytes(_changelog(1, ChangelogHeader(**plain).model_dump_json().encode()))
+    with pytest.raises(IncompatibleFormatError, match="fields do not match version 1"):
+        read_changelog(path)
+
+
+def _changelog(version: int, header: bytes) -> bytes:
+    start = b"SSCL" + bytes([version]) + len(header).to_bytes(4, "big") + header
+    return start + zlib.crc32(start).to_bytes(4, "big")
 
 
 def test_the_golden_checkpoint_says_what_it_said() -> None:
