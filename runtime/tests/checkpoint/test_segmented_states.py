@@ -13,7 +13,8 @@ from statefulspark.checkpoint.formats.changelog import ChangelogHeader, Changelo
 from statefulspark.checkpoint.formats.metadata import CheckpointMetadata, decode_metadata, encode_metadata
 from statefulspark.checkpoint.restore.merged_states import MergedStates
 from statefulspark.errors import IncompatibleFormatError
-from statefulspark.state.encoding.layout import StateInfo, latest_by_id
+from statefulspark.state.encoding.layout import StateInfo
+from statefulspark.state.evolution.histories import merge_newer
 from statefulspark.state.operator.entries import OperatorEntry
 from statefulspark.state.registry import StateRegistry
 
@@ -94,7 +95,9 @@ def test_a_checkpoint_is_of_version_5_only_if_a_state_is_segmented() -> None:
 def test_a_state_stays_segmented_whatever_is_read_later() -> None:
     """Slots without long lists describe it as before, in headers of any order."""
     for order in ([SEGMENTED, PLAIN], [PLAIN, SEGMENTED], [PLAIN, SEGMENTED, PLAIN, OTHER]):
-        assert latest_by_id(order)[3] == SEGMENTED
+        found: dict[int, StateInfo] = {}
+        merge_newer(found, order, where="test")
+        assert found[3] == SEGMENTED
         merged = MergedStates()
         for state in order:
             merged.add([state.to_json()], where="test")

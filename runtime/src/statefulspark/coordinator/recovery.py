@@ -20,7 +20,8 @@ from statefulspark.checkpoint.transfers import download_verified
 from statefulspark.coordinator.batch_changelogs import BatchChangelogs
 from statefulspark.coordinator.batch_log import BatchLog, BatchParameters, parameters_of
 from statefulspark.coordinator.event_times import Delays, EventTimes
-from statefulspark.state.encoding.layout import StateInfo, latest_by_id
+from statefulspark.state.encoding.layout import StateInfo
+from statefulspark.state.evolution.histories import merge_newer
 from statefulspark.state.registry import StateRegistry
 from statefulspark.storage.base import ObjectStore
 
@@ -140,16 +141,16 @@ def state_registry(lineage: Lineage, store: ObjectStore, *, changelogs: BatchCha
         changelogs: Of batches, in storage.
         allow_non_restored: Whether the job may leave restored state behind.
     """
-    found: list[StateInfo] = []
+    found: dict[int, StateInfo] = {}
     if lineage.base is not None:
-        found += map(StateInfo.from_json, lineage.base.metadata.states)
+        merge_newer(found, map(StateInfo.from_json, lineage.base.metadata.states), where=lineage.base.url)
     newest = {(ref.uid, ref.slot): ref for ref in lineage.changelogs}
     for ref in newest.values():
         with tempfile.TemporaryDirectory() as folder:
             path = Path(folder) / "changelog"
             download_verified(store, ref.key, path, ref.digest)
-            found += map(StateInfo.from_json, read_changelog(path, name=ref.key).header.states)
-    registry = StateRegistry(latest_by_id(found).values(), allow_non_restored=allow_non_restored)
+            merge_newer(found, map(StateInfo.from_json, read_changelog(path, name=ref.key).header.states), where=ref.key)
+    registry = StateRegistry(found.values(), allow_non_restored=allow_non_restored)
     uncommitted = lineage.uncommitted_batch
     if uncommitted is not None:
         found_complete = changelogs.complete(uncommitted)

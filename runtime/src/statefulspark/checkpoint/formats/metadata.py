@@ -154,7 +154,8 @@ class CheckpointMetadata(Document):
 
     def least_version(self) -> int:
         """Return the oldest version whose releases know how the states are stored."""
-        return 5 if any(map(is_segmented, self.states)) else 1
+        has_evolved = any("schemas" in state or _has_defaults(state.get("type")) for state in self.states)
+        return 5 if has_evolved or any(map(is_segmented, self.states)) else 1
 
     def files(self) -> Iterator[FileRef]:
         """Every file the checkpoint needs."""
@@ -174,6 +175,13 @@ class CheckpointMetadata(Document):
     def replay_after(self) -> int:
         """Smallest batch that some keyed step's store in some slot contains; changelogs of later batches are needed with it."""
         return min((batch for slot in self.slots for batch in slot.operator_batches.values()), default=self.batch)
+
+
+def _has_defaults(type_: JsonValue) -> bool:
+    """True if a row in a type has defaults of fields."""
+    if isinstance(type_, list):
+        return any(map(_has_defaults, type_))
+    return isinstance(type_, dict) and ("defaults" in type_ or any(_has_defaults(part) for name, part in type_.items() if name != "names"))
 
 
 def encode_metadata(metadata: CheckpointMetadata) -> bytes:

@@ -214,7 +214,8 @@ def _entries(
             if decoder.info.kind == "list":
                 stored = whole_lists(stored, store.scan, decoder.where)
             for key, value in stored:
-                yield decoder.decode(key, value)
+                if (entry := decoder.decode(key, value)) is not None:
+                    yield entry
 
 
 def _stored(store: KeyValueStore, slot: SlotState, info: StateInfo, wanted: bytes | None) -> Iterator[tuple[bytes, bytes]]:

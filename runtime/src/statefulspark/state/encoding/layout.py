@@ -11,8 +11,8 @@ Raw keyed state has entries with an empty key; the user key is a number: 0 for a
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
 from typing import Any, Final, NamedTuple, Protocol
 
 from statefulspark.errors import CorruptDataError, IncompatibleFormatError
@@ -20,11 +20,30 @@ from statefulspark.errors import CorruptDataError, IncompatibleFormatError
 STATE_ID_MAX: Final = 0xFFFF
 """Largest state id: it is stored in two bytes."""
 
+LAZY_STATE_PREFIX: Final = "_window."
+"""Begins the names of states that windows declare when they first need them, part of the format of checkpoints. So it means nothing that such
+a state is new, or that a restored one is not declared yet."""
+
 _ENTRY: Final = struct.Struct(">HHI")
 _TIMER: Final = struct.Struct(">HHQ")
 _GROUP: Final = struct.Struct(">H")
 _STATE: Final = struct.Struct(">HH")
 _SIGN: Final = 1 << 63
+
+
+@dataclass(frozen=True, slots=True)
+class Schema:
+    """One declaration that a state has had.
+
+    Attributes:
+        type: Type of the state, as in `StateInfo`.
+        ttl_ms: Time to live in milliseconds, None if values did not expire.
+        since_ms: Processing time of the last batch that was committed before the declaration; 0 for the first one.
+    """
+
+    type: dict[str, Any]
+    ttl_ms: int | None
+    since_ms: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +61,8 @@ class StateInfo:
         ttl_ms: Time to live in milliseconds, None when values do not expire.
         segmented: True if a list of the state is, or has been, so long that it is stored in segments. Releases that do not know segments
             refuse such a state.
+        schemas: Declarations that the state has had, oldest first; the last is the current one, of which ``type`` may have other
+            defaults, and ``ttl_ms`` may be another length. Empty if the state has never evolved, else 2 or more.
     """
 
     state_id: int
@@ -52,10 +73,14 @@ class StateInfo:
     type: dict[str, Any]
     ttl_ms: int | None = None
     segmented: bool = False
+    schemas: tuple[Schema, ...] = ()
 
     def to_json(self) -> dict[str, Any]:
-        """Return plain JSON data; ``segmented`` is left out unless it is true."""
+        """Return plain JSON data; ``segmented`` is left out unless it is true, and ``schemas`` if the state has not evolved."""
         data = asdict(self)
+        data["schemas"] = [asdict(schema) for schema in self.schemas]
+        if not self.schemas:
+            del data["schemas"]
         if not self.segmented:
             del data["segmented"]
         return data
@@ -68,7 +93,10 @@ class StateInfo:
             IncompatibleFormatError: A part is missing or unknown.
         """
         try:
-            return cls(**data)
+            schemas = tuple(Schema(**schema) for schema in data.get("schemas", ()))
+            if len(schemas) == 1:
+                raise TypeError
+            return cls(**{**data, "schemas": schemas})
         except TypeError as error:
             raise IncompatibleFormatError("not the description of a state", path="state info") from error
 
@@ -88,18 +116,6 @@ class StateIds(Protocol):
         Raises:
             NotRestorableError: The name is taken by a state of another kind or type (see `check_restorable`).
         """
-
-
-def latest_by_id(states: Iterable[StateInfo]) -> dict[int, StateInfo]:
-    """Return one description for each state id: the last one, except that a state remains segmented.
-
-    A slot without long lists describes the state as it was before another slot had some.
-    """
-    found: dict[int, StateInfo] = {}
-    for state in states:
-        known = found.get(state.state_id)
-        found[state.state_id] = replace(state, segmented=True) if known is not None and known.segmented else state
-    return found
 
 
 def is_segmented(description: Mapping[str, Any]) -> bool:

@@ -2,7 +2,8 @@
 
 The first byte is the version, which also says what follows:
 ``1 | payload``, ``2 | expiry i64 (ms since the epoch) | payload``, ``3`` for None (only in maps), ``4 | expiry i64`` for None that expires,
-``5 | payload of a LIST`` whose elements each begin with an expiry i64, ``6`` and ``8`` the parts of a long list (`encoding.segments`).
+``5 | payload of a LIST`` whose elements each begin with an expiry i64, ``6`` and ``8`` the parts of a long list (`encoding.segments`),
+``7 | number of a schema u16 | value of another version`` in states that have evolved; `schema_reader` removes it before a codec reads the value.
 """
 
 from __future__ import annotations
@@ -20,9 +21,11 @@ NONE: Final = 3
 EXPIRING_NONE: Final = 4
 EXPIRING_LIST: Final = 5
 LIST_HEAD: Final = 6
+EVOLVED: Final = 7
+"""Begins the values of a state that has evolved; see `schema_reader`."""
 LIST_SEGMENT: Final = 8
 
-_VERSIONS: Final = frozenset({PLAIN, EXPIRING, NONE, EXPIRING_NONE, EXPIRING_LIST, LIST_HEAD, LIST_SEGMENT})
+_VERSIONS: Final = frozenset({PLAIN, EXPIRING, NONE, EXPIRING_NONE, EXPIRING_LIST, LIST_HEAD, EVOLVED, LIST_SEGMENT})
 
 _PLAIN_BYTE: Final = b"\x01"
 _NONE_BYTE: Final = b"\x03"
@@ -113,6 +116,8 @@ class ValueCodec:
     def _value(self, payload: bytes) -> Any:
         try:
             return self._type.decode(payload)
+        except InvalidInputError as error:
+            raise InvalidInputError(error.message, field=self.where, remedy=error.remedy) from error
         except (ValueError, IndexError, struct.error, OverflowError) as error:
             raise CorruptDataError("damaged value", path=self.where) from error
 
@@ -127,7 +132,7 @@ def unreadable(data: bytes, where: str) -> CorruptDataError:
     if not data or data[0] in _VERSIONS:
         return CorruptDataError("damaged value", path=where)
     return IncompatibleFormatError(
-        "unknown version of a value. Use the release that wrote it, or a later one", path=where, expected="1 to 6, or 8", found=str(data[0])
+        "unknown version of a value. Use the release that wrote it, or a later one", path=where, expected="1 to 8", found=str(data[0])
     )
 
 

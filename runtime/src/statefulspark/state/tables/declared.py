@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, TypeVar, cast
+from typing import Any, Final, TypeVar, cast
 
 from statefulspark.errors import InvalidInputError
 from statefulspark.keygroups import KeyGroupRange
@@ -16,27 +16,33 @@ from statefulspark.state.api.descriptors import (
     ValueStateDescriptor,
 )
 from statefulspark.state.api.states import AggregatingState, ListState, MapState, ReducingState, State, ValueState
+from statefulspark.state.api.ttl import StateTtlConfig
 from statefulspark.state.encoding.keys import KeyCodec
 from statefulspark.state.encoding.layout import StateIds, StateInfo
+from statefulspark.state.evolution.schema_reader import reader_of
 from statefulspark.state.store.layers import Layers
 from statefulspark.state.tables.background_cleanup import BackgroundCleanup
 from statefulspark.state.tables.combining import KeyedAggregatingState, KeyedReducingState
+from statefulspark.state.tables.evolved_sweep import EvolvedExpiring
 from statefulspark.state.tables.key_context import KeyContext
 from statefulspark.state.tables.lists import KeyedListState
 from statefulspark.state.tables.maps import KeyedMapState
 from statefulspark.state.tables.raw_keyed import RAW_KEYED, RAW_KEYED_NAME, RawKeyedTable
-from statefulspark.state.tables.sweep import Sweep
+from statefulspark.state.tables.sweep import Expiring, Sweep
 from statefulspark.state.tables.sweep_pace import SweepPace
-from statefulspark.state.tables.table import StateTable
+from statefulspark.state.tables.table import EvolvingTable, StateTable
 from statefulspark.state.tables.ttl_lists import ExpiringListState
 from statefulspark.state.tables.ttl_states import ExpiringMapState, ExpiringTable, ExpiringValueState
 from statefulspark.state.tables.value import KeyedValueState
 from statefulspark.state.timers import TIMER_KINDS, TimerQueue
+from statefulspark.state.times import Time
 from statefulspark.state.types.base import TypeInformation
 
 _S = TypeVar("_S", bound=State)
 _T = TypeVar("_T", bound=StateTable)
 _E = TypeVar("_E", bound=ExpiringTable)
+_V = TypeVar("_V", bound=EvolvingTable)
+_FOREVER_MS: Final = 1 << 60
 
 
 class RememberedMapDescriptor(MapStateDescriptor):
@@ -134,9 +140,9 @@ class DeclaredStates:
             parts = (self._context, self._layers, info.state_id)
             key_type, value_type = descriptor.type_info.key, descriptor.type_info.value
             if descriptor.ttl is None:
-                return self._added(descriptor, KeyedMapState(*parts, key_type=key_type, value_type=value_type, where=where))
+                return self._added_evolving(descriptor, info, KeyedMapState(*parts, key_type=key_type, value_type=value_type, where=where))
             expiring = ExpiringMapState(*parts, key_type=key_type, value_type=value_type, where=where, config=descriptor.ttl)
-            return self._added_expiring(descriptor, info.state_id, expiring)
+            return self._added_evolving(descriptor, info, expiring)
 
         return self._once(descriptor, make)
 
@@ -175,9 +181,9 @@ class DeclaredStates:
         info, where = self._register(descriptor)
         parts = (self._context, self._layers, info.state_id)
         if descriptor.ttl is None:
-            return self._added(descriptor, KeyedValueState(*parts, type_=type_, where=where))
+            return self._added_evolving(descriptor, info, KeyedValueState(*parts, type_=type_, where=where))
         expiring = ExpiringValueState(*parts, type_=type_, where=where, config=descriptor.ttl)
-        return self._added_expiring(descriptor, info.state_id, expiring)
+        return self._added_evolving(descriptor, info, expiring)
 
     def _added(self, descriptor: StateDescriptor, table: _T) -> _T:
         self.tables[descriptor.name] = table
@@ -185,11 +191,28 @@ class DeclaredStates:
 
     def _added_expiring(self, descriptor: StateDescriptor, state_id: int, table: _E) -> _E:
         if descriptor.ttl is not None:
-            ttl_ms = descriptor.ttl.get_ttl().to_milliseconds()
-            sweep = Sweep(self._layers.base, state_id, self._key_groups, table, ttl_ms)
-            pace = SweepPace(ttl_ms, self._key_groups.last - self._key_groups.first + 1)
-            self.cleanup.add(descriptor.name, sweep, pace, descriptor.ttl.get_cleanup_strategies())
+            self._sweep(descriptor.name, state_id, table, descriptor.ttl, calm_ms=descriptor.ttl.get_ttl().to_milliseconds())
         return self._added(descriptor, table)
+
+    def _added_evolving(self, descriptor: StateDescriptor, info: StateInfo, table: _V) -> _V:
+        """Add a table whose state may have evolved."""
+        reader = reader_of(info)
+        if reader is not None:
+            table.read_with(reader)
+            if descriptor.ttl is None and reader.may_have_expired:
+                config = StateTtlConfig.new_builder(Time(max(schema.ttl_ms or 0 for schema in info.schemas))).build()
+                # What had expired when time to live was switched off. Nothing has expired since, so each key group needs one visit only.
+                self._sweep(descriptor.name, info.state_id, EvolvedExpiring(reader), config, calm_ms=_FOREVER_MS)
+        if descriptor.ttl is not None:
+            expiring = cast("Expiring", table) if reader is None else EvolvedExpiring(reader)
+            self._sweep(descriptor.name, info.state_id, expiring, descriptor.ttl, calm_ms=descriptor.ttl.get_ttl().to_milliseconds())
+        return self._added(descriptor, table)
+
+    def _sweep(self, name: str, state_id: int, expiring: Expiring, config: StateTtlConfig, *, calm_ms: int) -> None:
+        """Clean up in the background. What is written expires after ``calm_ms`` at the earliest."""
+        sweep = Sweep(self._layers.base, state_id, self._key_groups, expiring, calm_ms)
+        pace = SweepPace(config.get_ttl().to_milliseconds(), self._key_groups.last - self._key_groups.first + 1)
+        self.cleanup.add(name, sweep, pace, config.get_cleanup_strategies())
 
     def _change_lifetime(self, descriptor: StateDescriptor, state: ExpiringMapState) -> None:
         info, _ = self._register(descriptor)
