@@ -1,0 +1,123 @@
+"""What firing timers costs beside many that are not due: it should depend on the due ones only.
+
+One slot in one thread with RocksDB, a function that registers one processing-time timer per key, no Spark and no exchange. Then batches without rows
+fire 10,000 timers each, out of 10,000, 100,000 or a million pending ones. CPU time of the thread, so other work on the machine matters little.
+
+    .venv/bin/python bench/pending_timers.py [--due 10000] [--pending 10000 100000 1000000]
+"""
+
+from __future__ import annotations
+
+import argparse
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from statistics import median
+from time import thread_time
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from rich.console import Console
+from rich.table import Table
+
+from statefulspark.keygroups import KeyGroupRange
+from statefulspark.process.function_runner import KeyedFunctionRunner, StepSpec
+from statefulspark.process.functions import KeyedProcessFunction
+from statefulspark.state.backend import BatchBudget, KeyedStateBackend
+from statefulspark.state.encoding.keys import KeyCodec
+from statefulspark.state.operator.backend import OperatorStateBackend, StepOperatorState
+from statefulspark.state.registry import StateRegistry
+from statefulspark.state.store.rocksdb_store import RocksDBStore
+from statefulspark.state.types.types import Types
+
+GROUPS = 128
+FIRINGS = 5
+ROWS_PER_BATCH = 50_000
+DUE_MS = 1_000_000
+"""When the first timers are due; those of later batches follow in seconds."""
+MIB = 1 << 20
+ROWS = pa.schema([("key", pa.int64())])
+
+
+class Alarms(KeyedProcessFunction):
+    """Registers a timer per key; keys of one batch are spread over the times of all batches."""
+
+    def __init__(self, *, due: int, pending: int) -> None:
+        self.firings = max(1, pending // due)
+
+    def process_element(self, value: Any, ctx: KeyedProcessFunction.Context) -> None:
+        # Which batch fires a key's timer has nothing to do with its key group.
+        ctx.timer_service().register_processing_time_timer(DUE_MS + value.key * 7919 % self.firings * 1000)
+
+    def on_timer(self, timestamp: int, ctx: KeyedProcessFunction.OnTimerContext) -> Iterator[tuple[int]]:
+        yield (ctx.get_current_key(),)
+
+
+def rows_of(first: int, rows: int) -> pa.RecordBatch:
+    """New keys, with the columns that the exchange adds; their order is that of their hashes, as after Spark's shuffle."""
+    keys = np.arange(first, first + rows, dtype=np.int64)
+    hashes = (keys.astype(np.uint64) * np.uint64(0x9E3779B97F4A7C15)).astype(np.int64)
+    columns = [pa.array(hashes), pa.array(np.zeros(rows, np.int32)), pa.array(keys)]
+    return pa.RecordBatch.from_arrays(columns, schema=pa.schema([("__kh", pa.int64()), ("__src", pa.int32()), ("key", pa.int64())]))
+
+
+def measure(folder: Path, *, pending: int, due: int) -> list[float]:
+    """Return the CPU seconds per due timer of each batch that fires some."""
+    store = RocksDBStore(folder / "db")
+    backend = KeyedStateBackend(
+        store,
+        StateRegistry(),
+        uid="alarms",
+        key_codec=KeyCodec([Types.LONG()]),
+        key_groups=KeyGroupRange(0, GROUPS - 1),
+        budget=BatchBudget(),
+        spill_directory=folder / "spill",
+    )
+    step = StepSpec("alarms", Alarms(due=due, pending=pending), ROWS, ROWS, ("key",), None, 0, GROUPS)
+    none = OperatorStateBackend(StateRegistry(), uid="alarms", slot=0, parallelism=1, start=StepOperatorState())
+    runner = KeyedFunctionRunner(step, backend, operator_state=none, slot=0, parallelism=1, job_name="bench")
+    runner.open()
+    batch = -1
+
+    def run(pieces: list[pa.RecordBatch], now_ms: int) -> None:
+        nonlocal batch
+        batch += 1
+        backend.begin_batch(batch, processing_time_ms=now_ms)
+        results = runner.run(
+            iter(pieces), watermark_ms=None, processing_time_ms=now_ms, sort_bytes=64 * MIB, spill_directory=folder / "sort"
+        )
+        for _ in results:
+            pass
+        backend.finish_batch(lambda _: None)
+        backend.apply_pending()
+
+    for first in range(0, pending, ROWS_PER_BATCH):
+        run([rows_of(first, min(ROWS_PER_BATCH, pending - first))], 0)
+    costs = []
+    for firing in range(min(FIRINGS, pending // due)):
+        began = thread_time()
+        run([], DUE_MS + firing * 1000)
+        costs.append((thread_time() - began) / runner.timers_fired)
+    store.close()
+    return costs
+
+
+def main() -> None:
+    """Measure and print."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--due", type=int, default=10_000, help="timers per batch")
+    parser.add_argument("--pending", type=int, nargs="+", default=[10_000, 100_000, 1_000_000])
+    arguments = parser.parse_args()
+    table = Table("pending timers", "due per batch", "CPU us per due timer", "relative")
+    first: float | None = None
+    for pending in arguments.pending:
+        with tempfile.TemporaryDirectory() as folder:
+            cost = median(measure(Path(folder), pending=pending, due=arguments.due))
+        first = first or cost
+        table.add_row(f"{pending:,}", f"{arguments.due:,}", f"{cost * 1e6:.1f}", f"{cost / first:.2f}")
+    Console(width=100).print(table)
+
+
+if __name__ == "__main__":
+    main()
