@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -97,3 +98,12 @@ def test_an_adopted_batch_of_a_step_that_the_job_no_longer_has() -> None:
     assert log.changelogs == [ref for ref, _ in taken]
     assert (log.event_times.of_input(0), log.event_times.of_input(1)) == ({"u": 50, "dropped": 70}, {"dropped": 60})
     assert list(log.timers) == list(log.expected) == [("u", 0)]
+
+
+@pytest.mark.parametrize("delays", [(None,), (0,), (0, 0), (None, None)])
+def test_a_tick_goes_to_a_slot_that_has_an_adopted_batch_to_catch_up_with(delays: tuple[int | None, ...]) -> None:
+    """Also while there is no watermark, because a step has no event time or an input had no row: it may have processing-time timers."""
+    log = BatchLog(delays_ms={"u": delays})
+    ref = ack(0).changelog
+    log.adopt(log.next_parameters(0, 1000), [(ref, (5, None))], [ref.key_groups])
+    assert log.tick_due("u", 1000)

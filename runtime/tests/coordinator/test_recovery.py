@@ -48,6 +48,16 @@ def two_batches_after_a_checkpoint(tmp_path: Path) -> tuple[Lineage, Miniature]:
     return mini.lineage_now(), mini
 
 
+def test_event_times_of_a_second_input_go_with_it(tmp_path: Path) -> None:
+    """The next second input is another one, and has no watermark before its first row."""
+    lineage, _ = two_batches_after_a_checkpoint(tmp_path)
+    stored = {"max_event_times": {"a": 5, "b": 6}, "second_max_event_times": {"a": 7, "b": 8}}
+    lineage = replace(lineage, records=(*lineage.records[:-1], lineage.records[-1].model_copy(update=stored)))
+    log = batch_log(lineage, {"a": (0,), "b": (0, 0)})
+    assert (log.watermark("a"), log.watermark("b")) == (5, 6)
+    assert log.event_times.of_input(1) == {"b": 8}
+
+
 @pytest.mark.parametrize(
     ("checkpoint_ms", "record_ms", "known_ms"),
     [

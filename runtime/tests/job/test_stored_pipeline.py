@@ -63,6 +63,8 @@ def test_a_key_under_which_no_state_would_be_found_is_refused(stored: StepKey, n
         ("user = id", "user", True),
         ("user = id", "user = id", True),
         ("user = id", "user = account", False),
+        ("user = user", "user = account", False),
+        ("user", "user = user", True),
         ("user", "id = user", False),
         ("user = id", "id", False),
     ],

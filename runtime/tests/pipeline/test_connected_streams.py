@@ -91,7 +91,7 @@ def test_every_source_of_either_input_feeds_the_step(job: Job, clicks: DataFrame
     assert found == [("json", "both"), ("json", "both"), ("json", "both"), (TICKS, "both")]
     found = [(each.provider, each.feeds) for each in source_ids(chained)]
     assert found == [("json", "chained"), ("json", "first"), (TICKS, "first"), (TICKS, "chained")]
-    assert [str(key) for key in job.keys] == ["(user = id string, day date)", "(id string)", "(user = id string)"]
+    assert [str(key) for key in job.keys] == ["(user = id string, day = day date)", "(id string)", "(user = id string)"]
     assert job.steps[0].delays_ms == (0, 60_000)
     assert job.steps[2].delays_ms == (None, None)
 

@@ -6,6 +6,7 @@ import doctest
 import io
 import pickle
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import Any, ClassVar
 
 import pyarrow as pa
@@ -20,7 +21,7 @@ from statefulspark import (
     Types,
     ValueStateDescriptor,
 )
-from statefulspark.errors import ClosedError, CorruptDataError, InvalidInputError, UserFunctionError
+from statefulspark.errors import ClosedError, CorruptDataError, IncompatibleFormatError, InvalidInputError, UserFunctionError
 from statefulspark.state.api import raw_state
 from statefulspark.state.encoding.layout import split_store_key
 from statefulspark.state.tables.raw_keyed import CHUNK_BYTES
@@ -141,7 +142,7 @@ def test_a_failed_batch_and_a_retry_leave_the_committed_streams() -> None:
 def test_only_changed_chunks_are_written(monkeypatch: pytest.MonkeyPatch) -> None:
     """An append to a long stream writes its last chunk and the header."""
     changes: list[Any] = []
-    monkeypatch.setattr("statefulspark.testing.harness._forget", changes.extend)
+    monkeypatch.setattr("statefulspark.testing.process_harness._forget", changes.extend)
     long = bytes(range(256)) * 4096
     with harness() as test:
         writing({3: long})
@@ -253,6 +254,81 @@ def test_damaged_streams_are_found(damage: str) -> None:
     damaged = HarnessSnapshot(snapshot.states, tuple(sorted(entries.items())), None, 0)
     with pytest.raises(CorruptDataError, match="raw keyed state of uid 'harness', key group 1"):
         read(damaged)
+
+
+@pytest.mark.parametrize("part", ["header", "chunk", "partition"])
+def test_another_version_is_refused_as_such(part: str) -> None:
+    """A later release may write it; then checkpoints must not be marked as damaged."""
+    writing({1: b"stream"}, [b"partition"])
+    with harness() as test:
+        test.process_element(("a", 1))
+        snapshot = test.snapshot()
+    entries = dict(snapshot.entries)
+    operator_state = snapshot.operator_state
+    if part == "partition":
+        operator_state = tuple(replace(entry, items=((b"", b"\x09partition"),)) for entry in operator_state)
+    else:
+        key = sorted(entries)[part == "chunk"]
+        entries[key] = b"\x09" + entries[key][1:]
+    with pytest.raises(IncompatibleFormatError, match="unknown version"):
+        read(HarnessSnapshot(snapshot.states, tuple(sorted(entries.items())), None, 0, operator_state))
+
+
+class Moves(Raw):
+    """A new release of a function: what its list had is a stream from now on."""
+
+    def initialize_state(self, context: StateInitializationContext) -> None:
+        super().initialize_state(context)
+        self.list = context.get_operator_state_store().get_list_state(ListStateDescriptor("list", Types.LONG()))
+
+    def snapshot_state(self, context: StateSnapshotContext) -> None:
+        if numbers := list(self.list.get()):
+            out = context.get_raw_keyed_operator_state_output(changed_only=True)
+            out.start_new_key_group(3)
+            out.write(bytes(numbers))
+            self.list.clear()
+
+
+def test_what_the_first_snapshot_moves_survives_a_failed_batch() -> None:
+    """The snapshot after a redistribution is part of no batch: its operator state stays, so its streams have to stay as well."""
+
+    class Listed(Moves):
+        def snapshot_state(self, context: StateSnapshotContext) -> None:
+            self.list.update([1, 2])
+
+    with KeyedProcessHarness(Listed(), SCHEMA, SCHEMA, key="k", max_parallelism=8) as test:
+        test.process_element(("a", 1))
+        snapshot = test.snapshot()
+    moving = KeyedProcessHarness(Moves(), SCHEMA, SCHEMA, key="k", max_parallelism=8)
+    moving.restore(snapshot)
+    with moving:
+        for _ in range(2):
+            with pytest.raises(UserFunctionError):
+                moving.process_element(("a", -1))
+        moving.process_element(("a", 1))
+        assert Raw.found[-1][0] == {3: b"\1\2"}
+        moving.retry()
+        assert read(moving.snapshot())[0] == {3: b"\1\2"}
+
+
+def test_raw_operator_state_counts_towards_the_limit() -> None:
+    """Also in a batch that does not touch it."""
+
+    class Both(Raw):
+        def initialize_state(self, context: StateInitializationContext) -> None:
+            self.list = context.get_operator_state_store().get_list_state(ListStateDescriptor("list", Types.STRING()))
+
+        def process_element(self, value: Any, ctx: Any) -> Iterator[Any]:
+            if value.n:
+                self.list.add("x" * (40 << 20))
+            yield value.k, value.n
+
+    writing(None, [bytes(40 << 20)])
+    with KeyedProcessHarness(Both(), SCHEMA, SCHEMA, key="k", max_parallelism=8) as test:
+        test.process_element(("a", 0))
+        Raw.write = lambda _context: None
+        with pytest.raises(InvalidInputError, match="has 80"):
+            test.process_element(("a", 1))
 
 
 @pytest.mark.parametrize("name", ["_raw_keyed", "_raw_operator"])

@@ -232,6 +232,25 @@ def test_co_map_and_co_flat_map_functions() -> None:
         assert [tuple(row)[:3] for row in harness.get_output()] == [("ada", 2, 8)] * 2
 
 
+class Even(CoMapFunction):
+    """Skips odd numbers."""
+
+    def map1(self, value: Any) -> Any:
+        return (value.n,) if value.n % 2 == 0 else None
+
+    def map2(self, value: Any) -> Any:
+        return (-value.n,) if value.n % 2 == 0 else None
+
+
+def test_a_co_map_function_skips_with_none() -> None:
+    """As in PyFlink."""
+    with KeyedTwoInputProcessHarness(Even(), FIRST, OTHER, "n BIGINT", key="user", event_time="at") as harness:
+        for n in range(4):
+            harness.process_element1(("ada", None, n))
+            harness.process_element2((n, "ada", None))
+        assert harness.get_output() == [(0,), (0,), (2,), (-2,)]
+
+
 @pytest.mark.parametrize("wrong", [Tagged, lambda row: row, OnlySecond()])
 def test_map_takes_nothing_but_a_co_map_function(wrong: Any) -> None:
     """A function of one row says nothing about the other input."""
@@ -332,8 +351,8 @@ class Late(Order):
 
 
 def test_calculating_without_an_event_time_is_explained() -> None:
-    """The error says which input lacks it."""
+    """The error names what each input needs."""
     second = replace(OTHER, event_time=None)
     harness = KeyedTwoInputProcessHarness(Late(), FIRST, second, OUTPUT, key="user", event_time="at")
-    with harness, pytest.raises(UserFunctionError, match=r"ctx\.timestamp\(\) is None in a step without event_time"):
+    with harness, pytest.raises(UserFunctionError, match=r"ctx\.timestamp\(\) is None: pass event_time1 and event_time2"):
         harness.process_element2((1, "ada", None))

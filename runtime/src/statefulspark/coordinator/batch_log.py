@@ -136,6 +136,8 @@ class BatchLog:
         for (owner, _), (event_timer, processing_timer) in self.timers.items():
             if owner != uid:
                 continue
+            if event_timer == UNKNOWN_TIMER_MS:
+                return True  # also without a watermark: a processing-time timer may be due
             if event_timer is not None and watermark is not None and event_timer <= watermark:
                 return True
             if processing_timer is not None and processing_timer <= now_ms:

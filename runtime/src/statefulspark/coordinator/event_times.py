@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import TypeAlias
 
 __all__ = ["Delays", "EventTimes"]
@@ -44,6 +44,11 @@ class EventTimes:
         """Take over stored event times per uid, in place of what is known of those uids."""
         for known, stored in zip(self._inputs, (first, second), strict=True):
             known.update(stored)
+
+    def forget_second(self, uids: Iterable[str]) -> None:
+        """Forget the event times of second inputs that these steps no longer have."""
+        for uid in uids:
+            self._inputs[1].pop(uid, None)
 
     def see(self, uid: str, *latest_ms: int | None) -> None:
         """Take in the latest event time of each input in one batch; None for an input without rows."""

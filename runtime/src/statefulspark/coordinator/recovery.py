@@ -90,6 +90,8 @@ def batch_log(lineage: Lineage, delays_ms: Mapping[str, Delays]) -> BatchLog:
         seen.reached(lineage.base.metadata.watermarks, lineage.base.metadata.second_watermarks)
     if lineage.records:
         seen.reached(lineage.records[-1].max_event_times, lineage.records[-1].second_max_event_times)
+    # The next second input is another one: it has no watermark before its first row.
+    seen.forget_second(uid for uid, delays in delays_ms.items() if len(delays) == 1)
     last = lineage.records[-1] if lineage.records else None
     return BatchLog(
         delays_ms=delays_ms,

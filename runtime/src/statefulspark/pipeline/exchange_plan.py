@@ -66,7 +66,7 @@ def add_step(
 def _step_key(job: Job, uid: str, inputs: Sequence[Keyed]) -> StepKey:
     df = inputs[0][0]
     columns = tuple(
-        KeyColumn(name=SAME_KEY.join(dict.fromkeys(names)), type=df.schema[names[0]].dataType.simpleString())
+        KeyColumn(name=SAME_KEY.join(names), type=df.schema[names[0]].dataType.simpleString())
         for names in zip(*(keys for _, keys in inputs), strict=True)
     )
     return StepKey(uid=uid, hashing=job.hashing(uid), columns=columns)

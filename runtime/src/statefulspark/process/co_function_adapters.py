@@ -23,7 +23,7 @@ def co_adapted(function: AnyCoFunction) -> KeyedCoProcessFunction:
 
 
 class CoMapAdapter(KeyedCoProcessFunction):
-    """Emits the result of ``func`` for each row; opens and closes it.
+    """Emits the result of ``func`` for each row, unless it is None; opens and closes it.
 
     Raises:
         InvalidInputError: ``func`` is no CoMapFunction.
@@ -40,10 +40,15 @@ class CoMapAdapter(KeyedCoProcessFunction):
         self.user_function.close()
 
     def process_element1(self, value: Any, ctx: KeyedCoProcessFunction.Context) -> Iterable[Any]:  # noqa: ARG002
-        return (self.user_function.map1(value),)
+        return _unless_none(self.user_function.map1(value))
 
     def process_element2(self, value: Any, ctx: KeyedCoProcessFunction.Context) -> Iterable[Any]:  # noqa: ARG002
-        return (self.user_function.map2(value),)
+        return _unless_none(self.user_function.map2(value))
+
+
+def _unless_none(result: Any) -> Iterable[Any]:
+    """Emit nothing for None, as PyFlink does for connected streams."""
+    return () if result is None else (result,)
 
 
 class CoFlatMapAdapter(KeyedCoProcessFunction):

@@ -34,16 +34,19 @@ def user_function_error(error: BaseException, *, uid: str, key_group: int | None
     )
 
 
-def timestamp_hint(error: BaseException, *, event_time: str | None, timestamp_ms: int | None) -> str:
+def timestamp_hint(error: BaseException, *, event_time: str | None, timestamp_ms: int | None, inputs: int = 1) -> str:
     """Return the hint that belongs to calculating with a timestamp that is None, as in ``ctx.timestamp() + 1000``.
 
     Args:
         error: The exception.
         event_time: The step's event-time column.
         timestamp_ms: The result of ``ctx.timestamp()``.
+        inputs: Number of the step's inputs.
     """
     if timestamp_ms is not None or not isinstance(error, TypeError) or "NoneType" not in str(error):
         return ""
+    if inputs > 1:
+        return "ctx.timestamp() is None: pass event_time1 and event_time2 to process(), and fill or drop nulls of these columns"
     if event_time is None:
         return "ctx.timestamp() is None in a step without event_time: pass event_time=<column> to process(), or use processing time"
     return f"ctx.timestamp() is None for a row whose event time is null: fill or drop nulls of the column {event_time!r}"

@@ -233,8 +233,7 @@ class KeyedFunctionRunner:
         except StatefulSparkError:
             raise
         except Exception as error:
-            event_time = None if None in self.step.delays_ms else self.step.event_time
-            hint = timestamp_hint(error, event_time=event_time, timestamp_ms=context.time)
+            hint = timestamp_hint(error, event_time=self.step.event_time, timestamp_ms=context.time, inputs=len(self.step.delays_ms))
             raise user_function_error(error, uid=self.step.uid, key_group=key_group, hint=hint) from error
 
     def _flush(self) -> pa.RecordBatch:

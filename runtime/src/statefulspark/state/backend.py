@@ -144,6 +144,7 @@ class KeyedStateBackend:
         else:
             self.apply_pending()
         self._context.processing_time_ms = processing_time_ms
+        self._declared.batch_begins()
         self._written.clear()
         self._lookups_before = self._lookups()
         self._running = batch

@@ -20,14 +20,14 @@ TICKS = "statefulspark-ticks"
 
 
 SAME_KEY = " = "
-"""Between the names of the key columns of two inputs where they differ, such as ``user = id``."""
+"""Between the names of the key columns of two inputs, such as ``user = id``."""
 
 
 class KeyColumn(Document):
     """One column of a key."""
 
     name: str = Field(min_length=1)
-    """The column; of two inputs with other names both, with `SAME_KEY` between them."""
+    """The column; of two inputs both, with `SAME_KEY` between them."""
     type: str = Field(min_length=1)
     """Spark's name of the type, such as ``decimal(10,2)``."""
 

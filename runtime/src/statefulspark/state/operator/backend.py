@@ -16,7 +16,7 @@ from statefulspark.state.api.descriptors import ListStateDescriptor
 from statefulspark.state.api.operator_state import OperatorStateStore
 from statefulspark.state.api.states import ListState
 from statefulspark.state.encoding.layout import StateIds, StateInfo
-from statefulspark.state.encoding.values import PLAIN, ValueCodec
+from statefulspark.state.encoding.values import PLAIN, ValueCodec, unreadable
 from statefulspark.state.evolution.schema_reader import SchemaReader, reader_of
 from statefulspark.state.operator.entries import (
     OPERATOR_LIST,
@@ -101,7 +101,11 @@ class OperatorStateBackend(OperatorStateStore):
     def raw_partitions(self) -> list[bytes]:
         """Return the partitions of raw operator state that this slot has."""
         states = [info.state_id for info in self._infos.values() if info.kind == RAW_OPERATOR]
-        return [element[len(_PLAIN) :] for state_id in states for element in self.elements(state_id)]
+        stored = [element for state_id in states for element in self.elements(state_id)]
+        for element in stored:
+            if element[:1] != _PLAIN:
+                raise unreadable(element, f"raw operator state of uid {self._uid!r}")
+        return [element[len(_PLAIN) :] for element in stored]
 
     def replace_raw_partitions(self, partitions: Iterable[bytes]) -> None:
         """Replace the raw operator state of this slot."""
@@ -260,7 +264,8 @@ class OperatorStateBackend(OperatorStateStore):
         Split lists that a redistribution made too large may stay, but not grow. Lists that the function does not declare may stay too: slot 0 has
         all of such a union list, which may be as large as the lists of all slots together.
         """
-        own = {handle.state_id for handle in self._handles.values()} | self._touched.keys()
+        raw = {info.state_id for info in self._infos.values() if info.kind == RAW_OPERATOR}
+        own = {handle.state_id for handle in self._handles.values()} | self._touched.keys() | raw
         written = {state_id: each for state_id, each in lists.items() if state_id in own}
         before = {state_id: each for state_id, each in self._latest().items() if state_id in own}
         limit = OPERATOR_STATE_BYTES_MAX // self._parallelism

@@ -26,6 +26,10 @@ per time to live, of at most 1.4 entries per live one, each of which was written
 _ROUNDS_WHOLE: Final = 2
 """After so many ends of rounds at the same time, every key group has been visited at it, so nothing that has expired is left."""
 
+_DUE_ROUNDS: Final = 3
+"""Rounds after the earliest expiry for which an idle job waits before it runs a batch without rows. They are longer than the time to live, so one such
+batch removes all that was written before."""
+
 
 @dataclass(slots=True)
 class _Paced:
@@ -56,12 +60,17 @@ class _Paced:
     last_write_ms: int | None = None
     """Processing time of the last committed batch that wrote the state, as far as this backend knows."""
 
-    def due_ms(self) -> int | None:
-        """When a round would remove something: one round after the earliest expiry that may be stored. None if there is none."""
+    def due_ms(self, pending_ms: int | None) -> int | None:
+        """When the clock has to move because something that is stored has expired: so late that batches with rows have always been earlier.
+
+        Args:
+            pending_ms: Processing time of the finished batch, None for none.
+        """
         if not (self.sweeps and self.by_time) or self.opened_ms is None:
             return None
-        expiry_ms = self.sweep.next_expiry_ms(self.opened_ms, self.last_write_ms)
-        return None if expiry_ms is None else expiry_ms + self.pace.round_ms
+        last_write_ms = pending_ms if self.pending_writes and pending_ms is not None else self.last_write_ms
+        expiry_ms = self.sweep.next_expiry_ms(self.opened_ms, last_write_ms)
+        return None if expiry_ms is None else expiry_ms + _DUE_ROUNDS * self.pace.round_ms
 
     def lag(self, now_ms: int) -> float:
         """How far the sweep is behind the clock, in rounds."""
@@ -158,6 +167,11 @@ class BackgroundCleanup:
         before_ms, self.now_ms = self.now_ms, processing_time_ms
         for state in self._states.values():
             state.left_over = max(0.0, state.lag(before_ms)) if before_ms is not None else 0.0
+            due_ms = state.due_ms(None)
+            if due_ms is not None and due_ms <= processing_time_ms:
+                # The job was idle. A whole round at this time, so that no visit remembers what has expired since it began.
+                state.sweep.restart_visit()
+                state.pace.whole_round(processing_time_ms, state.sweep.progress)
             _moved(state, processing_time_ms)
 
     def run(self) -> bool:
@@ -206,7 +220,7 @@ class BackgroundCleanup:
             expired={name: state.sweep.expired for name, state in states},
             seconds=self._seconds,
             lag=max((state.left_over for _, state in states if state.sweeps), default=0.0),
-            due_ms=min((due for _, state in states if (due := state.due_ms()) is not None), default=None),
+            due_ms=min((due for _, state in states if (due := state.due_ms(self._pending_ms)) is not None), default=None),
         )
 
     def _slice(self, state: _Paced, checks_max: int, now_ms: int, *, lag_left: float) -> int:

@@ -80,6 +80,7 @@ class DeclaredStates:
         self._states: dict[str, tuple[StateDescriptor, State]] = {}
         self._combining: dict[str, State] = {}
         self._raw_keyed: RawKeyedTable | None = None
+        self._began = False
         self.tables: dict[str, StateTable] = {}
         self.cleanup = BackgroundCleanup()
 
@@ -99,9 +100,18 @@ class DeclaredStates:
             description: dict[str, Any] = {"key_type": self._key_types, "type": {}, "ttl_ms": None}
             state_id = self._state_ids.register(self._uid, RAW_KEYED_NAME, RAW_KEYED, description).state_id
             where = f"raw keyed state of uid {self._uid!r}"
-            self._raw_keyed = RawKeyedTable(self._context, self._layers, state_id, key_groups=self._key_groups, where=where)
+            self._raw_keyed = RawKeyedTable(
+                self._context, self._layers, state_id, key_groups=self._key_groups, where=where, began=self._began
+            )
             self.tables[RAW_KEYED_NAME] = self._raw_keyed
         return self._raw_keyed
+
+    def batch_begins(self) -> None:
+        """Handle that a batch begins."""
+        if not self._began:
+            self._began = True
+            if self._raw_keyed is not None:
+                self._raw_keyed.batch_begins()
 
     def value_state(self, descriptor: ValueStateDescriptor) -> ValueState[Any]:
         """Return the state of a descriptor; errors as in ``KeyedStateBackend.value_state``."""

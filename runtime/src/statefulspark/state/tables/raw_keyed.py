@@ -16,7 +16,7 @@ from typing import Final
 from statefulspark.errors import CorruptDataError
 from statefulspark.keygroups import KeyGroupRange
 from statefulspark.state.encoding.layout import store_key
-from statefulspark.state.encoding.values import PLAIN
+from statefulspark.state.encoding.values import PLAIN, unreadable
 from statefulspark.state.store.base import Change
 from statefulspark.state.store.layers import Layers
 from statefulspark.state.tables.key_context import KeyContext
@@ -63,7 +63,9 @@ def raw_stream_bytes(header: bytes, *, where: str) -> int:
     Raises:
         CorruptDataError: It is no header.
     """
-    if len(header) != _LENGTH.size or header[0] != PLAIN:
+    if header[:1] != _PLAIN:
+        raise unreadable(header, where)
+    if len(header) != _LENGTH.size:
         raise CorruptDataError("the header of a raw stream is damaged", path=where)
     return int(_LENGTH.unpack(header)[1])
 
@@ -77,13 +79,14 @@ class RawKeyedTable:
         state_id: Of the state.
         key_groups: The slot's.
         where: Names the state in errors.
+        began: True if a batch has begun.
 
     Attributes:
         key_groups: The slot's.
         chunk_bytes: Length of all chunks but the last; part of the format, smaller in tests.
     """
 
-    def __init__(self, context: KeyContext, layers: Layers, state_id: int, *, key_groups: KeyGroupRange, where: str) -> None:
+    def __init__(self, context: KeyContext, layers: Layers, state_id: int, *, key_groups: KeyGroupRange, where: str, began: bool) -> None:
         self.hits = self.misses = 0
         self.key_groups = key_groups
         self.chunk_bytes = CHUNK_BYTES
@@ -96,6 +99,11 @@ class RawKeyedTable:
         self._committed: dict[int, RawStream | None] = {}
         self._running: dict[int, RawStream | None] = {}
         """Streams that the running batch has written or deleted, also if they are spilled."""
+        self._early: dict[bytes, bytes | None] = {}
+        """What was written before the first batch, when the function took a snapshot after operator state was redistributed. It belongs to the
+        first batch that is committed, because the operator state of that snapshot cannot be rolled back either."""
+        self._early_streams: dict[int, RawStream | None] = {}
+        self._began = began
 
     # -- streams ---------------------------------------------------------------------------------------------------------
 
@@ -137,7 +145,9 @@ class RawKeyedTable:
         for number in range(1, -(-size_bytes // self.chunk_bytes) + 1):
             chunk = self._get(self._key(group, number))
             wanted = min(self.chunk_bytes, size_bytes - (number - 1) * self.chunk_bytes)
-            if chunk is None or chunk[:1] != _PLAIN or len(chunk) != 1 + wanted:
+            if chunk is not None and chunk[:1] != _PLAIN:
+                raise unreadable(chunk, self._of(group))
+            if chunk is None or len(chunk) != 1 + wanted:
                 found = "nothing" if chunk is None else f"{len(chunk) - 1} bytes"
                 raise CorruptDataError(
                     f"chunk {number} of a raw stream is damaged", path=self._of(group), expected=f"{wanted} bytes", found=found
@@ -169,10 +179,18 @@ class RawKeyedTable:
         elif stream is not None and (before is None or before.size_bytes != stream.size_bytes):
             self._change(self._key(group, 0), _LENGTH.pack(PLAIN, stream.size_bytes))
         self._running[group] = stream
+        if not self._began:
+            self._early_streams[group] = stream
+
+    def batch_begins(self) -> None:
+        """The first batch begins."""
+        self._began = True
 
     def _change(self, key: bytes, value: bytes | None) -> None:
         size_bytes = ENTRY_BYTES + len(key) + len(value or b"")
         self._changes[key] = value
+        if not self._began:
+            self._early[key] = value
         self._changed_bytes += size_bytes
         self._context.grow(size_bytes)
 
@@ -210,12 +228,14 @@ class RawKeyedTable:
     def commit(self) -> None:
         self._committed |= self._running
         self._running = {}
+        self._early, self._early_streams = {}, {}
         self.spilled()
 
     def rollback(self, *, spilled: bool) -> None:
         del spilled
-        self._running = {}
-        self.spilled()
+        self._running = dict(self._early_streams)
+        self._changes = dict(self._early)
+        self.recount()
 
     def prefetch(self, idents: Sequence[bytes]) -> None:
         pass

@@ -143,6 +143,10 @@ class Sweep:
             found.append(last_write_ms + self._ttl_ms)
         return min(found, default=None)
 
+    def restart_visit(self) -> None:
+        """Let the visit that has begun start again at the beginning of its key group."""
+        self._visit = None
+
     def start_at(self, share: float) -> None:
         """Let the first round begin at this share of the key groups, 0 up to 1."""
         self._group = int(share * len(self._sizes))

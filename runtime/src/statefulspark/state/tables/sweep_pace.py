@@ -50,6 +50,11 @@ class SweepPace:
         """How far the sweep is behind, in rounds; negative if it is ahead."""
         return self.target(now_ms) - progress
 
+    def whole_round(self, now_ms: int, progress: float) -> None:
+        """Let one whole round be due now."""
+        if self._began_ms is not None:
+            self._began_ms = now_ms - (1 + progress) * self._round_ms
+
     def round_ended(self) -> None:
         """The next round begins when it should, even if this one was late: entries are visited once per round in the long run."""
         if self._began_ms is not None:
