@@ -44,6 +44,8 @@
   value: {{ .Values.reconcile.parallelism | quote }}
 - name: STATEFULSPARK_OPERATOR_JOB_IMAGE
   value: {{ .Values.jobImage | quote }}
+- name: STATEFULSPARK_OPERATOR_DEFAULT_STATE_BACKEND
+  value: {{ .Values.defaultStateBackend | quote }}
 - name: STATEFULSPARK_OPERATOR_MANAGE_JOB_RBAC
   value: {{ .Values.rbac.manageJobRbac | quote }}
 - name: STATEFULSPARK_OPERATOR_STORAGE_LOCATIONS

@@ -93,6 +93,7 @@ class Operator:
             job_api_from=self._settings.job_api_from,
             tenancy=self._tenancy,
             default_image=self._settings.job_image,
+            default_state_backend=self._settings.default_state_backend,
             creates_service_accounts=self._settings.manage_job_rbac,
         )
         self._watches = WatchHealth(changed=self._namespace_changed, relisted=self._relisted)
@@ -133,7 +134,7 @@ class Operator:
         if settings.webhook_enabled:
             servers.append(
                 serve(
-                    webhook_app(self._tenancy, self._cache.snapshot),
+                    webhook_app(self._tenancy, self._cache.snapshot, settings.default_state_backend),
                     settings.webhook_port,
                     name="webhook",
                     certificates=settings.webhook_certificates,

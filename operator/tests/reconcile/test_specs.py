@@ -43,5 +43,5 @@ def test_a_spec_is_parsed_once_and_reaches_the_driver_unchanged(monkeypatch: pyt
     asyncio.run(run())
     assert parsed == [1, 2]
     rendered = yaml.safe_load(world.cluster.objects["ConfigMap", "counts-config"]["data"]["job.yaml"])["spec"]
-    assert rendered["stateBackend"] == {"rocksdb": {"memory": {"writeBufferRatio": 0.4}}}
+    assert rendered["stateBackend"] == {"type": "rocksdb", "rocksdb": {"memory": {"writeBufferRatio": 0.4}}}
     assert (rendered["parallelism"], rendered["job"]["script"]) == (3, "/opt/job/counts.py")

@@ -9,11 +9,13 @@ from statefulspark.config.changes import refusal
 from statefulspark.config.job import StatefulSparkJobSpec
 from statefulspark.config.kubernetes import validate_on_kubernetes
 from statefulspark.config.local_storage import storage_warnings
+from statefulspark.config.state_backend import StateBackendType
 from statefulspark.errors import InvalidInputError
 from statefulspark_operator.api.jobs import StatefulSparkJobStatus
 from statefulspark_operator.api.names import JOB_KIND, LABEL_CANARY, SNAPSHOT_KIND
 from statefulspark_operator.api.snapshots import StateSnapshotStatus
 from statefulspark_operator.reconcile.specs import checked_snapshot_spec
+from statefulspark_operator.reconcile.state_backends import with_state_backend
 from statefulspark_operator.reconcile.tenancy import Tenancy
 
 _ANY: Final = Tenancy()
@@ -25,24 +27,30 @@ def _none(_namespace: str, _name: str) -> None:
     return None
 
 
-def review(body: Mapping[str, Any], tenancy: Tenancy = _ANY, snapshot: SnapshotOf = _none) -> dict[str, Any]:
+def review(
+    body: Mapping[str, Any],
+    tenancy: Tenancy = _ANY,
+    snapshot: SnapshotOf = _none,
+    default_backend: StateBackendType = StateBackendType.ROCKSDB,
+) -> dict[str, Any]:
     """Answer an AdmissionReview.
 
     Args:
         body: The review.
         tenancy: What the authors of objects may name.
         snapshot: Finds the StateSnapshot that a job starts from.
+        default_backend: State backend of new jobs that name none.
 
     Raises:
         KeyError, TypeError: It is none.
     """
     request = body["request"]
     response: dict[str, Any] = {"uid": request["uid"]}
-    problem = _problem(request, tenancy, snapshot)
+    problem = _problem(request, tenancy, snapshot, default_backend)
     response["allowed"] = problem is None
     if problem is not None:
         response["status"] = {"code": 422, "reason": "Invalid", "message": problem}
-    elif warnings := _warnings(request):
+    elif warnings := _warnings(request, default_backend):
         response["warnings"] = warnings
     return {"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "response": response}
 
@@ -53,7 +61,7 @@ def denied(uid: str, message: str) -> dict[str, Any]:
     return {"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "response": response}
 
 
-def _problem(request: Mapping[str, Any], tenancy: Tenancy, snapshot: SnapshotOf) -> str | None:
+def _problem(request: Mapping[str, Any], tenancy: Tenancy, snapshot: SnapshotOf, default_backend: StateBackendType) -> str | None:
     """Reason to reject the request. Objects being deleted, and changes of status or metadata only, are always allowed."""
     new, old = request.get("object"), request.get("oldObject")
     if request.get("operation") not in {"CREATE", "UPDATE"} or not isinstance(new, dict) or request.get("subResource") == "status":
@@ -65,7 +73,7 @@ def _problem(request: Mapping[str, Any], tenancy: Tenancy, snapshot: SnapshotOf)
     if new.get("kind") != JOB_KIND:
         return None
     try:
-        spec = validate_on_kubernetes(new).spec
+        spec = validate_on_kubernetes(with_state_backend(new, default_backend)).spec
     except InvalidInputError as error:
         return str(error)
     labels, namespace = new["metadata"].get("labels"), new["metadata"].get("namespace") or request.get("namespace") or "default"
@@ -74,19 +82,19 @@ def _problem(request: Mapping[str, Any], tenancy: Tenancy, snapshot: SnapshotOf)
     if not canary and (problem := tenancy.job_problem(str(namespace), spec) or _initial_problem(str(namespace), spec, tenancy, snapshot)):
         return problem
     try:
-        before = validate_on_kubernetes(old).spec if isinstance(old, dict) else None
+        before = validate_on_kubernetes(with_state_backend(old, default_backend)).spec if isinstance(old, dict) else None
     except InvalidInputError:
         return None  # the stored spec is invalid; any valid spec is an improvement
     return refusal(before, spec, key_groups=_key_groups(old)) if before is not None else None
 
 
-def _warnings(request: Mapping[str, Any]) -> list[str]:
+def _warnings(request: Mapping[str, Any], default_backend: StateBackendType) -> list[str]:
     """Warnings that kubectl shows for an allowed object."""
     new = request.get("object")
     if request.get("operation") not in {"CREATE", "UPDATE"} or not isinstance(new, dict) or new.get("kind") != JOB_KIND:
         return []
     try:
-        return list(storage_warnings(validate_on_kubernetes(new).spec))
+        return list(storage_warnings(validate_on_kubernetes(with_state_backend(new, default_backend)).spec))
     except InvalidInputError:
         return []
 

@@ -20,6 +20,7 @@ from fastapi.responses import JSONResponse, PlainTextResponse
 from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_latest
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
+from statefulspark.config.state_backend import StateBackendType
 from statefulspark.errors import InvalidInputError, UnavailableError
 from statefulspark_operator.handlers.admission import SnapshotOf, denied, review
 from statefulspark_operator.handlers.request_bodies import BODY_MAX, RequestBodyReader
@@ -72,7 +73,7 @@ def metrics_app(registry: CollectorRegistry) -> FastAPI:
     return app
 
 
-def webhook_app(tenancy: Tenancy, snapshot: SnapshotOf) -> FastAPI:
+def webhook_app(tenancy: Tenancy, snapshot: SnapshotOf, default_backend: StateBackendType = StateBackendType.ROCKSDB) -> FastAPI:
     """The validating webhook: AdmissionReview v1 in, AdmissionReview v1 out."""
     app, bodies = FastAPI(openapi_url=None), RequestBodyReader()
 
@@ -87,7 +88,7 @@ def webhook_app(tenancy: Tenancy, snapshot: SnapshotOf) -> FastAPI:
         except UnavailableError as error:
             return _refused(503, str(error))
         try:
-            return JSONResponse(review(json.loads(body), tenancy, snapshot))
+            return JSONResponse(review(json.loads(body), tenancy, snapshot, default_backend))
         except RecursionError:
             uid = _UID.search(body)
             if uid is None:

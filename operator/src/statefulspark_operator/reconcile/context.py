@@ -6,6 +6,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 
 from statefulspark.config.job import StatefulSparkJobSpec
+from statefulspark.config.state_backend import StateBackendType
 from statefulspark_operator.clients.drivers import Drivers
 from statefulspark_operator.clients.events import EventRecorder
 from statefulspark_operator.clients.kubernetes import Cluster, Tree
@@ -36,6 +37,8 @@ class ReconcileContext:
     """By job UID: why its children could not be created because an object of another owner has the name."""
     default_image: str | None = None
     """Image of jobs that name none. Without a default such jobs are invalid."""
+    default_state_backend: StateBackendType = StateBackendType.ROCKSDB
+    """State backend of new jobs that name none."""
     creates_service_accounts: bool = True
     """True if this operator creates service accounts; otherwise jobs must name theirs."""
 

@@ -12,7 +12,9 @@ from pydantic import ValidationError
 from statefulspark.config.job import StatefulSparkJobSpec
 from statefulspark.config.kubernetes import validate_on_kubernetes, validate_snapshot
 from statefulspark.config.snapshot import StateSnapshotSpec
+from statefulspark.config.state_backend import StateBackendType
 from statefulspark.errors import InvalidInputError
+from statefulspark_operator.reconcile.state_backends import with_state_backend
 
 
 def spec_text(spec: StatefulSparkJobSpec) -> str:
@@ -28,31 +30,41 @@ def checked_spec(text: str | None) -> StatefulSparkJobSpec | None:
     if not text:
         return None
     try:
-        return StatefulSparkJobSpec.model_validate_json(text)
+        spec = StatefulSparkJobSpec.model_validate_json(text)
     except ValidationError:
         return None
+    # A spec that was stored without a type meant the model's default, which is written down so that leaving it out is no change.
+    backend = spec.state_backend.model_copy(update={"type": spec.state_backend.type})
+    return spec.model_copy(update={"state_backend": backend})
 
 
 class CheckedSpecs:
-    """Cache of validated specs by generation: validating one costs more than the rest of a reconciliation."""
+    """Cache of validated specs by generation and resolved state backend: validating one costs more than the rest of a reconciliation."""
 
     def __init__(self, *, kept: int = 4096) -> None:
         self._kept = kept
-        self._known: dict[str, tuple[int, StatefulSparkJobSpec | None, str | None]] = {}
+        self._known: dict[str, tuple[tuple[int, str], StatefulSparkJobSpec | None, str | None]] = {}
 
-    def check(self, job: Mapping[str, Any]) -> tuple[StatefulSparkJobSpec | None, str | None]:
-        """The spec of a job, or why it is invalid."""
-        uid, generation = job["metadata"]["uid"], job["metadata"].get("generation", 0)
+    def check(self, job: Mapping[str, Any], default_backend: StateBackendType) -> tuple[StatefulSparkJobSpec | None, str | None]:
+        """The spec of a job with its state backend resolved, or why it is invalid."""
+        resolved = with_state_backend(job, default_backend)
+        uid, version = job["metadata"]["uid"], (job["metadata"].get("generation", 0), _backend(resolved))
         known = self._known.get(uid)
-        if known is None or known[0] != generation:
+        if known is None or known[0] != version:
             try:
-                known = (generation, validate_on_kubernetes(job).spec, None)
+                known = (version, validate_on_kubernetes(resolved).spec, None)
             except InvalidInputError as error:
-                known = (generation, None, str(error))
+                known = (version, None, str(error))
             if len(self._known) >= self._kept:
                 self._known.clear()
             self._known[uid] = known
         return known[1], known[2]
+
+
+def _backend(job: Mapping[str, Any]) -> str:
+    spec = job.get("spec")
+    backend = spec.get("stateBackend") if isinstance(spec, Mapping) else None
+    return str(backend.get("type")) if isinstance(backend, Mapping) else ""
 
 
 def checked_snapshot_spec(tree: Mapping[str, Any]) -> tuple[StateSnapshotSpec | None, str | None]:

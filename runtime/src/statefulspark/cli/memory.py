@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -57,9 +58,10 @@ def memory(
     if (manifest is None) == (managed is None):
         raise InvalidInputError("give either a manifest or --managed", field="MANIFEST", remedy="See statefulspark memory --help")
     if manifest is not None:
+        from statefulspark.config.default_backend import default_state_backend
         from statefulspark.config.manifest import load_manifest
 
-        job = load_manifest(manifest)
+        job = load_manifest(manifest, default_backend=default_state_backend(os.environ))
         plan = job.spec.memory_plan()
         show(_job_document(job.metadata.name, plan), output, *_job_tables(job.metadata.name, plan))
         _tell(plan.warnings)

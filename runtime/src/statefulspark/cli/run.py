@@ -74,6 +74,7 @@ def run(
     from statefulspark.api_server.tokens import claim_token
     from statefulspark.cli.logs import configure_logging
     from statefulspark.cli.progress import LogReporter, TerminalReporter
+    from statefulspark.config.default_backend import default_state_backend
     from statefulspark.config.manifest import load_manifest
     from statefulspark.coordinator.controls import JobControls
     from statefulspark.rpc.certificates import CertificateFolder
@@ -83,7 +84,7 @@ def run(
             "requires --until-idle", field="--drain", remedy="Add --until-idle, or drain a running job with statefulspark stop"
         )
     with _settling(termination_log):
-        job = load_manifest(manifest)
+        job = load_manifest(manifest, default_backend=default_state_backend(os.environ))
     console = Console(stderr=True)
     live = console.is_terminal if progress is None else progress
     configure_logging(console if live else None)

@@ -9,21 +9,24 @@ from typing import Any
 import yaml
 from pydantic import ValidationError
 
+from statefulspark.config.default_backend import with_default_backend
 from statefulspark.config.job import KIND, StatefulSparkJob
 from statefulspark.config.problems import as_invalid_input, did_you_mean
+from statefulspark.config.state_backend import StateBackendType
 from statefulspark.errors import InvalidInputError
 
 _BYTES_MAX = 1 << 20
 """Kubernetes does not store larger objects either."""
 
 
-def load_manifest(path: Path | str) -> StatefulSparkJob:
+def load_manifest(path: Path | str, *, default_backend: StateBackendType = StateBackendType.ROCKSDB) -> StatefulSparkJob:
     """Read a manifest file.
 
     Relative paths in ``job.script``, ``job.pyFiles`` and ``checkpointing.storage.caBundle`` are taken from the file's folder.
 
     Args:
         path: A YAML file with exactly one `StatefulSparkJob` and any number of other documents; at most 1 MiB.
+        default_backend: ``stateBackend.type`` of a manifest without one.
 
     Raises:
         InvalidInputError: The file cannot be read, is no YAML, or is no valid job; one sentence per problem.
@@ -40,20 +43,23 @@ def load_manifest(path: Path | str) -> StatefulSparkJob:
         text = content.decode()
     except UnicodeDecodeError as error:
         raise InvalidInputError("is not UTF-8 text", field=str(path), remedy="Give the path of a manifest") from error
-    return parse_manifest(text, folder=path.resolve().parent)
+    return parse_manifest(text, folder=path.resolve().parent, default_backend=default_backend)
 
 
-def parse_manifest(text: str, *, folder: Path | None = None) -> StatefulSparkJob:
+def parse_manifest(
+    text: str, *, folder: Path | None = None, default_backend: StateBackendType = StateBackendType.ROCKSDB
+) -> StatefulSparkJob:
     """Read a manifest from its text.
 
     Args:
         text: YAML with exactly one `StatefulSparkJob`.
         folder: Where relative paths start; None leaves them as they are.
+        default_backend: ``stateBackend.type`` of a manifest without one.
 
     Raises:
         InvalidInputError: No YAML, or no valid job; one sentence per problem, with the field's path as in YAML.
     """
-    return validate_job(_only_job(_documents(text)), folder=folder)
+    return validate_job(with_default_backend(_only_job(_documents(text)), default_backend), folder=folder)
 
 
 def validate_job(document: object, *, folder: Path | None = None) -> StatefulSparkJob:

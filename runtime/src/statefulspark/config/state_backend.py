@@ -8,7 +8,7 @@ from typing import Annotated, Final
 
 from pydantic import AfterValidator, Field, StringConstraints, WithJsonSchema
 
-from statefulspark.config.base import UPGRADE, CelRule, Flag, Model, Number, Text
+from statefulspark.config.base import UPGRADE, CelRule, Flag, Model, Number, Text, no_server_default
 from statefulspark.config.problems import Problem, did_you_mean, refused
 from statefulspark.config.rocksdb_names import METRICS
 from statefulspark.config.rocksdb_options import BLOCK_BASED, OPTIONS, REFUSED, PredefinedOptions, choose, read_option
@@ -145,8 +145,9 @@ class StateBackendSpec(Model):
         ),
     )
 
-    type: StateBackendType = Field(default=StateBackendType.ROCKSDB, json_schema_extra=UPGRADE)
-    """State backend. memory and filesystem keep state on the Python heap; rocksdb keeps it on local disk and uses managed memory."""
+    type: StateBackendType = Field(default=StateBackendType.ROCKSDB, json_schema_extra=no_server_default(UPGRADE))
+    """State backend. memory and filesystem keep state on the Python heap; rocksdb keeps it on local disk and uses managed memory. Defaults to
+    the type that the job has run with, or for a new job to the installation's default, or to rocksdb."""
 
     rocksdb: RocksDBSpec = Field(default=RocksDBSpec(), json_schema_extra=UPGRADE)
     """RocksDB configuration (only for type rocksdb)."""

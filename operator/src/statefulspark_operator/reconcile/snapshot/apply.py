@@ -51,7 +51,7 @@ async def apply(
         await context.events.record(tree, event.reason, event.message, warning=event.warning)
     tree = await _label(context, tree, observed, decided)
     job = context.cache.job(namespace, observed.spec.job_reference.name) if observed.spec is not None else None
-    job_spec = checked_job_spec(job)
+    job_spec = checked_job_spec(context, job)
     if decided.storage_command is not None and job is not None and job_spec is not None:
         await storage_pods.start(
             tree,

@@ -25,6 +25,7 @@ from statefulspark_operator.reconcile.snapshot.plan import (
 )
 from statefulspark_operator.reconcile.snapshot.storage_pods import StoragePods
 from statefulspark_operator.reconcile.specs import checked_snapshot_spec
+from statefulspark_operator.reconcile.state_backends import with_state_backend
 
 
 async def observe(context: ReconcileContext, storage_pods: StoragePods, tree: Tree, now: datetime) -> SnapshotObservation:
@@ -66,7 +67,7 @@ async def observe(context: ReconcileContext, storage_pods: StoragePods, tree: Tr
 
 def _refused(context: ReconcileContext, namespace: str, spec: StateSnapshotSpec, job: Tree | None) -> Failure | None:
     """Why a savepoint must not be written to its path: a user who can create snapshots must not be able to use the job's identity for any location."""
-    path, job_spec = spec.savepoint.path if spec.savepoint is not None else None, checked_job_spec(job)
+    path, job_spec = spec.savepoint.path if spec.savepoint is not None else None, checked_job_spec(context, job)
     if path is None or job_spec is None:
         return None
     tenancy = context.tenancy
@@ -82,7 +83,7 @@ def _refused(context: ReconcileContext, namespace: str, spec: StateSnapshotSpec,
 async def _unreachable(
     context: ReconcileContext, namespace: str, spec: StateSnapshotSpec, status: StateSnapshotStatus, job: Tree | None
 ) -> Failure | None:
-    job_spec, tenancy = checked_job_spec(job), context.tenancy
+    job_spec, tenancy = checked_job_spec(context, job), context.tenancy
     if job is None or job_spec is None:
         return Failure(reason="JobGone", message="the job no longer exists or its spec is invalid, so its storage settings are unknown")
     if await context.namespace_terminating(namespace):
@@ -114,11 +115,11 @@ def driver_pod_of(context: ReconcileContext, job: Tree) -> DriverPod | None:
     return pod_status.driver_pod(pod if not spoofed(pod, job) else None)
 
 
-def checked_job_spec(job: Tree | None) -> StatefulSparkJobSpec | None:
+def checked_job_spec(context: ReconcileContext, job: Tree | None) -> StatefulSparkJobSpec | None:
     """The spec of a job; None if the job does not exist or its spec is invalid."""
     if job is None:
         return None
     try:
-        return validate_on_kubernetes(job).spec
+        return validate_on_kubernetes(with_state_backend(job, context.default_state_backend)).spec
     except InvalidInputError:
         return None

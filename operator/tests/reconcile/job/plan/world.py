@@ -13,6 +13,7 @@ from typing import Any
 
 from statefulspark.config.job import StatefulSparkJobSpec
 from statefulspark.config.kubernetes import validate_on_kubernetes
+from statefulspark.config.state_backend import StateBackendType
 from statefulspark.errors import InvalidInputError
 from statefulspark.keygroups import default_max_parallelism
 from statefulspark_operator.api.drivers import Driver, Failure
@@ -34,6 +35,7 @@ from statefulspark_operator.reconcile.job.plan.actions import (
     TakeSnapshot,
 )
 from statefulspark_operator.reconcile.job.plan.planner import plan
+from statefulspark_operator.reconcile.state_backends import with_state_backend
 from tests.reconcile.job.plan import driver_process
 from tests.reconcile.job.plan.driver_process import Process
 
@@ -115,6 +117,9 @@ class World:
     two_drivers: bool = False
     status_writes: int = 0
 
+    default_state_backend: StateBackendType = StateBackendType.ROCKSDB
+    """The operator's setting."""
+
     # -- what the operator sees ------------------------------------------------------------------------------------------
 
     def observe(self) -> Observation:
@@ -123,9 +128,10 @@ class World:
             "kind": "StatefulSparkJob",
             "metadata": {"name": "counts", "namespace": "shop", "uid": "u-1"},
             "spec": self.spec,
+            "status": self.status.to_status(),
         }
         try:
-            spec, problem = validate_on_kubernetes(document).spec, None
+            spec, problem = validate_on_kubernetes(with_state_backend(document, self.default_state_backend)).spec, None
         except InvalidInputError as error:
             spec, problem = None, str(error)
         listing = kept_checkpoints.needs_listing(spec, self.status, tuple(self.snapshots.values()), self.now)

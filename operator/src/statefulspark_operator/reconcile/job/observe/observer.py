@@ -66,7 +66,7 @@ async def observe(context: ReconcileContext, job: Tree, now: datetime) -> Observ
 
 def _checked(context: ReconcileContext, job: Mapping[str, Any]) -> tuple[StatefulSparkJobSpec | None, str | None]:
     """The spec, or the reason why it is invalid, by itself or under this operator's settings."""
-    spec, problem = context.specs.check(job)
+    spec, problem = context.specs.check(job, context.default_state_backend)
     if spec is None:
         return None, problem
     if (refused := context.tenancy.job_problem(job["metadata"]["namespace"], spec)) is not None:
