@@ -15,7 +15,7 @@ from pydantic import BaseModel, ConfigDict, Field, StringConstraints, Validation
 
 from statefulspark.config.durations import Duration, at_least
 from statefulspark.config.problems import Problem, as_invalid_input, conflicting
-from statefulspark.config.state_backend import StateBackendType
+from statefulspark.config.state_backend import BackendName, StateBackendType
 
 PREFIX: Final = "STATEFULSPARK_OPERATOR_"
 
@@ -110,8 +110,8 @@ class OperatorSettings(BaseModel):
     job_image: Annotated[str, StringConstraints(max_length=4096)] | None = None
     """Default image of jobs. If empty, jobs without spec.image are invalid."""
 
-    default_state_backend: StateBackendType = StateBackendType.ROCKSDB
-    """State backend of new jobs without stateBackend.type: memory, filesystem or rocksdb. Jobs that have run keep theirs."""
+    default_state_backend: BackendName = StateBackendType.ROCKSDB.value
+    """State backend of new jobs without stateBackend.type: memory, filesystem, rocksdb, or a class as module:Class. Jobs that have run keep theirs."""
 
     manage_job_rbac: bool = True
     """Create a service account, role and role binding for each job without spec.serviceAccount. If false, such jobs are invalid."""

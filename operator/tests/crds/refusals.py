@@ -105,6 +105,8 @@ BAD_VALUES: list[tuple[dict[str, Any], str]] = [
     ({"executor": {"cores": "1 core"}}, "spec.executor.cores"),
     ({"upgradeMode": "savepiont"}, "spec.upgradeMode"),
     ({"stateBackend": {"rocksdb": {"memory": {"writeBufferRatio": 1}}}}, "spec.stateBackend.rocksdb.memory.writeBufferRatio"),
+    ({"stateBackend": {"type": "rocks"}}, "spec.stateBackend.type"),
+    ({"stateBackend": {"type": "shop.backend:"}}, "spec.stateBackend.type"),
     ({"stateBackend": {"rocksdb": {"metrics": ["nonsense"]}}}, "spec.stateBackend.rocksdb.metrics"),
     ({"checkpointing": {"dir": "/data"}}, "spec.checkpointing.dir"),
     ({"checkpointing": {"dir": "s3://bucket/x", "interval": 10}}, "spec.checkpointing.interval"),

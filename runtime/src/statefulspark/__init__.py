@@ -105,6 +105,7 @@ if TYPE_CHECKING:
         StatePartitionStreamProvider,
         StateSnapshotContext,
     )
+    from statefulspark.state.api.state_backends import SlotResources, StateBackend
     from statefulspark.state.api.states import (
         AggregatingState,
         AppendingState,
@@ -117,6 +118,7 @@ if TYPE_CHECKING:
     )
     from statefulspark.state.api.ttl import StateTtlConfig
     from statefulspark.state.row import Row, RowKind
+    from statefulspark.state.store.base import KeyValueStore
     from statefulspark.state.times import Duration, Instant, Time
     from statefulspark.state.types.composites import RowTypeInfo, TupleTypeInfo
     from statefulspark.state.types.types import TypeInformation, Types
@@ -161,6 +163,7 @@ __all__ = [
     "Job",
     "KeyGroupStatePartitionStreamProvider",
     "KeySelector",
+    "KeyValueStore",
     "KeyedCoProcessFunction",
     "KeyedProcessFunction",
     "KeyedStateCheckpointOutputStream",
@@ -196,7 +199,9 @@ __all__ = [
     "SessionWindowTimeGapExtractor",
     "SlidingEventTimeWindows",
     "SlidingProcessingTimeWindows",
+    "SlotResources",
     "State",
+    "StateBackend",
     "StateDescriptor",
     "StateInitializationContext",
     "StatePartitionStreamProvider",
@@ -333,6 +338,10 @@ _HOMES = {
         "StatePartitionStreamProvider",
         "StateSnapshotContext",
     ),
+    "state.api.state_backends": (
+        "SlotResources",
+        "StateBackend",
+    ),
     "state.api.states": (
         "AggregatingState",
         "AppendingState",
@@ -348,6 +357,7 @@ _HOMES = {
         "Row",
         "RowKind",
     ),
+    "state.store.base": ("KeyValueStore",),
     "state.times": (
         "Duration",
         "Instant",

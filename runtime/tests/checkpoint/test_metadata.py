@@ -261,3 +261,16 @@ def test_references_cannot_leave_the_folder(path: str) -> None:
 def test_the_document_is_plain_json() -> None:
     """Tools without this package can read it."""
     assert json.loads(encode_metadata(_metadata()))["body"]["batch"] == 41
+
+
+@pytest.mark.parametrize("name", ["a:B", f"my_package.{'deep.' * 90}backend:MyBackend"])
+def test_a_backend_of_ones_own_needs_version_4(name: str) -> None:
+    """Older releases cannot open its stores, so they must refuse the document as unknown, however short the name is."""
+    metadata = _metadata()
+    own = metadata.model_copy(update={"slots": tuple(slot.model_copy(update={"backend": name}) for slot in metadata.slots)})
+    data = encode_metadata(own)
+    assert data.startswith(b'{"format_version":4,')
+    assert decode_metadata(data, path="c") == own
+    older = data.replace(b'{"format_version":4,', b'{"format_version":3,')
+    with pytest.raises(IncompatibleFormatError, match="contents do not match format_version 3"):
+        decode_metadata(older, path="c")

@@ -141,6 +141,6 @@ def test_anything_else_is_refused(data: object) -> None:
 
 def test_a_refusal_does_not_quote_the_plan() -> None:
     with pytest.raises(InvalidInputError) as raised:
-        receive(plain() | {"backend": "s3cret" * 20})
+        receive(plain() | {"backend": "s3cret" * 100})
     assert "s3cret" not in str(raised.value)
     assert "backend" in str(raised.value)

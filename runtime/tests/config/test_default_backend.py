@@ -29,22 +29,28 @@ def _manifest(folder: Path, **spec: Any) -> Path:
     return path
 
 
-@pytest.mark.parametrize(("value", "expected"), [(None, "rocksdb"), ("", "rocksdb"), (" memory ", "memory"), ("filesystem", "filesystem")])
+@pytest.mark.parametrize(
+    ("value", "expected"),
+    [(None, "rocksdb"), ("", "rocksdb"), (" memory ", "memory"), ("filesystem", "filesystem"), ("shop.backend:Own", "shop.backend:Own")],
+)
 def test_the_variable_names_the_default(value: str | None, expected: str) -> None:
     assert default_state_backend({DEFAULT_VARIABLE: value} if value is not None else {}) == expected
 
 
 def test_a_wrong_variable_is_refused_by_name() -> None:
-    with pytest.raises(InvalidInputError, match=rf"^{DEFAULT_VARIABLE}: is not a state backend\. Did you mean rocksdb\?$"):
+    with pytest.raises(
+        InvalidInputError,
+        match=rf"^{DEFAULT_VARIABLE}: is not a state backend\. Did you mean rocksdb\? Or name a StateBackend as module:Class$",
+    ):
         default_state_backend({DEFAULT_VARIABLE: "RocksDB"})
 
 
 def test_the_manifest_wins_over_the_default(tmp_path: Path) -> None:
     """Also with a stateBackend that has other fields only; what does not go with the default is refused."""
-    assert load_manifest(_manifest(tmp_path)).spec.state_backend.type is StateBackendType.ROCKSDB
+    assert load_manifest(_manifest(tmp_path)).spec.state_backend.type == StateBackendType.ROCKSDB
     given = _manifest(tmp_path, stateBackend={"type": "filesystem"})
-    assert load_manifest(given, default_backend=StateBackendType.MEMORY).spec.state_backend.type is StateBackendType.FILESYSTEM
-    assert load_manifest(_manifest(tmp_path), default_backend=StateBackendType.MEMORY).spec.state_backend.type is StateBackendType.MEMORY
+    assert load_manifest(given, default_backend=StateBackendType.MEMORY).spec.state_backend.type == StateBackendType.FILESYSTEM
+    assert load_manifest(_manifest(tmp_path), default_backend=StateBackendType.MEMORY).spec.state_backend.type == StateBackendType.MEMORY
     tuned = _manifest(tmp_path, stateBackend={"rocksdb": {"localDir": "/x"}})
     with pytest.raises(InvalidInputError, match=r"spec.stateBackend.rocksdb: has no effect with type memory"):
         load_manifest(tuned, default_backend=StateBackendType.MEMORY)

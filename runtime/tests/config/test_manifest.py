@@ -162,6 +162,18 @@ def test_every_problem_gets_its_own_sentence() -> None:
         ),
         ({"stateBackend": {"rocksdb": {"memory": {"writeBufferRatio": 1.0}}}}, "writeBufferRatio: 1.0 is out of bounds. Use less than 1"),
         ({"stateBackend": {"rocksdb": {"optionsFactory": "x"}}}, "spec.stateBackend.rocksdb.optionsFactory: has characters"),
+        (
+            {"stateBackend": {"type": "rocks"}},
+            "spec.stateBackend.type: is not a state backend. Did you mean rocksdb? Or name a StateBackend",
+        ),
+        (
+            {"stateBackend": {"type": "a:b:c"}},
+            "spec.stateBackend.type: is not a state backend. Use one of: filesystem, memory, rocksdb. Or",
+        ),
+        (
+            {"stateBackend": {"type": "shop.backend:Own", "rocksdb": {"localDir": "/x"}}},
+            "spec.stateBackend.rocksdb: has no effect with type shop",
+        ),
         ({"stateBackend": {"options": {"blockSize": 1}}}, "spec.stateBackend.options.blockSize: has no dot. Choose a name such as"),
         (
             {"stateBackend": {"options": {"state.backend": "x"}}},

@@ -118,6 +118,9 @@ DIFFERENCES: dict[str, tuple[str, ...]] = {
     "In Flink only Java code can set RocksDB's options; Flink's Java names, and the getters of PyFlink's Configuration (no part of its data streams).": (
         *_each("only here: {}", "RocksDBOptionsFactory ConfigurableRocksDBOptionsFactory Configuration"),
     ),
+    "State backends of one's own exist only in Flink's Java API (StateBackend and StateBackendFactory); a store here is an ordered map of bytes.": (
+        *_each("only here: {}", "KeyValueStore SlotResources StateBackend"),
+    ),
     "Not supported yet: broadcast state.": (
         *_each("only in PyFlink: {}", "BaseBroadcastProcessFunction BroadcastProcessFunction KeyedBroadcastProcessFunction"),
         *_each("only in PyFlink: {}", "BroadcastConnectedStream BroadcastState BroadcastStream ReadOnlyBroadcastState"),

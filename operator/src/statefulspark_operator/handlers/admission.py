@@ -31,7 +31,7 @@ def review(
     body: Mapping[str, Any],
     tenancy: Tenancy = _ANY,
     snapshot: SnapshotOf = _none,
-    default_backend: StateBackendType = StateBackendType.ROCKSDB,
+    default_backend: str = StateBackendType.ROCKSDB,
 ) -> dict[str, Any]:
     """Answer an AdmissionReview.
 
@@ -61,7 +61,7 @@ def denied(uid: str, message: str) -> dict[str, Any]:
     return {"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "response": response}
 
 
-def _problem(request: Mapping[str, Any], tenancy: Tenancy, snapshot: SnapshotOf, default_backend: StateBackendType) -> str | None:
+def _problem(request: Mapping[str, Any], tenancy: Tenancy, snapshot: SnapshotOf, default_backend: str) -> str | None:
     """Reason to reject the request. Objects being deleted, and changes of status or metadata only, are always allowed."""
     new, old = request.get("object"), request.get("oldObject")
     if request.get("operation") not in {"CREATE", "UPDATE"} or not isinstance(new, dict) or request.get("subResource") == "status":
@@ -88,7 +88,7 @@ def _problem(request: Mapping[str, Any], tenancy: Tenancy, snapshot: SnapshotOf,
     return refusal(before, spec, key_groups=_key_groups(old)) if before is not None else None
 
 
-def _warnings(request: Mapping[str, Any], default_backend: StateBackendType) -> list[str]:
+def _warnings(request: Mapping[str, Any], default_backend: str) -> list[str]:
     """Warnings that kubectl shows for an allowed object."""
     new = request.get("object")
     if request.get("operation") not in {"CREATE", "UPDATE"} or not isinstance(new, dict) or new.get("kind") != JOB_KIND:

@@ -73,7 +73,7 @@ def metrics_app(registry: CollectorRegistry) -> FastAPI:
     return app
 
 
-def webhook_app(tenancy: Tenancy, snapshot: SnapshotOf, default_backend: StateBackendType = StateBackendType.ROCKSDB) -> FastAPI:
+def webhook_app(tenancy: Tenancy, snapshot: SnapshotOf, default_backend: str = StateBackendType.ROCKSDB) -> FastAPI:
     """The validating webhook: AdmissionReview v1 in, AdmissionReview v1 out."""
     app, bodies = FastAPI(openapi_url=None), RequestBodyReader()
 

@@ -37,7 +37,7 @@ class ReconcileContext:
     """By job UID: why its children could not be created because an object of another owner has the name."""
     default_image: str | None = None
     """Image of jobs that name none. Without a default such jobs are invalid."""
-    default_state_backend: StateBackendType = StateBackendType.ROCKSDB
+    default_state_backend: str = StateBackendType.ROCKSDB
     """State backend of new jobs that name none."""
     creates_service_accounts: bool = True
     """True if this operator creates service accounts; otherwise jobs must name theirs."""

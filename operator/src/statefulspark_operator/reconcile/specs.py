@@ -12,7 +12,6 @@ from pydantic import ValidationError
 from statefulspark.config.job import StatefulSparkJobSpec
 from statefulspark.config.kubernetes import validate_on_kubernetes, validate_snapshot
 from statefulspark.config.snapshot import StateSnapshotSpec
-from statefulspark.config.state_backend import StateBackendType
 from statefulspark.errors import InvalidInputError
 from statefulspark_operator.reconcile.state_backends import with_state_backend
 
@@ -45,7 +44,7 @@ class CheckedSpecs:
         self._kept = kept
         self._known: dict[str, tuple[tuple[int, str], StatefulSparkJobSpec | None, str | None]] = {}
 
-    def check(self, job: Mapping[str, Any], default_backend: StateBackendType) -> tuple[StatefulSparkJobSpec | None, str | None]:
+    def check(self, job: Mapping[str, Any], default_backend: str) -> tuple[StatefulSparkJobSpec | None, str | None]:
         """The spec of a job with its state backend resolved, or why it is invalid."""
         resolved = with_state_backend(job, default_backend)
         uid, version = job["metadata"]["uid"], (job["metadata"].get("generation", 0), _backend(resolved))

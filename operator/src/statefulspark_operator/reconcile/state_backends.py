@@ -9,13 +9,17 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from functools import lru_cache
-from typing import Any
+from typing import Any, Final
+
+from pydantic import TypeAdapter
 
 from statefulspark.config.default_backend import with_default_backend
-from statefulspark.config.state_backend import StateBackendType
+from statefulspark.config.state_backend import BackendName, StateBackendType
+
+_NAME: Final = TypeAdapter[str](BackendName)
 
 
-def with_state_backend(job: Mapping[str, Any], default: StateBackendType) -> Mapping[str, Any]:
+def with_state_backend(job: Mapping[str, Any], default: str) -> Mapping[str, Any]:
     """Return the job with ``spec.stateBackend.type``, if it has none: that of the spec its status stores, else ``default``.
 
     Args:
@@ -26,17 +30,18 @@ def with_state_backend(job: Mapping[str, Any], default: StateBackendType) -> Map
     return resolved if isinstance(resolved, Mapping) else job
 
 
-def _of_status(status: object) -> StateBackendType | None:
+def _of_status(status: object) -> str | None:
     reconciliation = status.get("reconciliation") if isinstance(status, Mapping) else None
     text = reconciliation.get("lastReconciledSpec") if isinstance(reconciliation, Mapping) else None
     return _of_text(text) if isinstance(text, str) and text else None
 
 
 @lru_cache(maxsize=2048)
-def _of_text(text: str) -> StateBackendType | None:
+def _of_text(text: str) -> str | None:
     """The type in a stored spec, which another version of the operator may have written. Without one, it meant rocksdb."""
     try:
         spec = json.loads(text)
-        return StateBackendType(spec.get("stateBackend", {}).get("type", StateBackendType.ROCKSDB))
+        given = spec.get("stateBackend", {}).get("type", StateBackendType.ROCKSDB.value)
+        return _NAME.validate_python(given)
     except (ValueError, AttributeError, RecursionError):
         return None

@@ -5,15 +5,17 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
-from statefulspark.config.problems import did_you_mean
-from statefulspark.config.state_backend import StateBackendType
+from pydantic import TypeAdapter, ValidationError
+
+from statefulspark.config.state_backend import BackendName, StateBackendType
 from statefulspark.errors import InvalidInputError
 
 DEFAULT_VARIABLE: Final = "STATEFULSPARK_DEFAULT_STATE_BACKEND"
 """Environment variable of local runs. The operator has a setting of its own and writes the type into each job's manifest."""
+_NAME: Final = TypeAdapter[str](BackendName)
 
 
-def default_state_backend(environ: Mapping[str, str]) -> StateBackendType:
+def default_state_backend(environ: Mapping[str, str]) -> str:
     """Return the default of this machine; rocksdb when the variable is unset or empty.
 
     Raises:
@@ -21,14 +23,17 @@ def default_state_backend(environ: Mapping[str, str]) -> StateBackendType:
     """
     given = environ.get(DEFAULT_VARIABLE, "").strip()
     if not given:
-        return StateBackendType.ROCKSDB
+        return StateBackendType.ROCKSDB.value
     try:
-        return StateBackendType(given)
-    except ValueError:
-        raise InvalidInputError("is not a state backend", field=DEFAULT_VARIABLE, remedy=did_you_mean(given, StateBackendType)) from None
+        return _NAME.validate_python(given)
+    except ValidationError as error:
+        context = error.errors()[0].get("ctx", {})
+        raise InvalidInputError(
+            context.get("message", "is too long"), field=DEFAULT_VARIABLE, remedy=context.get("remedy", "Use at most 512 characters")
+        ) from None
 
 
-def with_default_backend(document: object, default: StateBackendType) -> object:
+def with_default_backend(document: object, default: str) -> object:
     """Return a manifest with ``stateBackend.type`` written down if it has none. What is no manifest is returned as it is.
 
     Args:
@@ -39,5 +44,5 @@ def with_default_backend(document: object, default: StateBackendType) -> object:
     backend = spec.get("stateBackend", {}) if isinstance(spec, Mapping) else None
     if not isinstance(document, Mapping) or not isinstance(spec, Mapping) or not isinstance(backend, Mapping) or "type" in backend:
         return document
-    resolved: dict[str, Any] = {**document, "spec": {**spec, "stateBackend": {**backend, "type": default.value}}}
+    resolved: dict[str, Any] = {**document, "spec": {**spec, "stateBackend": {**backend, "type": str(default)}}}
     return resolved

@@ -19,7 +19,7 @@ _BYTES_MAX = 1 << 20
 """Kubernetes does not store larger objects either."""
 
 
-def load_manifest(path: Path | str, *, default_backend: StateBackendType = StateBackendType.ROCKSDB) -> StatefulSparkJob:
+def load_manifest(path: Path | str, *, default_backend: str = StateBackendType.ROCKSDB) -> StatefulSparkJob:
     """Read a manifest file.
 
     Relative paths in ``job.script``, ``job.pyFiles`` and ``checkpointing.storage.caBundle`` are taken from the file's folder.
@@ -46,9 +46,7 @@ def load_manifest(path: Path | str, *, default_backend: StateBackendType = State
     return parse_manifest(text, folder=path.resolve().parent, default_backend=default_backend)
 
 
-def parse_manifest(
-    text: str, *, folder: Path | None = None, default_backend: StateBackendType = StateBackendType.ROCKSDB
-) -> StatefulSparkJob:
+def parse_manifest(text: str, *, folder: Path | None = None, default_backend: str = StateBackendType.ROCKSDB) -> StatefulSparkJob:
     """Read a manifest from its text.
 
     Args:

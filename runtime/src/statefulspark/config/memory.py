@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from statefulspark.config.resources import DriverSpec, ExecutorSpec
 from statefulspark.config.rocksdb_options import choose
-from statefulspark.config.state_backend import StateBackendSpec, StateBackendType
+from statefulspark.config.state_backend import BACKENDS, StateBackendSpec, StateBackendType
 from statefulspark.errors import InvalidInputError
 from statefulspark.memory.baselines import MEBIBYTE
 from statefulspark.memory.driver import plan_driver, smallest_driver_bytes
@@ -100,7 +100,7 @@ def job_memory(driver: DriverSpec, executor: ExecutorSpec, backend: StateBackend
 
 
 def _executor_request(executor: ExecutorSpec, backend: StateBackendSpec) -> ExecutorRequest:
-    fixed_bytes = backend.rocksdb.memory.fixed_per_slot if backend.type is StateBackendType.ROCKSDB else None
+    fixed_bytes = backend.rocksdb.memory.fixed_per_slot if backend.type == StateBackendType.ROCKSDB else None
     parts = executor.memory_parts
     return ExecutorRequest(
         slots=executor.slots,
@@ -134,9 +134,11 @@ def _arena_bytes(settings: RocksDBSettings) -> int:
 
 def _warnings(executor: ExecutorSpec, backend: StateBackendSpec, split: MemorySplit | None, settings: RocksDBSettings) -> list[str]:
     found: list[str] = []
-    if backend.type is not StateBackendType.ROCKSDB:
+    if backend.type not in BACKENDS:
+        found.append(f"stateBackend.type {backend.type}: managed memory is room for its stores, which nothing enforces")
+    elif backend.type != StateBackendType.ROCKSDB:
         found.append(
-            f"stateBackend.type {backend.type.value} keeps state on the Python heap: managed memory is room for it that nothing enforces"
+            f"stateBackend.type {backend.type} keeps state on the Python heap: managed memory is room for it that nothing enforces"
         )
     elif split is None:
         found.append(

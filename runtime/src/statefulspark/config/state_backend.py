@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from enum import StrEnum
 from typing import Annotated, Final
@@ -21,11 +22,32 @@ _FLINK_PREFIX: Final = "state."
 
 
 class StateBackendType(StrEnum):
-    """State backends."""
+    """The state backends that are built in."""
 
     MEMORY = "memory"
     FILESYSTEM = "filesystem"
     ROCKSDB = "rocksdb"
+
+
+BACKENDS: Final = tuple(each.value for each in StateBackendType)
+"""Names of the state backends that are built in."""
+_CLASS: Final = r"[A-Za-z_][\w.]*:[A-Za-z_]\w*"
+
+
+def _known_backend(name: str) -> str:
+    if name not in BACKENDS and re.fullmatch(_CLASS, name) is None:
+        near = did_you_mean(name, BACKENDS)
+        raise refused("is not a state backend", f"{near}{'' if near.endswith('?') else '.'} Or name a StateBackend as module:Class")
+    return name
+
+
+BackendName = Annotated[
+    str,
+    StringConstraints(max_length=512),
+    AfterValidator(_known_backend),
+    WithJsonSchema({"type": "string", "maxLength": 512, "pattern": f"^({'|'.join(BACKENDS)}|{_CLASS})$"}),
+]
+"""A state backend that is built in, or a `StateBackend` of one's own as ``module:Class``."""
 
 
 def _known_option(name: str) -> str:
@@ -140,13 +162,14 @@ class StateBackendSpec(Model):
             "options: contains a name without a dot, or one that begins with state. Choose a name such as my.block-size",
         ),
         CelRule(
-            "!has(self.options) || size(self.options) == 0 || has(self.rocksdb.optionsFactory)",
-            "options: has no effect without a class that reads it. Set rocksdb.optionsFactory, or remove it",
+            "!has(self.options) || size(self.options) == 0 || has(self.rocksdb.optionsFactory) || (has(self.type) && self.type.contains(':'))",
+            "options: has no effect without a class that reads it. Set type or rocksdb.optionsFactory to one, or remove it",
         ),
     )
 
-    type: StateBackendType = Field(default=StateBackendType.ROCKSDB, json_schema_extra=no_server_default(UPGRADE))
-    """State backend. memory and filesystem keep state on the Python heap; rocksdb keeps it on local disk and uses managed memory. Defaults to
+    type: BackendName = Field(default=StateBackendType.ROCKSDB.value, json_schema_extra=no_server_default(UPGRADE))
+    """State backend: memory and filesystem keep state on the Python heap; rocksdb keeps it on local disk and uses managed memory; module:Class is a
+    StateBackend of your own. Defaults to
     the type that the job has run with, or for a new job to the installation's default, or to rocksdb."""
 
     rocksdb: RocksDBSpec = Field(default=RocksDBSpec(), json_schema_extra=UPGRADE)
@@ -155,17 +178,19 @@ class StateBackendSpec(Model):
     options: Annotated[dict[Annotated[str, AfterValidator(_own_option)], ScalarText], Field(max_length=256)] = Field(
         default_factory=dict, json_schema_extra=UPGRADE
     )
-    """Settings of your own classes (a ConfigurableRocksDBOptionsFactory), by names with a dot that do not begin with state. (at most 256)."""
+    """Settings of your own classes (a StateBackend or a ConfigurableRocksDBOptionsFactory), by names with a dot that do not begin with state. (at most 256)."""
 
     @property
     def bounded(self) -> bool:
         """Whether RocksDB shares a budget: fixedPerSlot, else managed memory."""
         memory = self.rocksdb.memory
-        return self.type is StateBackendType.ROCKSDB and (memory.managed or memory.fixed_per_slot is not None)
+        return self.type == StateBackendType.ROCKSDB and (memory.managed or memory.fixed_per_slot is not None)
 
     def conflicts(self) -> Iterator[Problem]:
         """Tuning needs something to tune."""
-        if self.type is not StateBackendType.ROCKSDB and self.rocksdb != RocksDBSpec():
+        if self.type != StateBackendType.ROCKSDB and self.rocksdb != RocksDBSpec():
             yield Problem("rocksdb", f"has no effect with type {self.type}", "Remove it or set type: rocksdb")
-        elif self.options and self.rocksdb.options_factory is None:
-            yield Problem("options", "has no effect without a class that reads it", "Set rocksdb.optionsFactory, or remove it")
+        elif self.options and self.rocksdb.options_factory is None and self.type in BACKENDS:
+            yield Problem(
+                "options", "has no effect without a class that reads it", "Set type or rocksdb.optionsFactory to one, or remove it"
+            )

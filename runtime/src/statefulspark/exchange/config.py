@@ -43,7 +43,11 @@ class SlotConfig:
     storage: StorageSettings
     """How to reach other places in storage (savepoints)."""
     backend: str
-    """memory | filesystem | rocksdb."""
+    """memory | filesystem | rocksdb, or a class of the job's own as ``module:Class``."""
+    backend_class: bytes | None = None
+    """cloudpickle of that class: the job's own modules need not be importable on the slot's machine. None imports it by its name."""
+    backend_options: Mapping[str, str] = field(default_factory=dict)
+    """Settings of that class."""
     managed_bytes: int = 128 << 20
     """Managed memory of the slot."""
     managed: bool = True

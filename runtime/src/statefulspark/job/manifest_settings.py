@@ -36,7 +36,7 @@ def slot_options(manifest: StatefulSparkJob) -> dict[str, Any]:
     plan = spec.memory_plan()
     work = plan.work
     return {
-        "backend": backend.type.value,
+        "backend": backend.type,
         "managed_bytes": plan.managed_bytes,
         "managed": memory.managed,
         "fixed_per_slot": memory.fixed_per_slot,
@@ -62,7 +62,7 @@ def memory_tuner(manifest: StatefulSparkJob, choice: RocksDBChoice) -> MemoryTun
     split = plan.split
     settings = choice.final().settings
     return MemoryTuner(
-        backend=spec.state_backend.type.value,
+        backend=spec.state_backend.type,
         budget_bytes=split.managed_bytes if split is not None else None,
         **_ratios(manifest),
         arena_bytes=native_arena_block_bytes(settings.write_buffer_bytes, settings.arena_block_bytes),

@@ -6,14 +6,12 @@ import importlib
 from collections.abc import Callable
 from typing import Any
 
-import cloudpickle
-
 from statefulspark.config.job import StatefulSparkJob
 from statefulspark.config.rocksdb_options import choose
 from statefulspark.config.state_backend import StateBackendType
 from statefulspark.errors import InvalidInputError
 from statefulspark.exchange.rocksdb_choice import RocksDBChoice
-from statefulspark.pipeline.script import register_by_value
+from statefulspark.job.own_classes import pickled
 from statefulspark.rocksdb.options_factory import FACTORY_FIELD
 from statefulspark.slot.rocksdb_settings import report
 
@@ -26,31 +24,18 @@ def rocksdb_choice(manifest: StatefulSparkJob) -> RocksDBChoice:
             not go together, or the budget of a slot is too small.
     """
     backend = manifest.spec.state_backend
-    if backend.type is not StateBackendType.ROCKSDB:
+    if backend.type != StateBackendType.ROCKSDB:
         return RocksDBChoice()
     rocksdb = backend.rocksdb
     choice = RocksDBChoice(
         chosen=choose(rocksdb.predefined_options, rocksdb.options),
-        factory=_pickled(manifest, rocksdb.options_factory) if rocksdb.options_factory is not None else None,
+        factory=pickled(manifest, rocksdb.options_factory, _imported(rocksdb.options_factory), field=FACTORY_FIELD)
+        if rocksdb.options_factory is not None
+        else None,
         options=backend.options,
     )
     report(choice.final(), manifest.spec.memory_plan().split)
     return choice
-
-
-def _pickled(manifest: StatefulSparkJob, name: str) -> bytes:
-    factory = _imported(name)
-    # The factory's module may have brought others of the job's with it.
-    register_by_value(manifest)
-    try:
-        pickled: bytes = cloudpickle.dumps(factory)
-    except Exception as error:
-        raise InvalidInputError(
-            f"{name} cannot be sent to the slots: {error}",
-            field=FACTORY_FIELD,
-            remedy="Remove open connections, files and locks from it",
-        ) from error
-    return pickled
 
 
 def _imported(name: str) -> Callable[..., Any]:

@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import structlog
 from pyspark.sql import SparkSession
@@ -38,6 +39,7 @@ from statefulspark.job.checked_pipeline import checked_pipeline
 from statefulspark.job.manifest_settings import memory_tuner, restart_strategy, slot_options, storage_settings
 from statefulspark.job.metrics.native import check_native_metrics
 from statefulspark.job.options_factory import rocksdb_choice
+from statefulspark.job.own_backend import own_backend_options
 from statefulspark.job.preflight import (
     choose_max_parallelism,
     restorable_state,
@@ -93,6 +95,7 @@ def start_job(manifest: StatefulSparkJob, options: RunOptions) -> RunningJob:
     check_spark_version(manifest)
     pipeline = load_pipeline(manifest)
     rocksdb = rocksdb_choice(manifest)
+    own_backend = own_backend_options(manifest)
     settings = storage_settings(manifest)
     job_id = _job_id(manifest)
 
@@ -128,6 +131,7 @@ def start_job(manifest: StatefulSparkJob, options: RunOptions) -> RunningJob:
             spark,
             pipeline,
             rocksdb,
+            own_backend,
             lineage,
             store,
             opened,
@@ -208,6 +212,8 @@ class _Start:
     spark: SparkSession
     pipeline: Pipeline
     rocksdb: RocksDBChoice
+    own_backend: Mapping[str, Any]
+    """Options of SlotConfig for a state backend of the job's own."""
     lineage: Lineage
     store: ObjectStore
     opened: Callable[[str], ObjectStore]
@@ -265,7 +271,7 @@ class _Start:
             job_id=_job_id(self.manifest),
             name=self.manifest.metadata.name,
             max_parallelism=self.max_parallelism,
-            backend=spec.state_backend.type.value,
+            backend=spec.state_backend.type,
             lineage=self.lineage,
             savepoint_dir=spec.checkpointing.savepoint_dir,
             retained=spec.checkpointing.retention.count,
@@ -310,6 +316,7 @@ class _Start:
             storage=storage_settings(self.manifest),
             host="auto" if self.certificates is not None else None,
             rocksdb=self.rocksdb,
+            **self.own_backend,
             **slot_options(self.manifest),
         )
 

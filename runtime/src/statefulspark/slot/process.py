@@ -36,9 +36,8 @@ from statefulspark.slot.heartbeat import SlotReporter
 from statefulspark.slot.keyed_step import KeyedStep
 from statefulspark.slot.memory_split import TunedMemory
 from statefulspark.slot.operator_state import RestoredOperatorState
-from statefulspark.slot.rocksdb_settings import rocksdb_options
 from statefulspark.slot.service import SlotService
-from statefulspark.state.store.open_store import open_store as open_kind
+from statefulspark.slot.state_stores import store_opener
 from statefulspark.state.store.open_store import sizes_of
 from statefulspark.state.store.rocksdb_store import RocksDBStore
 from statefulspark.storage.open import open_store
@@ -117,11 +116,9 @@ def restored_service(config: SlotConfig, slot: int, registered: RegisterAnswer, 
     key_groups = key_group_range(slot, config.parallelism, config.max_parallelism)
     started = time.monotonic()
     sys.path[:0] = [path for path in config.python_path if path not in sys.path and Path(path).exists()]
-    options = rocksdb_options(config)
+    open_state = store_opener(config)
     operator_state = RestoredOperatorState(slot, registered.operator_state, registered.restore.batch)
-    restored = restore_slot(
-        plan, work / "state", lambda path: open_kind(config.backend, path, options), operator_state=operator_state.stored
-    )
+    restored = restore_slot(plan, work / "state", open_state, operator_state=operator_state.stored)
     failpoints.reach("slot.restored")
     uploader = SlotUploader(config.store, slot=slot, key_groups=key_groups, backend=config.backend)
     if restored.base_checkpoint_id is not None:

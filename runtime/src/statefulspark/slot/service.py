@@ -29,7 +29,7 @@ from statefulspark.slot.store_gate import StoreGate
 from statefulspark.slot.sweeps import SlotSweeps
 from statefulspark.state.operator.entries import OperatorEntry
 from statefulspark.state.store.base import KeyValueStore
-from statefulspark.state.store.memory_store import MemoryStore
+from statefulspark.state.store.rocksdb_store import RocksDBStore
 from statefulspark.storage.base import ObjectStore
 from statefulspark.storage.os_errors import disk_error, local_disk
 
@@ -195,7 +195,7 @@ class SlotService:
         try:
             held_up_ms = 0.0
             try:
-                if request.savepoint is not None or isinstance(self.store, MemoryStore):
+                if request.savepoint is not None or not isinstance(self.store, RocksDBStore):
                     for keyed_step in self.keyed_steps.values():
                         keyed_step.backend.sweep_for_full_snapshot()
                 held_up_ms = self.store.snapshot(folder)

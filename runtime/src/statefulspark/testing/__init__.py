@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
 from statefulspark.testing.events import (
     ADVANCE,
     BATCH,
@@ -29,6 +32,9 @@ from statefulspark.testing.job import TestingJob
 from statefulspark.testing.two_input_harness import KeyedTwoInputProcessHarness
 from statefulspark.testing.window_harness import WindowHarness
 
+if TYPE_CHECKING:
+    from statefulspark.testing.state_backend import StateBackendContract
+
 __all__ = [
     "ADVANCE",
     "BATCH",
@@ -54,6 +60,15 @@ __all__ = [
     "KeyedProcessHarness",
     "KeyedTwoInputProcessHarness",
     "SecondInput",
+    "StateBackendContract",
     "TestingJob",
     "WindowHarness",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    """Import the contract when it is used."""
+    if name != "StateBackendContract":
+        raise AttributeError(f"module 'statefulspark.testing' has no attribute {name!r}")
+    # Unlike the rest, it needs pytest.
+    return import_module("statefulspark.testing.state_backend").StateBackendContract

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Literal, Self
+from typing import Any, Self
 
 from statefulspark.checkpoint.inspect.decoding import StateEntry
 from statefulspark.checkpoint.inspect.reader import read_state
@@ -16,6 +16,7 @@ from statefulspark.process.co_function_adapters import AnyCoFunction
 from statefulspark.process.function_adapters import AnyKeyedFunction, adapted_to
 from statefulspark.process.output_tag import OutputTag
 from statefulspark.process.step_spec import StepSpec
+from statefulspark.state.store.own_backend import imported_backend, is_own_backend
 from statefulspark.testing.events import AnyEvent, Event
 from statefulspark.testing.inputs import SecondInput
 from statefulspark.testing.interruptible_driver import FaultyJob
@@ -61,7 +62,7 @@ class TestingJob:
         watermark_ms: How far the watermark stays behind the latest event time, in milliseconds.
         parallelism: Number of slots, 1..max_parallelism.
         max_parallelism: Number of key groups, 1..32768.
-        backend: ``memory`` or ``rocksdb``.
+        backend: ``memory``, ``rocksdb``, or a `StateBackend` of one's own as ``module:Class``; it gets no settings.
         folder: Where storage and working files go. Defaults to a temporary folder that `close` deletes.
         restore_from: URL of a checkpoint or savepoint of another job to start from. Rows before it are not read again.
         side_outputs: The tags of the function's side outputs. Each has a sink of its own.
@@ -88,14 +89,16 @@ class TestingJob:
         watermark_ms: int = 0,
         parallelism: int = 2,
         max_parallelism: int = 128,
-        backend: Literal["memory", "rocksdb"] = "memory",
+        backend: str = "memory",
         folder: Path | None = None,
         restore_from: str | None = None,
         side_outputs: Iterable[OutputTag] = (),
         second: SecondInput | None = None,
     ) -> None:
-        if backend not in ("memory", "rocksdb"):
-            raise InvalidInputError(f"{backend!r} is not known", field="backend", remedy="Choose memory or rocksdb")
+        if is_own_backend(backend):
+            imported_backend(backend)
+        elif backend not in ("memory", "rocksdb"):
+            raise InvalidInputError(f"{backend!r} is not known", field="backend", remedy="Choose memory, rocksdb or module:Class")
         step = StepSpec(
             uid=UID,
             function=adapted_to(function, arrow_schema(input_schema)),

@@ -28,7 +28,7 @@ MEMORY, FILESYSTEM, ROCKSDB = StateBackendType.MEMORY, StateBackendType.FILESYST
 
 def backends(world: World) -> list[str]:
     """The types of the specs that children were made from, each once, in order."""
-    types = [spec.state_backend.type.value for spec in world.applied if "type" in spec.state_backend.model_fields_set]
+    types = [spec.state_backend.type for spec in world.applied if "type" in spec.state_backend.model_fields_set]
     assert len(types) == len(world.applied), "the driver's manifest always names its state backend"
     return list(dict.fromkeys(types))
 
@@ -41,7 +41,9 @@ def running(default: StateBackendType, **spec: Any) -> World:
 
 
 @pytest.mark.parametrize("default", list(StateBackendType))
-@pytest.mark.parametrize(("given_type", "expected"), [(None, None), ("rocksdb", "rocksdb"), ("memory", "memory")])
+@pytest.mark.parametrize(
+    ("given_type", "expected"), [(None, None), ("rocksdb", "rocksdb"), ("memory", "memory"), ("shop.backend:Own", "shop.backend:Own")]
+)
 def test_the_default_is_for_jobs_that_name_none(default: StateBackendType, given_type: str | None, expected: str | None) -> None:
     """A job's own type wins."""
     world = running(default, **({"stateBackend": {"type": given_type}} if given_type else {}))

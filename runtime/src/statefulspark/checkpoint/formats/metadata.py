@@ -16,6 +16,7 @@ from statefulspark.checkpoint.formats.documents import Document, decode_document
 from statefulspark.checkpoint.formats.pipeline import Pipeline
 from statefulspark.keygroups import MAX_PARALLELISM_LIMIT, KeyGroupRange
 from statefulspark.state.encoding.layout import is_segmented
+from statefulspark.state.store.own_backend import is_own_backend
 
 METADATA_NAME = "_metadata"
 """Name of the object that makes a folder a checkpoint."""
@@ -61,8 +62,8 @@ class SlotState(Document):
     """First key group of the slot."""
     last: int = Field(ge=0, lt=MAX_PARALLELISM_LIMIT)
     """Last key group of the slot, included."""
-    backend: str = Field(min_length=1, max_length=32)
-    """Kind of store that opens the files: memory, filesystem or rocksdb."""
+    backend: str = Field(min_length=1, max_length=512)
+    """Kind of store that opens the files: memory, filesystem, rocksdb, or the name of a class (since version 4)."""
     shared: tuple[FileRef, ...] = ()
     """Files that other checkpoints may use too."""
     private: tuple[FileRef, ...] = ()
@@ -153,9 +154,11 @@ class CheckpointMetadata(Document):
         return self
 
     def least_version(self) -> int:
-        """Return the oldest version whose releases know how the states are stored."""
+        """Return the oldest version whose releases know how the states are stored, and that a class may have written the stores."""
         has_evolved = any("schemas" in state or _has_defaults(state.get("type")) for state in self.states)
-        return 5 if has_evolved or any(map(is_segmented, self.states)) else 1
+        if has_evolved or any(map(is_segmented, self.states)):
+            return 5
+        return 4 if any(is_own_backend(slot.backend) for slot in self.slots) else 1
 
     def files(self) -> Iterator[FileRef]:
         """Every file the checkpoint needs."""

@@ -41,7 +41,7 @@ class SlotRestore(Document):
     last: int = Field(ge=0, lt=MAX_PARALLELISM_LIMIT)
     """Last key group of the slot, included."""
     max_parallelism: int = Field(ge=1, le=MAX_PARALLELISM_LIMIT)
-    backend: str = Field(min_length=1, max_length=32)
+    backend: str = Field(min_length=1, max_length=512)
 
     @model_validator(mode="after")
     def _check(self) -> Self:

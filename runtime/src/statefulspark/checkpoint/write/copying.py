@@ -57,8 +57,10 @@ def copy_checkpoint(
 
     def renamed_slot(slot: SlotState) -> SlotState:
         files = [renamed(file) for file in slot.files]
-        shared = tuple(file for file in files if is_shared(file.name))
-        return slot.model_copy(update={"shared": shared, "private": tuple(file for file in files if not is_shared(file.name))})
+        shared = tuple(file for file in files if is_shared(file.name, slot.backend))
+        return slot.model_copy(
+            update={"shared": shared, "private": tuple(file for file in files if not is_shared(file.name, slot.backend))}
+        )
 
     location = origin.metadata.spark_location
     copied = origin.metadata.model_copy(
@@ -102,7 +104,7 @@ def _copies(origin: StoredCheckpoint, number: int, attempt: int) -> dict[str, _C
     for slot in metadata.slots:
         private = f"{folder}/slot-{slot.slot}-{uuid4().hex[:8]}"
         for file in slot.files:
-            add(file, paths.shared_key(number) if is_shared(file.name) else f"{private}/{file.name}")
+            add(file, paths.shared_key(number) if is_shared(file.name, slot.backend) else f"{private}/{file.name}")
     if metadata.spark_location is not None:
         add(metadata.spark_location, f"{folder}/spark-location-{uuid4().hex[:8]}")
     for part in metadata.operator_state:

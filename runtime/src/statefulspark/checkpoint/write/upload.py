@@ -23,6 +23,7 @@ from statefulspark.checkpoint.transfers import in_parallel
 from statefulspark.errors import InvalidInputError
 from statefulspark.keygroups import KeyGroupRange
 from statefulspark.state.operator.entries import OperatorEntry
+from statefulspark.state.store.own_backend import is_own_backend
 from statefulspark.storage.base import ObjectStore
 
 OPERATOR_FILE_NAME = "operator"
@@ -44,9 +45,12 @@ class StoredFile:
     """Its path is relative to a checkpoint's folder."""
 
 
-def is_shared(name: str) -> bool:
-    """Return True for a file of a store that never changes and keeps its name, so several checkpoints may name it."""
-    return name.endswith(_SHARED_SUFFIX)
+def is_shared(name: str, backend: str) -> bool:
+    """Return True for a file of a store that never changes and keeps its name, so several checkpoints may name it.
+
+    A backend of one's own may give any name to any file, so all of its files are uploaded for each checkpoint.
+    """
+    return name.endswith(_SHARED_SUFFIX) and not is_own_backend(backend)
 
 
 class SlotUploader:
@@ -96,7 +100,7 @@ class SlotUploader:
 
         def send(path: Path) -> StoredFile:
             name, size_bytes = path.name, path.stat().st_size
-            shared = is_shared(name)
+            shared = is_shared(name, self._backend)
             if shared and (found := known.get((name, size_bytes))) is not None:
                 return found
             key = paths.shared_key(checkpoint_id) if shared else f"{folder}/{private_folder}/{name}"
@@ -105,7 +109,7 @@ class SlotUploader:
             reference = paths.relative_reference(folder, key)
             return StoredFile(key, FileRef(name=name, path=reference, size_bytes=digest.size_bytes, checksum=digest.checksum))
 
-        files = in_parallel(send, _store_files(snapshot), self._threads)
+        files = in_parallel(send, _store_files(snapshot, self._backend), self._threads)
         shared = [file for file in files if paths.shared_checkpoint_id(file.key) is not None]
         self._remember(checkpoint_id, shared, base_checkpoint_id)
         private = [file.ref for file in files if paths.shared_checkpoint_id(file.key) is None]
@@ -151,7 +155,7 @@ class SlotUploader:
             target.put_file(key, path)
             return FileRef(name=path.name, path=reference, size_bytes=digest.size_bytes, checksum=digest.checksum)
 
-        return self._state([], in_parallel(send, _store_files(snapshot), self._threads), step_batches)
+        return self._state([], in_parallel(send, _store_files(snapshot, self._backend), self._threads), step_batches)
 
     def _remember(self, checkpoint_id: int, shared: Iterable[StoredFile], base_checkpoint_id: int | None) -> None:
         self.seed(checkpoint_id, shared)
@@ -196,13 +200,14 @@ def upload_operator_state(target: ObjectStore, folder: str, slot: int, entries: 
     return OperatorFile(slot=slot, name=OPERATOR_FILE_NAME, path=path, size_bytes=digest.size_bytes, checksum=digest.checksum)
 
 
-def _store_files(snapshot: Path) -> list[Path]:
+def _store_files(snapshot: Path, backend: str) -> list[Path]:
     """Files of a snapshot, large ones first so that threads end together; an empty write-ahead log is left out."""
     files: list[Path] = []
     for path in snapshot.iterdir():
         if not path.is_file():
-            raise InvalidInputError(f"the snapshot holds a folder: {path.name}", field="snapshot", remedy="This is a bug; please report it")
-        if path.name.endswith(_WRITE_AHEAD_LOG_SUFFIX) and path.stat().st_size == 0:
+            remedy = "Write files only, without folders" if is_own_backend(backend) else "This is a bug; please report it"
+            raise InvalidInputError(f"the snapshot holds a folder: {path.name}", field="snapshot", remedy=remedy)
+        if not is_own_backend(backend) and path.name.endswith(_WRITE_AHEAD_LOG_SUFFIX) and path.stat().st_size == 0:
             continue
         files.append(path)
     return sorted(files, key=lambda path: (-path.stat().st_size, path.name))

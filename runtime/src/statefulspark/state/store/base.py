@@ -11,7 +11,9 @@ Change = tuple[bytes, bytes | None]
 
 
 class KeyValueStore(Protocol):
-    """Ordered by unsigned byte order. One writer thread; ``snapshot`` may run in another thread beside reads.
+    """Ordered by unsigned byte order. One thread writes at a time; others may read meanwhile, and ``snapshot`` runs in another thread beside reads.
+
+    `StateBackend` returns one; docs/state-backends.md says what a store of one's own must promise.
 
     Raises (any method): ClosedError after ``close``; UnavailableError when the disk is full or fails; CorruptDataError when
     stored bytes are damaged.
@@ -33,10 +35,12 @@ class KeyValueStore(Protocol):
         """Delete entries with ``first <= key < end``."""
 
     def snapshot(self, directory: Path) -> float:
-        """Put an openable copy (hard links where possible) into ``directory``, which must not exist. Releases the GIL for the slow part.
+        """Put an openable copy (hard links where possible) into ``directory``, which does not exist: files, no folders. Nobody writes meanwhile.
+
+        Releases the GIL for the slow part.
 
         Returns:
-            For how long the GIL was not released, in milliseconds.
+            For how long the GIL was not released, in milliseconds; 0.0 if it hardly was held.
         """
 
     def size_bytes(self) -> int:

@@ -6,6 +6,8 @@ import os
 import time
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
+from itertools import islice
 from pathlib import Path
 from random import Random
 from typing import Final
@@ -18,6 +20,8 @@ ENTRIES_FILE: Final = "entries"
 
 _ENTRY_BYTES: Final = 170
 """Memory overhead per entry: a dict entry, two bytes objects and an index slot."""
+
+_SAMPLE_TRIES: Final = 20
 
 
 class MemoryStore:
@@ -95,8 +99,12 @@ class MemoryStore:
 
     def size_bytes(self) -> int:
         entries = self._open()
-        sample = [len(key) + len(value) for (key, value), _ in zip(entries.items(), range(1000), strict=False)]
-        return len(entries) * (_ENTRY_BYTES + sum(sample) // len(sample)) if sample else 0
+        for _ in range(_SAMPLE_TRIES):
+            # Heartbeats ask while a batch writes, which may add entries under the iterator.
+            with suppress(RuntimeError):
+                sample = [len(key) + len(value) for key, value in list(islice(entries.items(), 1000))]
+                return len(entries) * (_ENTRY_BYTES + sum(sample) // len(sample)) if sample else 0
+        return len(entries) * _ENTRY_BYTES
 
     def entry_count(self) -> int:
         """Return the number of entries."""

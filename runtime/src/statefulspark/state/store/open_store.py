@@ -7,10 +7,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
+from statefulspark.configuration import Configuration
 from statefulspark.errors import InvalidInputError
 from statefulspark.keygroups import KeyGroupRange
+from statefulspark.state.api.state_backends import SlotResources
 from statefulspark.state.store.base import KeyValueStore
 from statefulspark.state.store.memory_store import MemoryStore
+from statefulspark.state.store.own_backend import imported_backend, is_own_backend, own_store_opener
 from statefulspark.state.store.rocksdb_memory import RocksDBMemory
 from statefulspark.state.store.rocksdb_store import RocksDBOptions, RocksDBStore
 from statefulspark.state.store.state_sizes import SampledSizes, StateSizes, SweptSizes
@@ -23,12 +26,13 @@ def open_store(kind: str, path: Path, options: RocksDBOptions | None = None) -> 
     """Open the store in ``path``, which may be a snapshot of the same kind; a missing or empty directory gives an empty store.
 
     Args:
-        kind: ``rocksdb``, or Flink's two names for state in memory: ``memory`` and ``filesystem``.
+        kind: ``rocksdb``, Flink's two names for state in memory, ``memory`` and ``filesystem``, or a `StateBackend` as ``module:Class``, which is
+            imported and gets no settings.
         path: Directory of the store. A store in memory only reads it.
         options: For ``rocksdb``.
 
     Raises:
-        InvalidInputError: The kind is unknown.
+        InvalidInputError: The kind is unknown, or the class cannot be imported or is no `StateBackend`.
         ConflictError: The directory is open elsewhere.
         CorruptDataError: What is there is damaged.
         UnavailableError: The disk is full or fails.
@@ -37,6 +41,8 @@ def open_store(kind: str, path: Path, options: RocksDBOptions | None = None) -> 
         return RocksDBStore(path, options)
     if kind in {"memory", "filesystem"}:
         return MemoryStore(path)
+    if is_own_backend(kind):
+        return own_store_opener(imported_backend(kind), Configuration(), SlotResources())(path)
     raise InvalidInputError(f"unknown kind {kind!r}", field="state backend", remedy="Use rocksdb, memory or filesystem.")
 
 
