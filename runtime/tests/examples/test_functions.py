@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
+from itertools import chain, repeat
 from types import ModuleType
 from typing import Any
 
@@ -14,6 +15,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from statefulspark import EventTimeSessionWindows
+from statefulspark.testing import WindowHarness
 from statefulspark.testing.harness import KeyedProcessHarness
 
 from .conftest import EXAMPLES, Load
@@ -117,6 +120,33 @@ def test_sessions_end_after_half_an_hour_without_a_click(load: Load, gaps: list[
     )
     output = replay(harness, rows, "at", 5 * 60_000, iter([size for size in sizes for _ in gaps] + [1]))
     assert output == sessions_of(clicks, clicks[-1] - 5 * 60_000)
+
+
+@given(
+    minutes=st.lists(st.integers(0, 600), min_size=1, max_size=40),
+    sizes=st.lists(st.integers(1, 9), min_size=1, max_size=5),
+    seed=st.integers(0, 99),
+)
+def test_session_windows_merge_what_comes_late(load: Load, minutes: list[int], sizes: list[int], seed: int) -> None:
+    """In any order of the clicks: two clicks are of one session if at most half an hour is between them, also if the one in between comes last."""
+    clicks = [NINE + 60_000 * minute for minute in minutes]
+    random.Random(seed).shuffle(clicks)
+    example = load("02-sessions/session_windows.py")
+    windows = WindowHarness(EventTimeSessionWindows.with_gap(example.GAP), "user STRING, at TIMESTAMP", key="user")
+    with example.sessions_of(windows) as harness:
+        position = 0
+        for size in chain(sizes, repeat(9)):
+            rows = [("ada", datetime.fromtimestamp(click / 1000, UTC)) for click in clicks[position : position + size]]
+            harness.process_elements(rows)
+            position += size
+            if position >= len(clicks):
+                break
+        harness.process_watermark(max(clicks) + HOUR_MS)
+        output = [tuple(row) for row in harness.get_output()]
+    ordered = sorted(clicks)
+    starts = [place for place, click in enumerate(ordered) if place == 0 or click - ordered[place - 1] > HOUR_MS // 2]
+    ends = [*starts[1:], len(ordered)]
+    assert output == [("ada", end - start, ordered[end - 1] + HOUR_MS // 2) for start, end in zip(starts, ends, strict=True)]
 
 
 @pytest.mark.parametrize("batch", [1, 2, 100])
