@@ -49,7 +49,8 @@ class StateEntry:
     key: Any = None
     """A single value for one key column, a tuple for several."""
     value: Any = None
-    """Value, list of elements, or accumulator; None for a timer; of raw state, the length of the stream or partition in bytes. Bytes as stored when the type is pickled and was not to be unpickled."""
+    """Value, list of elements, or accumulator; None for a timer; of raw state, the length of the stream or partition in bytes. Bytes as stored when the type is pickled and was not to be unpickled, or
+    when the value does not fit the type to which the state's declaration returned."""
     user_key: Any = None
     """Key within a map state."""
     timestamp_ms: int | None = None
@@ -114,14 +115,19 @@ class EntryDecoder:
         parts = split_store_key(store_key)
         if self._is_raw:
             return StateEntry(key_group=parts.key_group, value=raw_stream_bytes(stored, where=self.where))
-        current = stored if self._reader is None else self._reader.current(stored)
+        decode: Callable[[bytes], Any] = self._value
+        try:
+            current = stored if self._reader is None else self._reader.current(stored)
+        except InvalidInputError:
+            # A number that does not fit, say: shown as stored, so that the key is found and the others are shown as well.
+            current, decode = SchemaReader(self.info, converts=False).current(stored), bytes
         if current is None:
             return None
         expires_ms, plain = self._without_expiry(current)
         return StateEntry(
             key_group=parts.key_group,
             key=self._keys.decode(parts.key),
-            value=self._value(plain),
+            value=decode(plain),
             user_key=self._decode_user_key(parts.user_key),
             expires_ms=expires_ms,
         )
@@ -148,6 +154,8 @@ class EntryDecoder:
             return None
         try:
             return self._user_key(data)
+        except InvalidInputError:
+            raise  # an object whose class is gone: not damage
         except (ValueError, IndexError, OverflowError) as exc:
             raise CorruptDataError("damaged key of a map", path=self.where) from exc
 

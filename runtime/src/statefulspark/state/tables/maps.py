@@ -120,12 +120,12 @@ class KeyedMapState(MapState[Any, Any]):
 
     def clear(self) -> None:
         self._enter()
-        for user_key, _ in self._walk(self._prefix):
+        for user_key, _ in self._walk(self._prefix, keys_only=True):
             self._remove(user_key)
 
     def is_empty(self) -> bool:
         self._enter()
-        return next(self._walk(self._prefix), None) is None
+        return next(self._walk(self._prefix, keys_only=True), None) is None
 
     def items(self) -> Iterator[tuple[Any, Any]]:
         self._enter()
@@ -133,7 +133,7 @@ class KeyedMapState(MapState[Any, Any]):
 
     def keys(self) -> Iterator[Any]:
         self._enter()
-        return (self._decoded_key(user_key) for user_key, _ in self._walk(self._prefix))
+        return (self._decoded_key(user_key) for user_key, _ in self._walk(self._prefix, keys_only=True))
 
     def values(self) -> Iterator[Any]:
         self._enter()
@@ -274,8 +274,10 @@ class KeyedMapState(MapState[Any, Any]):
         self._changed_bytes += size_bytes
         self._context.grow(size_bytes)
 
-    def _walk(self, prefix: bytes, start: bytes = b"") -> Iterator[tuple[bytes, Any]]:
+    def _walk(self, prefix: bytes, start: bytes = b"", *, keys_only: bool = False) -> Iterator[tuple[bytes, Any]]:
         """Yield user keys and entries of one key in key order; those whose user keys begin with ``start``.
+
+        With ``keys_only``, values that cannot be converted to the declared type are None, because nobody reads them.
 
         Entries that are removed or changed during iteration are seen as such; added entries may be seen. No iterator of the store is kept open
         while the caller runs, so that it may write, spill or stop in the middle.
@@ -284,20 +286,29 @@ class KeyedMapState(MapState[Any, Any]):
         changed_key = next(changed_keys, None)
         for user_key, data, spills in self._walk_layers(prefix, start):
             while changed_key is not None and changed_key < user_key:
-                yield from self._live(prefix, changed_key)
+                yield from self._live(prefix, changed_key, keys_only=keys_only)
                 changed_key = next(changed_keys, None)
             if changed_key == user_key:
                 changed_key = next(changed_keys, None)
             mine = self._changed.get(prefix, {})
             if user_key in mine or spills != self._layers.spills:
-                yield from self._live(prefix, user_key)
+                yield from self._live(prefix, user_key, keys_only=keys_only)
             else:
-                entry = self._restored(data)
+                entry = self._converted(data, keys_only=keys_only)
                 if entry is not ABSENT:
                     yield user_key, entry
         while changed_key is not None:
-            yield from self._live(prefix, changed_key)
+            yield from self._live(prefix, changed_key, keys_only=keys_only)
             changed_key = next(changed_keys, None)
+
+    def _converted(self, data: bytes, *, keys_only: bool) -> Any:
+        """Return the entry of stored bytes; arguments as for `_walk`."""
+        try:
+            return self._restored(data)
+        except InvalidInputError:
+            if keys_only:
+                return None
+            raise
 
     def _changed_keys(self, prefix: bytes, start: bytes) -> list[bytes]:
         """Return the user keys of the changed entries of one key that begin with ``start``, in order."""
@@ -329,14 +340,14 @@ class KeyedMapState(MapState[Any, Any]):
                 return
             first = chunk[-1][0] + b"\0"
 
-    def _live(self, prefix: bytes, user_key: bytes) -> Iterator[tuple[bytes, Any]]:
+    def _live(self, prefix: bytes, user_key: bytes, *, keys_only: bool = False) -> Iterator[tuple[bytes, Any]]:
         """Yield the current entry, or nothing if it was removed."""
         mine = self._changed.get(prefix, {})
         if user_key in mine:
             entry = mine[user_key]
         else:
             data = self._layers.get(prefix + user_key)
-            entry = ABSENT if data is None else self._restored(data)
+            entry = ABSENT if data is None else self._converted(data, keys_only=keys_only)
         if entry is not ABSENT:
             yield user_key, entry
 

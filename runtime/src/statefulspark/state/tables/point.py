@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from statefulspark.errors import InvalidInputError
 from statefulspark.state.evolution.schema_reader import SchemaReader
 from statefulspark.state.store.base import Change
 from statefulspark.state.store.layers import Layers
@@ -170,9 +171,13 @@ class PointTable:
         for ident, value in zip(missing, values, strict=True):
             if value is None:
                 young[ident] = None
-            else:
+                continue
+            try:
                 young[ident] = restored(value)
-                size_bytes += len(value)
+            except InvalidInputError:
+                # A number that does not fit, or a class that is gone: only a function that reads the value gets the error.
+                continue
+            size_bytes += len(value)
         self._cached_payload_bytes += DECODED_FACTOR * size_bytes
 
     def entry_count(self) -> int:

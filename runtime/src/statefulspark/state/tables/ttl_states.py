@@ -107,7 +107,8 @@ class ExpiringMapState(KeyedMapState):
     def _entry(self, user_key: bytes) -> Any:
         return self._living(user_key, super()._entry(user_key))
 
-    def _walk(self, prefix: bytes, start: bytes = b"") -> Iterator[tuple[bytes, Any]]:
+    def _walk(self, prefix: bytes, start: bytes = b"", *, keys_only: bool = False) -> Iterator[tuple[bytes, Any]]:
+        del keys_only  # whether an entry has expired is read with its value
         for user_key, entry in super()._walk(prefix, start):
             if prefix != self._prefix:
                 raise InvalidInputError("the iterator belongs to a key that is no longer current", field=self._where)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+from contextlib import suppress
 from io import BytesIO
 from sys import getsizeof
 from typing import Any, Final
@@ -42,10 +43,7 @@ class Pickled(TypeInformation):
             return pickle.loads(data)  # noqa: S301  # written by this type into the job's own store
         except (ImportError, AttributeError) as error:
             # Not damage, which checksums have ruled out: an older checkpoint would not help.
-            raise InvalidInputError(
-                f"a stored object cannot be unpickled ({type(error).__name__}: {_missing(error)})",
-                remedy="Make its class importable under the name under which it was stored, for example by an alias where it was",
-            ) from error
+            raise _not_unpickled(data, error) from error
         except (pickle.UnpicklingError, EOFError, KeyError, TypeError) as error:
             raise ValueError(f"cannot be unpickled: {type(error).__name__}: {error}") from error
 
@@ -56,9 +54,33 @@ class Pickled(TypeInformation):
         return getsizeof(value)
 
 
-def _missing(error: ImportError | AttributeError) -> str:
-    """Return the name that was not found. The error's own text may quote data."""
-    return str(error.name or "unknown")
+class _FindsClasses(pickle.Unpickler):
+    """Notes the name that is not found."""
+
+    missing: str | None = None
+
+    def find_class(self, module_name: str, global_name: str, /) -> Any:
+        try:
+            return super().find_class(module_name, global_name)
+        except (ImportError, AttributeError):
+            self.missing = f"{module_name}.{global_name}"
+            raise
+
+
+def _not_unpickled(data: bytes, error: ImportError | AttributeError) -> InvalidInputError:
+    """Build the error of an object that cannot be unpickled. The exception's own text may quote data."""
+    unpickler = _FindsClasses(BytesIO(data))
+    with suppress(Exception):
+        unpickler.load()
+    if unpickler.missing is None:
+        return InvalidInputError(
+            f"a stored object cannot be unpickled: its class raised {type_name(type(error))}",
+            remedy="Let __setstate__ accept objects that earlier code has stored",
+        )
+    return InvalidInputError(
+        f"a stored object cannot be unpickled ({type(error).__name__}: {unpickler.missing})",
+        remedy="Make its class importable under the name under which it was stored, for example by an alias where it was",
+    )
 
 
 def _dumps_tuple(value: tuple[Any, ...]) -> bytes:
