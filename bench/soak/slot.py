@@ -12,6 +12,7 @@ import argparse
 import ctypes
 import json
 import pickle
+import sqlite3
 import threading
 import time
 from collections.abc import Iterable, Iterator, Sequence
@@ -24,6 +25,7 @@ import pyspark.worker  # noqa: F401  an executor's Python worker has it loaded
 from statefulspark.exchange.config import SlotConfig
 from statefulspark.slot.allocator import resident_bytes
 from statefulspark.slot.process import run_slot
+from statefulspark.state.encoding.values import LIST_HEAD, LIST_SEGMENT
 from statefulspark.state.store import open_store as stores
 from statefulspark.state.store.base import Change
 from statefulspark.state.store.rocksdb_memory import RocksDBMemory
@@ -32,17 +34,33 @@ from statefulspark.state.store.rocksdb_store import RocksDBOptions, RocksDBStore
 _LOG_S = 2.0
 _LOOK_S = 0.05
 _SCANNED = 40
+_OF_LONG_LISTS = (bytes([LIST_HEAD]), bytes([LIST_SEGMENT]))
 
 
 class NoStore:
-    """Forgets what is written; reads give the last value written to the same state, at the same sizes and cost for Python."""
+    """Forgets what is written; reads give the last value written to the same state, at the same sizes and cost for Python.
+
+    The entries of a long list belong together, so states that have one are kept, on disk.
+    """
 
     def __init__(self, path: Path, options: RocksDBOptions | None = None) -> None:
         self.path = path
         self.options = options or RocksDBOptions()
         self._newest: dict[bytes, bytes] = {}
+        self._list_states: set[bytes] = set()
+        # What a batch has spilled begins with a byte of its own, before the version of the value.
+        self._version_at = int(path.name.startswith("spill"))
+        path.parent.mkdir(parents=True, exist_ok=True)
+        self._lists = sqlite3.connect(f"{path}.lists", check_same_thread=False, isolation_level=None)
+        self._lists.executescript("pragma journal_mode = off; pragma synchronous = off; pragma cache_size = -256")
+        self._lists.execute("create table entries (key blob primary key, value blob) without rowid")
+        self._lock = threading.Lock()
 
     def get(self, key: bytes) -> bytes | None:
+        if key[2:4] in self._list_states:
+            with self._lock:
+                found = self._lists.execute("select value from entries where key = ?", (key,)).fetchone()
+            return None if found is None else bytes(found[0])
         value = self._newest.get(key[2:4])
         return None if value is None else bytes(bytearray(value))
 
@@ -50,13 +68,27 @@ class NoStore:
         return [self.get(key) for key in keys]
 
     def scan(self, first: bytes, end: bytes) -> Iterator[tuple[bytes, bytes]]:
+        if first[2:4] in self._list_states:
+            with self._lock:
+                yield from self._lists.execute(
+                    "select key, value from entries where key >= ? and key < ? order by key", (first, end)
+                ).fetchall()
+            return
         value = self.get(first)
         if value is not None and len(first) > 8 and end > first:
             yield from ((first + bytes(3) + bytes([number]), bytes(bytearray(value))) for number in range(_SCANNED))
 
     def write(self, changes: Iterable[Change]) -> None:
         for key, value in changes:
-            if value is not None:
+            if value is not None and value[self._version_at : self._version_at + 1] in _OF_LONG_LISTS:
+                self._list_states.add(key[2:4])
+            if key[2:4] in self._list_states:
+                with self._lock:
+                    if value is None:
+                        self._lists.execute("delete from entries where key = ?", (key,))
+                    else:
+                        self._lists.execute("insert or replace into entries values (?, ?)", (key, value))
+            elif value is not None:
                 self._newest[key[2:4]] = value
 
     def delete_range(self, first: bytes, end: bytes) -> None:
