@@ -378,10 +378,6 @@ def _swapped(numbers: array[Any]) -> array[Any]:
     return numbers
 
 
-def _list_reader(name: str) -> None:
-    readable(name, lambda description: ListTypeInfo(name, type_from_json(description["element"])))
-
-
 def _fields_of(description: Mapping[str, Any]) -> Iterator[TypeInformation]:
     return (type_from_json(field) for field in description["fields"])
 
@@ -394,7 +390,7 @@ def _row_of(description: Mapping[str, Any]) -> RowTypeInfo:
 
 
 for _name in ("LIST", "BASIC_ARRAY", "OBJECT_ARRAY"):
-    _list_reader(_name)
+    readable(_name, lambda description, name=_name: ListTypeInfo(name, type_from_json(description["element"])))  # type: ignore[misc]  # its default
 readable("PRIMITIVE_ARRAY", lambda description: PrimitiveArray(type_from_json(description["element"])))
 readable("MAP", lambda description: MapTypeInfo(type_from_json(description["key"]), type_from_json(description["value"])))
 readable("TUPLE", lambda description: TupleTypeInfo(list(_fields_of(description))))
