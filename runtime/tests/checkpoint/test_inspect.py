@@ -14,18 +14,19 @@ from runtime.tests.checkpoint.miniature import Miniature
 from typer.testing import CliRunner, Result
 
 from statefulspark.checkpoint.catalog import list_checkpoints, open_checkpoint
-from statefulspark.checkpoint.inspect.decoding import EntryDecoder, parse_key, type_text
+from statefulspark.checkpoint.inspect.decoding import EntryDecoder, StateEntry, parse_key, type_text
 from statefulspark.checkpoint.inspect.reader import read_state, read_state_table, state_sizes
 from statefulspark.checkpoint.inspect.verify import verify
 from statefulspark.cli import main
 from statefulspark.errors import CorruptDataError, InvalidInputError
 from statefulspark.state.api.descriptors import ListStateDescriptor, MapStateDescriptor, ValueStateDescriptor
 from statefulspark.state.backend import BatchBudget
-from statefulspark.state.encoding.layout import StateInfo
+from statefulspark.state.encoding.layout import Schema, StateInfo
+from statefulspark.state.row import Row
 from statefulspark.state.store.memory_store import MemoryStore
 from statefulspark.state.timers import EVENT_TIMERS
 from statefulspark.state.types.composites import ListTypeInfo
-from statefulspark.state.types.types import Types
+from statefulspark.state.types.types import TypeInformation, Types
 from statefulspark.storage.open import open_store
 from statefulspark.testing.keyed_state import KeyedSlot, key_group
 
@@ -111,7 +112,9 @@ def test_pickled_parts_of_other_types_are_hidden_too() -> None:
     description = Types.LIST(Types.TUPLE([Types.LONG(), Types.PICKLED_BYTE_ARRAY()])).to_json()
     info = StateInfo(1, "u", "s", "value", [Types.STRING().to_json()], description)
     key = bytes.fromhex("0001000100000001") + b"k"
-    assert EntryDecoder(info).decode(key, b"\x01whatever").value == b"\x01whatever"
+    entry = EntryDecoder(info).decode(key, b"\x01whatever")
+    assert entry is not None
+    assert entry.value == b"\x01whatever"
 
 
 def test_values_that_expire_tell_when() -> None:
@@ -122,6 +125,7 @@ def test_values_that_expire_tell_when() -> None:
 
     def decoded(kind: str, type_: dict[str, Any], stored: bytes) -> tuple[Any, int | None]:
         entry = EntryDecoder(StateInfo(1, "u", "s", kind, text, type_, ttl_ms=1)).decode(key, stored)
+        assert entry is not None
         return entry.value, entry.expires_ms
 
     assert decoded("value", long.to_json(), b"\x02" + expiry + long.encode(7)) == (7, 5_000)
@@ -324,3 +328,27 @@ def test_a_file_damaged_after_listing_is_refused_when_read(mini: Miniature) -> N
     entries = read_state(_url(mini), "step", "legs")
     with pytest.raises(CorruptDataError, match="entries"):
         next(entries)
+
+
+def test_values_of_an_evolved_state() -> None:
+    """Shown as the current schema has them, without what had expired before it, and never unpickled, not even a default or a removed field."""
+    key = bytes.fromhex("0001000100000001") + b"k"
+    pickled = Types.ROW_NAMED(["a", "b"], [Types.INT(), Types.PICKLED_BYTE_ARRAY()], defaults={"b": {"x": 1}})
+    plain = Types.ROW_NAMED(["a"], [Types.INT()])
+
+    def info(*types: TypeInformation, ttl_ms: int | None = None) -> StateInfo:
+        schemas = tuple(Schema(type_.to_json(), ttl_ms if not at else None, 9 * at) for at, type_ in enumerate(types))
+        return StateInfo(1, "u", "s", "value", [Types.STRING().to_json()], types[-1].to_json(), None, schemas)
+
+    assert EntryDecoder(info(Types.INT(), Types.LONG())).decode(key, b"\x01" + Types.INT().encode(5)) == StateEntry(
+        key_group=1, key="k", value=5
+    )
+    assert EntryDecoder(info(Types.INT(), Types.LONG(), ttl_ms=5)).decode(key, b"\x02" + bytes(7) + b"\x09" + Types.INT().encode(5)) is None
+    stored = b"\x01" + plain.encode(Row(1))
+    for types in ((plain, pickled), (plain, pickled, plain)):
+        entry = EntryDecoder(info(*types)).decode(key, stored)
+        assert entry is not None
+        assert entry.value == stored
+    entry = EntryDecoder(info(plain, pickled), unpickle=True).decode(key, stored)
+    assert entry is not None
+    assert entry.value == Row(a=1, b={"x": 1})

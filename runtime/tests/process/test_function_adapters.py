@@ -274,7 +274,7 @@ def test_harnesses_take_the_functions_themselves() -> None:
         assert job.run([C, BATCH, A, UPGRADE(Dearest()), A, B]) == [C, C, C, B]
 
 
-def restored(before: KeyedProcessFunction, after: KeyedProcessFunction, columns: pa.Schema = ORDERS) -> list[Any]:
+def restored(before: KeyedProcessFunction, after: KeyedProcessFunction, columns: pa.Schema = ORDERS, row: Any = C) -> list[Any]:
     """Run one row through each function, the second on the state of the first."""
     with KeyedProcessHarness(before, ORDERS, ORDERS, key="user") as harness:
         harness.process_element(A)
@@ -282,7 +282,7 @@ def restored(before: KeyedProcessFunction, after: KeyedProcessFunction, columns:
     harness = KeyedProcessHarness(after, columns, columns, key="user")
     harness.restore(snapshot)
     with harness:
-        harness.process_element(C)
+        harness.process_element(row)
         return [tuple(row) for row in harness.get_output()]
 
 
@@ -299,12 +299,14 @@ def test_state_is_found_again_by_kind_and_column() -> None:
 
 
 def test_state_needs_the_columns_it_was_written_with() -> None:
-    """Widening a column keeps the state; adding one is refused with both types."""
-    narrow = pa.schema({"user": pa.string(), "item": pa.string(), "price": pa.float32()})
-    assert restored(aggregation("sum"), aggregation("sum", schema=narrow), narrow) == [("ada", "ab", 4.0)]
+    """Wider, added and removed columns keep the state; one of another kind is refused with both types."""
+    same = pa.schema({"user": pa.string(), "item": pa.string(), "price": pa.float32()})
+    assert restored(aggregation("sum"), aggregation("sum", schema=same), same) == [("ada", "ab", 4.0)]
     wide = ORDERS.append(pa.field("more", pa.string()))
-    with pytest.raises(NotRestorableError, match="it was stored as ROW"):
-        restored(aggregation("sum"), aggregation("sum", schema=wide), wide)
+    assert restored(aggregation("sum"), aggregation("sum", schema=wide), wide, ("ada", "cd", 3.0, "new")) == [("ada", "ab", 4.0, None)]
+    numbers = pa.schema({"user": pa.string(), "item": pa.int64(), "price": pa.float64()})
+    with pytest.raises(NotRestorableError, match=r"item +STRING +item +LONG +of another kind"):
+        restored(aggregation("sum"), aggregation("sum", schema=numbers), numbers, ("ada", 1, 3.0))
 
 
 ALL = pa.schema(

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from statefulspark import KeyedProcessFunction, RuntimeContext, Types, ValueStateDescriptor
-from statefulspark.state.registry import LAZY_STATE_PREFIX
+from statefulspark.state.encoding.layout import LAZY_STATE_PREFIX
 from statefulspark.testing import BATCH, CHECKPOINT, KILL_DRIVER, KILL_DRIVER_AFTER_SINK_COMMIT, KILL_SLOT, RESCALE, RETRY_BATCH, TestingJob
 
 SCHEMA = "key STRING, state STRING"

@@ -34,6 +34,17 @@ DIFFERENCES: dict[str, tuple[str, ...]] = {
         "only here: RowTypeInfo.name",
         "only here: TupleTypeInfo.name",
     ),
+    "State evolves: a field that is added has a default in rows that were stored before.": (
+        "only here: RowTypeInfo.default_of",
+        (
+            "differs: RowTypeInfo.__init__ is (self, field_types, field_names=None) in PyFlink, "
+            "(self, field_types, field_names=None, defaults=None) here"
+        ),
+        (
+            "differs: Types.ROW_NAMED is static (field_names, field_types) in PyFlink, "
+            "static (field_names, field_types, *, defaults=None) here"
+        ),
+    ),
     "The runtime reads it; in PyFlink it has an underscore or exists only in Java.": (
         "only here: StateDescriptor.ttl",
         *_each("only here: {}StateDescriptor.kind", "Aggregating List Map Reducing Value"),

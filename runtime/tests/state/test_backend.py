@@ -303,7 +303,7 @@ class TestDeclarations:
     @pytest.mark.parametrize(
         ("descriptor", "difference"),
         [
-            (ValueStateDescriptor("s", Types.INT()), "stored as LONG, but the job declares INT"),
+            (ValueStateDescriptor("s", Types.INT()), r"LONG +INT +narrower"),
             (ListStateDescriptor("s", Types.LONG()), "stored as value, but the job declares list"),
         ],
     )
@@ -317,21 +317,18 @@ class TestDeclarations:
         with pytest.raises(NotRestorableError, match=difference):
             methods[descriptor.kind](descriptor)
 
-    def test_ttl_cannot_be_switched_but_changed(self, make_slot: MakeSlot) -> None:
-        """Time to live changes the bytes, so it cannot come or go; another length is fine and takes effect."""
+    def test_the_length_of_ttl_takes_effect(self, make_slot: MakeSlot) -> None:
+        """It is written down as the code says, and is no new schema."""
 
-        def declared(ttl_ms: int | None, registry: StateRegistry) -> None:
+        def declared(ttl_ms: int, registry: StateRegistry) -> None:
             descriptor = ValueStateDescriptor("s", Types.LONG())
-            if ttl_ms is not None:
-                descriptor.enable_time_to_live(StateTtlConfig.new_builder(Time.milliseconds(ttl_ms)).build())
+            descriptor.enable_time_to_live(StateTtlConfig.new_builder(Time.milliseconds(ttl_ms)).build())
             KeyedSlot(slot.store, slot.directory, slot.budget, registry).backend.value_state(descriptor)
 
         slot = make_slot()
         declared(5, slot.registry)
         declared(6, slot.registry)
-        assert [state.ttl_ms for state in slot.registry.states() if state.name == "s"] == [6]
-        with pytest.raises(NotRestorableError, match="cannot be switched off"):
-            declared(None, slot.registry)
+        assert [(state.ttl_ms, state.schemas) for state in slot.registry.states() if state.name == "s"] == [(6, ())]
 
     def test_registry_continues_numbers(self) -> None:
         """State ids of a checkpoint stay, new states get new ones."""

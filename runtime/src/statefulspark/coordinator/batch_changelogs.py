@@ -27,6 +27,7 @@ from statefulspark.checkpoint.transfers import read_again
 from statefulspark.errors import CorruptDataError, IncompatibleFormatError
 from statefulspark.keygroups import KeyGroupRange
 from statefulspark.state.encoding.layout import StateInfo
+from statefulspark.state.evolution.histories import merge_newer
 from statefulspark.state.operator.entries import OperatorEntry
 from statefulspark.storage.base import ObjectStore
 from statefulspark.storage.os_errors import local_disk
@@ -76,7 +77,10 @@ class Complete:
     @property
     def states(self) -> list[StateInfo]:
         """The states that its changelogs name, one for each number."""
-        return list({state.state_id: state for each in self.done for state in map(StateInfo.from_json, each.states)}.values())
+        found: dict[int, StateInfo] = {}
+        for each in self.done:
+            merge_newer(found, map(StateInfo.from_json, each.states), where=each.ref.key)
+        return list(found.values())
 
 
 class BatchChangelogs:

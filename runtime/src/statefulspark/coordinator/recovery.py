@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 from statefulspark.checkpoint.formats import paths
 from statefulspark.checkpoint.formats.bundle import decode_bundle
@@ -21,6 +19,7 @@ from statefulspark.checkpoint.transfers import download_verified
 from statefulspark.coordinator.batch_changelogs import BatchChangelogs
 from statefulspark.coordinator.batch_log import BatchLog, BatchParameters, parameters_of
 from statefulspark.state.encoding.layout import StateInfo
+from statefulspark.state.evolution.histories import merge_newer
 from statefulspark.state.registry import StateRegistry
 from statefulspark.storage.base import ObjectStore
 
@@ -142,20 +141,16 @@ def state_registry(lineage: Lineage, store: ObjectStore, *, changelogs: BatchCha
     """
     found: dict[int, StateInfo] = {}
     if lineage.base is not None:
-        found |= _by_id(lineage.base.metadata.states)
+        merge_newer(found, map(StateInfo.from_json, lineage.base.metadata.states), where=lineage.base.url)
     newest = {(ref.uid, ref.slot): ref for ref in lineage.changelogs}
     for ref in newest.values():
         with tempfile.TemporaryDirectory() as folder:
             path = Path(folder) / "changelog"
             download_verified(store, ref.key, path, ref.digest)
-            found |= _by_id(read_changelog(path, name=ref.key).header.states)
+            merge_newer(found, map(StateInfo.from_json, read_changelog(path, name=ref.key).header.states), where=ref.key)
     registry = StateRegistry(found.values(), allow_non_restored=allow_non_restored)
     uncommitted = lineage.uncommitted_batch
     if uncommitted is not None:
         found_complete = changelogs.complete(uncommitted)
         registry.take_over(found_complete.states if found_complete is not None else ())
     return registry
-
-
-def _by_id(states: Iterable[Mapping[str, Any]]) -> dict[int, StateInfo]:
-    return {info.state_id: info for info in map(StateInfo.from_json, states)}

@@ -137,6 +137,9 @@ class SlotActions:
 
     def _register_state(self, request: RegisterState) -> RegisterStateAnswer:
         try:
+            committed_ms = self.batches.committed_time_ms
+            # A batch that runs again, at the time of its record, may be the first one, and may turn out to be committed.
+            self.states.reached_ms = self.batches.processing_time_ms if committed_ms is None else committed_ms
             state = self.states.register(request.uid, request.name, request.kind, request.description)
             return RegisterStateAnswer(state=state, step_states=tuple(each for each in self.states.states() if each.uid == request.uid))
         except NotRestorableError as error:

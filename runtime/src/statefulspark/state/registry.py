@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 from difflib import get_close_matches
 from threading import Lock
-from typing import Any, Final
+from typing import Any
+
+import structlog
 
 from statefulspark.errors import InvalidInputError, NotRestorableError
-from statefulspark.state.encoding.layout import STATE_ID_MAX, StateInfo
+from statefulspark.state.encoding.layout import LAZY_STATE_PREFIX, STATE_ID_MAX, StateInfo
+from statefulspark.state.evolution.histories import evolved, longer
 from statefulspark.state.timers import TIMER_KINDS
 
-LAZY_STATE_PREFIX: Final = "_window."
-"""Begins the names of states that windows declare when they first need them, part of the format of checkpoints. So it means nothing that such
-a state is new, or that a restored one is not declared yet."""
+_log = structlog.get_logger("statefulspark.state")
 
 
 class StateRegistry:
@@ -25,10 +27,15 @@ class StateRegistry:
     Args:
         states: The states of the checkpoint the job starts from.
         allow_non_restored: The manifest's ``allowNonRestoredState``: leave behind what is missing.
+
+    Attributes:
+        reached_ms: Processing time of the last committed batch. The coordinator moves it.
     """
 
-    def __init__(self, states: Iterable[StateInfo] = (), *, allow_non_restored: bool = False) -> None:
+    def __init__(self, states: Iterable[StateInfo] = (), *, allow_non_restored: bool = False, reached_ms: int = 0) -> None:
         self._lock = Lock()
+        self.reached_ms = reached_ms
+        self._declared: set[tuple[str, str]] = set()
         self._allow_non_restored = allow_non_restored
         self._opened = False
         self._new: set[tuple[str, str]] = set()
@@ -40,8 +47,8 @@ class StateRegistry:
         """Return the state of this name, numbered now or earlier; see `layout.StateIds`.
 
         Raises:
-            NotRestorableError: The name is taken by a state of another kind or type, or the state appears after `all_opened` while
-                a restored one is missing.
+            NotRestorableError: The name is taken by a state of another kind, or of a type that cannot become the declared one, or the
+                state appears after `all_opened` while a restored one is missing.
             InvalidInputError: All 65,535 numbers are used up.
         """
         with self._lock:
@@ -56,12 +63,30 @@ class StateRegistry:
                     self._new.add((uid, name))
                 self._next += 1
             else:
-                wanted = StateInfo(known.state_id, uid, name, kind, **description)
-                check_restorable(known, wanted)
+                wanted = self._evolved(known, StateInfo(known.state_id, uid, name, kind, **description))
                 self._missing.discard((uid, name))
-            # A changed time to live is taken over, so that what is written down is what the code says now.
+            # A changed length of the time to live is taken over, so that what is written down is what the code says now.
             self._states[uid, name] = wanted
+            self._declared.add((uid, name))
             return wanted
+
+    def _evolved(self, known: StateInfo, wanted: StateInfo) -> StateInfo:
+        check_restorable(known, wanted)
+        if (known.uid, known.name) in self._declared and longer(replace(known, schemas=()), wanted) is None:
+            # One attempt runs one version of the code, so this is no evolution: each slot would undo the other's.
+            raise NotRestorableError(
+                f"it is declared as {_name(wanted.type)} with {_ttl(wanted)}, and elsewhere in the job as {_name(known.type)} with {_ttl(known)}",
+                field=f"state {known.name!r} of uid {known.uid!r}",
+                remedy="Declare it in the same way in all slots",
+            )
+        state, removed = evolved(known, wanted, since_ms=self.reached_ms, may_rename=self._allow_non_restored)
+        if len(state.schemas) > len(known.schemas):
+            _log.info("stored state evolves to the declared type", uid=state.uid, state=state.name, schema=len(state.schemas) - 1)
+        if removed:
+            _log.warning(
+                "fields of stored state are no longer declared; their values are dropped", uid=state.uid, state=state.name, fields=removed
+            )
+        return state
 
     def take_over(self, states: Iterable[StateInfo]) -> bool:
         """Add the states of a batch that another attempt has processed, under the numbers that this attempt gave them.
@@ -76,16 +101,27 @@ class StateRegistry:
                 named, numbered = self._states.get((state.uid, state.name)), by_id.get(state.state_id)
                 if named is None and numbered is None:
                     continue
-                if named is None or numbered is not named or not _reads(named, state):
+                if named is None or numbered is not named or not self._covers(named, state):
                     return False
             for state in found:
                 key = (state.uid, state.name)
-                if key not in self._states:
+                known = self._states.get(key)
+                if known is None:
                     self._states[key] = state
                     if _is_declared_in_open(state):
                         self._missing.add(key)
+                else:
+                    self._states[key] = longer(known, state) or known
             self._next = max(self._next, *(state.state_id + 1 for state in found)) if found else self._next
             return True
+
+    def _covers(self, named: StateInfo, state: StateInfo) -> bool:
+        """True if code that declares a state as ``named`` reads what was written as ``state``."""
+        if named.kind != state.kind or named.key_type != state.key_type:
+            return False
+        merged = longer(named, state)
+        # The tables of this attempt are made once: they do not learn of a schema that another attempt has appended.
+        return merged is named or (merged is not None and (named.uid, named.name) not in self._declared)
 
     @property
     def in_doubt(self) -> bool:
@@ -124,10 +160,10 @@ class StateRegistry:
 
 
 def check_restorable(stored: StateInfo, wanted: StateInfo) -> None:
-    """Check that code which declares a state as ``wanted`` can read what was written as ``stored``.
+    """Check that a state is still of the same kind and has the same keys.
 
     Raises:
-        NotRestorableError: It cannot; the text says what differs.
+        NotRestorableError: It is not; the text says what differs.
     """
     field = f"state {stored.name!r} of uid {stored.uid!r}"
     remedy = "Declare it as before, or use a new name."
@@ -139,27 +175,14 @@ def check_restorable(stored: StateInfo, wanted: StateInfo) -> None:
             field=field,
             remedy="Key by columns of the same types as before, or use a new uid.",
         )
-    if stored.type != wanted.type:
-        raise NotRestorableError(
-            f"it was stored as {_name(stored.type)}, but the job declares {_name(wanted.type)}", field=field, remedy=remedy
-        )
-    if (stored.ttl_ms is None) != (wanted.ttl_ms is None):
-        switched = "off" if wanted.ttl_ms is None else "on"
-        raise NotRestorableError(
-            f"time to live cannot be switched {switched} for a state that already has values", field=field, remedy=remedy
-        )
 
 
 def _is_declared_in_open(state: StateInfo) -> bool:
     return state.kind not in TIMER_KINDS and not state.name.startswith(LAZY_STATE_PREFIX)
 
 
-def _reads(stored: StateInfo, wanted: StateInfo) -> bool:
-    try:
-        check_restorable(stored, wanted)
-    except NotRestorableError:
-        return False
-    return True
+def _ttl(state: StateInfo) -> str:
+    return "no time to live" if state.ttl_ms is None else "a time to live"
 
 
 def _renamed(uid: str, name: str, missing: list[str]) -> NotRestorableError:

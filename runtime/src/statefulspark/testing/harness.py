@@ -151,7 +151,9 @@ class KeyedProcessHarness:
         """
         if self._running is not None:
             raise InvalidInputError("the harness is open", field="restore", remedy="Restore into a new harness, before open()")
-        self._state_ids = StateRegistry(snapshot.states, allow_non_restored=allow_non_restored_state)
+        self._state_ids = StateRegistry(
+            snapshot.states, allow_non_restored=allow_non_restored_state, reached_ms=snapshot.processing_time_ms
+        )
         self._store.write(snapshot.entries)
         lists = lists_of(snapshot.operator_state, 0, where="snapshot")
         self._operator_state = StepOperatorState(lists, tuple(filter(is_operator_state, snapshot.states)), restored=True)

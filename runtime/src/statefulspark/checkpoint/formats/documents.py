@@ -32,6 +32,10 @@ class Document(BaseModel):
     former_fields: ClassVar[frozenset[str]] = frozenset()
     """Fields that this release reads and does not fill; left out while they are empty."""
 
+    def version_needed(self) -> int:
+        """Return the oldest version that can say what the fields contain, apart from which fields there are."""
+        return 1
+
 
 Body = TypeVar("Body", bound=Document)
 """The model of one kind of document."""
@@ -39,7 +43,7 @@ Body = TypeVar("Body", bound=Document)
 
 def encode_document(kind: Kind, body: Document) -> bytes:
     """Return the envelope's bytes; equal bodies give equal bytes."""
-    fields, version = body.model_dump(mode="json"), 1
+    fields, version = body.model_dump(mode="json"), body.version_needed()
     for name, brought in body.later_fields.items():
         if fields[name]:
             version = max(version, brought)

@@ -152,6 +152,9 @@ class CheckpointMetadata(Document):
         yield from self.spark_state
         yield from self.operator_state
 
+    def version_needed(self) -> int:
+        return 4 if any("schemas" in state or _has_defaults(state.get("type")) for state in self.states) else 1
+
     @property
     def processed_ms(self) -> int:
         """Processing time that the next batch must not fall behind; what versions 1 and 2 know of it is when they were triggered."""
@@ -161,6 +164,13 @@ class CheckpointMetadata(Document):
     def replay_after(self) -> int:
         """Smallest batch that some keyed step's store in some slot contains; changelogs of later batches are needed with it."""
         return min((batch for slot in self.slots for batch in slot.operator_batches.values()), default=self.batch)
+
+
+def _has_defaults(type_: JsonValue) -> bool:
+    """True if a row in a type has defaults of fields."""
+    if isinstance(type_, list):
+        return any(map(_has_defaults, type_))
+    return isinstance(type_, dict) and ("defaults" in type_ or any(_has_defaults(part) for name, part in type_.items() if name != "names"))
 
 
 def encode_metadata(metadata: CheckpointMetadata) -> bytes:

@@ -15,6 +15,7 @@ from statefulspark.errors import CorruptDataError, InvalidInputError
 from statefulspark.state.encoding.keys import KeyCodec
 from statefulspark.state.encoding.layout import StateInfo, split_store_key, split_timer_store_key
 from statefulspark.state.encoding.values import EXPIRING, EXPIRING_LIST, EXPIRING_NONE, NONE, PLAIN, ValueCodec
+from statefulspark.state.evolution.schema_reader import SchemaReader, reader_of
 from statefulspark.state.timers import TIMER_KINDS
 from statefulspark.state.types.composites import ListTypeInfo
 from statefulspark.state.types.types import TypeInformation, type_from_json
@@ -75,13 +76,16 @@ class EntryDecoder:
         self._is_timer = info.kind in TIMER_KINDS
         self._user_key: Callable[[bytes], Any] | None = None
         self._value: Callable[[bytes], Any] = bytes
+        self._reader: SchemaReader | None = None
         if self._is_timer:
             return
+        hidden = _any_hidden(info, unpickle)
+        self._reader = reader_of(info, converts=not hidden)
         if info.kind == "map":
             self._user_key = bytes if _hidden(info.type["key"], unpickle) else type_from_json(info.type["key"]).decode
-            self._value = self._value_decoder(info.type["value"], unpickle)
-        else:
-            self._value = self._value_decoder(info.type, unpickle)
+        value_type = info.type["value"] if info.kind == "map" else info.type
+        if not (hidden if info.schemas else _hidden(value_type, unpickle)):
+            self._value = ValueCodec(type_from_json(value_type), self._where).decode_nullable
 
     def encode_key(self, key: Any) -> bytes:
         """Return the bytes of a key.
@@ -91,8 +95,8 @@ class EntryDecoder:
         """
         return self._keys.encode(key)
 
-    def decode(self, store_key: bytes, stored: bytes) -> StateEntry:
-        """Return the entry of a store key and value.
+    def decode(self, store_key: bytes, stored: bytes) -> StateEntry | None:
+        """Return the entry of a store key and value; None if it expired before the state's declaration changed last.
 
         Raises:
             CorruptDataError: The bytes do not fit the state's types.
@@ -101,7 +105,10 @@ class EntryDecoder:
             timer = split_timer_store_key(store_key)
             return StateEntry(key_group=timer.key_group, key=self._keys.decode(timer.key), timestamp_ms=timer.timestamp_ms)
         parts = split_store_key(store_key)
-        expires_ms, plain = self._without_expiry(stored)
+        current = stored if self._reader is None else self._reader.current(stored)
+        if current is None:
+            return None
+        expires_ms, plain = self._without_expiry(current)
         return StateEntry(
             key_group=parts.key_group,
             key=self._keys.decode(parts.key),
@@ -135,11 +142,6 @@ class EntryDecoder:
         except (ValueError, IndexError, OverflowError) as exc:
             raise CorruptDataError("damaged key of a map", path=self._where) from exc
 
-    def _value_decoder(self, description: Mapping[str, Any], unpickle: bool) -> Callable[[bytes], Any]:
-        if _hidden(description, unpickle):
-            return bytes
-        return ValueCodec(type_from_json(description), self._where).decode_nullable
-
 
 def element_decoder(info: StateInfo, *, unpickle: bool) -> Callable[[bytes], Any]:
     """Return what decodes the elements of an operator state; it raises CorruptDataError for bytes that do not fit the type.
@@ -152,9 +154,19 @@ def element_decoder(info: StateInfo, *, unpickle: bool) -> Callable[[bytes], Any
         IncompatibleFormatError: The type is not known to this release.
     """
     description = info.type["element"]
-    if _hidden(description, unpickle):
-        return bytes
-    return ValueCodec(type_from_json(description), f"state {info.name!r} of uid {info.uid!r}").decode
+    hidden = _any_hidden(info, unpickle)
+    reader = reader_of(info, converts=not hidden)
+    decode = bytes if hidden else ValueCodec(type_from_json(description), f"state {info.name!r} of uid {info.uid!r}").decode
+    if reader is None:
+        return decode
+    current = reader.current
+    # Operator state has no time to live, so no element is gone.
+    return lambda data: decode(current(data) or b"")
+
+
+def _any_hidden(info: StateInfo, unpickle: bool) -> bool:
+    """True if a declaration of the state has a pickled part that is not to be unpickled."""
+    return any(_hidden(description, unpickle) for description in (info.type, *(schema.type for schema in info.schemas)))
 
 
 def _hidden(description: Mapping[str, Any], unpickle: bool) -> bool:

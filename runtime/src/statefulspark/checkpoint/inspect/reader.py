@@ -205,7 +205,8 @@ def _entries(
     for slot in checkpoint.metadata.slots:
         with opened_slot(checkpoint, slot, open_kind) as store:
             for key, value in _stored(store, slot, decoder.info, wanted):
-                yield decoder.decode(key, value)
+                if (entry := decoder.decode(key, value)) is not None:
+                    yield entry
 
 
 def _stored(store: KeyValueStore, slot: SlotState, info: StateInfo, wanted: bytes | None) -> Iterator[tuple[bytes, bytes]]:

@@ -10,6 +10,8 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from statefulspark.errors import CorruptDataError
+from statefulspark.state.encoding.layout import StateInfo
+from statefulspark.state.evolution.histories import contradicting, longer
 
 
 class MergedStates:
@@ -28,6 +30,14 @@ class MergedStates:
         """Keyed steps that have a state."""
         return {uid for uid, _ in self._ids}
 
+    @staticmethod
+    def _merged(known: Mapping[str, Any], state: Mapping[str, Any], where: str) -> dict[str, Any]:
+        before, after = StateInfo.from_json(known), StateInfo.from_json(state)
+        merged = longer(before, after)
+        if merged is None:
+            raise contradicting(after, where)
+        return merged.to_json()
+
     def add(self, states: Iterable[Mapping[str, Any]], *, where: str) -> None:
         """Merge the descriptions of one checkpoint or changelog.
 
@@ -36,7 +46,7 @@ class MergedStates:
             where: Object they were read from, for the error text.
 
         Raises:
-            CorruptDataError: An id or a name already means something else.
+            CorruptDataError: An id or a name already means something else, or a state's schemas contradict each other.
         """
         for state in states:
             try:
@@ -44,6 +54,8 @@ class MergedStates:
             except (KeyError, ValueError, TypeError) as exc:
                 raise CorruptDataError("a state's description is damaged", path=where) from exc
             known = self._by_id.setdefault(state_id, dict(state))
+            if known.get("schemas") != state.get("schemas"):
+                known = self._by_id[state_id] = self._merged(known, state, where)
             if self._ids.setdefault(name, state_id) != state_id or (known["uid"], known["name"], known.get("kind")) != (
                 *name,
                 state.get("kind"),

@@ -21,6 +21,7 @@ from statefulspark.checkpoint.formats.records import ChangelogRef
 from statefulspark.checkpoint.transfers import download_verified, in_parallel
 from statefulspark.errors import CorruptDataError
 from statefulspark.state.encoding.layout import StateInfo
+from statefulspark.state.evolution.histories import merge_newer
 from statefulspark.state.operator.entries import OperatorEntry, is_operator_state
 from statefulspark.storage.base import ObjectStore
 from statefulspark.storage.os_errors import local_disk
@@ -86,12 +87,20 @@ class StoredOperatorState:
         """Return True if storage has any state of a step, keyed state and timers included."""
         return uid in self._uids
 
-    def add_states(self, states: Iterable[Mapping[str, Any]]) -> None:
-        """Learn descriptions of states."""
+    def add_states(self, states: Iterable[Mapping[str, Any]], *, where: str) -> None:
+        """Learn descriptions of states.
+
+        Args:
+            states: ``StateInfo`` in JSON.
+            where: Object that they were read from, for the error text.
+
+        Raises:
+            CorruptDataError: They contradict what is known.
+        """
         for info in map(StateInfo.from_json, states):
             self._uids.add(info.uid)
             if is_operator_state(info):
-                self._infos[info.state_id] = info
+                merge_newer(self._infos, (info,), where=where)
 
     def add_checkpoint(self, base: StoredCheckpoint) -> None:
         """Start with the operator files of a checkpoint, unless it is from before ``first``.
@@ -100,7 +109,7 @@ class StoredOperatorState:
             CorruptDataError: A file is damaged or missing.
             UnavailableError: Storage did not answer.
         """
-        self.add_states(base.metadata.states)
+        self.add_states(base.metadata.states, where=base.url)
         if base.metadata.batch < self._first and self._slot is not None:
             return
         files = [file for file in base.metadata.operator_state if self._slot in (None, file.slot)]
@@ -123,7 +132,7 @@ class StoredOperatorState:
         Raises:
             CorruptDataError: An entry does not belong there.
         """
-        self.add_states(header.states)
+        self.add_states(header.states, where=where)
         if header.operator_state is None or header.parallelism is None or header.batch < self._first:
             return
         step = self._steps.setdefault(header.uid, _StepLists(header.parallelism))

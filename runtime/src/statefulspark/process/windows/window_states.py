@@ -19,7 +19,7 @@ from statefulspark.state.api.descriptors import (
 from statefulspark.state.api.keyed_state_store import KeyedStateStore
 from statefulspark.state.api.states import ListState, MapState, State, ValueState
 from statefulspark.state.api.ttl import StateTtlConfig
-from statefulspark.state.registry import LAZY_STATE_PREFIX
+from statefulspark.state.encoding.layout import LAZY_STATE_PREFIX
 from statefulspark.state.tables.combining import KeyedAggregatingState, KeyedReducingState, none_added
 from statefulspark.state.tables.maps import KeyedMapState
 from statefulspark.state.times import Time

@@ -18,11 +18,30 @@ from statefulspark.errors import CorruptDataError, IncompatibleFormatError
 STATE_ID_MAX: Final = 0xFFFF
 """Largest state id: it is stored in two bytes."""
 
+LAZY_STATE_PREFIX: Final = "_window."
+"""Begins the names of states that windows declare when they first need them, part of the format of checkpoints. So it means nothing that such
+a state is new, or that a restored one is not declared yet."""
+
 _ENTRY: Final = struct.Struct(">HHI")
 _TIMER: Final = struct.Struct(">HHQ")
 _GROUP: Final = struct.Struct(">H")
 _STATE: Final = struct.Struct(">HH")
 _SIGN: Final = 1 << 63
+
+
+@dataclass(frozen=True, slots=True)
+class Schema:
+    """One declaration that a state has had.
+
+    Attributes:
+        type: Type of the state, as in `StateInfo`.
+        ttl_ms: Time to live in milliseconds, None if values did not expire.
+        since_ms: Processing time of the last batch that was committed before the declaration; 0 for the first one.
+    """
+
+    type: dict[str, Any]
+    ttl_ms: int | None
+    since_ms: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +56,8 @@ class StateInfo:
         key_type: Types of the key columns (`keys.KeyCodec.to_json`).
         type: Type of the state (`type_base.TypeInformation.to_json`); empty for timers.
         ttl_ms: Time to live in milliseconds, None when values do not expire.
+        schemas: Declarations that the state has had, oldest first; the last is the current one, of which ``type`` may have other
+            defaults, and ``ttl_ms`` may be another length. Empty if the state has never evolved, else 2 or more.
     """
 
     state_id: int
@@ -46,10 +67,15 @@ class StateInfo:
     key_type: list[dict[str, Any]]
     type: dict[str, Any]
     ttl_ms: int | None = None
+    schemas: tuple[Schema, ...] = ()
 
     def to_json(self) -> dict[str, Any]:
         """Return plain JSON data."""
-        return asdict(self)
+        data = asdict(self)
+        data["schemas"] = [asdict(schema) for schema in self.schemas]
+        if not self.schemas:
+            del data["schemas"]
+        return data
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> StateInfo:
@@ -59,7 +85,10 @@ class StateInfo:
             IncompatibleFormatError: A part is missing or unknown.
         """
         try:
-            return cls(**data)
+            schemas = tuple(Schema(**schema) for schema in data.get("schemas", ()))
+            if len(schemas) == 1:
+                raise TypeError
+            return cls(**{**data, "schemas": schemas})
         except TypeError as error:
             raise IncompatibleFormatError("not the description of a state", path="state info") from error
 

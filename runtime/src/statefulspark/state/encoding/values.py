@@ -2,7 +2,8 @@
 
 The first byte is the version, which also says what follows:
 ``1 | payload``, ``2 | expiry i64 (ms since the epoch) | payload``, ``3`` for None (only in maps), ``4 | expiry i64`` for None that expires,
-``5 | payload of a LIST`` whose elements each begin with an expiry i64.
+``5 | payload of a LIST`` whose elements each begin with an expiry i64,
+``7 | number of a schema u16 | value of another version`` in states that have evolved; `schema_reader` removes it before a codec reads the value.
 """
 
 from __future__ import annotations
@@ -19,6 +20,8 @@ EXPIRING: Final = 2
 NONE: Final = 3
 EXPIRING_NONE: Final = 4
 EXPIRING_LIST: Final = 5
+EVOLVED: Final = 7
+"""Begins the values of a state that has evolved; see `schema_reader`. 6 is left to lists that append."""
 
 _PLAIN_BYTE: Final = b"\x01"
 _NONE_BYTE: Final = b"\x03"
@@ -109,13 +112,15 @@ class ValueCodec:
     def _value(self, payload: bytes) -> Any:
         try:
             return self._type.decode(payload)
+        except InvalidInputError as error:
+            raise InvalidInputError(error.message, field=self.where, remedy=error.remedy) from error
         except (ValueError, IndexError, struct.error, OverflowError) as error:
             raise CorruptDataError("damaged value", path=self.where) from error
 
     def _unreadable(self, data: bytes) -> CorruptDataError:
-        if not data or PLAIN <= data[0] <= EXPIRING_LIST:
+        if not data or PLAIN <= data[0] <= EXPIRING_LIST or data[0] == EVOLVED:
             return CorruptDataError("damaged value", path=self.where)
-        return IncompatibleFormatError("unknown version of a value", path=self.where, expected="1 to 5", found=str(data[0]))
+        return IncompatibleFormatError("unknown version of a value", path=self.where, expected=f"1 to {EVOLVED}", found=str(data[0]))
 
 
 def join_expiry(expiry_ms: int, plain: bytes) -> bytes:

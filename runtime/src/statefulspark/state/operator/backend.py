@@ -17,6 +17,7 @@ from statefulspark.state.api.operator_state import OperatorStateStore
 from statefulspark.state.api.states import ListState
 from statefulspark.state.encoding.layout import StateIds, StateInfo
 from statefulspark.state.encoding.values import PLAIN, ValueCodec
+from statefulspark.state.evolution.schema_reader import SchemaReader, reader_of
 from statefulspark.state.operator.entries import OPERATOR_LIST, OPERATOR_UNION, OperatorEntry, OperatorLists, list_entries
 from statefulspark.state.tables.combining import none_added
 from statefulspark.state.types.base import TypeInformation
@@ -124,7 +125,7 @@ class OperatorStateBackend(OperatorStateStore):
         info = self._state_ids.register(self._uid, descriptor.name, kind, description)
         self._infos[info.state_id] = info
         where = f"state {descriptor.name!r} of uid {self._uid!r}"
-        return OperatorListState(self, info.state_id, element=descriptor.type_info.element, where=where)
+        return OperatorListState(self, info.state_id, element=descriptor.type_info.element, where=where, reader=reader_of(info))
 
     def states(self) -> list[StateInfo]:
         """Return the descriptions of all lists, by id."""
@@ -258,19 +259,24 @@ class OperatorListState(ListState[Any]):
         state_id: Of the list.
         element: Type of the elements.
         where: Names the state in errors.
+        reader: Reads its elements if the state has evolved.
     """
 
-    __slots__ = ("_backend", "_codec", "_element", "_where", "state_id")
+    __slots__ = ("_backend", "_codec", "_element", "_prefix", "_reader", "_where", "state_id")
 
-    def __init__(self, backend: OperatorStateBackend, state_id: int, *, element: TypeInformation, where: str) -> None:
+    def __init__(
+        self, backend: OperatorStateBackend, state_id: int, *, element: TypeInformation, where: str, reader: SchemaReader | None
+    ) -> None:
         self.state_id = state_id
+        self._reader = reader
+        self._prefix = _PLAIN if reader is None else reader.prefix + _PLAIN
         self._backend = backend
         self._element = element
         self._codec = ValueCodec(element, where)
         self._where = where
 
     def get(self) -> Iterator[Any]:
-        return iter([self._codec.decode(element) for element in self._backend.elements(self.state_id)])
+        return iter([self._codec.decode(element) for element in self._current()])
 
     def add(self, value: Any) -> None:
         self._backend.add(self.state_id, (self._encoded(value),))
@@ -284,10 +290,17 @@ class OperatorListState(ListState[Any]):
     def clear(self) -> None:
         self._backend.replace(self.state_id, ())
 
+    def _current(self) -> Iterable[bytes]:
+        elements = self._backend.elements(self.state_id)
+        if self._reader is None:
+            return elements
+        current = [self._reader.current(element) for element in elements]
+        return [element for element in current if element is not None]
+
     def _encoded(self, value: Any) -> bytes:
         if value is None:
             raise none_added()
         try:
-            return _PLAIN + self._element.encode(value)
+            return self._prefix + self._element.encode(value)
         except InvalidInputError as error:
             raise InvalidInputError(str(error), field=self._where, remedy=error.remedy) from error

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, TypeVar, cast
+from typing import Any, Final, TypeVar, cast
 
 from statefulspark.errors import InvalidInputError
 from statefulspark.keygroups import KeyGroupRange
@@ -16,24 +16,30 @@ from statefulspark.state.api.descriptors import (
     ValueStateDescriptor,
 )
 from statefulspark.state.api.states import AggregatingState, ListState, MapState, ReducingState, State, ValueState
+from statefulspark.state.api.ttl import StateTtlConfig
 from statefulspark.state.encoding.keys import KeyCodec
-from statefulspark.state.encoding.layout import StateIds
+from statefulspark.state.encoding.layout import StateIds, StateInfo
+from statefulspark.state.evolution.schema_reader import reader_of
 from statefulspark.state.store.layers import Layers
 from statefulspark.state.tables.background_cleanup import BackgroundCleanup
 from statefulspark.state.tables.combining import KeyedAggregatingState, KeyedReducingState
+from statefulspark.state.tables.evolved_sweep import EvolvedExpiring
 from statefulspark.state.tables.key_context import KeyContext
 from statefulspark.state.tables.lists import KeyedListState
 from statefulspark.state.tables.maps import KeyedMapState
-from statefulspark.state.tables.sweep import Sweep
+from statefulspark.state.tables.sweep import Expiring, Sweep
 from statefulspark.state.tables.sweep_pace import SweepPace
-from statefulspark.state.tables.table import StateTable
+from statefulspark.state.tables.table import EvolvingTable, StateTable
 from statefulspark.state.tables.ttl_states import ExpiringListState, ExpiringMapState, ExpiringTable, ExpiringValueState
 from statefulspark.state.tables.value import KeyedValueState
 from statefulspark.state.timers import TIMER_KINDS, TimerQueue
+from statefulspark.state.times import Time
 from statefulspark.state.types.base import TypeInformation
 
 _S = TypeVar("_S", bound=State)
-_T = TypeVar("_T", bound=StateTable)
+_FOREVER_MS: Final = 1 << 60
+
+_T = TypeVar("_T", bound=EvolvingTable)
 _E = TypeVar("_E", bound=ExpiringTable)
 
 
@@ -95,14 +101,12 @@ class DeclaredStates:
         """Return the state of a descriptor."""
 
         def make() -> ListState[Any]:
-            state_id, where = self._register(descriptor)
-            parts = (self._context, self._layers, state_id)
+            info, where = self._register(descriptor)
+            parts = (self._context, self._layers, info.state_id)
             element = descriptor.type_info.element
             if descriptor.ttl is None:
-                return self._added(descriptor, KeyedListState(*parts, element=element, where=where))
-            return self._added_expiring(
-                descriptor, state_id, ExpiringListState(*parts, element=element, where=where, config=descriptor.ttl)
-            )
+                return self._added(descriptor, info, KeyedListState(*parts, element=element, where=where))
+            return self._added_expiring(descriptor, info, ExpiringListState(*parts, element=element, where=where, config=descriptor.ttl))
 
         return self._once(descriptor, make)
 
@@ -110,13 +114,13 @@ class DeclaredStates:
         """Return the state of a descriptor."""
 
         def make() -> MapState[Any, Any]:
-            state_id, where = self._register(descriptor)
-            parts = (self._context, self._layers, state_id)
+            info, where = self._register(descriptor)
+            parts = (self._context, self._layers, info.state_id)
             key_type, value_type = descriptor.type_info.key, descriptor.type_info.value
             if descriptor.ttl is None:
-                return self._added(descriptor, KeyedMapState(*parts, key_type=key_type, value_type=value_type, where=where))
+                return self._added(descriptor, info, KeyedMapState(*parts, key_type=key_type, value_type=value_type, where=where))
             expiring = ExpiringMapState(*parts, key_type=key_type, value_type=value_type, where=where, config=descriptor.ttl)
-            return self._added_expiring(descriptor, state_id, expiring)
+            return self._added_expiring(descriptor, info, expiring)
 
         return self._once(descriptor, make)
 
@@ -146,26 +150,42 @@ class DeclaredStates:
 
     def _cell(self, descriptor: StateDescriptor, type_: TypeInformation) -> ValueState[Any]:
         """Make the table of a state that keeps one value per key."""
-        state_id, where = self._register(descriptor)
-        parts = (self._context, self._layers, state_id)
+        info, where = self._register(descriptor)
+        parts = (self._context, self._layers, info.state_id)
         if descriptor.ttl is None:
-            return self._added(descriptor, KeyedValueState(*parts, type_=type_, where=where))
-        return self._added_expiring(descriptor, state_id, ExpiringValueState(*parts, type_=type_, where=where, config=descriptor.ttl))
+            return self._added(descriptor, info, KeyedValueState(*parts, type_=type_, where=where))
+        return self._added_expiring(descriptor, info, ExpiringValueState(*parts, type_=type_, where=where, config=descriptor.ttl))
 
-    def _added(self, descriptor: StateDescriptor, table: _T) -> _T:
+    def _added(self, descriptor: StateDescriptor, info: StateInfo, table: _T) -> _T:
+        """Add a table whose values do not expire, apart from those that had expired when time to live was switched off."""
+        reader = reader_of(info)
+        if reader is not None:
+            table.read_with(reader)
+            if reader.may_have_expired:
+                config = StateTtlConfig.new_builder(Time(max(schema.ttl_ms or 0 for schema in info.schemas))).build()
+                # Nothing expires any more, so each key group needs one visit only.
+                self._sweep(descriptor, info, EvolvedExpiring(reader), config, calm_ms=_FOREVER_MS)
         self.tables[descriptor.name] = table
         return table
 
-    def _added_expiring(self, descriptor: StateDescriptor, state_id: int, table: _E) -> _E:
+    def _added_expiring(self, descriptor: StateDescriptor, info: StateInfo, table: _E) -> _E:
+        reader = reader_of(info)
+        if reader is not None:
+            table.read_with(reader)
         if descriptor.ttl is not None:
-            ttl_ms = descriptor.ttl.get_ttl().to_milliseconds()
-            sweep = Sweep(self._layers.base, state_id, self._key_groups, table, ttl_ms)
-            pace = SweepPace(ttl_ms, self._key_groups.last - self._key_groups.first + 1)
-            self.cleanup.add(descriptor.name, sweep, pace, descriptor.ttl.get_cleanup_strategies())
-        return self._added(descriptor, table)
+            expiring = table if reader is None else EvolvedExpiring(reader)
+            self._sweep(descriptor, info, expiring, descriptor.ttl, calm_ms=descriptor.ttl.get_ttl().to_milliseconds())
+        self.tables[descriptor.name] = table
+        return table
 
-    def _register(self, descriptor: StateDescriptor) -> tuple[int, str]:
-        """Return the state's id and what errors call it."""
+    def _sweep(self, descriptor: StateDescriptor, info: StateInfo, expiring: Expiring, config: StateTtlConfig, *, calm_ms: int) -> None:
+        """Clean up in the background. What is written expires after ``calm_ms`` at the earliest."""
+        sweep = Sweep(self._layers.base, info.state_id, self._key_groups, expiring, calm_ms)
+        pace = SweepPace(config.get_ttl().to_milliseconds(), self._key_groups.last - self._key_groups.first + 1)
+        self.cleanup.add(descriptor.name, sweep, pace, config.get_cleanup_strategies())
+
+    def _register(self, descriptor: StateDescriptor) -> tuple[StateInfo, str]:
+        """Return the state's description and what errors call it."""
         if descriptor.name in TIMER_KINDS:
             raise InvalidInputError("the name is reserved", field=f"state {descriptor.name!r}", remedy="Choose another name.")
         description = {
@@ -174,4 +194,4 @@ class DeclaredStates:
             "ttl_ms": descriptor.ttl.get_ttl().to_milliseconds() if descriptor.ttl else None,
         }
         info = self._state_ids.register(self._uid, descriptor.name, descriptor.kind, description)
-        return info.state_id, f"state {descriptor.name!r} of uid {self._uid!r}"
+        return info, f"state {descriptor.name!r} of uid {self._uid!r}"

@@ -103,6 +103,8 @@ class KeyedListState(PointTable, ListState[Any]):
         decode = self._element.decode
         try:
             return [decode(payload) for payload in payloads]
+        except InvalidInputError as error:
+            raise InvalidInputError(error.message, field=self._where, remedy=error.remedy) from error
         except (ValueError, IndexError, struct.error, OverflowError) as error:
             raise CorruptDataError("damaged element", path=self._where) from error
 

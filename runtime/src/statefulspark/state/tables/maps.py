@@ -11,10 +11,11 @@ from statefulspark.errors import CorruptDataError, InvalidInputError
 from statefulspark.state.api.states import MapState
 from statefulspark.state.encoding.layout import prefix_end
 from statefulspark.state.encoding.values import Encoded, ValueCodec
+from statefulspark.state.evolution.schema_reader import SchemaReader
 from statefulspark.state.store.base import Change
 from statefulspark.state.store.layers import Layers
 from statefulspark.state.tables.key_context import KeyContext, no_current_key
-from statefulspark.state.tables.point import Heads
+from statefulspark.state.tables.point import Heads, evolved_entries
 from statefulspark.state.tables.table import ENTRY_BYTES
 from statefulspark.state.tables.value import restorer, size_in_memory, storer
 from statefulspark.state.types.base import TypeInformation
@@ -91,6 +92,10 @@ class KeyedMapState(MapState[Any, Any]):
         self._ident: bytes | None = None
         self._prefix = b""
         self._mine: dict[bytes, Any] = {}
+
+    def read_with(self, reader: SchemaReader) -> None:
+        """Read and write values of a state that has evolved; called before anything is read."""
+        self._restored, self._stored = evolved_entries(reader, self._restored, self._stored, absent=ABSENT)
 
     def get(self, key: Any) -> Any:
         entry = self._entry(self._user_key(key))
@@ -274,7 +279,9 @@ class KeyedMapState(MapState[Any, Any]):
             if user_key in mine or spills != self._layers.spills:
                 yield from self._live(prefix, user_key)
             else:
-                yield user_key, self._restored(data)
+                entry = self._restored(data)
+                if entry is not ABSENT:
+                    yield user_key, entry
         while changed_key is not None:
             yield from self._live(prefix, changed_key)
             changed_key = next(changed_keys, None)
@@ -320,5 +327,7 @@ class KeyedMapState(MapState[Any, Any]):
     def _decoded_key(self, user_key: bytes) -> Any:
         try:
             return self._key_type.decode(user_key)
+        except InvalidInputError as error:
+            raise InvalidInputError(error.message, field=f"map key of {self._where}", remedy=error.remedy) from error
         except (ValueError, IndexError, struct.error, OverflowError) as error:
             raise CorruptDataError("damaged map key", path=self._where) from error

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from statefulspark.state.evolution.schema_reader import SchemaReader
 from statefulspark.state.store.base import Change
 from statefulspark.state.store.layers import Layers
 from statefulspark.state.tables.key_context import KeyContext, no_current_key
@@ -26,6 +27,19 @@ class Heads(dict[int, bytes]):
     def __missing__(self, ident_length: int) -> bytes:
         head = self[ident_length] = self._state_id + (ident_length - 2).to_bytes(4, "big")
         return head
+
+
+def evolved_entries(
+    reader: SchemaReader, restored: Callable[[bytes], Any], stored: Callable[[Any], bytes], *, absent: Any
+) -> tuple[Callable[[bytes], Any], Callable[[Any], bytes]]:
+    """Return the two functions of a table for stored bytes of any schema; ``absent`` is the entry of a value that is gone."""
+    prefix = reader.prefix
+
+    def restored_evolved(data: bytes) -> Any:
+        current = reader.current(data)
+        return absent if current is None else restored(current)
+
+    return restored_evolved, lambda entry: prefix + stored(entry)
 
 
 class PointTable:
@@ -83,6 +97,10 @@ class PointTable:
         self._changed_payload_bytes = 0
         self._cached_payload_bytes = 0
         self.hits = self.misses = 0
+
+    def read_with(self, reader: SchemaReader) -> None:
+        """Read and write values of a state that has evolved; called before anything is read."""
+        self._restored, self._stored = evolved_entries(reader, self._restored, self._stored, absent=None)
 
     def changes(self) -> list[Change]:
         heads, stored = self._heads, self._stored

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final, Protocol
 
+from statefulspark.state.evolution.schema_reader import SchemaReader
 from statefulspark.state.store.base import Change
 
 ENTRY_BYTES: Final = 160
@@ -54,3 +55,10 @@ class StateTable(Protocol):
 
     def entry_count(self) -> int:
         """Return how many entries are held in memory."""
+
+
+class EvolvingTable(StateTable, Protocol):
+    """A table whose state may have evolved."""
+
+    def read_with(self, reader: SchemaReader) -> None:
+        """Read and write values of a state that has evolved; called before anything is read."""

@@ -19,7 +19,7 @@ from statefulspark.state.tables.key_context import KeyContext
 from statefulspark.state.tables.lists import KeyedListState
 from statefulspark.state.tables.maps import ABSENT, KeyedMapState
 from statefulspark.state.tables.sweep import Expiring, Swept
-from statefulspark.state.tables.table import StateTable
+from statefulspark.state.tables.table import EvolvingTable
 from statefulspark.state.tables.value import KeyedValueState
 from statefulspark.state.types.base import TypeInformation
 
@@ -36,7 +36,7 @@ _Expiring = tuple[int, Any]
 """(expiry in ms since the epoch, value decoded or kept as bytes)"""
 
 
-class ExpiringTable(StateTable, Expiring, Protocol):
+class ExpiringTable(EvolvingTable, Expiring, Protocol):
     """A state that expires."""
 
 

@@ -112,5 +112,5 @@ def type_from_json(description: Mapping[str, Any]) -> TypeInformation:
         )
     try:
         return reader(description)
-    except (KeyError, TypeError) as error:
+    except (KeyError, TypeError, AttributeError, ValueError) as error:
         raise IncompatibleFormatError(f"incomplete description of type {name}", path="type description") from error

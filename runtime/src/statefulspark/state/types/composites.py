@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import struct
 from array import array
+from base64 import urlsafe_b64decode, urlsafe_b64encode
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from sys import byteorder
 from typing import Any, Final, TypeVar, cast
@@ -203,6 +204,14 @@ class RowTypeInfo(TypeInformation):
     """A `Row`. With field names a named row is matched by name, anything else by position; without, always by position.
 
     The payload is that of the fields. A row of another kind than INSERT has one more byte at the end, the number of its `RowKind`.
+
+    Args:
+        field_types: Types of the fields.
+        field_names: Their names; None for a row by position.
+        defaults: By name of the field, the value that rows have which were stored before the field was added.
+
+    Raises:
+        InvalidInputError: The names are not one per type, a default is of no field, or not of the field's type.
     """
 
     name = "ROW"
@@ -210,11 +219,33 @@ class RowTypeInfo(TypeInformation):
     decoded_bytes = None
     is_key = False
 
-    def __init__(self, field_types: Sequence[TypeInformation], field_names: Sequence[str] | None = None) -> None:
+    def __init__(
+        self,
+        field_types: Sequence[TypeInformation],
+        field_names: Sequence[str] | None = None,
+        defaults: Mapping[str, Any] | None = None,
+    ) -> None:
         if field_names is not None and (len(field_names) != len(field_types) or len(set(field_names)) != len(field_names)):
             raise InvalidInputError(f"{len(field_types)} types need {len(field_types)} distinct names", field="field_names")
         self._fields = tuple(field_types)
         self._names = tuple(field_names) if field_names is not None else None
+        self._defaults = {name: self._default_payload(name, value) for name, value in (defaults or {}).items() if value is not None}
+
+    def default_of(self, field_name: str) -> Any:
+        """Return a fresh copy of a field's default, None if it has none."""
+        payload = self._defaults.get(field_name)
+        return None if payload is None else self._fields[self.get_field_index(field_name)].decode(payload)
+
+    def _default_payload(self, name: str, value: Any) -> bytes:
+        field = f"defaults[{name!r}]"
+        if name not in (self._names or ()):
+            raise InvalidInputError(
+                "the row has no such field", field=field, remedy="Give defaults of fields that are named in field_names"
+            )
+        try:
+            return self._fields[self.get_field_index(name)].encode(value)
+        except InvalidInputError as error:
+            raise InvalidInputError(str(error), field=field) from error
 
     def get_field_names(self) -> list[str]:
         """Return the names of the fields; those of a row by position are ``f0``, ``f1`` and so on, as in Flink."""
@@ -251,7 +282,11 @@ class RowTypeInfo(TypeInformation):
 
     def to_json(self) -> TypeJson:
         description: TypeJson = {"type": self.name, "fields": [field.to_json() for field in self._fields]}
-        return description if self._names is None else {**description, "names": list(self._names)}
+        if self._names is not None:
+            description["names"] = list(self._names)
+        if self._defaults:
+            description["defaults"] = {name: urlsafe_b64encode(payload).decode("ascii") for name, payload in sorted(self._defaults.items())}
+        return description
 
     def __repr__(self) -> str:
         if self._names is None:
@@ -351,9 +386,16 @@ def _fields_of(description: Mapping[str, Any]) -> Iterator[TypeInformation]:
     return (type_from_json(field) for field in description["fields"])
 
 
+def _row_of(description: Mapping[str, Any]) -> RowTypeInfo:
+    row = RowTypeInfo(list(_fields_of(description)), description.get("names"))
+    # Not decoded before it is needed, because a default may be pickled and inspection must not run what the bytes name.
+    row._defaults = {name: urlsafe_b64decode(text) for name, text in description.get("defaults", {}).items()}  # noqa: SLF001  # the class of this module
+    return row
+
+
 for _name in ("LIST", "BASIC_ARRAY", "OBJECT_ARRAY"):
     _list_reader(_name)
 readable("PRIMITIVE_ARRAY", lambda description: PrimitiveArray(type_from_json(description["element"])))
 readable("MAP", lambda description: MapTypeInfo(type_from_json(description["key"]), type_from_json(description["value"])))
 readable("TUPLE", lambda description: TupleTypeInfo(list(_fields_of(description))))
-readable("ROW", lambda description: RowTypeInfo(list(_fields_of(description)), description.get("names")))
+readable("ROW", _row_of)

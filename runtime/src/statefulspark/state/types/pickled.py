@@ -40,7 +40,13 @@ class Pickled(TypeInformation):
     def decode(self, data: bytes) -> Any:
         try:
             return pickle.loads(data)  # noqa: S301  # written by this type into the job's own store
-        except (pickle.UnpicklingError, EOFError, ImportError, AttributeError, KeyError, TypeError) as error:
+        except (ImportError, AttributeError) as error:
+            # Not damage, which checksums have ruled out: an older checkpoint would not help.
+            raise InvalidInputError(
+                f"a stored object cannot be unpickled ({type(error).__name__}: {_missing(error)})",
+                remedy="Make its class importable under the name under which it was stored, for example by an alias where it was",
+            ) from error
+        except (pickle.UnpicklingError, EOFError, KeyError, TypeError) as error:
             raise ValueError(f"cannot be unpickled: {type(error).__name__}: {error}") from error
 
     def is_immutable(self, value: Any) -> bool:
@@ -48,6 +54,11 @@ class Pickled(TypeInformation):
 
     def size_of(self, value: Any) -> int:
         return getsizeof(value)
+
+
+def _missing(error: ImportError | AttributeError) -> str:
+    """Return the name that was not found. The error's own text may quote data."""
+    return str(error.name or "unknown")
 
 
 def _dumps_tuple(value: tuple[Any, ...]) -> bytes:

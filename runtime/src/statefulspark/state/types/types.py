@@ -4,8 +4,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Final
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
 
 from statefulspark.state.types import scalars
 from statefulspark.state.types.base import TypeInformation, type_from_json
@@ -136,6 +136,21 @@ class Types:
         return RowTypeInfo(field_types)
 
     @staticmethod
-    def ROW_NAMED(field_names: Sequence[str], field_types: Sequence[TypeInformation]) -> RowTypeInfo:
-        """`Row` by name."""
-        return RowTypeInfo(field_types, field_names)
+    def ROW_NAMED(
+        field_names: Sequence[str], field_types: Sequence[TypeInformation], *, defaults: Mapping[str, Any] | None = None
+    ) -> RowTypeInfo:
+        """`Row` by name.
+
+        Args:
+            field_names: Distinct names.
+            field_types: One type per name.
+            defaults: By name of the field, the value of rows in state that were stored before the field was added. Other new fields
+                are None in them. PyFlink has no defaults.
+
+        >>> Types.ROW_NAMED(["sku", "currency"], [Types.STRING(), Types.STRING()], defaults={"currency": "EUR"}).default_of("currency")
+        'EUR'
+
+        Raises:
+            InvalidInputError: The names are not one per type, a default is of no field, or not of the field's type.
+        """
+        return RowTypeInfo(field_types, field_names, defaults)

@@ -1,0 +1,1 @@
+"""State evolution: what stored types may become, and how stored values are read after it."""
