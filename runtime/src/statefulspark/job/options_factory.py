@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Callable
 from typing import Any
 
@@ -14,6 +13,7 @@ from statefulspark.exchange.rocksdb_choice import RocksDBChoice
 from statefulspark.job.own_classes import pickled
 from statefulspark.rocksdb.options_factory import FACTORY_FIELD
 from statefulspark.slot.rocksdb_settings import report
+from statefulspark.state.user_modules import imported_module
 
 
 def rocksdb_choice(manifest: StatefulSparkJob) -> RocksDBChoice:
@@ -40,16 +40,7 @@ def rocksdb_choice(manifest: StatefulSparkJob) -> RocksDBChoice:
 
 def _imported(name: str) -> Callable[..., Any]:
     module_name, _, attribute = name.partition(":")
-    try:
-        module = importlib.import_module(module_name)
-    except ModuleNotFoundError as error:
-        raise InvalidInputError(
-            f"cannot import {error.name!r}", field=FACTORY_FIELD, remedy="Put it beside the script, install it, or add it to pyFiles"
-        ) from error
-    except Exception as error:
-        raise InvalidInputError(
-            f"importing {module_name} raised {type(error).__name__}: {error}", field=FACTORY_FIELD, remedy="Correct the module"
-        ) from error
+    module = imported_module(module_name, field=FACTORY_FIELD)
     factory = getattr(module, attribute, None)
     if not callable(factory):
         raise InvalidInputError(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
@@ -11,6 +10,7 @@ from statefulspark.configuration import Configuration
 from statefulspark.errors import InvalidInputError, StatefulSparkError, type_name
 from statefulspark.state.api.state_backends import SlotResources, StateBackend
 from statefulspark.state.store.base import KeyValueStore
+from statefulspark.state.user_modules import imported_module
 
 BACKEND_FIELD: Final = "spec.stateBackend.type"
 """Manifest field that names the class."""
@@ -33,16 +33,7 @@ def imported_backend(name: str) -> type[StateBackend]:
         InvalidInputError: It cannot be imported, or is no `StateBackend`.
     """
     module_name, _, attribute = name.partition(":")
-    try:
-        module = importlib.import_module(module_name)
-    except ModuleNotFoundError as error:
-        raise InvalidInputError(
-            f"cannot import {error.name!r}", field=BACKEND_FIELD, remedy="Put it beside the script, install it, or add it to pyFiles"
-        ) from error
-    except Exception as error:
-        raise InvalidInputError(
-            f"importing {module_name} raised {type(error).__name__}: {error}", field=BACKEND_FIELD, remedy="Correct the module"
-        ) from error
+    module = imported_module(module_name, field=BACKEND_FIELD)
     found = getattr(module, attribute, None)
     if not isinstance(found, type):
         raise InvalidInputError(
