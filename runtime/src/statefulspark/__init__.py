@@ -80,6 +80,7 @@ if TYPE_CHECKING:
         Window,
     )
     from statefulspark.rocksdb.options_factory import ConfigurableRocksDBOptionsFactory, RocksDBOptionsFactory
+    from statefulspark.state.api.broadcast_state import BroadcastState, ReadOnlyBroadcastState
     from statefulspark.state.api.descriptors import (
         AggregatingStateDescriptor,
         ListStateDescriptor,
@@ -128,6 +129,7 @@ __all__ = [
     "AggregatingState",
     "AggregatingStateDescriptor",
     "AppendingState",
+    "BroadcastState",
     "CheckpointedFunction",
     "CoFlatMapFunction",
     "CoMapFunction",
@@ -188,6 +190,7 @@ __all__ = [
     "ProcessingTimeSessionWindows",
     "ProcessingTimeTrigger",
     "PurgingTrigger",
+    "ReadOnlyBroadcastState",
     "ReduceFunction",
     "ReducingState",
     "ReducingStateDescriptor",
@@ -308,6 +311,10 @@ _HOMES = {
     "rocksdb.options_factory": (
         "ConfigurableRocksDBOptionsFactory",
         "RocksDBOptionsFactory",
+    ),
+    "state.api.broadcast_state": (
+        "BroadcastState",
+        "ReadOnlyBroadcastState",
     ),
     "state.api.descriptors": (
         "AggregatingStateDescriptor",

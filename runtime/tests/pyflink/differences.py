@@ -123,7 +123,7 @@ DIFFERENCES: dict[str, tuple[str, ...]] = {
     ),
     "Not supported yet: broadcast state.": (
         *_each("only in PyFlink: {}", "BaseBroadcastProcessFunction BroadcastProcessFunction KeyedBroadcastProcessFunction"),
-        *_each("only in PyFlink: {}", "BroadcastConnectedStream BroadcastState BroadcastStream ReadOnlyBroadcastState"),
+        *_each("only in PyFlink: {}", "BroadcastConnectedStream BroadcastStream"),
         "only in PyFlink: OperatorStateStore.get_broadcast_state",
     ),
     "Streams are connected after they are keyed, and a step says what its inputs have as event time.": (
