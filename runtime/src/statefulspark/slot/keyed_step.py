@@ -14,15 +14,9 @@ import pyarrow as pa
 
 from statefulspark import failpoints
 from statefulspark.checkpoint.formats.changelog import ChangelogHeader, ChangelogWriter
-from statefulspark.checkpoint.formats.digests import FileDigest
-from statefulspark.checkpoint.formats.paths import changelog_key
 from statefulspark.checkpoint.formats.records import ChangelogRef
-from statefulspark.checkpoint.restore.merged_states import MergedStates
-from statefulspark.checkpoint.restore.operator_state import StoredOperatorState
-from statefulspark.checkpoint.restore.replay import replay
 from statefulspark.errors import FencedError, UnavailableError
 from statefulspark.exchange.config import SlotConfig
-from statefulspark.keygroups import key_group_range
 from statefulspark.process.function_runner import KeyedFunctionRunner, StepSpec
 from statefulspark.process.key_group_rows import KeyGroupRows
 from statefulspark.process.keytypes import key_type_infos
@@ -31,8 +25,9 @@ from statefulspark.process.two_inputs import runner_class
 from statefulspark.rpc.flight import ExchangeStream, FlightPeer
 from statefulspark.rpc.messages.batches import Acknowledge, BatchRun, ExchangeRequest, RunMetrics
 from statefulspark.rpc.messages.heartbeat import StepReport
-from statefulspark.rpc.messages.slots import Changelogs, Reopened
+from statefulspark.rpc.messages.slots import Reopened
 from statefulspark.slot.state_ids import CoordinatorStateIds
+from statefulspark.slot.step_changelogs import StepChangelogs
 from statefulspark.slot.step_metrics import USER_METRICS_MAX, BatchClock, counted, step_report
 from statefulspark.state.backend import BatchBudget, KeyedStateBackend
 from statefulspark.state.encoding.keys import KeyCodec
@@ -42,7 +37,6 @@ from statefulspark.state.store.base import KeyValueStore
 from statefulspark.state.timers import EVENT_TIMERS, PROCESSING_TIMERS
 
 _BUSY_S = 600.0
-_CATCH_UP_THREADS = 2
 _NOTHING = StepOperatorState()
 
 
@@ -91,7 +85,8 @@ class KeyedStep:
         self._work.mkdir(parents=True)
         self._coordinator = coordinator
         self._attempt: int | None = attempt
-        self._key_groups = key_group_range(slot, config.parallelism, config.max_parallelism)
+        self._changelogs = StepChangelogs(step.uid, config=config, slot=slot, epoch=epoch, coordinator=coordinator)
+        self._key_groups = self._changelogs.key_groups
         self._ids = CoordinatorStateIds(coordinator)
         self._rows = KeyGroupRows(self._key_groups, config.max_parallelism)
         self._clock = BatchClock()
@@ -204,21 +199,7 @@ class KeyedStep:
         if self.backend.batch > expected:
             raise FencedError(f"slot {self._slot} is at batch {self.backend.batch} of {self.step.uid!r}, the job is at {expected}")
         self._apply_pending()
-        groups = self._key_groups
-        request = Changelogs(uid=self.step.uid, key_groups=groups, after=self.backend.batch, until=expected)
-        refs = self._coordinator.call(request).changelogs
-        folder = self._work / f"catch-up-{secrets.token_hex(4)}"
-        stored = StoredOperatorState(slot=self._slot)
-        replay(
-            self._config.store,
-            refs,
-            self._store,
-            groups,
-            folder=folder,
-            merged=MergedStates(),
-            threads=_CATCH_UP_THREADS,
-            operator_state=stored,
-        )
+        stored = self._changelogs.catch_up(self._store, after=self.backend.batch, until=expected, work=self._work)
         # Ids are requested again, because the changelogs may have brought states that another attempt declared.
         self._ids = CoordinatorStateIds(self._coordinator)
         lists = stored.lists(self.step.uid).get(self._slot, {})
@@ -260,7 +241,7 @@ class KeyedStep:
             finished = True
             with clock.part("durable"):
                 digest = changelog.close()
-                changelog_ref = self._make_durable(request.run.attempt, batch, path, digest)
+                changelog_ref = self._changelogs.make_durable(request.run.attempt, batch, path, digest)
             metrics = RunMetrics(
                 timers_fired=self._function.runner.timers_fired,
                 timers_registered=self.backend.timers.registered - registered_before,
@@ -280,39 +261,16 @@ class KeyedStep:
             path.unlink(missing_ok=True)
         return ack
 
-    def _make_durable(self, attempt: int, batch: int, path: Path, digest: FileDigest) -> ChangelogRef:
-        """Upload the changelog. One without changes goes up too: it proves that the batch was processed here."""
-        key = changelog_key(attempt, batch, self.step.uid, self._slot, self._epoch)
-        self._config.store.put_file(key, path)
-        return ChangelogRef(
-            uid=self.step.uid,
-            slot=self._slot,
-            first=self._key_groups.first,
-            last=self._key_groups.last,
-            batch=batch,
-            epoch=self._epoch,
-            key=key,
-            size_bytes=digest.size_bytes,
-            checksum=digest.checksum,
-        )
-
     def _header(self, request: ExchangeRequest, entries: list[OperatorEntry]) -> ChangelogHeader:
         states = {state["state_id"]: state for state in self._ids.known(self.step.uid)}
         # Also those that the function does not declare, because this header may be the only one that names them.
         states |= {info.state_id: info.to_json() for info in self.operator.states()}
         has_operator_state = bool(entries) or request.run.operator_state == "all"
-        return ChangelogHeader(
-            uid=self.step.uid,
-            slot=self._slot,
-            batch=request.batch,
-            epoch=self._epoch,
-            first_key_group=self._key_groups.first,
-            last_key_group=self._key_groups.last,
-            max_event_time_ms=self._function.runner.max_event_time_ms,
-            second_max_event_time_ms=self._function.runner.second_max_event_time_ms,
-            states=tuple(states.values()),
+        return self._changelogs.header(
+            request.batch,
+            event_times_ms=(self._function.runner.max_event_time_ms, self._function.runner.second_max_event_time_ms),
+            states=states.values(),
             operator_state=request.run.operator_state if has_operator_state else None,
-            parallelism=self._config.parallelism if has_operator_state else None,
         )
 
     def _results(self, run: BatchRun, batches: Iterator[pa.RecordBatch]) -> Generator[pa.RecordBatch, None, None]:

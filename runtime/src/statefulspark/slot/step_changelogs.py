@@ -1,0 +1,120 @@
+"""StepChangelogs: the changelogs of one keyed step in one slot, those it writes and those it catches up with."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any, Literal
+
+from statefulspark.checkpoint.formats.changelog import ChangelogHeader
+from statefulspark.checkpoint.formats.digests import FileDigest
+from statefulspark.checkpoint.formats.paths import changelog_key
+from statefulspark.checkpoint.formats.records import ChangelogRef
+from statefulspark.checkpoint.restore.merged_states import MergedStates
+from statefulspark.checkpoint.restore.operator_state import StoredOperatorState
+from statefulspark.checkpoint.restore.replay import replay
+from statefulspark.exchange.config import SlotConfig
+from statefulspark.keygroups import key_group_range
+from statefulspark.rpc.flight import FlightPeer
+from statefulspark.rpc.messages.slots import Changelogs
+from statefulspark.state.store.base import KeyValueStore
+
+_CATCH_UP_THREADS = 2
+
+
+class StepChangelogs:
+    """Names, writes and reads the changelogs of one uid in one incarnation of a slot.
+
+    Args:
+        uid: the step.
+        config: the slot's configuration.
+        slot: number of the slot.
+        epoch: its incarnation.
+        coordinator: the coordinator, which knows the changelogs of committed batches.
+
+    Attributes:
+        key_groups: those of the slot.
+    """
+
+    def __init__(self, uid: str, *, config: SlotConfig, slot: int, epoch: int, coordinator: FlightPeer) -> None:
+        self.key_groups = key_group_range(slot, config.parallelism, config.max_parallelism)
+        self._uid = uid
+        self._config = config
+        self._slot = slot
+        self._epoch = epoch
+        self._coordinator = coordinator
+
+    def header(
+        self,
+        batch: int,
+        *,
+        event_times_ms: tuple[int | None, int | None],
+        states: Iterable[dict[str, Any]],
+        operator_state: Literal["all", "changed"] | None,
+    ) -> ChangelogHeader:
+        """Return the header of the changelog of ``batch``.
+
+        Args:
+            batch: the batch.
+            event_times_ms: greatest event time of its rows, per input.
+            states: descriptions of all states of the step.
+            operator_state: what the operator frame has; None if there is no frame.
+        """
+        first_ms, second_ms = event_times_ms
+        return ChangelogHeader(
+            uid=self._uid,
+            slot=self._slot,
+            batch=batch,
+            epoch=self._epoch,
+            first_key_group=self.key_groups.first,
+            last_key_group=self.key_groups.last,
+            max_event_time_ms=first_ms,
+            second_max_event_time_ms=second_ms,
+            states=tuple(states),
+            operator_state=operator_state,
+            parallelism=self._config.parallelism if operator_state is not None else None,
+        )
+
+    def make_durable(self, attempt: int, batch: int, path: Path, digest: FileDigest) -> ChangelogRef:
+        """Upload the changelog. One without changes goes up too: it proves that the batch was processed here."""
+        key = changelog_key(attempt, batch, self._uid, self._slot, self._epoch)
+        self._config.store.put_file(key, path)
+        return ChangelogRef(
+            uid=self._uid,
+            slot=self._slot,
+            first=self.key_groups.first,
+            last=self.key_groups.last,
+            batch=batch,
+            epoch=self._epoch,
+            key=key,
+            size_bytes=digest.size_bytes,
+            checksum=digest.checksum,
+        )
+
+    def catch_up(self, store: KeyValueStore, *, after: int, until: int, work: Path) -> StoredOperatorState:
+        """Apply the changelogs of committed batches that other incarnations of the slot wrote.
+
+        Args:
+            store: holds the state after the batch ``after``.
+            after: last batch in the store.
+            until: last batch that is wanted.
+            work: local folder for downloads.
+
+        Returns:
+            The operator state of those changelogs.
+        """
+        request = Changelogs(uid=self._uid, key_groups=self.key_groups, after=after, until=until)
+        refs = self._coordinator.call(request).changelogs
+        stored = StoredOperatorState(slot=self._slot)
+        replay(
+            self._config.store,
+            refs,
+            store,
+            self.key_groups,
+            folder=work / f"catch-up-{secrets.token_hex(4)}",
+            merged=MergedStates(),
+            threads=_CATCH_UP_THREADS,
+            operator_state=stored,
+        )
+        return stored
