@@ -11,7 +11,7 @@ import pytest
 from statefulspark.config.job import StatefulSparkJob
 from statefulspark.config.manifest import validate_job
 from statefulspark.exchange.config import Endpoint, SlotConfig
-from statefulspark.job.manifest_settings import slot_options
+from statefulspark.job.manifest_settings import durable_options, slot_options
 from statefulspark.job.spark.session import session_settings
 from statefulspark.storage.open import open_store
 from statefulspark.storage.storage_settings import StorageSettings
@@ -88,3 +88,23 @@ def test_fixed_wins_over_managed_over_none(tmp_path: Path, memory: dict[str, Any
     """Flink's precedence."""
     manifest = job(executor={"managedMemory": {"size": "100Mi"}}, stateBackend={"rocksdb": {"memory": memory}})
     assert config(tmp_path, manifest).budget_bytes == (None if budget is None else budget * MIB)
+
+
+def test_the_driver_is_told_how_checkpoints_are_taken() -> None:
+    """Incremental unless the manifest says otherwise."""
+    storage = {"dir": "file:///checkpoints"}
+    assert durable_options(job()) == {
+        "name": "orders",
+        "backend": "rocksdb",
+        "savepoint_dir": None,
+        "retained": 1,
+        "incremental": True,
+    }
+    full = job(checkpointing=storage | {"incremental": False, "savepointDir": "file:///savepoints", "retention": {"count": 3}})
+    assert durable_options(full) == {
+        "name": "orders",
+        "backend": "rocksdb",
+        "savepoint_dir": "file:///savepoints",
+        "retained": 3,
+        "incremental": False,
+    }

@@ -40,7 +40,7 @@ _LOCATION_FILE = "spark-location"
 class DurableJob:
     """The job's folder as seen by one attempt."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913  the attempt, and one argument per field of the manifest
         self,
         *,
         store: ObjectStore,
@@ -52,6 +52,7 @@ class DurableJob:
         lineage: Lineage,
         savepoint_dir: str | None,
         retained: int,
+        incremental: bool = True,
     ) -> None:
         """Take over a claimed attempt.
 
@@ -65,6 +66,7 @@ class DurableJob:
             lineage: what the attempt starts from.
             savepoint_dir: where savepoints go when the caller names no place.
             retained: how many checkpoints are kept.
+            incremental: whether a snapshot may name or copy the files of an earlier checkpoint.
         """
         if lineage.claim is None:
             raise InternalError(f"attempt {lineage.attempt} was not begun by this driver")
@@ -79,6 +81,7 @@ class DurableJob:
         self._lineage = lineage
         self._base: StoredCheckpoint | None = lineage.base
         self.restored_from = lineage.copied_from or (lineage.base.url if lineage.base is not None else None)
+        self._incremental = incremental
         self._reusable = True
         self._failed: set[str] = set()
         """Checkpoints that slots could not restore in this attempt."""
@@ -122,8 +125,8 @@ class DurableJob:
 
     @property
     def reusable_checkpoint_id(self) -> int | None:
-        """The checkpoint whose files the next one may name; none after damage was found, because it may be in any of them."""
-        return self.base_checkpoint_id if self._reusable else None
+        """The checkpoint whose files the next snapshot may name or copy; None for a full one, and after damage was found, because it may be in any of them."""
+        return self.base_checkpoint_id if self._incremental and self._reusable else None
 
     def capture_state(self, state: SparkStateUploader, batch: int) -> None:
         """Make Spark's own state after the committed ``batch`` durable.

@@ -28,6 +28,18 @@ def storage_settings(manifest: StatefulSparkJob) -> StorageSettings:
     )
 
 
+def durable_options(manifest: StatefulSparkJob) -> dict[str, Any]:
+    """Keyword options of DurableJob that come from the manifest."""
+    spec = manifest.spec
+    return {
+        "name": manifest.metadata.name,
+        "backend": spec.state_backend.type,
+        "savepoint_dir": spec.checkpointing.savepoint_dir,
+        "retained": spec.checkpointing.retention.count,
+        "incremental": spec.checkpointing.incremental,
+    }
+
+
 def slot_options(manifest: StatefulSparkJob) -> dict[str, Any]:
     """Keyword options of SlotConfig that come from the manifest."""
     spec = manifest.spec

@@ -36,7 +36,7 @@ from statefulspark.errors import CorruptDataError, InvalidInputError, StatefulSp
 from statefulspark.exchange.config import Endpoint, SlotConfig
 from statefulspark.exchange.rocksdb_choice import RocksDBChoice
 from statefulspark.job.checked_pipeline import checked_pipeline
-from statefulspark.job.manifest_settings import memory_tuner, restart_strategy, slot_options, storage_settings
+from statefulspark.job.manifest_settings import durable_options, memory_tuner, restart_strategy, slot_options, storage_settings
 from statefulspark.job.metrics.native import check_native_metrics
 from statefulspark.job.options_factory import rocksdb_choice
 from statefulspark.job.own_backend import own_backend_options
@@ -264,17 +264,13 @@ class _Start:
         return None if self._master.startswith("local[") else self.manifest.spec.executor.slots
 
     def _durable(self) -> DurableJob:
-        spec = self.manifest.spec
         return DurableJob(
             store=self.store,
             open_store=self.opened,
             job_id=_job_id(self.manifest),
-            name=self.manifest.metadata.name,
             max_parallelism=self.max_parallelism,
-            backend=spec.state_backend.type,
             lineage=self.lineage,
-            savepoint_dir=spec.checkpointing.savepoint_dir,
-            retained=spec.checkpointing.retention.count,
+            **durable_options(self.manifest),
         )
 
     def _coordinator(self, durable: DurableJob, files: LocationFiles, state: SparkStateUploader) -> Coordinator:

@@ -62,6 +62,7 @@ class LocalCluster:
             lineage=lineage,
             savepoint_dir=None,
             retained=job.retained,
+            incremental=job.incremental,
         )
         batches = batch_log(lineage, job.delays_ms())
         self.coordinator = Coordinator(

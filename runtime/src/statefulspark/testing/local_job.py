@@ -35,6 +35,8 @@ class LocalJob:
     allow_non_restored: bool = False
     retained: int = 1
     """Checkpoints to keep."""
+    incremental: bool = True
+    """Whether a checkpoint may name files of an earlier one."""
     input: list[Any] = field(default_factory=list)
     """Everything the source has had so far; a row's place is its offset."""
     sink: dict[int, list[Row]] = field(default_factory=dict)
