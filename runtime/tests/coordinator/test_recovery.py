@@ -9,10 +9,13 @@ from typing import Any
 import pytest
 from runtime.tests.checkpoint.dict_store import DictStore
 from runtime.tests.checkpoint.miniature import Miniature
+from runtime.tests.checkpoint.test_source_offsets import fed, location
 
+from statefulspark.checkpoint.formats.bundle import encode_bundle
+from statefulspark.checkpoint.formats.pipeline import Pipeline
 from statefulspark.checkpoint.lineage.lineage import Lineage
 from statefulspark.coordinator.batch_changelogs import BatchChangelogs
-from statefulspark.coordinator.recovery import batch_log, state_registry
+from statefulspark.coordinator.recovery import batch_log, location_files, state_registry
 from statefulspark.errors import NotRestorableError
 from statefulspark.state.registry import StateRegistry
 from statefulspark.storage.open import open_store
@@ -46,6 +49,16 @@ def two_batches_after_a_checkpoint(tmp_path: Path) -> tuple[Lineage, Miniature]:
     mini.run(1, [])
     mini.begin(2)
     return mini.lineage_now(), mini
+
+
+def test_a_change_of_sources_that_a_record_has_made_is_repeated(tmp_path: Path) -> None:
+    """A job that an older release started with it restores, although a job could not make the change today."""
+    lineage, _ = two_batches_after_a_checkpoint(tmp_path)
+    old, new = fed("json A > s", "kafka D > s"), fed("kafka B > s", "json C > t")
+    changes = ({"pipeline": Pipeline(sources=old), "files": encode_bundle(location(old))}, {"pipeline": Pipeline(sources=new)})
+    records = tuple(record.model_copy(update=change) for record, change in zip(lineage.records, changes, strict=True))
+    files, sources = location_files(replace(lineage, base=None, records=records))
+    assert (sources, files["offsets/5"].decode().split("\n")[2:]) == (new, ['{"D": 5}', '{"A": 5}'])
 
 
 def test_event_times_of_a_second_input_go_with_it(tmp_path: Path) -> None:

@@ -60,7 +60,7 @@ def location_files(lineage: Lineage) -> tuple[dict[str, bytes], tuple[SourceId, 
         sources = base.metadata.pipeline.sources if base.metadata.pipeline is not None else None
     for record in lineage.records:
         if record.pipeline is not None:
-            files = realign(files, sources, record.pipeline.sources, may_drop=True)  # it was accepted when the record was written
+            files = realign(files, sources, record.pipeline.sources, accepted=True)
             sources = record.pipeline.sources
         files |= decode_bundle(record.files, path=f"batch record {record.batch}")
     return files, sources

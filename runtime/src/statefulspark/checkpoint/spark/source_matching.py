@@ -1,11 +1,13 @@
 """Matches each source of a pipeline with the source of the previous pipeline whose position it resumes from.
 
 Tick sources are matched by the uid of their step, other sources by what they read and which keyed step they feed. A source that reads
-something new resumes from the one remaining source of its kind, as in Spark; if that is ambiguous, the job is rejected.
+something new resumes from the one remaining source of its kind, as in Spark. If that is ambiguous, the job is rejected, also if a source of another
+kind may have replaced the remaining one: a source that wrongly takes over a position skips rows.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
@@ -38,7 +40,12 @@ def relations(sources: Iterable[SourceId]) -> list[Relation]:
 
 
 def match(
-    before: Sequence[SourceId], now: Sequence[SourceId], same_position: Callable[[int, int], bool], *, may_drop: bool = False
+    before: Sequence[SourceId],
+    now: Sequence[SourceId],
+    same_position: Callable[[int, int], bool],
+    *,
+    may_drop: bool = False,
+    accepted: bool = False,
 ) -> dict[int, int | None]:
     """Match the relations of two pipelines.
 
@@ -47,6 +54,7 @@ def match(
         now: Sources of the present one.
         same_position: True if two stored relations, given by number, have read exactly the same.
         may_drop: True to discard the position of a source that is no longer read.
+        accepted: True if an attempt has started with this match, so that it is repeated even if a job could not start with it today.
 
     Returns:
         For the number of each present relation that of the stored one, or None where it starts from its beginning.
@@ -70,9 +78,13 @@ def match(
             found[relation.number] = _same(relation, rivals, known, same_position)
     read = {(each.provider, each.identity) for each in users}
     left = [each for each in kept if each.number not in found.values() and (each.provider, each.identity) not in read]
-    for relation in (each for each in users if each.number not in found):
-        rivals = [each for each in users if each.number not in found and each.provider == relation.provider]
-        found[relation.number] = _moved(relation, rivals, [each for each in left if each.provider == relation.provider])
+    came = [each for each in users if each.number not in found]
+    for provider in sorted({each.provider for each in came}):
+        origins = _origins([each for each in came if each.provider == provider], [each for each in left if each.provider == provider])
+        for relation, origin in origins:
+            if origin is not None and not accepted:
+                _refuse_doubtful(relation, origin, came, left)
+            found[relation.number] = origin.number if origin is not None else None
     _refuse_dropped([each for each in left if each.number not in found.values()], may_drop=may_drop)
     return found
 
@@ -95,27 +107,56 @@ def _same(relation: Relation, rivals: list[Relation], known: list[Relation], sam
     return first
 
 
-def _moved(relation: Relation, rivals: list[Relation], left: list[Relation]) -> int | None:
-    """The stored relation that reads elsewhere now; None if the source is new."""
-    if not left:
-        return None
-    if len(left) == len(rivals) == 1:
-        return left[0].number
-    fed = [each for each in left if each.feeds == relation.feeds]
-    if len(fed) == 1 and sum(each.feeds == relation.feeds for each in rivals) == 1:
-        return fed[0].number
-    raise NotRestorableError(
-        f"the stored offsets belong to {', '.join(each.label for each in left)}, and it is ambiguous which of these sources is now "
-        f"{relation.label}",
-        field="spec.job",
-        remedy=_REMEDY,
-    )
+def _origins(came: list[Relation], gone: list[Relation]) -> list[tuple[Relation, Relation | None]]:
+    """For each source of one kind that was not read before, the stored one whose position it takes over; None if it is new."""
+    coming, going = (Counter(each.feeds for each in many) for many in (came, gone))
+    pairs: list[tuple[Relation, Relation | None]] = [
+        (now, before) for now in came for before in gone if now.feeds == before.feeds and coming[now.feeds] == going[now.feeds] == 1
+    ]
+    paired = {id(each) for pair in pairs for each in pair}
+    new, left = ([each for each in many if id(each) not in paired] for many in (came, gone))
+    if len(new) == len(left) == 1:
+        return [*pairs, (new[0], left[0])]
+    if left and new:
+        raise NotRestorableError(
+            f"the stored offsets belong to {_labels(left)}, and it is ambiguous which of these sources is now {new[0].label}",
+            field="spec.job",
+            remedy=_REMEDY,
+        )
+    return [*pairs, *((each, None) for each in new)]
+
+
+def _refuse_doubtful(relation: Relation, origin: Relation, came: list[Relation], gone: list[Relation]) -> None:
+    """Raise if another source may have replaced ``origin``, or ``relation`` another source: then ``relation`` is new.
+
+    If both feed the same step, the other sources of that step count, and as many of each kind may come as go. Otherwise this must be the only change.
+    """
+    shared = relation.feeds & origin.feeds
+
+    def others(many: list[Relation]) -> list[Relation]:
+        beside = [each for each in many if each not in (relation, origin)]
+        return [each for each in beside if each.feeds & (relation.feeds | origin.feeds)] if shared else beside
+
+    new, former = others(came), others(gone)
+    if shared and Counter(each.provider for each in new) == Counter(each.provider for each in former):
+        return
+    if new or former:
+        changes = [f"{each.label} is new" for each in new] + [f"{each.label} is no longer read" for each in former]
+        raise NotRestorableError(
+            f"it is ambiguous whether {relation.label} continues from the position of {origin.label} or is new, because {' and '.join(changes)}",
+            field="spec.job",
+            remedy=_REMEDY,
+        )
+
+
+def _labels(many: list[Relation]) -> str:
+    return ", ".join(each.label for each in many)
 
 
 def _refuse_dropped(dropped: list[Relation], *, may_drop: bool) -> None:
     if dropped and not may_drop:
         raise NotRestorableError(
-            f"the pipeline no longer reads {', '.join(each.label for each in dropped)}, whose position is stored",
+            f"the pipeline no longer reads {_labels(dropped)}, whose position is stored",
             field="spec.job",
             remedy="Read it again, or set spec.allowNonRestoredState: true to discard its position",
         )

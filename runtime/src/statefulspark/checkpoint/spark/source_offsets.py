@@ -24,7 +24,12 @@ _HEADER_LINES = 2
 
 
 def realign(
-    files: Mapping[str, bytes], before: Sequence[SourceId] | None, now: Sequence[SourceId], *, may_drop: bool = False
+    files: Mapping[str, bytes],
+    before: Sequence[SourceId] | None,
+    now: Sequence[SourceId],
+    *,
+    may_drop: bool = False,
+    accepted: bool = False,
 ) -> dict[str, bytes]:
     """The files as Spark expects them for the sources ``now``.
 
@@ -33,6 +38,7 @@ def realign(
         before: Sources of the pipeline that wrote them; None if that is not stored.
         now: Sources of the pipeline that reads them.
         may_drop: True to discard the position of a source that is no longer read.
+        accepted: True if the change is that of a stored record, which is repeated as it was made.
 
     Raises:
         NotRestorableError: it is not certain which source is which; names them and the remedy.
@@ -55,7 +61,7 @@ def realign(
         ends = [newest[_HEADER_LINES + places[number]] for number in (one, other)]
         return ends[0] == ends[1] and folders[one] == folders[other]
 
-    found = match(known, now, same_position, may_drop=may_drop)
+    found = match(known, now, same_position, may_drop=may_drop or accepted, accepted=accepted)
     result = {path: content for path, content in files.items() if not _is_log(path) and not path.startswith(_SOURCES)}
     for number, origin in found.items():
         if origin is not None:
