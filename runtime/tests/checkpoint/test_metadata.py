@@ -77,6 +77,14 @@ def test_documents_of_every_version_open_and_are_written_the_same(name: str, kin
     assert encode_document(kind, document) == data
 
 
+@pytest.mark.parametrize(("time_ms", "version", "known_ms"), [(None, 1, 1_767_225_600_000), (0, 3, 0), (5, 3, 5)])
+def test_a_processing_time_of_zero_is_known(time_ms: int | None, version: int, known_ms: int) -> None:
+    """Zero is a time of its own, which a job whose clock starts there has; only if there is none does the time of the trigger stand in."""
+    data = encode_metadata(_metadata(processing_time_ms=time_ms))
+    assert json.loads(data)["format_version"] == version
+    assert decode_metadata(data, path="x").processed_ms == known_ms
+
+
 def test_a_changelog_of_version_1_opens() -> None:
     """Its entries come back as they were."""
     header, changes, _ = read_changelog(GOLDEN / "changelog-v1.bin")

@@ -91,7 +91,7 @@ def test_the_clock_of_the_last_committed_batch(
     lineage, _ = two_batches_after_a_checkpoint(tmp_path)
     base, records = lineage.base, lineage.records
     assert base is not None
-    base = replace(base, metadata=base.metadata.model_copy(update={"processing_time_ms": 0, "created_ms": checkpoint_ms}))
+    base = replace(base, metadata=base.metadata.model_copy(update={"processing_time_ms": None, "created_ms": checkpoint_ms}))
     stamped = [record.model_copy(update={"processing_time_ms": time}) for record, time in zip(records, record_ms, strict=False)]
     lineage = replace(lineage, base=base if checkpoint_ms is not None else None, records=tuple(stamped))
     assert batch_log(lineage, {}).committed_time_ms == known_ms

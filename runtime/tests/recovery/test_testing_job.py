@@ -17,6 +17,7 @@ from statefulspark.testing import (
     DAMAGE_CHECKPOINT,
     DRAIN,
     FAIL_STORAGE,
+    KILL_DRIVER,
     KILL_DRIVER_AFTER_SINK_COMMIT,
     KILL_SLOT,
     PAUSE_DRIVER,
@@ -24,6 +25,7 @@ from statefulspark.testing import (
     RESTORE_FROM_SAVEPOINT,
     RESUME_DRIVER,
     RETRY_BATCH,
+    SAVEPOINT,
     TestingJob,
 )
 from statefulspark.testing import job as job_module
@@ -51,6 +53,13 @@ class Random(Echo):
     """Depends on how often it was called in this process."""
 
     random = True
+
+
+class Clock(KeyedProcessFunction):
+    """Gives out the processing time."""
+
+    def process_element(self, value: Any, ctx: KeyedProcessFunction.Context) -> Any:  # noqa: ARG002  its signature
+        yield (ctx.timer_service().current_processing_time(),)
 
 
 @pytest.fixture
@@ -104,6 +113,13 @@ def test_an_event_that_cannot_happen_is_refused(job: TestingJob, items: list[Any
     """A scenario never passes because its event did nothing."""
     with pytest.raises(InvalidInputError, match=re.escape(said)):
         job.run(items)
+
+
+def test_the_clock_starts_at_zero_and_stays_there_until_it_is_moved() -> None:
+    """A restart from a checkpoint or savepoint of time zero does not move it to the time of day."""
+    with TestingJob(Clock(), _SCHEMA, {"at": pa.int64()}, key="user", parallelism=1) as job:
+        times = job.run([ROW, CHECKPOINT, KILL_DRIVER, ROW, SAVEPOINT, RESTORE_FROM_SAVEPOINT(), ROW, ADVANCE(5), ROW])
+    assert times == [(0,), (0,), (0,), (5,)]
 
 
 def test_a_function_whose_results_are_not_repeatable_is_found() -> None:

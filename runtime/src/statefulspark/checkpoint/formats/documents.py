@@ -28,7 +28,7 @@ class Document(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", ser_json_bytes="base64", val_json_bytes="base64")
 
     later_fields: ClassVar[Mapping[str, int]] = {}
-    """Fields that version 1 does not have, and the version that brought them; left out while they are empty."""
+    """Fields that version 1 does not have, and the version that brought them; left out while they are empty or None."""
     former_fields: ClassVar[frozenset[str]] = frozenset()
     """Fields that this release reads and does not fill; left out while they are empty."""
 
@@ -45,7 +45,7 @@ def encode_document(kind: Kind, body: Document) -> bytes:
     """Return the envelope's bytes; equal bodies give equal bytes."""
     fields, version = body.model_dump(mode="json"), body.least_version()
     for name, brought in body.later_fields.items():
-        if fields[name]:
+        if fields[name] not in (None, [], {}):
             version = max(version, brought)
         else:
             del fields[name]

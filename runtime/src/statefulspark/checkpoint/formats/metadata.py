@@ -128,8 +128,9 @@ class CheckpointMetadata(Document):
     """Largest event time seen per uid, milliseconds; None before its first row. Of steps with two inputs that of the first."""
     second_watermarks: dict[str, int | None] = Field(default_factory=dict)
     """The same of the second input, per uid of a step whose second input has had a row; empty in versions 1 to 3."""
-    processing_time_ms: int = Field(default=0, ge=0)
-    """Processing time of ``batch``, milliseconds since the epoch; later batches have none that is earlier. 0 in versions 1 and 2."""
+    processing_time_ms: int | None = Field(default=None, ge=0)
+    """Processing time of ``batch``, milliseconds since the epoch; later batches have none that is earlier. None in versions 1 and 2, and for 0 in
+    documents from before 2026-11-23."""
     pipeline: Pipeline | None = None
     """Keyed steps and sources of the job; None in versions 1 and 2."""
     operator_state: tuple[OperatorFile, ...] = ()
@@ -171,8 +172,8 @@ class CheckpointMetadata(Document):
 
     @property
     def processed_ms(self) -> int:
-        """Processing time that the next batch must not fall behind; what versions 1 and 2 know of it is when they were triggered."""
-        return self.processing_time_ms or self.created_ms
+        """Processing time that the next batch must not fall behind; a checkpoint that does not know it says when it was triggered."""
+        return self.created_ms if self.processing_time_ms is None else self.processing_time_ms
 
     @property
     def replay_after(self) -> int:
