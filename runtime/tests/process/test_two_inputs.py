@@ -157,7 +157,7 @@ def fired(harness: KeyedTwoInputProcessHarness) -> list[tuple[int, int]]:
 
 
 def test_the_watermark_is_the_smaller_one() -> None:
-    """There is none until both inputs have one; timers of rows of either input fire by it. It survives a snapshot."""
+    """There is none until both inputs have one; timers of rows of either input fire by it. Each survives a snapshot."""
     with KeyedTwoInputProcessHarness(Alarm(), FIRST, OTHER, OUTPUT, key="user", event_time="at") as harness:
         harness.process_element1(("ada", 10), 0)
         harness.process_element2((20, "ada"), 0)
@@ -173,8 +173,13 @@ def test_the_watermark_is_the_smaller_one() -> None:
     again = KeyedTwoInputProcessHarness(Alarm(), FIRST, OTHER, OUTPUT, key="user", event_time="at")
     again.restore(snapshot)
     with again:
-        again.process_watermark(20)
-        assert fired(again) == [(20, 20)]
+        with pytest.raises(InvalidInputError, match=r"watermark: a watermark never goes back\. Give at least 200"):
+            again.process_watermark1(199)
+        again.process_watermark2(19)
+        assert fired(again) == []
+        assert again.snapshot() == replace(snapshot, watermark_ms=19, input_watermarks_ms=(200, 19))
+        again.process_watermark2(300)
+        assert fired(again) == [(20, 200)]
 
 
 def test_an_input_without_event_time_does_not_hold_the_watermark_back() -> None:

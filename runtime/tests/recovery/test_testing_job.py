@@ -58,7 +58,7 @@ class Random(Echo):
 class Clock(KeyedProcessFunction):
     """Gives out the processing time."""
 
-    def process_element(self, value: Any, ctx: KeyedProcessFunction.Context) -> Any:  # noqa: ARG002  its signature
+    def process_element(self, value: Any, ctx: KeyedProcessFunction.Context) -> Any:
         yield (ctx.timer_service().current_processing_time(),)
 
 

@@ -52,6 +52,8 @@ class HarnessSnapshot:
     watermark_ms: int | None
     processing_time_ms: int
     operator_state: tuple[OperatorEntry, ...] = ()
+    input_watermarks_ms: tuple[int | None, ...] = ()
+    """Of a harness with two inputs, the watermark of each."""
 
 
 class _Running(NamedTuple):

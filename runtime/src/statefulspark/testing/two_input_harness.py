@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from statefulspark.errors import InvalidInputError
@@ -81,9 +82,13 @@ class KeyedTwoInputProcessHarness(ProcessHarness):
         self._watermarks: list[int | None] = [None, None]
 
     def restore(self, snapshot: HarnessSnapshot, *, allow_non_restored_state: bool = False) -> None:
-        """Start from a snapshot, as `KeyedProcessHarness.restore`; the watermarks of both inputs are the snapshot's."""
+        """Start from a snapshot, as `KeyedProcessHarness.restore`; each input has the watermark that it had, or that of a harness with one input."""
         super().restore(snapshot, allow_non_restored_state=allow_non_restored_state)
-        self._watermarks = [snapshot.watermark_ms, snapshot.watermark_ms]
+        self._watermarks = list(snapshot.input_watermarks_ms) or [snapshot.watermark_ms, snapshot.watermark_ms]
+
+    def snapshot(self) -> HarnessSnapshot:
+        """Return state and clocks, as `KeyedProcessHarness.snapshot`, with the watermark of each input."""
+        return replace(super().snapshot(), input_watermarks_ms=tuple(self._watermarks))
 
     def process_element1(self, value: Any, timestamp: int | None = None) -> None:
         """Give the function one row of the first input.
