@@ -27,6 +27,7 @@ from statefulspark.rpc.messages.batches import Acknowledge, RunMetrics
 from statefulspark.rpc.messages.heartbeat import NativeMemory, NativeMetric, SlotReport, StepReport
 from statefulspark.state.registry import StateRegistry
 from statefulspark.state.store.state_sizes import StateSize
+from statefulspark.state.tables.raw_keyed import RAW_KEYED, RAW_KEYED_NAME
 
 PAGE = Path(__file__).parents[4] / "docs" / "metrics.md"
 LABELS = {"job_id", "attempt", "state", "part", "uid", "slot", "for", "name", "key_group", "kind", "outcome", "level"}
@@ -68,7 +69,7 @@ def reported(slot: int, top: tuple[tuple[int, int], ...], rows: int) -> SlotRepo
         baseline_bytes=100,
         state_bytes=50,
         coverage=0.5,
-        states={1: StateSize(7, 700), 9: StateSize(1, 10)},
+        states={1: StateSize(7, 700), 2: StateSize(3, 300), 9: StateSize(1, 10)},
         steps={
             "u": StepReport(
                 caches={"count": (9, 1)},
@@ -129,6 +130,7 @@ def seen() -> CoordinatorView:
         assert log.acknowledge(acknowledgement(1, batch))
     states = StateRegistry()
     states.register("u", "count", "value", {"key_type": [], "type": {}, "ttl_ms": None})
+    states.register("u", RAW_KEYED_NAME, RAW_KEYED, {"key_type": [], "type": {}, "ttl_ms": None})
     part = SlotSnapshot(sync_ms=3.0, flush_ms=20.0, upload_ms=40.0, size_bytes=1000, uploaded_bytes=100)
     totals = {
         "checkpoint": SnapshotTotals(completed=2, failed=1, seconds=1.5, uploaded_bytes=150, slots={0: part}),
@@ -165,6 +167,9 @@ def test_what_slots_and_batches_report_becomes_samples() -> None:
     assert value("timers_fired") == 4
     assert value("state_bytes", uid="u", state="count", slot="0") == 700
     assert value("state_entries", uid="", state="state-9", slot="0") == 1, "a state that only the store knows keeps its number"
+    assert value("state_bytes", uid="u", state=RAW_KEYED_NAME, slot="0") == 300
+    stated = {one.labels["state"] for one in found if one.name == "state_entries"}
+    assert stated == {"count", "state-9"}, "chunks of raw streams are no entries"
     assert value("state_cache_hits", uid="u", state="count", slot="1") == 9
     assert value("state_expired_entries", uid="u", state="count", slot="0") == 12
     assert value("state_cleanup_seconds", uid="u", slot="1") == 0.5

@@ -14,8 +14,10 @@ from statefulspark.coordinator.view import CoordinatorView
 from statefulspark.job.metrics.definitions import sample
 from statefulspark.job.metrics.skew import skew_of
 from statefulspark.slot.step_metrics import TOP_KEY_GROUPS
+from statefulspark.state.encoding.layout import StateInfo
 from statefulspark.state.store.native_metrics import COLUMN_FAMILY_AS_VARIABLE, NATIVE_METRICS
 from statefulspark.state.store.rocksdb_options import COLUMN_FAMILY
+from statefulspark.state.tables.raw_keyed import RAW_KEYED
 
 
 def samples_of(
@@ -37,10 +39,10 @@ def samples_of(
         *_skew_samples(view),
         *_snapshot_samples(view.snapshot_totals),
     ]
-    names = {state.state_id: (state.uid, state.name) for state in view.states}
+    infos = {state.state_id: state for state in view.states}
     for slot in view.slots:
         found += _slot_samples(slot, view)
-        found += _state_samples(slot, names)
+        found += _state_samples(slot, infos)
         found += _native_samples(slot, native_metrics)
     return [replace(one, labels={"job": name, **one.labels}) for one in found]
 
@@ -114,14 +116,16 @@ def _slot_samples(slot: Slot, sized: CoordinatorView) -> Iterator[MetricSample]:
         yield from (sample(name, value, **labels) for name, value in found.items() if value is not None)
 
 
-def _state_samples(slot: Slot, names: Mapping[int, tuple[str, str]]) -> Iterator[MetricSample]:
+def _state_samples(slot: Slot, infos: Mapping[int, StateInfo]) -> Iterator[MetricSample]:
     report, label = slot.report, str(slot.index)
     if report is None:
         return
     yield sample("state_size_coverage_ratio", report.coverage, slot=label)
     for number, size in report.states.items():
-        uid, state = names.get(number, ("", f"state-{number}"))
-        yield sample("state_entries", size.entries, uid=uid, state=state, slot=label)
+        info = infos.get(number)
+        uid, state = (info.uid, info.name) if info is not None else ("", f"state-{number}")
+        if info is None or info.kind != RAW_KEYED:  # its streams are stored in chunks
+            yield sample("state_entries", size.entries, uid=uid, state=state, slot=label)
         yield sample("state_bytes", size.size_bytes, uid=uid, state=state, slot=label)
     for uid, step in report.steps.items():
         for state, (hits, misses) in step.caches.items():

@@ -115,7 +115,7 @@ _STATES = _group(
     (
         "state_entries",
         "gauge",
-        "Estimated entries of the state in the slot: keys, entries of maps, timers; of raw keyed state, chunks of 64 KiB. A list is one entry.",
+        "Estimated entries of the state in the slot: keys, entries of maps, timers. A list is one entry. Raw keyed state has bytes only.",
         "uid state slot",
     ),
     ("state_bytes", "gauge", "Estimated bytes of the state in the slot: keys and values before compression.", "uid state slot"),

@@ -29,7 +29,7 @@ class StateSize:
     """Estimated size of one state in one slot.
 
     Attributes:
-        entries: Keys, entries of maps, timers. A long list is one entry.
+        entries: Keys, entries of maps, timers. A long list is one entry. Of raw keyed state, headers and chunks of streams.
         size_bytes: Their store keys and values, before compression.
     """
 
