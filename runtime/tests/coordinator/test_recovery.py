@@ -55,7 +55,10 @@ def test_a_change_of_sources_that_a_record_has_made_is_repeated(tmp_path: Path) 
     """A job that an older release started with it restores, although a job could not make the change today."""
     lineage, _ = two_batches_after_a_checkpoint(tmp_path)
     old, new = fed("json A > s", "kafka D > s"), fed("kafka B > s", "json C > t")
-    changes = ({"pipeline": Pipeline(sources=old), "files": encode_bundle(location(old))}, {"pipeline": Pipeline(sources=new)})
+    changes: tuple[dict[str, Any], ...] = (
+        {"pipeline": Pipeline(sources=old), "files": encode_bundle(location(old))},
+        {"pipeline": Pipeline(sources=new)},
+    )
     records = tuple(record.model_copy(update=change) for record, change in zip(lineage.records, changes, strict=True))
     files, sources = location_files(replace(lineage, base=None, records=records))
     assert (sources, files["offsets/5"].decode().split("\n")[2:]) == (new, ['{"D": 5}', '{"A": 5}'])
