@@ -16,9 +16,9 @@ from typing import Any
 import pyarrow.compute as pc
 import pyarrow.dataset as ds
 from count_job import INPUT, OUTPUT
+from our_job import Batches, run_job
 
 RESULT = "RESULT "
-Batches = list[dict[str, Any]]
 Counts = dict[str, int]
 
 
@@ -31,32 +31,10 @@ def expected_counts(source: Path) -> Counts:
 def run_ours(source: Path, work: Path) -> tuple[Batches, Counts]:
     """This runtime, row at a time, with changelogs and checkpoints."""
     from statefulspark.checkpoint.inspect.reader import read_state
-    from statefulspark.config.manifest import validate_job
-    from statefulspark.job.start import RunOptions, start_job
 
-    manifest = validate_job(
-        {
-            "apiVersion": "statefulspark.io/v1alpha1",
-            "kind": "StatefulSparkJob",
-            "metadata": {"name": "count"},
-            "spec": {
-                "job": {"script": str(Path(__file__).resolve().with_name("count_job.py")), "args": [str(source)]},
-                "parallelism": 2,
-                "maxParallelism": 128,
-                "driver": {"memory": "2Gi"},
-                "checkpointing": {"dir": f"file://{work}/storage", "interval": "10s"},
-            },
-        }
-    )
-    job = start_job(manifest, RunOptions(until_idle=True))
-    progress: dict[int, dict[str, Any]] = {}
-    while not job.wait(0.1).final:
-        progress |= {entry["batch"]: entry for entry in job.recent_progress()}
-    error = job.status().error
-    if error is not None:
-        raise RuntimeError(error.message)
+    batches = run_job("count", "count_job.py", [source], work)
     held = {entry.key: entry.value for entry in read_state(f"file://{work}/storage/count", "count", "count")}
-    return [progress[batch] for batch in sorted(progress)], held
+    return batches, held
 
 
 def run_aggregation(source: Path, work: Path) -> tuple[Batches, Counts]:

@@ -14,10 +14,10 @@ from pathlib import Path
 from typing import Any
 
 import pandas as pd
+from our_job import Batches, run_job
 from session_job import GAP_MS, INPUT, OUTPUT
 
 RESULT = "RESULT "
-Batches = list[dict[str, Any]]
 
 
 def expected_sessions(source: Path) -> tuple[pd.DataFrame, int]:
@@ -44,32 +44,7 @@ def wrong_sessions(written: pd.DataFrame, source: Path) -> tuple[int, int]:
 
 def run_ours(source: Path, work: Path) -> Batches:
     """This runtime's session windows, row at a time, with changelogs and checkpoints."""
-    from statefulspark.config.manifest import validate_job
-    from statefulspark.job.start import RunOptions, start_job
-
-    script = str(Path(__file__).resolve().with_name("session_job.py"))
-    manifest = validate_job(
-        {
-            "apiVersion": "statefulspark.io/v1alpha1",
-            "kind": "StatefulSparkJob",
-            "metadata": {"name": "sessions"},
-            "spec": {
-                "job": {"script": script, "args": [str(source), str(work / "out")]},
-                "parallelism": 2,
-                "maxParallelism": 128,
-                "driver": {"memory": "2Gi"},
-                "checkpointing": {"dir": f"file://{work}/storage", "interval": "10s"},
-            },
-        }
-    )
-    job = start_job(manifest, RunOptions(until_idle=True))
-    progress: dict[int, dict[str, Any]] = {}
-    while not job.wait(0.1).final:
-        progress |= {entry["batch"]: entry for entry in job.recent_progress()}
-    error = job.status().error
-    if error is not None:
-        raise RuntimeError(error.message)
-    return [progress[batch] for batch in sorted(progress)]
+    return run_job("sessions", "session_job.py", [source, work / "out"], work)
 
 
 def run_transform_with_state(source: Path, work: Path) -> Batches:

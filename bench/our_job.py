@@ -1,0 +1,53 @@
+"""Runs a job of this runtime for a benchmark, as `statefulspark run --until-idle` would."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+Batches = list[dict[str, Any]]
+"""Of each batch: its number, ``rows`` and ``ms``."""
+
+
+def run_job(name: str, script: str, args: Sequence[object], work: Path) -> Batches:
+    """Run a job with two slots, RocksDB and a checkpoint every 10 s until its input is used up.
+
+    Args:
+        name: of the job; its state is below ``work / "storage" / name``.
+        script: file of this folder with its pipeline.
+        args: its arguments.
+        work: folder for its storage.
+
+    Returns:
+        What its batches took, in order.
+
+    Raises:
+        RuntimeError: The job failed.
+    """
+    # Imported here, so that the contenders that run Spark alone do not load this runtime.
+    from statefulspark.config.manifest import validate_job
+    from statefulspark.job.start import RunOptions, start_job
+
+    manifest = validate_job(
+        {
+            "apiVersion": "statefulspark.io/v1alpha1",
+            "kind": "StatefulSparkJob",
+            "metadata": {"name": name},
+            "spec": {
+                "job": {"script": str(Path(__file__).resolve().with_name(script)), "args": [str(each) for each in args]},
+                "parallelism": 2,
+                "maxParallelism": 128,
+                "driver": {"memory": "2Gi"},
+                "checkpointing": {"dir": f"file://{work}/storage", "interval": "10s"},
+            },
+        }
+    )
+    job = start_job(manifest, RunOptions(until_idle=True))
+    progress: dict[int, dict[str, Any]] = {}
+    while not job.wait(0.1).final:
+        progress |= {entry["batch"]: entry for entry in job.recent_progress()}
+    error = job.status().error
+    if error is not None:
+        raise RuntimeError(error.message)
+    return [progress[batch] for batch in sorted(progress)]
