@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -14,11 +15,13 @@ import pytest
 from statefulspark.checkpoint.formats import paths
 from statefulspark.checkpoint.restore import operator_state
 from statefulspark.checkpoint.transfers import download_verified
+from statefulspark.coordinator import slot_actions
 from statefulspark.coordinator.controls import CheckpointInfo
 from statefulspark.coordinator.slot_table import SlotTable
-from statefulspark.errors import CorruptDataError
+from statefulspark.errors import CorruptDataError, UnavailableError
 from statefulspark.rpc.messages.batches import Begin, Planned, Tick, TickAnswer, Wait
 from statefulspark.rpc.messages.slots import Register
+from statefulspark.slot import process
 
 from .conftest import Start
 from .test_operator_state_lives import Remember, elements
@@ -78,6 +81,62 @@ def driver(world: World, start: Start, storage: SlowStorage) -> Driver:
 
 def register(driver: Driver) -> Any:
     return driver._peer.call(Register(slot=0, executor="e", host="h", pid=1))
+
+
+def test_a_registration_is_answered_although_storage_takes_longer_than_a_call_may(
+    driver: Driver, world: World, storage: SlowStorage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is to ask again, and is answered when operator state has been read, once. A slot that registers does so by itself, until the job stops."""
+    monkeypatch.setattr(slot_actions, "_PREPARED_S", 0.05)
+    table = SlotTable(2, slots_per_executor=None)
+    driver.coordinator.slots.replace(table)
+    storage.reads = 0
+    storage.hold()
+    assert register(driver) == register(driver) == Wait(reason="storage")
+    table.stopping = True
+    assert register(driver) is None, "the slot's process ends with the job"
+    table.stopping = False
+    with ThreadPoolExecutor(1) as pool:
+        slot = pool.submit(process.register, driver._peer, Register(slot=0, executor="e", host="h", pid=1))
+        assert storage.reached.wait(_S)
+        time.sleep(0.2)
+        assert not slot.done()
+        storage.goes_on.set()
+        answer = slot.result(_S)
+    assert answer is not None
+    assert answer.operator_state is not None
+    files, changelogs = 2, 4
+    assert storage.reads == files + changelogs
+    driver.start_slot(0)
+    driver.start_slot(1)
+    finish(world, driver)
+
+
+def test_a_registration_is_answered_although_another_thread_adopts_a_batch(driver: Driver, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever adopts holds the batch lock while it reads changelogs of other attempts."""
+    monkeypatch.setattr(slot_actions, "_PREPARED_S", 0.05)
+    with driver.coordinator._lock:
+        assert register(driver) == Wait(reason="storage")
+    answer = process.register(driver._peer, Register(slot=0, executor="e", host="h", pid=1))
+    assert answer is not None
+
+
+def test_an_outage_while_operator_state_is_read_is_what_the_slot_hears(
+    driver: Driver, world: World, storage: SlowStorage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The next registration reads again."""
+    driver.coordinator.slots.replace(SlotTable(2, slots_per_executor=None))
+    with monkeypatch.context() as patch:
+        patch.setattr(operator_state, "download_verified", _refuse)
+        with pytest.raises(UnavailableError, match="storage is away"):
+            register(driver)
+    driver.start_slot(0)
+    driver.start_slot(1)
+    finish(world, driver)
+
+
+def _refuse(*_: Any) -> None:
+    raise UnavailableError("storage is away")
 
 
 def finish(world: World, driver: Driver) -> None:

@@ -26,6 +26,7 @@ from statefulspark.coordinator.operator_states import OperatorDistribution
 from statefulspark.coordinator.pending_checkpoint import CheckpointTimes
 from statefulspark.coordinator.query_lifecycle import QueryLifecycle
 from statefulspark.coordinator.restore_failures import RestoreFailures
+from statefulspark.coordinator.restore_preparation import RestorePreparation
 from statefulspark.coordinator.slot_actions import SlotActions
 from statefulspark.coordinator.slot_calls import SlotCalls
 from statefulspark.coordinator.slot_crashes import CrashWatch
@@ -168,6 +169,15 @@ class Coordinator:
         self.endpoint = Endpoint(location=self._service.location, secret=listen.secret, certificates=listen.certificates)
 
     def _slot_actions(self, memory: MemoryTuner) -> SlotActions:
+        restores = RestoreFailures(self._durable, self._batches, self._fail)
+        preparation = RestorePreparation(
+            lock=self._lock,
+            slots=self.slots.table,
+            durable=self._durable,
+            completion=self._completion,
+            operator_states=self._operator_states,
+            restores=restores,
+        )
         return SlotActions(
             lock=self._lock,
             slots=self.slots.table,
@@ -178,7 +188,8 @@ class Coordinator:
             memory=memory,
             completion=self._completion,
             crashes=self._crashes,
-            restores=RestoreFailures(self._durable, self._batches, self._fail),
+            restores=restores,
+            preparation=preparation,
             fail=self._fail,
         )
 

@@ -1,14 +1,14 @@
 """Answers the requests of slots: registration, readiness, failed restores, heartbeats, state ids and missed changelogs.
 
-The lock is the coordinator's batch lock; see there for the order in which locks may be nested. A registration may read all operator state of the
-job, which takes long: it leaves the lock meanwhile, so that batches, checkpoints and the tick source do not wait for storage.
+The lock is the coordinator's batch lock; see there for the order in which locks may be nested. A registration may need all operator state of the
+job, which takes long to read: that happens without the lock, so that batches, checkpoints and the tick source do not wait for storage.
 """
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
 import structlog
 
@@ -17,12 +17,14 @@ from statefulspark.coordinator.batch_log import BatchLog
 from statefulspark.coordinator.durable_job import DurableJob
 from statefulspark.coordinator.memory_tuning import MemoryTuner
 from statefulspark.coordinator.operator_parts import reported_lists
-from statefulspark.coordinator.operator_states import OperatorDistribution, Source
+from statefulspark.coordinator.operator_states import OperatorDistribution
 from statefulspark.coordinator.restore_failures import RestoreFailures
+from statefulspark.coordinator.restore_preparation import RestorePreparation
 from statefulspark.coordinator.slot_crashes import CrashWatch
 from statefulspark.coordinator.slot_table import SlotTable
-from statefulspark.errors import CorruptDataError, NotRestorableError, StatefulSparkError
+from statefulspark.errors import NotRestorableError, StatefulSparkError
 from statefulspark.rpc.codec import Action
+from statefulspark.rpc.messages.batches import Wait
 from statefulspark.rpc.messages.heartbeat import Heartbeat, HeartbeatAnswer
 from statefulspark.rpc.messages.slots import (
     Changelogs,
@@ -42,6 +44,9 @@ from statefulspark.state.registry import StateRegistry
 
 _log = structlog.get_logger("statefulspark.coordinator")
 
+_PREPARED_S = 15.0
+"""For how long a registration waits, for the preparation and again for the lock, before the slot is told to ask again."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SlotActions:
@@ -50,7 +55,7 @@ class SlotActions:
     Attributes:
         slots: Returns the table of now, which a rescale replaces.
         fail: Ends the job.
-        reading: Held by the registration that reads operator state, never inside ``lock``.
+        preparation: Gets ready what slots restore.
     """
 
     lock: threading.RLock
@@ -63,8 +68,8 @@ class SlotActions:
     completion: Completion
     crashes: CrashWatch
     restores: RestoreFailures
+    preparation: RestorePreparation
     fail: Callable[[StatefulSparkError], None]
-    reading: threading.Lock = field(default_factory=threading.Lock)
 
     def actions(self) -> tuple[Action, ...]:
         """Return what slots can ask for."""
@@ -79,47 +84,24 @@ class SlotActions:
             Changelogs.served_by(self._changelogs),
         )
 
-    def _register(self, request: Register) -> RegisterAnswer | None:
+    def _register(self, request: Register) -> RegisterAnswer | Wait | None:
         # Spark may be slow to answer, so no lock is held yet.
         executors = self.slots().count_executors()
-        if not self._distributed():
+        prepared = self.preparation.wait(_PREPARED_S)
+        if prepared is False:
             return None
-        with self.lock:
+        if prepared is None or not self.lock.acquire(timeout=_PREPARED_S):
+            return None if self.slots().stopping else Wait(reason="storage")
+        try:
             # Before the incarnation is numbered, because this may adopt a batch and retire all incarnations.
             self.completion.finish()
-            if self._source() is not None:
+            if self.preparation.source() is not None:
                 return None  # slots or state have changed since operator state was read
             answer = self._numbered(request, executors)
             parts = self.operator_states.parts_of(request.slot)
+        finally:
+            self.lock.release()
         return replace(answer, operator_state=parts.encoded()) if answer is not None and parts is not None else answer
-
-    def _distributed(self) -> bool:
-        """Distribute operator state, unless that has been done. False if it could not be read.
-
-        One registration reads for all. It does not hold the batch lock while it waits for storage.
-        """
-        with self.reading:
-            with self.lock:
-                # Before the distribution, because this may adopt a batch and so change the source.
-                self.completion.finish()
-                source = self._source()
-                base = self.durable.base_url
-            if source is None:
-                return True
-            try:
-                parts = source.read(self.durable.store)
-            except CorruptDataError as error:
-                with self.lock:
-                    if self._source() == source:
-                        self.restores.try_again(error, base)
-                return False
-            with self.lock:
-                if self._source() == source:
-                    self.operator_states.distribute(source, parts)
-        return True
-
-    def _source(self) -> Source | None:
-        return self.operator_states.source(len(self.slots().all()))
 
     def _numbered(self, request: Register, executors: int) -> RegisterAnswer | None:
         """Begin an incarnation; None if the executor has its share of slots. The caller holds the lock and adds operator state."""

@@ -29,6 +29,7 @@ from statefulspark.memory.tuning import MemoryTuning
 from statefulspark.process.function_runner import StepSpec
 from statefulspark.rpc.flight import FlightPeer
 from statefulspark.rpc.listener import FlightListener
+from statefulspark.rpc.messages.batches import Wait
 from statefulspark.rpc.messages.heartbeat import Heartbeat
 from statefulspark.rpc.messages.slots import Ready, Register, RegisterAnswer, RestoreFailed
 from statefulspark.slot.allocator import AllocatorWatch
@@ -46,6 +47,9 @@ from statefulspark.storage.working_folder import WorkingFolder, open_working_fol
 
 STOPPED = "stopped"
 DECLINED = "declined"
+
+_REGISTER_TIMEOUT_S = 60.0
+"""Twice as long as the coordinator takes to answer that it is not done yet."""
 
 _ALLOCATOR_STEPS = 48
 """Free memory goes back whenever the process has grown by this part of the managed memory."""
@@ -67,7 +71,7 @@ def run_slot(config: SlotConfig, slot: int, executor: str) -> str:
     coordinator = peer_of(config.coordinator)
     service: SlotService | None = None
     try:
-        registered = coordinator.call(Register(slot=slot, executor=executor, host=socket.gethostname(), pid=os.getpid()))
+        registered = register(coordinator, Register(slot=slot, executor=executor, host=socket.gethostname(), pid=os.getpid()))
         if registered is None:
             return DECLINED
         epoch = registered.epoch
@@ -101,6 +105,20 @@ def run_slot(config: SlotConfig, slot: int, executor: str) -> str:
         coordinator.close()
         allocator.close()
         folder.close()
+
+
+def register(coordinator: FlightPeer, request: Register) -> RegisterAnswer | None:
+    """Register with the coordinator, however long it reads what the slot restores: it answers that much from time to time.
+
+    Returns:
+        None if the process is to start again.
+
+    Raises:
+        UnavailableError: The coordinator does not answer.
+    """
+    while isinstance(answer := coordinator.call(request, timeout_s=_REGISTER_TIMEOUT_S), Wait):
+        pass
+    return answer
 
 
 def _working_folder(config: SlotConfig, slot: int) -> WorkingFolder:

@@ -26,7 +26,7 @@ from statefulspark.process.checkpointed_functions import is_checkpointed
 from statefulspark.rpc.flight import FlightPeer
 from statefulspark.rpc.messages.heartbeat import Heartbeat, SlotReport
 from statefulspark.rpc.messages.slots import Ready, Register, RestoreFailed
-from statefulspark.slot.process import listen, restored_service
+from statefulspark.slot.process import listen, register, restored_service
 from statefulspark.slot.service import SlotService
 from statefulspark.storage.open import open_store
 from statefulspark.storage.storage_settings import StorageSettings
@@ -136,7 +136,7 @@ class LocalCluster:
         config = replace(self._slot_config, store=self.job.store_of_slot(index))
         work = Path(mkdtemp(prefix=f"slot-{index}-", dir=self.job.disk or self.job.folder))
         peer = FlightPeer(config.coordinator.location, _SECRET)
-        registered = peer.call(Register(slot=index, executor="e", host="h", pid=1))
+        registered = register(peer, Register(slot=index, executor="e", host="h", pid=1))
         if registered is None:
             if self.coordinator.fatal is not None:
                 raise self.coordinator.fatal

@@ -14,7 +14,7 @@ class Wait(Message):
     """Not yet; the caller asks again."""
 
     reason: str
-    """``paused``, ``timers``, or the state of the slot that the caller waits for."""
+    """``paused``, ``timers``, ``storage``, or the state of the slot that the caller waits for."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

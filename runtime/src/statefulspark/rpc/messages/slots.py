@@ -11,6 +11,7 @@ from statefulspark.checkpoint.restore.plan_message import SlotRestore
 from statefulspark.keygroups import KeyGroupRange
 from statefulspark.memory.tuning import MemoryTuning
 from statefulspark.rpc.codec import Message, RemoteError, Request
+from statefulspark.rpc.messages.batches import Wait
 from statefulspark.state.encoding.layout import StateInfo
 
 
@@ -61,7 +62,7 @@ class RegisterAnswer(Message):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Register(Request[RegisterAnswer | None]):
+class Register(Request[RegisterAnswer | Wait | None]):
     """A slot starts. None: it is to start again, perhaps on another executor."""
 
     slot: int
