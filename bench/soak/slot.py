@@ -27,7 +27,7 @@ from statefulspark.slot.allocator import resident_bytes
 from statefulspark.slot.process import run_slot
 from statefulspark.state.encoding.values import LIST_HEAD, LIST_SEGMENT
 from statefulspark.state.store import open_store as stores
-from statefulspark.state.store.base import Change
+from statefulspark.state.store.base import Change, StoreSnapshot
 from statefulspark.state.store.rocksdb_memory import RocksDBMemory
 from statefulspark.state.store.rocksdb_store import RocksDBOptions, RocksDBStore
 
@@ -97,7 +97,7 @@ class NoStore:
     def flush(self) -> None:
         """Nothing is kept."""
 
-    def snapshot(self, directory: Path) -> float:
+    def begin_snapshot(self, directory: Path) -> StoreSnapshot:
         raise NotImplementedError("the baseline takes no snapshots")
 
     def size_bytes(self) -> int:
@@ -200,12 +200,12 @@ def main() -> None:
             if not opened:
                 opened.append(self)
 
-        def snapshot(self, directory: Path) -> float:
+        def begin_snapshot(self, directory: Path) -> StoreSnapshot:
             started = time.monotonic()
             time.sleep(arguments.snapshot_s)
-            held_up_ms: float = super().snapshot(directory)
+            snapshot: StoreSnapshot = super().begin_snapshot(directory)
             self.snapshot_s = time.monotonic() - started
-            return held_up_ms
+            return snapshot
 
     seam.RocksDBStore = Opened
     threading.Thread(target=_write_log, args=(arguments.log, opened), daemon=True).start()

@@ -119,7 +119,7 @@ if TYPE_CHECKING:
     )
     from statefulspark.state.api.ttl import StateTtlConfig
     from statefulspark.state.row import Row, RowKind
-    from statefulspark.state.store.base import KeyValueStore
+    from statefulspark.state.store.base import KeyValueStore, StoreSnapshot
     from statefulspark.state.times import Duration, Instant, Time
     from statefulspark.state.types.composites import RowTypeInfo, TupleTypeInfo
     from statefulspark.state.types.types import TypeInformation, Types
@@ -210,6 +210,7 @@ __all__ = [
     "StatePartitionStreamProvider",
     "StateSnapshotContext",
     "StateTtlConfig",
+    "StoreSnapshot",
     "Time",
     "TimeDomain",
     "TimeEvictor",
@@ -364,7 +365,7 @@ _HOMES = {
         "Row",
         "RowKind",
     ),
-    "state.store.base": ("KeyValueStore",),
+    "state.store.base": ("KeyValueStore", "StoreSnapshot"),
     "state.times": (
         "Duration",
         "Instant",

@@ -13,7 +13,7 @@ from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
-from statefulspark.state.store.base import Change
+from statefulspark.state.store.base import Change, StoreSnapshot
 
 
 class DictStore:
@@ -49,7 +49,7 @@ class DictStore:
     def delete_range(self, first: bytes, end: bytes) -> None:
         self.write([(key, None) for key in list(self.entries) if first <= key < end])
 
-    def snapshot(self, directory: Path) -> float:
+    def begin_snapshot(self, directory: Path) -> StoreSnapshot:
         if self._changed:
             name = f"{len(self._tables):06d}.sst"
             (self.folder / name).write_bytes(pickle.dumps(self._changed))
@@ -60,7 +60,7 @@ class DictStore:
             shutil.copy(self.folder / table, directory / table)
         (directory / "MANIFEST").write_text(json.dumps(self._tables))
         (directory / "000099.log").write_bytes(b"")
-        return 0.0
+        return StoreSnapshot()
 
     def size_bytes(self) -> int:
         return sum(len(key) + len(value) for key, value in self.entries.items())

@@ -169,7 +169,7 @@ class Miniature:
         for slot in self.slots:
             self.started += 1
             snapshot = self.folder / f"snapshot-{self.started}"
-            slot.store.snapshot(snapshot)
+            slot.store.begin_snapshot(snapshot).write()
             states.append(slot.uploader.upload(snapshot, checkpoint_id, base_checkpoint_id=self.base_id, step_batches={UID: batch}))
             shutil.rmtree(snapshot)
         bundle = encode_bundle({f"offsets/{batch}": b"{}", f"commits/{batch}": b"{}"} if batch >= 0 else {})
@@ -201,7 +201,7 @@ class Miniature:
         for slot in self.slots:
             self.started += 1
             snapshot = self.folder / f"snapshot-{self.started}"
-            slot.store.snapshot(snapshot)
+            slot.store.begin_snapshot(snapshot).write()
             states.append(
                 slot.uploader.upload_savepoint(
                     snapshot, target, folder, base_checkpoint_id=self.base_id, step_batches={UID: batch}, common=common

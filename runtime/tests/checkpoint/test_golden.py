@@ -12,12 +12,12 @@ from runtime.tests.checkpoint.miniature import Miniature
 from statefulspark.checkpoint.inspect.reader import read_state
 from statefulspark.checkpoint.inspect.verify import verify
 from statefulspark.state.store.base import KeyValueStore
-from statefulspark.state.store.memory_store import MemoryStore
+from statefulspark.state.store.heap_store import HeapStore
 from statefulspark.state.store.rocksdb_store import RocksDBStore
 from statefulspark.storage.open import open_store
 
 GOLDEN = Path(__file__).parent / "golden"
-KINDS: dict[str, Callable[[Path], KeyValueStore]] = {"memory": MemoryStore, "rocksdb": RocksDBStore}
+KINDS: dict[str, Callable[[Path], KeyValueStore]] = {"memory": HeapStore, "rocksdb": RocksDBStore}
 
 EXPECTED = {
     "legs": [("N101", None, 1, None), ("P202", None, 2, None)],

@@ -23,7 +23,7 @@ from statefulspark.state.api.descriptors import ListStateDescriptor, MapStateDes
 from statefulspark.state.backend import BatchBudget
 from statefulspark.state.encoding.layout import Schema, StateInfo
 from statefulspark.state.row import Row
-from statefulspark.state.store.memory_store import MemoryStore
+from statefulspark.state.store.heap_store import HeapStore
 from statefulspark.state.timers import EVENT_TIMERS
 from statefulspark.state.types.composites import ListTypeInfo
 from statefulspark.state.types.types import TypeInformation, Types
@@ -38,7 +38,7 @@ def mini(tmp_path: Path) -> Miniature:
     """A job with two checkpoints of one slot that holds a value, a list, a map, a pickled value and a timer for two aircraft."""
     (tmp_path / "local").mkdir()
     job = open_store((tmp_path / "checkpoints" / "flights").as_uri())
-    mini = Miniature(job, tmp_path / "local", MemoryStore, max_parallelism=128, backend="memory")
+    mini = Miniature(job, tmp_path / "local", HeapStore, max_parallelism=128, backend="memory")
     mini.start(1)
     mini.checkpoint(-1)
     slot = KeyedSlot(mini.slots[0].store, tmp_path / "spill", BatchBudget(cache_bytes=1 << 20, dirty_bytes=1 << 20))

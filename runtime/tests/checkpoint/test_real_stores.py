@@ -13,7 +13,7 @@ from runtime.tests.checkpoint.test_rescaling import BATCHES, KEY_GROUPS, SLOTS
 
 from statefulspark.rocksdb.settings import RocksDBSettings
 from statefulspark.state.store.base import Change, KeyValueStore
-from statefulspark.state.store.memory_store import MemoryStore
+from statefulspark.state.store.heap_store import HeapStore
 from statefulspark.state.store.rocksdb_memory import RocksDBMemory
 from statefulspark.state.store.rocksdb_store import RocksDBOptions, RocksDBStore
 from statefulspark.storage.open import open_store
@@ -25,7 +25,7 @@ def _rocksdb(path: Path) -> RocksDBStore:
     return RocksDBStore(path, RocksDBOptions(memory=MEMORY, settings=RocksDBSettings(write_buffer_bytes=1 << 20)))
 
 
-KINDS: dict[str, Callable[[Path], KeyValueStore]] = {"memory": MemoryStore, "rocksdb": _rocksdb}
+KINDS: dict[str, Callable[[Path], KeyValueStore]] = {"memory": HeapStore, "rocksdb": _rocksdb}
 """How each kind is opened."""
 
 

@@ -22,7 +22,7 @@ from statefulspark.storage.storage_settings import StorageSettings
 
 BACKEND = """
     from statefulspark import StateBackend
-    from statefulspark.state.store.memory_store import MemoryStore
+    from statefulspark.state.store.heap_store import HeapStore
 
 
     class Flights(StateBackend):
@@ -36,7 +36,7 @@ BACKEND = """
             return cls(f"{configuration.get_string('flights.name', 'none')}-{configuration.get_integer('flights.shards', 1)}")
 
         def open_store(self, path, resources):
-            store = MemoryStore(path)
+            store = HeapStore(path)
             store.write([(b"name", self.name.encode()), (b"managed", str(resources.managed_bytes).encode())])
             return store
 

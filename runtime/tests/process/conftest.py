@@ -19,7 +19,7 @@ from statefulspark.state.encoding.keys import KeyCodec
 from statefulspark.state.operator.backend import OperatorStateBackend, StepOperatorState
 from statefulspark.state.registry import StateRegistry
 from statefulspark.state.store.base import Change
-from statefulspark.state.store.memory_store import MemoryStore
+from statefulspark.state.store.heap_store import HeapStore
 
 INPUT = pa.schema([("user", pa.string()), ("at", pa.int64()), ("amount", pa.int64())])
 
@@ -51,7 +51,7 @@ class Slot:
         )
         self.directory = directory
         self.sort_bytes = sort_bytes
-        self.store = MemoryStore()
+        self.store = HeapStore()
         self.backend = KeyedStateBackend(
             self.store,
             StateRegistry(),

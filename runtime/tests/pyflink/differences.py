@@ -119,7 +119,7 @@ DIFFERENCES: dict[str, tuple[str, ...]] = {
         *_each("only here: {}", "RocksDBOptionsFactory ConfigurableRocksDBOptionsFactory Configuration"),
     ),
     "State backends of one's own exist only in Flink's Java API (StateBackend and StateBackendFactory); a store here is an ordered map of bytes.": (
-        *_each("only here: {}", "KeyValueStore SlotResources StateBackend"),
+        *_each("only here: {}", "KeyValueStore SlotResources StateBackend StoreSnapshot"),
     ),
     "Not supported yet: broadcast state.": (
         *_each("only in PyFlink: {}", "BaseBroadcastProcessFunction BroadcastProcessFunction KeyedBroadcastProcessFunction"),

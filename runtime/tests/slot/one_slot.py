@@ -34,6 +34,8 @@ from statefulspark.slot.keyed_step import KeyedStep
 from statefulspark.slot.service import SlotService
 from statefulspark.state.api.descriptors import ValueStateDescriptor
 from statefulspark.state.registry import StateRegistry
+from statefulspark.state.store.base import KeyValueStore, StoreSnapshot
+from statefulspark.state.store.heap_store import HeapStore
 from statefulspark.state.store.rocksdb_store import RocksDBStore
 from statefulspark.state.types.types import Types
 from statefulspark.storage.open import open_store
@@ -63,9 +65,26 @@ class SlowStore(RocksDBStore):
         super().__init__(path)
         self.go_on = threading.Event()
 
-    def snapshot(self, directory: Path) -> float:
+    def begin_snapshot(self, directory: Path) -> StoreSnapshot:
         assert self.go_on.wait(30)
-        return super().snapshot(directory)
+        return super().begin_snapshot(directory)
+
+
+class SlowHeapStore(HeapStore):
+    """Writes a snapshot when it is told to."""
+
+    def __init__(self, _path: Path) -> None:
+        super().__init__()
+        self.go_on = threading.Event()
+
+    def begin_snapshot(self, directory: Path) -> StoreSnapshot:
+        snapshot = super().begin_snapshot(directory)
+
+        def write() -> None:
+            assert self.go_on.wait(30)
+            snapshot.write()
+
+        return StoreSnapshot(write)
 
 
 class Coordinator:
@@ -118,7 +137,15 @@ class Slot:
     """The one slot of a job."""
 
     def __init__(
-        self, folder: Path, coordinator: Coordinator, dirty_bytes: int, function: KeyedProcessFunction, committed_time_ms: int | None = None
+        self,
+        folder: Path,
+        coordinator: Coordinator,
+        dirty_bytes: int,
+        function: KeyedProcessFunction,
+        committed_time_ms: int | None = None,
+        *,
+        backend: str = "rocksdb",
+        async_snapshots: bool = True,
     ) -> None:
         self.coordinator = coordinator
         self.job = open_store((folder / "job").as_uri())
@@ -132,11 +159,11 @@ class Slot:
             python_path=(),
             store=self.job,
             storage=StorageSettings(),
-            backend="rocksdb",
+            backend=backend,
             cache_bytes=0,
             dirty_bytes=dirty_bytes,
         )
-        self.store = SlowStore(folder / "store")
+        self.store: SlowStore | SlowHeapStore = (SlowStore if backend == "rocksdb" else SlowHeapStore)(folder / "store")
         work, peer = folder / "work", coordinator.peer
         work.mkdir(exist_ok=True)
         keyed_step = KeyedStep(step, config=config, slot=0, epoch=1, store=self.store, batch=-1, work=work, coordinator=peer)
@@ -146,11 +173,12 @@ class Slot:
             epoch=1,
             store=self.store,
             keyed_steps={UID: keyed_step},
-            uploader=SlotUploader(self.job, slot=0, key_groups=KeyGroupRange(0, 7), backend="rocksdb"),
+            uploader=SlotUploader(self.job, slot=0, key_groups=KeyGroupRange(0, 7), backend=backend),
             work=work,
             coordinator=peer,
             job_store=self.job,
             open_store=open_store,
+            async_snapshots=async_snapshots,
         )
 
     def run(self, batch: int, keys: list[int], *, now_ms: int = 0) -> list[tuple[int, int]]:
@@ -194,7 +222,7 @@ class Slot:
         self.service.close()
 
 
-def stored_counts(store: RocksDBStore) -> list[int]:
+def stored_counts(store: KeyValueStore) -> list[int]:
     """The counts in a store, in ascending order: a value is a version byte and eight bytes."""
     return sorted(int.from_bytes(value[1:], "big") for _, value in store.scan(b"", b"\xff\xff"))
 

@@ -18,6 +18,7 @@ from statefulspark.process.functions import KeyedProcessFunction
 from statefulspark.rpc.messages.batches import BatchRun, ExchangeRequest
 from statefulspark.state.api.descriptors import ValueStateDescriptor
 from statefulspark.state.api.ttl import StateTtlConfig
+from statefulspark.state.store.base import KeyValueStore
 from statefulspark.state.store.rocksdb_store import RocksDBStore
 from statefulspark.state.times import Time
 from statefulspark.state.types.types import Types
@@ -261,6 +262,6 @@ def test_a_savepoint_right_after_a_restart_leaves_out_what_has_expired(tmp_path:
     slot.close()
 
 
-def held(store: RocksDBStore) -> int:
+def held(store: KeyValueStore) -> int:
     """Return the number of entries."""
     return len(list(store.scan(b"", b"\xff\xff")))

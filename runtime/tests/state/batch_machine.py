@@ -209,7 +209,7 @@ class BatchMachine(RuleBasedStateMachine):
         """The snapshot holds exactly the batch at which it began."""
         self.opened += 1
         directory = self.directory / str(self.opened)
-        self.slot.store.snapshot(directory)
+        self.slot.store.begin_snapshot(directory).write()
         copied = self.open_store(directory)
         assert self.unexpired(dict(copied.scan(b"", b"\xff\xff"))) == self.unexpired(self.stored)
         copied.close()
@@ -237,7 +237,7 @@ class BatchMachine(RuleBasedStateMachine):
         """A new process opens a snapshot of the store and replays the changes of every batch since; perhaps by way of two slots."""
         self.opened += 1
         directory = self.directory / str(self.opened)
-        self.slot.store.snapshot(directory)
+        self.slot.store.begin_snapshot(directory).write()
         changes = [*self.unstored, *(self.slot.changes if self.finished is not None else [])]
         batch = self.slot.backend.batch
         self.commit()

@@ -10,7 +10,7 @@ import pytest
 
 from statefulspark.state.backend import BatchBudget
 from statefulspark.state.store.base import KeyValueStore
-from statefulspark.state.store.memory_store import MemoryStore
+from statefulspark.state.store.heap_store import HeapStore
 from statefulspark.state.store.rocksdb_store import RocksDBStore
 from statefulspark.testing.keyed_state import LETTER_GROUPS, KeyedSlot
 
@@ -18,7 +18,7 @@ from statefulspark.testing.keyed_state import LETTER_GROUPS, KeyedSlot
 @pytest.fixture(params=["memory", "rocksdb"])
 def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[KeyValueStore]:
     """Each kind of store, empty."""
-    opened: KeyValueStore = MemoryStore() if request.param == "memory" else RocksDBStore(tmp_path / "db")
+    opened: KeyValueStore = HeapStore() if request.param == "memory" else RocksDBStore(tmp_path / "db")
     yield opened
     opened.close()
 
@@ -28,7 +28,7 @@ def make_slot(tmp_path: Path) -> Callable[..., KeyedSlot]:
     """Makes a slot in memory; budgets by name."""
 
     def make(store: KeyValueStore | None = None, **budget: Any) -> KeyedSlot:
-        return KeyedSlot(store if store is not None else MemoryStore(), tmp_path, BatchBudget(**budget), key_groups=LETTER_GROUPS)
+        return KeyedSlot(store if store is not None else HeapStore(), tmp_path, BatchBudget(**budget), key_groups=LETTER_GROUPS)
 
     return make
 

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Self
 
-from statefulspark import Configuration, SlotResources, StateBackend
+from statefulspark import Configuration, SlotResources, StateBackend, StoreSnapshot
 from statefulspark.errors import ClosedError, CorruptDataError
 
 FILE = "entries.sst"
@@ -70,11 +70,11 @@ class SQLiteStore:
         with self._lock:
             self._db.execute("delete from entries where key >= ? and key < ?", (first, end))
 
-    def snapshot(self, directory: Path) -> float:
+    def begin_snapshot(self, directory: Path) -> StoreSnapshot:
         directory.mkdir(parents=True)
         with self._lock:
             self._db.execute("vacuum into ?", (os.fspath(directory / FILE),))
-        return 0.0
+        return StoreSnapshot()
 
     def size_bytes(self) -> int:
         with self._lock:

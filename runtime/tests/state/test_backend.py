@@ -19,7 +19,7 @@ from statefulspark.state.api.ttl import StateTtlConfig
 from statefulspark.state.encoding.layout import store_key
 from statefulspark.state.registry import StateRegistry
 from statefulspark.state.store.base import Change
-from statefulspark.state.store.memory_store import MemoryStore
+from statefulspark.state.store.heap_store import HeapStore
 from statefulspark.state.timers import EVENT_TIMERS, PROCESSING_TIMERS
 from statefulspark.state.times import Time
 from statefulspark.state.types.types import Types
@@ -29,7 +29,7 @@ MakeSlot = Callable[..., KeyedSlot]
 COUNT = ValueStateDescriptor("count", Types.LONG())
 
 
-class FailingStore(MemoryStore):
+class FailingStore(HeapStore):
     """Takes so many more changes, then its disk is full."""
 
     room: int | None = None

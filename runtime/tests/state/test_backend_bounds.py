@@ -12,8 +12,8 @@ from statefulspark.state.api.descriptors import (
     ValueStateDescriptor,
 )
 from statefulspark.state.store.base import Change
+from statefulspark.state.store.heap_store import HeapStore
 from statefulspark.state.store.layers import Layers
-from statefulspark.state.store.memory_store import MemoryStore
 from statefulspark.state.store.overlays import MemoryOverlay
 from statefulspark.state.timers import EVENT_TIMERS
 from statefulspark.state.types.types import Types
@@ -104,7 +104,7 @@ class TestBounds:
         """What a committed batch changed is cached only within the cache's budget, and is gone before writing it takes native memory."""
         decoded: list[int] = []
 
-        class WatchedStore(MemoryStore):
+        class WatchedStore(HeapStore):
             """Notes how many decoded entries there are while it is written."""
 
             def write(self, changes: Iterable[Change]) -> None:

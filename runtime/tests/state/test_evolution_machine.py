@@ -22,7 +22,7 @@ from statefulspark.state.backend import BatchBudget
 from statefulspark.state.encoding.layout import StateInfo
 from statefulspark.state.registry import StateRegistry
 from statefulspark.state.store.base import KeyValueStore
-from statefulspark.state.store.memory_store import MemoryStore
+from statefulspark.state.store.heap_store import HeapStore
 from statefulspark.state.store.rocksdb_store import RocksDBStore
 from statefulspark.state.times import Time
 from statefulspark.state.types.types import Types
@@ -57,7 +57,7 @@ class EvolvingSlot:
         self.open(StateRegistry())
 
     def open_store(self, path: Path) -> KeyValueStore:
-        return RocksDBStore(path) if self.kind == "rocksdb" else MemoryStore(path)
+        return RocksDBStore(path) if self.kind == "rocksdb" else HeapStore(path)
 
     def close(self) -> None:
         self.store.close()
@@ -163,7 +163,7 @@ class EvolvingSlot:
             self.before = None
         self.opened += 1
         path = Path(self.temporary.name) / str(self.opened)
-        self.store.snapshot(path)
+        self.store.begin_snapshot(path).write()
         self.store.close()
         self.store = self.open_store(path)
         stored = json.loads(json.dumps([info.to_json() for info in self.slot.registry.states()]))

@@ -20,7 +20,7 @@ from statefulspark.state.evolution.histories import longer
 from statefulspark.state.evolution.schema_reader import SchemaReader
 from statefulspark.state.registry import StateRegistry
 from statefulspark.state.row import Row
-from statefulspark.state.store.memory_store import MemoryStore
+from statefulspark.state.store.heap_store import HeapStore
 from statefulspark.state.times import Time
 from statefulspark.state.types.pickled import Pickled
 from statefulspark.state.types.types import Types
@@ -54,7 +54,7 @@ def upgraded(tmp_path: Path) -> Callable[[KeyedSlot], KeyedSlot]:
 
 @pytest.fixture
 def slot(tmp_path: Path) -> KeyedSlot:
-    return KeyedSlot(MemoryStore(), tmp_path, BatchBudget(), key_groups=LETTER_GROUPS)
+    return KeyedSlot(HeapStore(), tmp_path, BatchBudget(), key_groups=LETTER_GROUPS)
 
 
 def test_a_field_that_was_removed_and_added_again(slot: KeyedSlot, upgraded: Callable[[KeyedSlot], KeyedSlot]) -> None:

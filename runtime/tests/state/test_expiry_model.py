@@ -16,7 +16,7 @@ from statefulspark.state.api.descriptors import ListStateDescriptor, MapStateDes
 from statefulspark.state.api.ttl import StateTtlConfig
 from statefulspark.state.backend import BatchBudget
 from statefulspark.state.encoding.segments import ListHead, is_head, is_segment
-from statefulspark.state.store.memory_store import MemoryStore
+from statefulspark.state.store.heap_store import HeapStore
 from statefulspark.state.times import Time
 from statefulspark.state.types.composites import ListTypeInfo
 from statefulspark.state.types.types import Types
@@ -59,7 +59,7 @@ class Model:
     numbers: Iterator[int] = field(default_factory=count)
 
     def __post_init__(self) -> None:
-        self.slot = KeyedSlot(MemoryStore(), self.directory, BatchBudget(), key_groups=LETTER_GROUPS)
+        self.slot = KeyedSlot(HeapStore(), self.directory, BatchBudget(), key_groups=LETTER_GROUPS)
         self.swept_ms = self.slot.now_ms
         self.declare()
 

@@ -6,8 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from statefulspark.state.store.base import Change
+from statefulspark.state.store.heap_store import HeapStore
 from statefulspark.state.store.layers import HELD_MAX, Layers
-from statefulspark.state.store.memory_store import MemoryStore
 from statefulspark.testing.keyed_state import MemorySpill
 
 KEYS = [bytes([0, letter]) for letter in range(5)]
@@ -30,7 +30,7 @@ def test_reads_see_the_newest_change(steps: list[tuple[str, list[Change]]], held
         spills.append(MemorySpill())
         return spills[-1]
 
-    base = MemoryStore()
+    base = HeapStore()
     layers = Layers(base, open_spill, held_bytes=held_bytes)
     stored: dict[bytes, bytes] = {}
     committed: dict[bytes, bytes] = {}

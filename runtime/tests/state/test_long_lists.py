@@ -17,7 +17,7 @@ from statefulspark.state.encoding.layout import StateInfo
 from statefulspark.state.encoding.segments import NEVER_MS, ListHead, is_head, is_segment, whole_lists
 from statefulspark.state.registry import StateRegistry
 from statefulspark.state.store.base import Change, KeyValueStore
-from statefulspark.state.store.memory_store import MemoryStore
+from statefulspark.state.store.heap_store import HeapStore
 from statefulspark.state.store.open_store import sizes_of
 from statefulspark.state.store.rocksdb_store import RocksDBStore
 from statefulspark.state.tables.lists import SEGMENT_BYTES, SHORT_BYTES, TAIL_BYTES
@@ -32,14 +32,14 @@ _STORED_BYTES = 12
 """Of a LONG in a list."""
 
 
-@pytest.fixture(params=[MemoryStore, RocksDBStore])
+@pytest.fixture(params=[HeapStore, RocksDBStore])
 def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[KeyValueStore]:
     opened = request.param(tmp_path / "store")
     yield opened
     opened.close()
 
 
-class Watched(MemoryStore):
+class Watched(HeapStore):
     """Counts what is read by scans."""
 
     scanned = 0
@@ -121,7 +121,7 @@ def test_an_append_does_not_read_the_segments(tmp_path: Path) -> None:
 @pytest.mark.parametrize("ttl", [False, True])
 def test_a_list_of_one_append_per_batch_has_few_segments(tmp_path: Path, ttl: bool) -> None:
     """Each holds more than the tail may: 3,000 appends of 12 (with time to live 20) bytes give fewer than one segment per 256 bytes."""
-    slot = slot_on(MemoryStore(), tmp_path, NO_CACHE)
+    slot = slot_on(HeapStore(), tmp_path, NO_CACHE)
     for number in range(3000):
         append(slot, number, ttl=ttl)
     size_bytes = 3000 * (20 if ttl else 12)
@@ -180,7 +180,7 @@ def test_what_replaces_a_long_list_leaves_nothing_of_it(store: KeyValueStore, tm
 
 def test_clearing_a_list_deletes_the_segments_that_exist(tmp_path: Path) -> None:
     """Not one for each that it ever had: most have expired, and the sweep has removed them."""
-    slot = slot_on(MemoryStore(), tmp_path)
+    slot = slot_on(HeapStore(), tmp_path)
     for number in range(3000):
         slot.now_ms += 10
         append(slot, number, ttl=True)
@@ -247,7 +247,7 @@ def test_a_batch_that_spills_appends_to_what_it_has_spilled(store: KeyValueStore
 
 def test_lists_that_are_read_count_for_the_cache(tmp_path: Path) -> None:
     """A cache of 1 MB keeps the segments of few of 40 lists of 100 KB, and nothing of a list that is larger than half of it."""
-    store = MemoryStore()
+    store = HeapStore()
     writer = slot_on(store, tmp_path)
     keys = [chr(97 + number % 26) + str(number) for number in range(40)]
     for key in keys:
@@ -264,7 +264,7 @@ def test_lists_that_are_read_count_for_the_cache(tmp_path: Path) -> None:
 
 def test_appending_to_lists_that_are_read_keeps_the_bound(tmp_path: Path) -> None:
     """Changes have only what the batch adds: reading and appending to 40 long lists does not spill, and the cache keeps its bound."""
-    slot = slot_on(MemoryStore(), tmp_path, BatchBudget(1 << 20, 1 << 18))
+    slot = slot_on(HeapStore(), tmp_path, BatchBudget(1 << 20, 1 << 18))
     keys = [chr(97 + number % 26) + str(number) for number in range(40)]
     for key in keys:
         fill(slot, 2000, key=key)
@@ -302,7 +302,7 @@ def test_a_list_is_one_entry_of_the_metric(store: KeyValueStore, tmp_path: Path)
 
 
 def test_lists_that_the_sweep_removes_count_once(tmp_path: Path) -> None:
-    slot = slot_on(MemoryStore(), tmp_path)
+    slot = slot_on(HeapStore(), tmp_path)
     for key in ("a", "b"):
         fill(slot, 10_000, ttl=True, key=key)
     fill(slot, 2, ttl=True, key="c")
@@ -339,7 +339,7 @@ def test_a_list_becomes_long_only_if_the_description_says_so(tmp_path: Path) -> 
                 raise UnavailableError("the coordinator does not answer")
             return super().register(uid, name, kind, description)
 
-    slot = slot_on(MemoryStore(), tmp_path, ROOM, Refusing())
+    slot = slot_on(HeapStore(), tmp_path, ROOM, Refusing())
     with slot.batch("a"):
         elements(slot).add_all(range(5))
         for change in (elements(slot).add_all, elements(slot).update):
@@ -375,7 +375,7 @@ def test_elements_of_a_long_list_expire_and_go(store: KeyValueStore, tmp_path: P
 
 def test_segments_outlive_a_tail_with_a_shorter_time_to_live(tmp_path: Path) -> None:
     """The head goes after the last expiry of all, although the elements that were added last expire first."""
-    old = slot_on(MemoryStore(), tmp_path)
+    old = slot_on(HeapStore(), tmp_path)
     fill(old, 5000, ttl=True)
     slot = slot_on(old.store, tmp_path, NO_CACHE, old.registry)
     slot.now_ms = old.now_ms
@@ -409,7 +409,7 @@ def test_a_read_writes_a_long_list_again_only_once_a_quarter_has_expired(store: 
 
 def test_segments_of_an_expired_list_do_not_come_back(tmp_path: Path) -> None:
     """A sweep that stops after the head leaves segments. A new list grows over their numbers and shows none of their elements."""
-    slot = slot_on(MemoryStore(), tmp_path, NO_CACHE)
+    slot = slot_on(HeapStore(), tmp_path, NO_CACHE)
     fill(slot, 20_000, ttl=True)
     left = {key: data for key, data in slot.entries().items() if is_segment(data)}
     assert len(left) > 3
@@ -425,7 +425,7 @@ def test_segments_of_an_expired_list_do_not_come_back(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("data", [b"\x06", b"\x06" + bytes(15), b"\x06" + bytes(16), b"\x06" + bytes(16) + b"\1", b"\x08\1\0\0\0\0"])
 def test_a_damaged_head_is_told_by_the_name_of_its_state(tmp_path: Path, data: bytes) -> None:
-    store = MemoryStore()
+    store = HeapStore()
     old = slot_on(store, tmp_path)
     fill(old, 1)
     (key,) = old.entries()
@@ -436,7 +436,7 @@ def test_a_damaged_head_is_told_by_the_name_of_its_state(tmp_path: Path, data: b
 
 def test_a_version_of_a_later_release_is_refused_as_unknown(tmp_path: Path) -> None:
     """In place of a head, of a segment and of a tail: the remedy is another release, not an older checkpoint."""
-    store = MemoryStore()
+    store = HeapStore()
     old = slot_on(store, tmp_path)
     fill(old, 6000)
     (key, head), (segment_key, _), *_ = old.entries().items()
@@ -450,7 +450,7 @@ def test_a_version_of_a_later_release_is_refused_as_unknown(tmp_path: Path) -> N
 
 def test_a_missing_segment_is_damage(tmp_path: Path) -> None:
     """For the slot and for those who read a checkpoint; without time to live nothing removes single segments."""
-    store = MemoryStore()
+    store = HeapStore()
     slot = slot_on(store, tmp_path)
     fill(slot, 6000)
     store.write([(next(key for key, data in slot.entries().items() if is_segment(data)), None)])

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any, Self
 
 import pytest
 
-from statefulspark import Configuration, SlotResources, StateBackend
+from statefulspark import Configuration, SlotResources, StateBackend, StoreSnapshot
 from statefulspark.errors import CorruptDataError, InvalidInputError
-from statefulspark.state.store.base import KeyValueStore
-from statefulspark.state.store.memory_store import MemoryStore
+from statefulspark.state.store.base import Change, KeyValueStore
+from statefulspark.state.store.heap_store import HeapStore
 from statefulspark.state.store.open_store import open_store
 from statefulspark.state.store.own_backend import created_backend, imported_backend, opened_own_store
 from statefulspark.testing import StateBackendContract
@@ -50,56 +50,35 @@ class TestMemory(StateBackendContract):
     def backend(self) -> StateBackend:
         return BuiltIn()
 
-    def test_other_threads_read_and_take_snapshots(self, store: KeyValueStore, tmp_path: Path) -> None:
-        """Heartbeats sample this store instead of scanning it (`SampledSizes`); its size is asked for while it grows and shrinks."""
-        done, sizes, problems = threading.Event(), set[int](), list[BaseException]()
-
-        def ask() -> None:
-            try:
-                while not done.is_set():
-                    sizes.add(store.size_bytes())
-            except BaseException as error:
-                problems.append(error)
-
-        thread = threading.Thread(target=ask)
-        thread.start()
-        for number in range(4000):
-            store.write([(number.to_bytes(4, "big"), b"1"), ((number // 2).to_bytes(4, "big"), None)])
-        done.set()
-        thread.join()
-        assert [repr(each) for each in problems] == []
-        assert sizes
-
 
 class TestRocksDB(StateBackendContract):
     def backend(self) -> StateBackend:
         return RocksDB()
 
 
-class Unordered(MemoryStore):
+class Unordered(HeapStore):
     def scan(self, first: bytes, end: bytes) -> Iterator[tuple[bytes, bytes]]:
         yield from sorted(super().scan(first, end), key=lambda entry: entry[0][::-1])
 
 
-class Inclusive(MemoryStore):
+class Inclusive(HeapStore):
     def scan(self, first: bytes, end: bytes) -> Iterator[tuple[bytes, bytes]]:
         return super().scan(first, end + b"\0")
 
 
-class Lossy(MemoryStore):
+class Lossy(HeapStore):
     """Its snapshot forgets empty values."""
 
-    def snapshot(self, directory: Path) -> float:
-        copy = MemoryStore()
+    def begin_snapshot(self, directory: Path) -> StoreSnapshot:
+        copy = HeapStore()
         copy.write([entry for entry in self.scan(b"", b"\xff" * 9) if entry[1]])
-        return copy.snapshot(directory)
+        return copy.begin_snapshot(directory)
 
 
-class Foldered(MemoryStore):
-    def snapshot(self, directory: Path) -> float:
-        held = super().snapshot(directory)
-        (directory / "more").mkdir()
-        return held
+class Foldered(HeapStore):
+    def begin_snapshot(self, directory: Path) -> StoreSnapshot:
+        (directory / "more").mkdir(parents=True)
+        return super().begin_snapshot(directory)
 
 
 class Linked(SQLiteStore):
@@ -109,13 +88,44 @@ class Linked(SQLiteStore):
         super().__init__(folder, 1024)
         self._folder = folder
 
-    def snapshot(self, directory: Path) -> float:
+    def begin_snapshot(self, directory: Path) -> StoreSnapshot:
         directory.mkdir()
         (directory / FILE).hardlink_to(self._folder / FILE)
-        return 0.0
+        return StoreSnapshot()
 
 
-@pytest.mark.parametrize("broken", [Unordered, Inclusive, Lossy, Foldered, Linked])
+class Uncopied(HeapStore):
+    """Writes into the dicts that a snapshot is written from."""
+
+    def write(self, changes: Iterable[Change]) -> None:
+        for group in self._groups.values():
+            group.frozen = False
+        super().write(changes)
+
+
+class WronglyCopied(HeapStore):
+    """Copies another key group than the one that is written."""
+
+    def write(self, changes: Iterable[Change]) -> None:
+        for change in changes:
+            groups = sorted(self._groups)
+            group = self._groups.get(change[0][:2])
+            if group is not None and group.frozen:
+                self._groups[groups[groups.index(change[0][:2]) - 1]].thaw()
+                group.frozen = False
+            super().write([change])
+
+
+class EarlyReleased(HeapStore):
+    """Forgets that another snapshot is still being written when one ends."""
+
+    def _release(self, frozen: Any) -> None:
+        super()._release(frozen)
+        for group in self._groups.values():
+            group.frozen = False
+
+
+@pytest.mark.parametrize("broken", [Unordered, Inclusive, Lossy, Foldered, Linked, Uncopied, WronglyCopied, EarlyReleased])
 def test_the_contract_catches_what_breaks_it(broken: Callable[[Path], KeyValueStore], tmp_path: Path) -> None:
     """At least one test fails for each."""
 
@@ -130,6 +140,7 @@ def test_the_contract_catches_what_breaks_it(broken: Callable[[Path], KeyValueSt
     suite, failed = Suite(), list[str]()
     checks: list[Callable[[Path], Any]] = [
         lambda folder: suite.test_random_changes_and_snapshots_match_a_dict(folder, 0),
+        *(partial(suite.test_a_snapshot_is_written_while_the_store_goes_on, seed=seed) for seed in range(3)),
         lambda folder: suite.test_a_snapshot_has_files_only(suite.open_store(folder / "store"), folder),
         lambda folder: suite.test_a_snapshot_outlives_the_store(suite.open_store(folder / "store"), folder),
     ]

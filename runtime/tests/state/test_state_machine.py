@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
-from hypothesis.stateful import initialize, rule, run_state_machine_as_test
+from hypothesis.stateful import initialize, precondition, rule, run_state_machine_as_test
 
 from statefulspark.state import timers
 from statefulspark.state.store.base import KeyValueStore
-from statefulspark.state.store.memory_store import MemoryStore
+from statefulspark.state.store.heap_store import HeapStore
 from statefulspark.state.store.rocksdb_memory import RocksDBMemory
 from statefulspark.state.store.rocksdb_store import RocksDBOptions, RocksDBStore
 from statefulspark.state.tables import maps
@@ -28,7 +28,32 @@ class BackendMachine(StateRules, ExpiryRules, TimerRules, RawRules):
 
 class MemoryMachine(BackendMachine):
     def open_store(self, path: Path) -> KeyValueStore:
-        return MemoryStore(path)
+        return HeapStore(path)
+
+
+class FrozenSnapshots(BackendMachine):
+    """Snapshots of the store that begin between any two writes and are written at any later time, also after the store is closed."""
+
+    @rule()
+    def freeze(self) -> None:
+        """Batches go on at once."""
+        self.opened += 1
+        directory = self.directory / f"frozen-{self.opened}"
+        self.frozen = [*getattr(self, "frozen", []), (directory, self.slot.entries(), self.slot.store.begin_snapshot(directory))][-3:]
+
+    @precondition(lambda self: getattr(self, "frozen", []))
+    @rule(newest=st.booleans())
+    def write_frozen(self, newest: bool) -> None:
+        """To the byte what the store held when the snapshot began."""
+        directory, expected, snapshot = self.frozen.pop(-1 if newest else 0)
+        snapshot.write()
+        copied = self.open_store(directory)
+        assert dict(copied.scan(b"", b"\xff\xff")) == expected
+        copied.close()
+
+
+class FrozenMachine(MemoryMachine, FrozenSnapshots):
+    """A HeapStore that is frozen and written."""
 
 
 _LIFE = {"start", "next_batch", "same_batch_again", "finish", "undo", "apply_pending", "restart", "prefetch"}
@@ -146,6 +171,7 @@ def small_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
     ("machine", "examples", "steps"),
     [
         (MemoryMachine, 150, 60),
+        (FrozenMachine, 60, 60),
         (HeldMachine, 150, 40),
         (TimersMachine, 200, 60),
         (MapMachine, 200, 60),

@@ -14,7 +14,7 @@ from statefulspark.keygroups import KeyGroupRange
 from statefulspark.state.encoding.layout import store_key
 from statefulspark.state.store import state_sizes as sizes_module
 from statefulspark.state.store.base import Change
-from statefulspark.state.store.memory_store import MemoryStore
+from statefulspark.state.store.heap_store import HeapStore
 from statefulspark.state.store.open_store import sizes_of
 from statefulspark.state.store.rocksdb_store import RocksDBStore
 from statefulspark.state.store.state_sizes import SampledSizes, StateSizes, SweptSizes
@@ -46,7 +46,7 @@ def counted(changes: list[Change]) -> dict[int, tuple[int, int]]:
 def test_a_whole_round_counts_exactly(number: int, seed: int) -> None:
     """Also when a key group takes several chunks."""
     changes = entries(number, seed)
-    store = MemoryStore()
+    store = HeapStore()
     store.write(changes)
     sizes = SweptSizes(store, GROUPS)
     sizes.step(60.0)
@@ -81,7 +81,7 @@ def test_a_step_ends_when_its_time_is_up_and_the_next_goes_on(tmp_path: Path, mo
 
 def test_a_store_in_memory_is_sampled(monkeypatch: pytest.MonkeyPatch) -> None:
     """Exactly when it is small, to a tenth when it is large, indexed or not, and after deletes."""
-    store = MemoryStore()
+    store = HeapStore()
     sizes = sizes_of(store, GROUPS)
     assert isinstance(sizes, SampledSizes)
     sizes.step(0)

@@ -17,7 +17,7 @@ from statefulspark.errors import (
 )
 from statefulspark.state.encoding.entries import read_entries, write_entries
 from statefulspark.state.store.base import KeyValueStore
-from statefulspark.state.store.memory_store import MemoryStore
+from statefulspark.state.store.heap_store import HeapStore
 from statefulspark.state.store.open_store import open_spill, open_store
 from statefulspark.state.store.rocksdb_memory import RocksDBMemory
 from statefulspark.state.store.rocksdb_store import RocksDBOptions, RocksDBStore
@@ -26,9 +26,9 @@ from statefulspark.testing.key_value_store import KeyValueStoreContract
 _MIB = 1 << 20
 
 
-class TestMemoryStore(KeyValueStoreContract):
+class TestHeapStore(KeyValueStoreContract):
     def open_store(self, path: Path) -> KeyValueStore:
-        return MemoryStore(path)
+        return HeapStore(path)
 
 
 class TestRocksDBStore(KeyValueStoreContract):
@@ -36,7 +36,7 @@ class TestRocksDBStore(KeyValueStoreContract):
         return RocksDBStore(path)
 
 
-@pytest.mark.parametrize(("kind", "expected"), [("rocksdb", RocksDBStore), ("memory", MemoryStore), ("filesystem", MemoryStore)])
+@pytest.mark.parametrize(("kind", "expected"), [("rocksdb", RocksDBStore), ("memory", HeapStore), ("filesystem", HeapStore)])
 def test_open_store_knows_the_kinds(kind: str, expected: type, tmp_path: Path) -> None:
     """Each kind of the manifest opens its store."""
     store = open_store(kind, tmp_path / "store")
@@ -108,7 +108,7 @@ def test_spill_shares_the_slots_memory(tmp_path: Path) -> None:
     spill.write([(b"a", b"1")])
     spill.destroy()
     assert not (tmp_path / "spill").exists()
-    again = open_spill(tmp_path / "spill", MemoryStore())
+    again = open_spill(tmp_path / "spill", HeapStore())
     assert again.get(b"a") is None
     again.destroy()
     store.close()
@@ -126,8 +126,8 @@ def test_rocksdb_snapshot_links_files(tmp_path: Path) -> None:
     """A snapshot shares its files with the store, has no write-ahead log, and two snapshots share unchanged files."""
     store = RocksDBStore(tmp_path / "db")
     store.write([(number.to_bytes(4, "big"), b"v" * 100) for number in range(1000)])
-    store.snapshot(tmp_path / "one")
-    store.snapshot(tmp_path / "two")
+    store.begin_snapshot(tmp_path / "one").write()
+    store.begin_snapshot(tmp_path / "two").write()
     names = {path.name for path in (tmp_path / "one").iterdir()}
     assert not [name for name in names if name.endswith(".log")]
     files = [name for name in names if name.endswith(".sst")]

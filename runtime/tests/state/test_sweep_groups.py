@@ -8,7 +8,7 @@ from itertools import pairwise
 import pytest
 
 from statefulspark.keygroups import KeyGroupRange
-from statefulspark.state.store.memory_store import MemoryStore
+from statefulspark.state.store.heap_store import HeapStore
 from statefulspark.state.tables.sweep import Sweep, Swept
 
 _GROUPS = 32_768
@@ -25,7 +25,7 @@ class Empty:
 @pytest.mark.parametrize("entries_max", [None, 5])
 def test_a_run_ends_after_so_many_key_groups(entries_max: int | None) -> None:
     """Groups that are known to have nothing cost no checks, so their number is bounded on its own. The round goes on in the next run."""
-    sweep = Sweep(MemoryStore(), 1, KeyGroupRange(0, _GROUPS - 1), Empty(), ttl_ms=1000)
+    sweep = Sweep(HeapStore(), 1, KeyGroupRange(0, _GROUPS - 1), Empty(), ttl_ms=1000)
     while not sweep.run(_GROUPS, 0, 0, entries_max=entries_max).round_ended:
         pass
     progress = [0.0]

@@ -7,14 +7,14 @@ from collections.abc import Callable, Iterator, Sequence
 import pytest
 
 from statefulspark.errors import InvalidInputError
-from statefulspark.state.store.memory_store import MemoryStore
+from statefulspark.state.store.heap_store import HeapStore
 from statefulspark.state.timers import EVENT_TIMERS, PROCESSING_TIMERS, TIMESTAMP_MS_MAX, TIMESTAMP_MS_MIN
 from statefulspark.testing.keyed_state import KeyedSlot, key_group
 
 MakeSlot = Callable[..., KeyedSlot]
 
 
-class CountingStore(MemoryStore):
+class CountingStore(HeapStore):
     """Counts reads."""
 
     reads = 0

@@ -40,7 +40,7 @@ _SNAPSHOT_WAIT_S = 30.0
 class SlotService:
     """One incarnation of a slot while it is ready. The store holds the last committed batch while the next one runs."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913  what a slot is made of, by name
         self,
         *,
         slot: int,
@@ -52,6 +52,7 @@ class SlotService:
         coordinator: FlightPeer,
         job_store: ObjectStore,
         open_store: Callable[[str], ObjectStore],
+        async_snapshots: bool = True,
     ) -> None:
         self.stopping = threading.Event()
         self.servers: list[FlightListener] = []
@@ -67,6 +68,7 @@ class SlotService:
         self._coordinator = coordinator
         self._job_store = job_store
         self._open_store = open_store
+        self._async_snapshots = async_snapshots
 
     def actions(self) -> tuple[Action, ...]:
         """What the driver and exchange tasks can ask of a slot, besides exchanges."""
@@ -94,7 +96,8 @@ class SlotService:
         batch, expected = request.batch, request.run.expected
         with keyed_step.exchange():
             with keyed_step.held():
-                with self._gate.turn(can_hold=keyed_step.can_hold(batch, expected)) as store_is_free:
+                can_hold = self._async_snapshots and keyed_step.can_hold(batch, expected)
+                with self._gate.turn(can_hold=can_hold) as store_is_free:
                     keyed_step.begin(batch, expected, request.run.processing_time_ms, hold=not store_is_free)
                 failpoints.reach("slot.begun")
                 ack = keyed_step.run(request, stream)
@@ -160,10 +163,11 @@ class SlotService:
                 keyed_step.undo(request.batch)
 
     def snapshot(self, request: Snapshot) -> None:
-        """Start a snapshot of the committed state; flush, links and upload run in the background.
+        """Start a snapshot of the committed state; flush, links, writing and upload run in the background.
 
-        Settling writes the changes of the last batch, which the next batch would do otherwise. From then on until the hard links are
-        there nobody writes the store: what batches commit meanwhile is held over it.
+        Settling writes the changes of the last batch, which the next batch would do otherwise. From then on until the content of the snapshot is
+        fixed (hard links, frozen dicts) nobody writes the store: what batches commit meanwhile is held over it. Without asynchronous
+        snapshots they wait until its files are written.
 
         A request that arrives late may meet a batch that has begun since. Settling holds each step's lock, as a batch does, because one that
         ends between the comparison of its number and the write would have its uncommitted changes written.
@@ -198,9 +202,14 @@ class SlotService:
                 if request.savepoint is not None or not isinstance(self.store, RocksDBStore):
                     for keyed_step in self.keyed_steps.values():
                         keyed_step.backend.sweep_for_full_snapshot()
-                held_up_ms = self.store.snapshot(folder)
+                snapshot = self.store.begin_snapshot(folder)
+                held_up_ms = snapshot.held_up_ms
+                if not self._async_snapshots:
+                    snapshot.write()
             finally:
                 self._gate.open(held_up_ms)
+            if self._async_snapshots:
+                snapshot.write()
             failpoints.reach("slot.snapshot.linked")
             linked = time.monotonic()
             state = self._upload(folder, request)

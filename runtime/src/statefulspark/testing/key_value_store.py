@@ -90,7 +90,7 @@ class KeyValueStoreContract(ABC):
         store.write([(number.to_bytes(4, "big"), b"v" * (number % 50)) for number in range(5000)])
         store.write([(b"\x00\x00\x00\x05", None)])
         before = list(store.scan(b"", b"\xff"))
-        store.snapshot(tmp_path / "snapshot")
+        store.begin_snapshot(tmp_path / "snapshot").write()
         store.write([(b"\x00\x00\x00\x06", None), (b"new", b"1")])
         copy = self.open_store(tmp_path / "snapshot")
         assert list(copy.scan(b"", b"\xff")) == before
@@ -100,7 +100,7 @@ class KeyValueStoreContract(ABC):
 
     def test_snapshot_of_nothing(self, store: KeyValueStore, tmp_path: Path) -> None:
         """An empty store has a snapshot too."""
-        store.snapshot(tmp_path / "snapshot")
+        store.begin_snapshot(tmp_path / "snapshot").write()
         copy = self.open_store(tmp_path / "snapshot")
         assert list(copy.scan(b"", b"\xff")) == []
         copy.close()

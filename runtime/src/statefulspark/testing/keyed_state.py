@@ -11,7 +11,7 @@ from statefulspark.state.backend import BatchBudget, KeyedStateBackend
 from statefulspark.state.encoding.keys import KeyCodec
 from statefulspark.state.registry import StateRegistry
 from statefulspark.state.store.base import Change, KeyValueStore
-from statefulspark.state.store.memory_store import MemoryStore
+from statefulspark.state.store.heap_store import HeapStore
 from statefulspark.state.types.types import Types
 
 ASCII_GROUPS = KeyGroupRange(0, 127)
@@ -21,7 +21,7 @@ LETTER_GROUPS = KeyGroupRange(96, 127)
 STRING_KEYS = KeyCodec([Types.STRING()])
 
 
-class MemorySpill(MemoryStore):
+class MemorySpill(HeapStore):
     """A spill in memory: the same bytes without files."""
 
     def destroy(self) -> None:

@@ -33,7 +33,7 @@ from statefulspark.state.operator.entries import OperatorEntry, is_operator_stat
 from statefulspark.state.registry import StateRegistry
 from statefulspark.state.row import Row, field_names
 from statefulspark.state.store.base import Change
-from statefulspark.state.store.memory_store import MemoryStore
+from statefulspark.state.store.heap_store import HeapStore
 from statefulspark.testing.inputs import ExchangeRows
 
 __all__ = ["HarnessSnapshot", "ProcessHarness", "stamped"]
@@ -90,7 +90,7 @@ class ProcessHarness:
         self._outputs: dict[str, list[InputRow]] = {MAIN: [], **{output.tag.tag_id: [] for output in step.side_outputs}}
         self._state_ids = StateRegistry()
         self._operator_state = StepOperatorState()
-        self._store = MemoryStore()
+        self._store = HeapStore()
         self._watermark_ms: int | None = None
         self._processing_time_ms = 0
         self._batch = -1

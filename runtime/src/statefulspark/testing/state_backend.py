@@ -12,7 +12,7 @@ from random import Random
 import pytest
 
 from statefulspark.state.api.state_backends import SlotResources, StateBackend
-from statefulspark.state.store.base import KeyValueStore
+from statefulspark.state.store.base import KeyValueStore, StoreSnapshot
 from statefulspark.state.store.own_backend import opened_own_store
 from statefulspark.testing.key_value_store import KeyValueStoreContract
 
@@ -57,7 +57,7 @@ class StateBackendContract(KeyValueStoreContract):
                 store.delete_range(first, end)
                 model = {key: value for key, value in model.items() if not first <= key < end}
             if random.random() < 0.2:
-                store.snapshot(tmp_path / f"snapshot-{step}")
+                store.begin_snapshot(tmp_path / f"snapshot-{step}").write()
                 store.write([(b"after the snapshot", b"1")])
                 store.close()
                 store = self.open_store(tmp_path / f"snapshot-{step}")
@@ -67,10 +67,56 @@ class StateBackendContract(KeyValueStoreContract):
         assert list(store.scan(b"", _END)) == sorted(model.items())
         store.close()
 
+    @pytest.mark.parametrize("seed", range(3))
+    def test_a_snapshot_is_written_while_the_store_goes_on(self, tmp_path: Path, seed: int) -> None:
+        """Batches are written between `begin_snapshot` and its ``write``, and the next snapshot may begin: each has what was there at its beginning."""
+        random, store, model = Random(seed), self.open_store(tmp_path / "store"), dict[bytes, bytes]()
+        begun = list[tuple[Path, StoreSnapshot, dict[bytes, bytes]]]()
+        for step in range(_ROUNDS):
+            changes = [(_key(random), random.choice([None, random.randbytes(3)])) for _ in range(random.randrange(12))]
+            store.write(changes)
+            for key, value in changes:
+                model.pop(key, None)
+                if value is not None:
+                    model[key] = value
+            if random.random() < 0.1:
+                first, end = sorted([_key(random), _key(random)])
+                store.delete_range(first, end)
+                model = {key: value for key, value in model.items() if not first <= key < end}
+            if random.random() < 0.3:
+                folder = tmp_path / f"snapshot-{step}"
+                begun.append((folder, store.begin_snapshot(folder), dict(model)))
+            if begun and random.random() < 0.3:
+                self._check_written(*begun.pop(random.randrange(len(begun))))
+        assert list(store.scan(b"", _END)) == sorted(model.items())
+        store.close()
+        for each in begun:
+            self._check_written(*each)
+
+    def _check_written(self, folder: Path, snapshot: StoreSnapshot, expected: dict[bytes, bytes]) -> None:
+        snapshot.write()
+        copy = self.open_store(folder)
+        assert list(copy.scan(b"", _END)) == sorted(expected.items())
+        copy.close()
+
+    def test_a_snapshot_is_written_beside_a_writer(self, store: KeyValueStore, tmp_path: Path) -> None:
+        """In another thread, at the same time: it has no change made after its beginning."""
+        store.write([(number.to_bytes(4, "big"), b"before") for number in range(6000)])
+        snapshot = store.begin_snapshot(tmp_path / "snapshot")
+        writing = threading.Thread(target=snapshot.write)
+        writing.start()
+        for start in range(0, 6000, 200):
+            store.write([(number.to_bytes(4, "big"), None if number % 3 else b"after") for number in range(start, start + 200)])
+        writing.join()
+        copy = self.open_store(tmp_path / "snapshot")
+        assert [value for _, value in copy.scan(b"", _END)] == [b"before"] * 6000
+        copy.close()
+        assert sum(1 for _ in store.scan(b"", _END)) == 2000
+
     def test_a_snapshot_has_files_only(self, store: KeyValueStore, tmp_path: Path) -> None:
         """Its folder is uploaded file by file: no folders, and names of at most 255 characters."""
         store.write([(b"a", b"1")])
-        store.snapshot(tmp_path / "snapshot")
+        store.begin_snapshot(tmp_path / "snapshot").write()
         found = list((tmp_path / "snapshot").iterdir())
         assert found, "an entry was written, so there is a file"
         assert all(each.is_file() and not each.is_symlink() and len(each.name) <= 255 for each in found)
@@ -78,7 +124,7 @@ class StateBackendContract(KeyValueStoreContract):
     def test_a_snapshot_outlives_the_store(self, store: KeyValueStore, tmp_path: Path) -> None:
         """It is uploaded while the store is written, and moved to another machine: it is whole without the store's folder."""
         store.write([(bytes([number]), b"v" * number) for number in range(200)])
-        store.snapshot(tmp_path / "snapshot")
+        store.begin_snapshot(tmp_path / "snapshot").write()
         frozen = {each.name: each.read_bytes() for each in (tmp_path / "snapshot").iterdir()}
         store.write([(bytes([number]), b"changed") for number in range(200)])
         store.close()
@@ -94,9 +140,9 @@ class StateBackendContract(KeyValueStoreContract):
     def test_a_second_snapshot_is_whole(self, store: KeyValueStore, tmp_path: Path) -> None:
         """Each checkpoint is restored by itself."""
         store.write([(b"a", b"1"), (b"b", b"1")])
-        store.snapshot(tmp_path / "first")
+        store.begin_snapshot(tmp_path / "first").write()
         store.write([(b"b", b"2"), (b"c", b"2")])
-        store.snapshot(tmp_path / "second")
+        store.begin_snapshot(tmp_path / "second").write()
         for name, expected in (("second", [(b"a", b"1"), (b"b", b"2"), (b"c", b"2")]), ("first", [(b"a", b"1"), (b"b", b"1")])):
             copy = self.open_store(tmp_path / name)
             assert list(copy.scan(b"", _END)) == expected
@@ -117,7 +163,7 @@ class StateBackendContract(KeyValueStoreContract):
         """A value of 20 MB and a key of 60 KB come back, from a snapshot too."""
         large = Random(1).randbytes(20 << 20)
         store.write([(b"k" * 60_000, b"long key"), (b"large", large)])
-        store.snapshot(tmp_path / "snapshot")
+        store.begin_snapshot(tmp_path / "snapshot").write()
         copy = self.open_store(tmp_path / "snapshot")
         assert copy.get(b"large") == large
         assert copy.get(b"k" * 60_000) == b"long key"
@@ -150,7 +196,7 @@ class StateBackendContract(KeyValueStoreContract):
             writer = threading.Thread(target=write, args=(start,))
             writer.start()
             writer.join()
-        snapshots = threading.Thread(target=store.snapshot, args=(tmp_path / "snapshot",))
+        snapshots = threading.Thread(target=lambda: store.begin_snapshot(tmp_path / "snapshot").write())
         snapshots.start()
         snapshots.join()
         done.set()

@@ -30,13 +30,13 @@ class StateBackend(ABC):
     `statefulspark.testing.StateBackendContract` to check it.
 
     Example:
-        >>> from statefulspark.state.store.memory_store import MemoryStore
+        >>> from statefulspark.state.store.heap_store import HeapStore
         >>> class OnTheHeap(StateBackend):
         ...     @classmethod
         ...     def create_from_config(cls, configuration):
         ...         return cls()
         ...     def open_store(self, path, resources):
-        ...         return MemoryStore(path)
+        ...         return HeapStore(path)
         >>> store = OnTheHeap.create_from_config(Configuration()).open_store(Path("/nowhere"), SlotResources())
         >>> store.write([(b"key", b"value")])
         >>> store.get(b"key")

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
@@ -10,8 +11,29 @@ Change = tuple[bytes, bytes | None]
 """(store key, value); value None deletes."""
 
 
+def _nothing() -> None:
+    pass
+
+
+@dataclass(frozen=True, slots=True)
+class StoreSnapshot:
+    """A snapshot whose content is fixed, though its files may not be written yet.
+
+    Attributes:
+        write: Writes what is missing of the files, in another thread and while the store is read, written and closed. Called at most once. By
+            default nothing is missing. Raises UnavailableError when the disk is full or fails.
+        held_up_ms: For how long ``begin_snapshot`` kept other Python threads from running, in milliseconds; 0.0 if it hardly did.
+
+    Example:
+        >>> StoreSnapshot().write()
+    """
+
+    write: Callable[[], None] = _nothing
+    held_up_ms: float = 0.0
+
+
 class KeyValueStore(Protocol):
-    """Ordered by unsigned byte order. One thread writes at a time; others may read meanwhile, and ``snapshot`` runs in another thread beside reads.
+    """Ordered by unsigned byte order. One thread writes at a time; others may read meanwhile, and take snapshots beside reads.
 
     `StateBackend` returns one; docs/state-backends.md says what a store of one's own must promise.
 
@@ -34,13 +56,14 @@ class KeyValueStore(Protocol):
     def delete_range(self, first: bytes, end: bytes) -> None:
         """Delete entries with ``first <= key < end``."""
 
-    def snapshot(self, directory: Path) -> float:
-        """Put an openable copy (hard links where possible) into ``directory``, which does not exist: files, no folders. Nobody writes meanwhile.
+    def begin_snapshot(self, directory: Path) -> StoreSnapshot:
+        """Fix the content of a snapshot. Nobody writes meanwhile, but batches go on as soon as it returns: before `StoreSnapshot.write` and while it runs.
 
-        Releases the GIL for the slow part.
+        Once that has run, ``directory`` is an openable copy of the store as it was at this call (hard links where possible): files, no folders. It
+        may not be called, and an earlier snapshot may still be being written.
 
-        Returns:
-            For how long the GIL was not released, in milliseconds; 0.0 if it hardly was held.
+        Args:
+            directory: Does not exist. Made by this call or by `StoreSnapshot.write`.
         """
 
     def size_bytes(self) -> int:

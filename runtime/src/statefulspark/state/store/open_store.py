@@ -12,7 +12,7 @@ from statefulspark.errors import InvalidInputError
 from statefulspark.keygroups import KeyGroupRange
 from statefulspark.state.api.state_backends import SlotResources
 from statefulspark.state.store.base import KeyValueStore
-from statefulspark.state.store.memory_store import MemoryStore
+from statefulspark.state.store.heap_store import HeapStore
 from statefulspark.state.store.own_backend import imported_backend, is_own_backend, own_store_opener
 from statefulspark.state.store.rocksdb_memory import RocksDBMemory
 from statefulspark.state.store.rocksdb_store import RocksDBOptions, RocksDBStore
@@ -40,7 +40,7 @@ def open_store(kind: str, path: Path, options: RocksDBOptions | None = None) -> 
     if kind == "rocksdb":
         return RocksDBStore(path, options)
     if kind in {"memory", "filesystem"}:
-        return MemoryStore(path)
+        return HeapStore(path)
     if is_own_backend(kind):
         return own_store_opener(imported_backend(kind), Configuration(), SlotResources())(path)
     raise InvalidInputError(f"unknown kind {kind!r}", field="state backend", remedy="Use rocksdb, memory or filesystem.")
@@ -48,7 +48,7 @@ def open_store(kind: str, path: Path, options: RocksDBOptions | None = None) -> 
 
 def sizes_of(store: KeyValueStore, key_groups: KeyGroupRange) -> StateSizes:
     """Return what measures the states of a slot's store."""
-    return SampledSizes(store) if isinstance(store, MemoryStore) else SweptSizes(store, key_groups)
+    return SampledSizes(store) if isinstance(store, HeapStore) else SweptSizes(store, key_groups)
 
 
 def open_spill(path: Path, beside: KeyValueStore) -> RocksDBStore:

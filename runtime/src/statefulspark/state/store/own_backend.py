@@ -15,7 +15,7 @@ from statefulspark.state.user_modules import imported_module
 BACKEND_FIELD: Final = "spec.stateBackend.type"
 """Manifest field that names the class."""
 
-_METHODS: Final = ("get", "get_many", "scan", "write", "delete_range", "snapshot", "size_bytes", "close")
+_METHODS: Final = ("get", "get_many", "scan", "write", "delete_range", "begin_snapshot", "size_bytes", "close")
 
 
 def is_own_backend(kind: str) -> bool:

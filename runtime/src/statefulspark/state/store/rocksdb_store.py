@@ -18,7 +18,7 @@ from rocksdict import Checkpoint, DbClosedError, Rdict, ReadOptions, WriteBatch,
 from statefulspark.errors import ClosedError, ConflictError, CorruptDataError, InternalError
 from statefulspark.memory.split import HIGH_PRIO_POOL_RATIO
 from statefulspark.rocksdb.settings import RocksDBSettings
-from statefulspark.state.store.base import Change
+from statefulspark.state.store.base import Change, StoreSnapshot
 from statefulspark.state.store.metadata_pinning import Metadata, MetadataPinning, TableFile
 from statefulspark.state.store.rocksdb_memory import RocksDBMemory
 from statefulspark.state.store.rocksdb_options import (
@@ -166,7 +166,7 @@ class RocksDBStore:
         with self._translated():
             self._open().flush(True)
 
-    def snapshot(self, directory: Path) -> float:
+    def begin_snapshot(self, directory: Path) -> StoreSnapshot:
         with self._closing, self._translated():
             database = self._open()
             directory.parent.mkdir(parents=True, exist_ok=True)
@@ -178,7 +178,7 @@ class RocksDBStore:
         for log in directory.glob("*.log"):
             # The write-ahead log is off: the file is empty and would only be uploaded.
             log.unlink()
-        return held_up_ms
+        return StoreSnapshot(held_up_ms=held_up_ms)
 
     def size_bytes(self) -> int:
         with self._translated():
