@@ -163,7 +163,8 @@ class Slot:
             cache_bytes=0,
             dirty_bytes=dirty_bytes,
         )
-        self.store: SlowStore | SlowHeapStore = (SlowStore if backend == "rocksdb" else SlowHeapStore)(folder / "store")
+        kind: Any = SlowStore if backend == "rocksdb" else SlowHeapStore
+        self.store: SlowStore = kind(folder / "store")
         work, peer = folder / "work", coordinator.peer
         work.mkdir(exist_ok=True)
         keyed_step = KeyedStep(step, config=config, slot=0, epoch=1, store=self.store, batch=-1, work=work, coordinator=peer)

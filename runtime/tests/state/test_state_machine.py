@@ -41,7 +41,7 @@ class FrozenSnapshots(BackendMachine):
         directory = self.directory / f"frozen-{self.opened}"
         self.frozen = [*getattr(self, "frozen", []), (directory, self.slot.entries(), self.slot.store.begin_snapshot(directory))][-3:]
 
-    @precondition(lambda self: getattr(self, "frozen", []))
+    @precondition(lambda self: bool(getattr(self, "frozen", [])))
     @rule(newest=st.booleans())
     def write_frozen(self, newest: bool) -> None:
         """To the byte what the store held when the snapshot began."""
