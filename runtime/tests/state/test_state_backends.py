@@ -111,7 +111,7 @@ class WronglyCopied(HeapStore):
             groups = sorted(self._groups)
             group = self._groups.get(change[0][:2])
             if group is not None and group.frozen:
-                self._groups[groups[groups.index(change[0][:2]) - 1]].thaw()
+                self._groups[groups[groups.index(change[0][:2]) - 1]].copy_for_writing()
                 group.frozen = False
             super().write([change])
 

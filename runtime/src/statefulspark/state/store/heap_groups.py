@@ -18,8 +18,8 @@ class HeapGroup:
     """The entries of one key group. The index is brought up to date when a scan enters the group. Not thread-safe.
 
     Attributes:
-        entries: By store key. Replaced as a whole by `thaw`.
-        frozen: True if a snapshot needs ``entries`` as they are: `thaw` before any change.
+        entries: By store key. Replaced as a whole by `copy_for_writing`.
+        frozen: True if a snapshot needs ``entries`` as they are: `copy_for_writing` before any change.
     """
 
     __slots__ = ("_dead", "_index", "_new", "entries", "frozen")
@@ -32,7 +32,7 @@ class HeapGroup:
         self._new: list[bytes] = []
         self._dead = 0
 
-    def thaw(self) -> None:
+    def copy_for_writing(self) -> None:
         """Leave the entries to the snapshots that have them, and go on with a copy."""
         self.entries = self.entries.copy()
         self.frozen = False

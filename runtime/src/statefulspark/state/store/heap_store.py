@@ -65,7 +65,7 @@ class HeapStore:
         self._closed = False
         # Writes and scans in chunks exclude each other; single reads need no lock. Reentrant: what is written may be a scan of this store.
         self._lock = threading.RLock()
-        # Weak: one that is given up before it is written keeps nothing.
+        # Weak: one that is abandoned before it is written keeps nothing.
         self._snapshots: WeakSet[_Frozen] = WeakSet()
         if directory is not None and (directory / file_name).exists():
             self.write(read_entries(directory / file_name))
@@ -94,7 +94,7 @@ class HeapStore:
                 if group is None:
                     group = self._new_group(key[:2])
                 elif group.frozen:
-                    group.thaw()
+                    group.copy_for_writing()
                 if value is None:
                     group.remove(key)
                 else:
