@@ -61,6 +61,7 @@ def _metadata(**changes: Any) -> CheckpointMetadata:
         ("checkpoint-v3.json", "checkpoint", CheckpointMetadata),
         ("checkpoint-v4.json", "checkpoint", CheckpointMetadata),
         ("checkpoint-v5.json", "checkpoint", CheckpointMetadata),
+        ("checkpoint-v6.json", "checkpoint", CheckpointMetadata),
         ("checkpoint-v4-two-inputs.json", "checkpoint", CheckpointMetadata),
         ("batch-v4.json", "batch", BatchRecord),
         ("batch-v3.json", "batch", BatchRecord),
@@ -106,18 +107,38 @@ def test_what_steps_with_two_inputs_store_says_what_it_said() -> None:
     assert (record.max_event_times, record.second_max_event_times) == ({"turnaround": 7, "other": None}, {"turnaround": 5})
 
 
+def test_a_job_with_broadcast_state_says_what_it_said() -> None:
+    """A release that does not know broadcast state refuses its documents and changelogs as of an unknown version."""
+    data = (GOLDEN / "checkpoint-v6.json").read_bytes()
+    metadata = decode_metadata(data, path="golden")
+    assert data.startswith(b'{"format_version":6,')
+    with pytest.raises(IncompatibleFormatError, match="contents do not match format_version 5"):
+        decode_metadata(data.replace(b'"format_version":6', b'"format_version":5', 1), path="golden")
+    header, changes, operator_state = read_changelog(GOLDEN / "changelog-v4.bin")
+    assert (header.version, header.operator_state, header.parallelism) == (4, "changed", 2)
+    assert header.states == metadata.states
+    elements, rules = operator_state
+    assert (elements.state_id, elements.whole, elements.items) == (4, True, ((b"", b"\x01a"),))
+    assert (rules.slot, rules.state_id, rules.whole) == (1, 5, False)
+    assert dict(rules.items) == {b"gone": None, b"none": b"\x03", b"rule": b"\x01" + (7).to_bytes(8, "big")}
+    assert list(changes) == [(b"\x00\x40key", b"value")]
+
+
 def test_a_changelog_has_the_fields_of_version_2_that_are_not_empty(tmp_path: Path) -> None:
     """In every version: an empty one is not written, and one that is written although it is empty, or too early, is refused."""
     segmented: dict[str, Any] = {"state_id": 1, "uid": "u", "name": "l", "kind": "list", "segmented": True}
     plain: dict[str, Any] = {"uid": "u", "slot": 0, "batch": 1, "epoch": 1, "first_key_group": 0, "last_key_group": 1}
     second: dict[str, Any] = {"second_max_event_time_ms": 0}
     operator: dict[str, Any] = {"operator_state": "changed", "parallelism": 1}
+    broadcast = segmented | {"kind": "operator-broadcast", "segmented": False}
     cases: list[tuple[tuple[dict[str, Any], ...], dict[str, Any], int]] = [
         ((), {}, 1),
         ((), second, 2),
         ((), second | operator, 2),
         ((segmented,), second, 3),
         ((segmented,), operator, 3),
+        ((segmented, broadcast), {}, 4),
+        ((broadcast,), second | operator, 4),
     ]
     for number, (states, later, version) in enumerate(cases):
         header = ChangelogHeader(**plain, states=states, **later)

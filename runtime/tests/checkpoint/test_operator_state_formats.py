@@ -141,7 +141,8 @@ def test_version_and_fields_of_a_changelog_belong_together(tmp_path: Path) -> No
 
 
 def test_an_entry_that_is_no_list_is_refused() -> None:
-    """A later release may keep other kinds of operator state; this one does not guess what they mean."""
+    """A later release may keep other kinds of operator state; this one does not guess what they mean. Broadcast state is no list of the slot."""
+    assert lists_of(SAMPLE, 2, where="p") == {}
     with pytest.raises(IncompatibleFormatError, match="id 5"):
-        lists_of(SAMPLE, 2, where="p")
+        lists_of([OperatorEntry(2, 5, SAMPLE[-1].items)], 2, where="p")
     assert lists_of(SAMPLE, 1, where="p") == {4: (b"\x01a", b"\x01bc"), 9: ()}

@@ -97,7 +97,7 @@ def _show_entries(
     from statefulspark.checkpoint.catalog import open_checkpoint
     from statefulspark.checkpoint.inspect.decoding import parse_key
     from statefulspark.checkpoint.inspect.reader import find_state, read_state
-    from statefulspark.state.operator.entries import is_operator_state
+    from statefulspark.state.operator.entries import is_broadcast, is_operator_state
 
     info = find_state(open_checkpoint(path, opener), uid, state_name)
     in_slots = is_operator_state(info)
@@ -106,8 +106,12 @@ def _show_entries(
     with closing(read_state(path, uid, state_name, key=wanted, unpickle=unpickle, open_store=opener)) as entries:
         found = list(islice(entries, limit + 1))
     shown, more = found[:limit], len(found) > limit
-    rows = [(entry.slot, entry.value) if in_slots else _as_row(entry) for entry in shown]
-    columns = ("slot", "value") if in_slots else ("key group", "key", "map key", "value", "due (UTC)", "expires (UTC)")
+    if is_broadcast(info):
+        rows: list[tuple[object, ...]] = [(entry.user_key, entry.value) for entry in shown]
+    else:
+        rows = [(entry.slot, entry.value) if in_slots else _as_row(entry) for entry in shown]
+    in_lists = ("map key", "value") if is_broadcast(info) else ("slot", "value")
+    columns = in_lists if in_slots else ("key group", "key", "map key", "value", "due (UTC)", "expires (UTC)")
     show({"entries": [_as_json(entry) for entry in shown], "more": more}, output, TableView(f"{uid} / {state_name}", columns, rows))
     if more:
         typer.echo(f"only the first {limit} entries are shown; raise --limit for more", err=True)
@@ -116,6 +120,8 @@ def _show_entries(
 def _as_json(entry: StateEntry) -> dict[str, Any]:
     if entry.slot is not None:
         return {"slot": entry.slot, "value": _plain(entry.value)}
+    if entry.key_group is None:
+        return {"user_key": _plain(entry.user_key), "value": _plain(entry.value)}
     return {
         "key_group": entry.key_group,
         "key": _plain(entry.key),

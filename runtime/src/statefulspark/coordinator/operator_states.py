@@ -1,4 +1,4 @@
-"""OperatorDistribution: assigns the operator state of steps to the slots of one slot table.
+"""OperatorDistribution: assigns the operator state of steps to the slots of one slot table. Broadcast state needs no distribution.
 
 A distribution begins when a driver starts, when the job is rescaled, and when a batch of another attempt is adopted. Its *first batch* is the first
 one that is committed after that. The changelogs of a first batch contain the whole operator state of every slot, so no earlier distribution is ever
@@ -22,7 +22,7 @@ from statefulspark.coordinator.batch_log import BatchLog
 from statefulspark.coordinator.durable_job import DurableJob
 from statefulspark.coordinator.operator_parts import IN_STORAGE, Part, SlotParts
 from statefulspark.errors import UnavailableError
-from statefulspark.state.operator.entries import OPERATOR_UNION, OperatorLists, is_operator_state, list_entries
+from statefulspark.state.operator.entries import OPERATOR_UNION, OperatorLists, is_broadcast, is_operator_state, list_entries
 from statefulspark.state.operator.redistribution import redistribute
 from statefulspark.state.registry import StateRegistry
 from statefulspark.storage.base import ObjectStore
@@ -87,7 +87,7 @@ class OperatorDistribution:
         Returns:
             True if there is operator state to distribute.
         """
-        restored = {info.uid for info in self._states.states() if is_operator_state(info)}
+        restored = {info.uid for info in self._states.states() if is_operator_state(info) and not is_broadcast(info)}
         self._uids = frozenset((restored | self._checkpointed) & set(self._batches.delays_ms))
         self._first = None
         self._parts = None

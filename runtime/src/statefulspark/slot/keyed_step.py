@@ -199,11 +199,12 @@ class KeyedStep:
         if self.backend.batch > expected:
             raise FencedError(f"slot {self._slot} is at batch {self.backend.batch} of {self.step.uid!r}, the job is at {expected}")
         self._apply_pending()
-        stored = self._changelogs.catch_up(self._store, after=self.backend.batch, until=expected, work=self._work)
+        stored, broadcast = self._changelogs.catch_up(self._store, after=self.backend.batch, until=expected, work=self._work)
         # Ids are requested again, because the changelogs may have brought states that another attempt declared.
         self._ids = CoordinatorStateIds(self._coordinator)
-        lists = stored.lists(self.step.uid).get(self._slot, {})
-        backend, operator = self._backends(expected, self.operator.caught_up(expected, lists, stored.states(self.step.uid)))
+        uid = self.step.uid
+        lists, states = stored.lists(uid).get(self._slot, {}), [*stored.states(uid), *broadcast.states(uid)]
+        backend, operator = self._backends(expected, self.operator.caught_up(expected, lists, states, broadcast.changes(uid)))
         backend.reached(self.backend.reached_ms)
         # All at once, so that a failure before leaves everything at the earlier batch. If the fresh copy of the function cannot be opened, the next
         # batch tries again: the present copy has the states of the earlier backends.

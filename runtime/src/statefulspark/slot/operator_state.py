@@ -1,9 +1,11 @@
-"""What a slot starts with: the operator state that the coordinator sends, or, once it is in storage, what the slot finds there itself."""
+"""What a slot starts with: the lists that the coordinator sends, or, once they are in storage, what the slot finds there itself; and broadcast state."""
 
 from __future__ import annotations
 
 from statefulspark.checkpoint.formats.operator_state import decode_operator_file
+from statefulspark.checkpoint.restore.broadcast_state import StoredBroadcastState
 from statefulspark.checkpoint.restore.operator_state import StoredOperatorState
+from statefulspark.checkpoint.restore.slot import RestoresOperatorState
 from statefulspark.rpc.messages.slots import OperatorRestore
 from statefulspark.state.operator.backend import StepOperatorState
 from statefulspark.state.operator.entries import lists_of
@@ -14,11 +16,11 @@ class RestoredOperatorState:
 
     Args:
         slot: Number of the slot.
-        sent: What the coordinator has sent; None if no step of the job has operator state.
+        sent: What the coordinator has sent; None if no step of the job has operator state that is distributed.
         batch: The last committed batch, which the slot restores.
 
     Attributes:
-        stored: Must be filled from the checkpoint and the changelogs that the slot restores; None if the coordinator has sent everything.
+        restores: Must be filled from the checkpoint and the changelogs that the slot restores.
     """
 
     def __init__(self, slot: int, sent: OperatorRestore | None, batch: int) -> None:
@@ -26,7 +28,9 @@ class RestoredOperatorState:
         self._sent = sent
         self._batch = batch
         first = sent.first if sent is not None else None
-        self.stored = StoredOperatorState(slot=slot, first=first) if first is not None else None
+        self._stored = StoredOperatorState(slot=slot, first=first) if first is not None else None
+        self._broadcast = StoredBroadcastState(slot)
+        self.restores: list[RestoresOperatorState] = [self._broadcast] if self._stored is None else [self._broadcast, self._stored]
 
     def of(self, uid: str) -> StepOperatorState:
         """Return what a step starts with.
@@ -35,14 +39,15 @@ class RestoredOperatorState:
             CorruptDataError: What was sent is damaged.
         """
         part = self._sent.parts.get(uid) if self._sent is not None else None
+        broadcast, broadcast_states = self._broadcast.entries(uid), tuple(self._broadcast.states(uid))
         if part is None:
-            return StepOperatorState(batch=self._batch)
-        if self.stored is not None:
-            lists, states = self.stored.lists(uid).get(self._slot, {}), tuple(self.stored.states(uid))
+            return StepOperatorState(states=broadcast_states, batch=self._batch, broadcast=broadcast)
+        if self._stored is not None:
+            lists, states = self._stored.lists(uid).get(self._slot, {}), tuple(self._stored.states(uid))
         else:
             where = "operator state from the coordinator"
             lists, states = lists_of(decode_operator_file(part.lists, path=where), self._slot, where=where), part.states
-        return StepOperatorState(lists, states, part.restored, self._batch)
+        return StepOperatorState(lists, (*states, *broadcast_states), part.restored, self._batch, broadcast)
 
     def report_ms(self, uid: str) -> int | None:
         """Return the timestamp of the snapshot that the step's function must take before the slot is ready; None if it must take none."""

@@ -136,7 +136,7 @@ def restored_service(config: SlotConfig, slot: int, registered: RegisterAnswer, 
     sys.path[:0] = [path for path in config.python_path if path not in sys.path and Path(path).exists()]
     open_state = store_opener(config)
     operator_state = RestoredOperatorState(slot, registered.operator_state, registered.restore.batch)
-    restored = restore_slot(plan, work / "state", open_state, operator_state=operator_state.stored)
+    restored = restore_slot(plan, work / "state", open_state, operator_state=operator_state.restores)
     failpoints.reach("slot.restored")
     uploader = SlotUploader(config.store, slot=slot, key_groups=key_groups, backend=config.backend)
     if restored.base_checkpoint_id is not None:

@@ -11,6 +11,7 @@ from statefulspark.checkpoint.formats.changelog import ChangelogHeader
 from statefulspark.checkpoint.formats.digests import FileDigest
 from statefulspark.checkpoint.formats.paths import changelog_key
 from statefulspark.checkpoint.formats.records import ChangelogRef
+from statefulspark.checkpoint.restore.broadcast_state import StoredBroadcastState
 from statefulspark.checkpoint.restore.merged_states import MergedStates
 from statefulspark.checkpoint.restore.operator_state import StoredOperatorState
 from statefulspark.checkpoint.restore.replay import replay
@@ -92,7 +93,7 @@ class StepChangelogs:
             checksum=digest.checksum,
         )
 
-    def catch_up(self, store: KeyValueStore, *, after: int, until: int, work: Path) -> StoredOperatorState:
+    def catch_up(self, store: KeyValueStore, *, after: int, until: int, work: Path) -> tuple[StoredOperatorState, StoredBroadcastState]:
         """Apply the changelogs of committed batches that other incarnations of the slot wrote.
 
         Args:
@@ -102,11 +103,11 @@ class StepChangelogs:
             work: local folder for downloads.
 
         Returns:
-            The operator state of those changelogs.
+            The lists of operator state and the broadcast state in those changelogs.
         """
         request = Changelogs(uid=self._uid, key_groups=self.key_groups, after=after, until=until)
         refs = self._coordinator.call(request).changelogs
-        stored = StoredOperatorState(slot=self._slot)
+        stored, broadcast = StoredOperatorState(slot=self._slot), StoredBroadcastState(self._slot)
         replay(
             self._config.store,
             refs,
@@ -115,6 +116,6 @@ class StepChangelogs:
             folder=work / f"catch-up-{secrets.token_hex(4)}",
             merged=MergedStates(),
             threads=_CATCH_UP_THREADS,
-            operator_state=stored,
+            operator_state=(stored, broadcast),
         )
-        return stored
+        return stored, broadcast

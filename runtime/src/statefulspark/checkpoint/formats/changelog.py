@@ -5,8 +5,8 @@ values) and every step over them is one call into C. Written to a local file in 
 
 Layout (big-endian; also in ``docs/formats.md``)::
 
-    "SSCL" | version u8 = 1 or 2 | header length u32 | header (JSON) | crc32 of all before u32
-    version 2 only, if the header has ``operator_state``: the operator frame
+    "SSCL" | version u8 = 1 to 4 | header length u32 | header (JSON) | crc32 of all before u32
+    from version 2 on, if the header has ``operator_state``: the operator frame
     frame: 0x01 | entries u32 | raw length u32 | stored length u32 | crc32 of those fields and the stored bytes u32 | stored bytes (Zstandard)
            raw: key lengths u32 * entries | value lengths u32 * entries (0xFFFFFFFF = deleted) | keys | values
     end:   0x02 | entries of all frames u64 | frames u32 | crc32 of the end frame's bytes before u32
@@ -37,11 +37,11 @@ from statefulspark.checkpoint.formats.operator_state import encode_operator_fram
 from statefulspark.errors import ClosedError, CorruptDataError, IncompatibleFormatError, InvalidInputError
 from statefulspark.keygroups import MAX_PARALLELISM_LIMIT
 from statefulspark.state.encoding.layout import is_segmented
-from statefulspark.state.operator.entries import OperatorEntry
+from statefulspark.state.operator.entries import OperatorEntry, describes_broadcast
 from statefulspark.state.store.base import Change
 
 MAGIC = b"SSCL"
-VERSION = 3
+VERSION = 4
 """The newest version this release writes and reads; it reads all from 1 on."""
 FRAME_BYTES = 1 << 20
 """A frame is closed when its keys and values reach this size: large enough to compress well, small enough to hold in memory."""
@@ -94,7 +94,9 @@ class ChangelogHeader(Document):
 
     @property
     def version(self) -> int:
-        """The oldest version that can say it: 3 if a list may be stored in segments, 2 if it has a field that version 1 lacks."""
+        """The oldest version that can say it: 4 if the step has broadcast state, 3 if a list may be stored in segments, 2 if it has a field that version 1 lacks."""
+        if any(map(describes_broadcast, self.states)):
+            return 4
         if any(map(is_segmented, self.states)):
             return 3
         return 2 if self.later_fields_set else 1

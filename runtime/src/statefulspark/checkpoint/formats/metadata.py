@@ -16,6 +16,7 @@ from statefulspark.checkpoint.formats.documents import Document, decode_document
 from statefulspark.checkpoint.formats.pipeline import Pipeline
 from statefulspark.keygroups import MAX_PARALLELISM_LIMIT, KeyGroupRange
 from statefulspark.state.encoding.layout import is_segmented
+from statefulspark.state.operator.entries import describes_broadcast
 from statefulspark.state.store.own_backend import is_own_backend
 
 METADATA_NAME = "_metadata"
@@ -156,6 +157,8 @@ class CheckpointMetadata(Document):
 
     def least_version(self) -> int:
         """Return the oldest version whose releases know how the states are stored, and that a class may have written the stores."""
+        if any(map(describes_broadcast, self.states)):
+            return 6
         has_evolved = any("schemas" in state or _has_defaults(state.get("type")) for state in self.states)
         if has_evolved or any(map(is_segmented, self.states)):
             return 5

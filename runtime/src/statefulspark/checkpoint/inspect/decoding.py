@@ -52,7 +52,7 @@ class StateEntry:
     """Value, list of elements, or accumulator; None for a timer; of raw state, the length of the stream or partition in bytes. Bytes as stored when the type is pickled and was not to be unpickled, or
     when the value does not fit the type to which the state's declaration returned."""
     user_key: Any = None
-    """Key within a map state."""
+    """Key within a map state or broadcast state."""
     timestamp_ms: int | None = None
     """When a timer is due."""
     expires_ms: int | None = None
@@ -158,6 +158,41 @@ class EntryDecoder:
             raise  # an object whose class is gone: not damage
         except (ValueError, IndexError, OverflowError) as exc:
             raise CorruptDataError("damaged key of a map", path=self.where) from exc
+
+
+class BroadcastDecoder:
+    """Decodes the entries of a broadcast state.
+
+    Args:
+        info: The state, as the checkpoint describes it.
+        unpickle: As for `EntryDecoder`.
+
+    Raises:
+        IncompatibleFormatError: The types are not known to this release.
+    """
+
+    def __init__(self, info: StateInfo, *, unpickle: bool) -> None:
+        self._where = f"state {info.name!r} of uid {info.uid!r}"
+        hidden = _any_hidden(info, unpickle)
+        self._reader = reader_of(info, converts=not hidden)
+        self._key = bytes if _hidden(info.type["key"], unpickle) else type_from_json(info.type["key"]).decode
+        value_hidden = hidden if info.schemas else _hidden(info.type["value"], unpickle)
+        self._value = bytes if value_hidden else ValueCodec(type_from_json(info.type["value"]), self._where).decode_nullable
+
+    def decode(self, key: bytes, stored: bytes) -> StateEntry:
+        """Return an entry.
+
+        Raises:
+            CorruptDataError: The bytes do not fit the state's types.
+        """
+        # Broadcast state has no time to live, so no value is gone.
+        current = stored if self._reader is None else self._reader.current(stored) or b""
+        try:
+            return StateEntry(user_key=self._key(key), value=self._value(current))
+        except InvalidInputError:
+            raise  # an object whose class is gone: not damage
+        except (ValueError, IndexError, OverflowError, struct.error) as exc:
+            raise CorruptDataError("damaged key of broadcast state", path=self._where) from exc
 
 
 def element_decoder(info: StateInfo, *, unpickle: bool) -> Callable[[bytes], Any]:

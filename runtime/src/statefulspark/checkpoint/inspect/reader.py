@@ -18,14 +18,14 @@ import pyarrow as pa
 
 from statefulspark.checkpoint.catalog import OpenStore, StoredCheckpoint, open_checkpoint
 from statefulspark.checkpoint.formats.metadata import SlotState
-from statefulspark.checkpoint.inspect.decoding import EntryDecoder, StateEntry, element_decoder
+from statefulspark.checkpoint.inspect.decoding import BroadcastDecoder, EntryDecoder, StateEntry, element_decoder
 from statefulspark.checkpoint.restore.merged_states import MergedStates
 from statefulspark.checkpoint.restore.operator_state import read_operator_file
 from statefulspark.checkpoint.restore.slot import download_slot
 from statefulspark.errors import InvalidInputError
 from statefulspark.state.encoding.layout import StateInfo, key_group_range_bounds, prefix_end, state_range, store_key
 from statefulspark.state.encoding.segments import is_segment, whole_lists
-from statefulspark.state.operator.entries import OperatorEntry, is_operator_state
+from statefulspark.state.operator.entries import OperatorEntry, is_broadcast, is_operator_state
 from statefulspark.state.store.base import KeyValueStore
 from statefulspark.state.store.open_store import open_store as open_kind
 from statefulspark.state.tables.raw_keyed import RAW_KEYED, is_raw_header
@@ -45,7 +45,8 @@ class StateSize:
 
     info: StateInfo
     entries: int
-    """Stored entries: keys, map entries, timers, streams of raw keyed state, or elements of operator state. A list is one entry, also a long one."""
+    """Stored entries: keys, map entries, timers, streams of raw keyed state, or elements of operator state. A list is one entry, also a long one.
+    Broadcast state counts once, although every slot has a copy."""
     size_bytes: int
     """Bytes of their keys and values, before compression."""
 
@@ -74,7 +75,11 @@ def state_sizes(url: str, *, open_store: OpenStore = open_url, open_kind: OpenKi
                 count = counts.setdefault(state_id, [0, 0])
                 count[0] += is_raw_header(key) if state_id in raw else not is_segment(value)
                 count[1] += len(key) + len(value)
+    copied = {info.state_id for info in infos if is_broadcast(info)}
+    first = min((file.slot for file in checkpoint.metadata.operator_state), default=0)
     for entry in _operator_entries(checkpoint):
+        if entry.state_id in copied and entry.slot != first:
+            continue
         count = counts.setdefault(entry.state_id, [0, 0])
         count[0] += len(entry.items)
         count[1] += entry.size_bytes
@@ -94,7 +99,8 @@ def read_state(
 ) -> Generator[StateEntry, None, None]:
     """Iterate over the entries of one state, in order of key group and key bytes; timers in order of time within a key group.
 
-    Operator state has no keys: its entries are the elements of its lists, in order of the slots. Of raw state, the bytes are the function's own:
+    Operator state has no keys: its entries are the elements of its lists, in order of the slots. Of broadcast state, the copy of one slot is read:
+    its entries have map keys. Of raw state, the bytes are the function's own:
     an entry per stream or partition tells its length.
 
     Close the iterator (``contextlib.closing``) when you do not exhaust it: a downloaded slot is kept in a temporary folder until then.
@@ -121,7 +127,7 @@ def read_state(
     if is_operator_state(info):
         if key is not None:
             raise InvalidInputError(f"the operator state {state!r} has no keys", field="key", remedy="Read it without a key.")
-        return _elements(checkpoint, info, unpickle=unpickle)
+        return (_broadcast if is_broadcast(info) else _elements)(checkpoint, info, unpickle=unpickle)
     if info.kind == RAW_KEYED and key is not None:
         raise InvalidInputError("raw keyed state has a stream per key group and no keys", field="key", remedy="Read it without a key.")
     decoder = EntryDecoder(info, unpickle=unpickle)
@@ -203,6 +209,17 @@ def _elements(checkpoint: StoredCheckpoint, info: StateInfo, *, unpickle: bool) 
         if entry.state_id == info.state_id:
             for element in entry.elements(where=checkpoint.url):
                 yield StateEntry(slot=entry.slot, value=decode(element))
+
+
+def _broadcast(checkpoint: StoredCheckpoint, info: StateInfo, *, unpickle: bool) -> Generator[StateEntry, None, None]:
+    """Entries of the copy of the first slot; `verify` checks that the others are equal."""
+    decoder = BroadcastDecoder(info, unpickle=unpickle)
+    for file in checkpoint.metadata.operator_state[:1]:
+        for entry in read_operator_file(checkpoint, file):
+            if entry.state_id == info.state_id:
+                for key, value in entry.items:
+                    if value is not None:
+                        yield decoder.decode(key, value)
 
 
 def _entries(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass
+from hashlib import sha256
 from pathlib import Path
 
 from statefulspark.checkpoint.catalog import OpenStore, StoredCheckpoint, checkpoint_before, open_checkpoint
@@ -17,7 +18,7 @@ from statefulspark.checkpoint.restore.operator_state import read_operator_file
 from statefulspark.checkpoint.transfers import download_verified, in_parallel
 from statefulspark.errors import CorruptDataError, InvalidInputError
 from statefulspark.state.encoding.layout import StateInfo
-from statefulspark.state.operator.entries import is_operator_state
+from statefulspark.state.operator.entries import OperatorEntry, is_broadcast, is_operator_state
 from statefulspark.state.store.open_store import open_store as open_kind
 from statefulspark.storage.open import open_store as open_url
 
@@ -83,9 +84,7 @@ def verify(
         problems += _damaged_bundle(checkpoint, location)
     for pack in checkpoint.metadata.spark_state:
         problems += _damaged_pack(checkpoint, pack)
-    for part in checkpoint.metadata.operator_state:
-        progress(f"operator state of slot {part.slot}")
-        entries += _check_operator_file(checkpoint, part, {info.state_id for info in infos if is_operator_state(info)}, problems)
+    entries += _check_operator_files(checkpoint, infos, progress, problems)
     files = list(checkpoint.metadata.files())
     alternative = checkpoint_before(checkpoint.url, open_store) if problems else None
     size_bytes = sum(file.size_bytes for file in files)
@@ -136,16 +135,51 @@ def _check_entries(slot: SlotState, folder: Path, known: set[int], open_kind: Op
     return entries
 
 
-def _check_operator_file(checkpoint: StoredCheckpoint, part: OperatorFile, known: set[int], problems: list[str]) -> int:
+def _check_operator_files(
+    checkpoint: StoredCheckpoint, infos: list[StateInfo], progress: Callable[[str], None], problems: list[str]
+) -> int:
+    known = {info.state_id for info in infos if is_operator_state(info)}
+    broadcast = {info.state_id for info in infos if is_broadcast(info)}
+    count = 0
+    copies: dict[int, dict[int, str]] = {}
+    for part in checkpoint.metadata.operator_state:
+        progress(f"operator state of slot {part.slot}")
+        entries = _operator_entries(checkpoint, part, problems)
+        if entries is None:
+            continue
+        wrong = sum(1 for entry in entries if entry.slot != part.slot or entry.state_id not in known)
+        wrong += sum(1 for entry in entries if entry.whole == (entry.state_id in broadcast))
+        if wrong:
+            problems.append(f"slot {part.slot}: {wrong} operator states are of another slot, of another kind or of no known state")
+        copies[part.slot] = {entry.state_id: _digest(entry) for entry in entries if entry.state_id in broadcast}
+        count += sum(len(entry.items) for entry in entries)
+    if broadcast:
+        problems += _different_copies(checkpoint, infos, copies)
+    return count
+
+
+def _operator_entries(checkpoint: StoredCheckpoint, part: OperatorFile, problems: list[str]) -> tuple[OperatorEntry, ...] | None:
     try:
-        entries = read_operator_file(checkpoint, part)
+        return read_operator_file(checkpoint, part)
     except (CorruptDataError, InvalidInputError) as problem:
         problems.append(str(problem))
-        return 0
-    wrong = sum(1 for entry in entries if entry.slot != part.slot or entry.state_id not in known)
-    if wrong:
-        problems.append(f"slot {part.slot}: {wrong} operator states are of another slot or of no known state")
-    return sum(len(entry.items) for entry in entries)
+        return None
+
+
+def _digest(entry: OperatorEntry) -> str:
+    """Tell copies of broadcast state apart without keeping them."""
+    return sha256(repr(entry.items).encode()).hexdigest()
+
+
+def _different_copies(checkpoint: StoredCheckpoint, infos: list[StateInfo], copies: dict[int, dict[int, str]]) -> list[str]:
+    """One sentence per broadcast state of which slots have different copies. Slots without a file have no entries."""
+    absent = set(range(checkpoint.metadata.parallelism)) - {part.slot for part in checkpoint.metadata.operator_state}
+    problems = []
+    for info in filter(is_broadcast, infos):
+        found = {copy.get(info.state_id) for copy in copies.values()} | ({None} if absent else set())
+        if len(found) > 1:
+            problems.append(f"slots have different copies of the broadcast state {info.name!r} of uid {info.uid!r}")
+    return problems
 
 
 def _damaged_bundle(checkpoint: StoredCheckpoint, location: FileRef) -> list[str]:

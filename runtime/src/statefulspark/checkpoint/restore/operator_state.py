@@ -1,4 +1,4 @@
-"""Collects operator state from a checkpoint's operator files and the operator frames of changelogs.
+"""Collects the lists of operator state from a checkpoint's operator files and the operator frames of changelogs.
 
 Changelogs of the first batch after a redistribution contain the whole operator state of every slot (``all``), so earlier redistributions are never
 repeated. Within a batch, what the driver wrote for slots without rows (epoch 0) counts less than what a slot wrote itself.
@@ -22,7 +22,7 @@ from statefulspark.checkpoint.transfers import download_verified, in_parallel
 from statefulspark.errors import CorruptDataError
 from statefulspark.state.encoding.layout import StateInfo
 from statefulspark.state.evolution.histories import merge_newer
-from statefulspark.state.operator.entries import OperatorEntry, is_operator_state
+from statefulspark.state.operator.entries import OperatorEntry, is_broadcast, is_operator_state
 from statefulspark.storage.base import ObjectStore
 from statefulspark.storage.os_errors import local_disk
 
@@ -99,7 +99,7 @@ class StoredOperatorState:
         """
         for info in map(StateInfo.from_json, states):
             self._uids.add(info.uid)
-            if is_operator_state(info):
+            if is_operator_state(info) and not is_broadcast(info):
                 merge_newer(self._infos, (info,), where=where)
 
     def add_checkpoint(self, base: StoredCheckpoint) -> None:
@@ -115,7 +115,7 @@ class StoredOperatorState:
         files = [file for file in base.metadata.operator_state if self._slot in (None, file.slot)]
         for file, entries in zip(files, in_parallel(lambda each: read_operator_file(base, each), files, _THREADS), strict=True):
             where = paths.url_of(base.store.url, paths.resolve_reference(base.key, file.path))
-            for entry in entries:
+            for entry in filter(_is_list, entries):
                 if entry.slot != file.slot or entry.state_id not in self._infos:
                     raise CorruptDataError("it has operator state of another slot or of no known state", path=where)
                 step = self._steps.setdefault(self._infos[entry.state_id].uid, _StepLists(base.metadata.parallelism))
@@ -139,13 +139,18 @@ class StoredOperatorState:
         if header.operator_state == "all":
             step.forget_before(header.batch)
             step.parallelism = header.parallelism
-        for entry in entries:
+        for entry in filter(_is_list, entries):
             if entry.slot >= header.parallelism:
                 raise CorruptDataError(f"it has operator state of slot {entry.slot} of {header.parallelism}", path=where)
             if entry.state_id not in self._infos:
                 raise CorruptDataError("it has operator state of no known state", path=where)
             if self._slot in (None, entry.slot):
                 step.put(entry.slot, entry.state_id, (header.batch, header.epoch > 0), entry.elements(where=where))
+
+
+def _is_list(entry: OperatorEntry) -> bool:
+    """False for broadcast state, which `StoredBroadcastState` collects."""
+    return entry.whole
 
 
 def read_operator_file(base: StoredCheckpoint, file: OperatorFile) -> tuple[OperatorEntry, ...]:

@@ -4,19 +4,20 @@ from __future__ import annotations
 
 import shutil
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Protocol
 
-from statefulspark.checkpoint.formats.changelog import read_changelog
+from statefulspark.checkpoint.formats.changelog import ChangelogHeader, read_changelog
 from statefulspark.checkpoint.formats.records import ChangelogRef
 from statefulspark.checkpoint.restore.merged_states import MergedStates
-from statefulspark.checkpoint.restore.operator_state import StoredOperatorState
 from statefulspark.checkpoint.transfers import download_verified
 from statefulspark.errors import CorruptDataError
 from statefulspark.keygroups import KeyGroupRange
 from statefulspark.state.encoding.layout import key_group_range_bounds
+from statefulspark.state.operator.entries import OperatorEntry
 from statefulspark.state.store.base import Change, KeyValueStore
 from statefulspark.storage.base import ObjectStore
 
@@ -29,6 +30,13 @@ class Replayed:
     downloaded_bytes: int
 
 
+class TakesOperatorState(Protocol):
+    """Collects one kind of operator state from changelogs."""
+
+    def add(self, header: ChangelogHeader, entries: Iterable[OperatorEntry], *, where: str) -> None:
+        """Take up the operator frame of the changelog ``where``."""
+
+
 def replay(
     source: ObjectStore,
     changelogs: Iterable[ChangelogRef],
@@ -38,7 +46,7 @@ def replay(
     folder: Path,
     merged: MergedStates,
     threads: int,
-    operator_state: StoredOperatorState | None = None,
+    operator_state: Sequence[TakesOperatorState] = (),
 ) -> Replayed:
     """Apply the changes of the given key groups.
 
@@ -50,7 +58,7 @@ def replay(
         folder: New local folder for downloads; removed at the end.
         merged: Takes up the states that the changelogs name.
         threads: Parallel downloads; at most twice as many files wait on the local disk.
-        operator_state: Takes up the operator state of the changelogs.
+        operator_state: Take up the operator state of the changelogs.
 
     Raises:
         CorruptDataError: A changelog is damaged or missing.
@@ -82,15 +90,15 @@ def replay(
 
 
 def _changes(
-    path: Path, ref: ChangelogRef, key_groups: KeyGroupRange, merged: MergedStates, operator_state: StoredOperatorState | None
+    path: Path, ref: ChangelogRef, key_groups: KeyGroupRange, merged: MergedStates, operator_state: Sequence[TakesOperatorState]
 ) -> Iterator[Change]:
     header, changes, entries = read_changelog(path, name=ref.key)
     found = (header.uid, header.slot, header.batch, header.epoch, header.first_key_group, header.last_key_group)
     if found != (ref.uid, ref.slot, ref.batch, ref.epoch, ref.first, ref.last):
         raise CorruptDataError("the changelog is not the one that was acknowledged", path=ref.key)
     merged.add(header.states, where=ref.key)
-    if operator_state is not None:
-        operator_state.add(header, entries, where=ref.key)
+    for each in operator_state:
+        each.add(header, entries, where=ref.key)
     if key_groups.first <= ref.first and ref.last <= key_groups.last:
         return changes
     first, end = key_group_range_bounds(key_groups.first, key_groups.last)

@@ -10,19 +10,18 @@ Size and checksum of every file are verified before it is opened.
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from statefulspark.checkpoint.catalog import StoredCheckpoint
 from statefulspark.checkpoint.formats import paths
 from statefulspark.checkpoint.formats.metadata import SlotState
 from statefulspark.checkpoint.formats.records import ChangelogRef
 from statefulspark.checkpoint.restore.merged_states import MergedStates
-from statefulspark.checkpoint.restore.operator_state import StoredOperatorState
-from statefulspark.checkpoint.restore.replay import replay
+from statefulspark.checkpoint.restore.replay import TakesOperatorState, replay
 from statefulspark.checkpoint.transfers import download_verified, in_parallel
 from statefulspark.checkpoint.write.upload import StoredFile
 from statefulspark.errors import NotRestorableError
@@ -36,6 +35,13 @@ OpenState = Callable[[Path], KeyValueStore]
 
 _SAME_FILES = {"filesystem": "memory"}
 """Kinds of stores that read each other's files, by the kind whose files they are."""
+
+
+class RestoresOperatorState(TakesOperatorState, Protocol):
+    """Collects one kind of operator state from a checkpoint and the changelogs after it."""
+
+    def add_checkpoint(self, base: StoredCheckpoint) -> None:
+        """Start with a checkpoint."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,7 +87,7 @@ class RestoredSlot:
 
 
 def restore_slot(
-    plan: RestorePlan, directory: Path, open_state: OpenState, *, threads: int = 8, operator_state: StoredOperatorState | None = None
+    plan: RestorePlan, directory: Path, open_state: OpenState, *, threads: int = 8, operator_state: Sequence[RestoresOperatorState] = ()
 ) -> RestoredSlot:
     """Build the store of a slot in ``directory``.
 
@@ -90,7 +96,7 @@ def restore_slot(
         directory: New or empty folder on the local disk; the store stays in ``directory/store``.
         open_state: Opens a store of the kind ``plan.backend``.
         threads: Parallel downloads.
-        operator_state: Takes up the operator state of the slot. None if the coordinator has sent it.
+        operator_state: Take up the operator state of the slot, as far as the coordinator has not sent it.
 
     Raises:
         NotRestorableError: Key groups, store kind or states do not fit the job.
@@ -107,8 +113,9 @@ def restore_slot(
     try:
         after = plan.base.metadata.replay_after if plan.base is not None else -1
         changelogs = [ref for ref in plan.changelogs if after < ref.batch <= plan.batch]
-        if operator_state is not None and plan.base is not None:
-            operator_state.add_checkpoint(plan.base)
+        if plan.base is not None:
+            for each in operator_state:
+                each.add_checkpoint(plan.base)
         replayed = replay(
             plan.store,
             changelogs,

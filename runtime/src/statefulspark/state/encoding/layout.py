@@ -55,7 +55,7 @@ class StateInfo:
         uid: The keyed step.
         name: The state's name within the step.
         kind: ``value``, ``list``, ``map``, ``reducing``, ``aggregating``, ``event-timers``, ``processing-timers``,
-            ``raw-keyed``, ``operator-list``, ``operator-union`` or ``raw-operator``.
+            ``raw-keyed``, ``operator-list``, ``operator-union``, ``operator-broadcast`` or ``raw-operator``.
         key_type: Types of the key columns (`keys.KeyCodec.to_json`).
         type: Type of the state (`type_base.TypeInformation.to_json`); empty for timers.
         ttl_ms: Time to live in milliseconds, None when values do not expire.

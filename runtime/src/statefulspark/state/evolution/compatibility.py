@@ -102,7 +102,7 @@ def compare(
         declared: What the job declares.
         history: Types that the state has had. A return to one of them may narrow numbers again, and remove and add fields at once.
         may_rename: True to remove and add fields of one row at once.
-        keeps_keys: True for a map state, whose keys are part of store keys: they may not change.
+        keeps_keys: True for map and broadcast state, whose entries are stored by the bytes of their keys: they may not change.
     """
     stored, declared = without_defaults(stored), without_defaults(declared)
     back = any(without_defaults(each) == declared for each in history)

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import replace
+from typing import Final
 
 from statefulspark.errors import CorruptDataError, NotRestorableError
 from statefulspark.state.encoding.layout import LAZY_STATE_PREFIX, Schema, StateInfo
 from statefulspark.state.evolution.compatibility import compare, without_defaults
 from statefulspark.state.evolution.schema_reader import SCHEMAS_MAX
+
+_MAPS: Final = frozenset({"map", "operator-broadcast"})
 
 
 def evolved(known: StateInfo, wanted: StateInfo, *, since_ms: int, may_rename: bool) -> tuple[StateInfo, list[str]]:
@@ -25,7 +28,7 @@ def evolved(known: StateInfo, wanted: StateInfo, *, since_ms: int, may_rename: b
     """
     current = known.schemas[-1] if known.schemas else Schema(known.type, known.ttl_ms, 0)
     history = [schema.type for schema in known.schemas]
-    found = compare(current.type, wanted.type, history, may_rename=may_rename, keeps_keys=known.kind == "map")
+    found = compare(current.type, wanted.type, history, may_rename=may_rename, keeps_keys=known.kind in _MAPS)
     switched = (current.ttl_ms is None) != (wanted.ttl_ms is None)
     if found.same and not switched:
         return replace(wanted, schemas=known.schemas), []

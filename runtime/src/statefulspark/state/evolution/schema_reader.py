@@ -153,7 +153,7 @@ def reader_of(info: StateInfo, *, converts: bool = True) -> SchemaReader | None:
     return SchemaReader(info, converts=converts) if info.schemas else None
 
 
-_PARTS: Final = {"map": "value", "operator-list": "element", "operator-union": "element"}
+_PARTS: Final = {"map": "value", "operator-list": "element", "operator-union": "element", "operator-broadcast": "value"}
 """By kind: the part of its type that stored values are of."""
 
 

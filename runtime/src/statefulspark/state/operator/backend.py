@@ -18,13 +18,17 @@ from statefulspark.state.api.states import ListState
 from statefulspark.state.encoding.layout import StateIds, StateInfo
 from statefulspark.state.encoding.values import PLAIN, ValueCodec, unreadable
 from statefulspark.state.evolution.schema_reader import SchemaReader, reader_of
+from statefulspark.state.operator.broadcast import BroadcastStates
 from statefulspark.state.operator.entries import (
     OPERATOR_LIST,
     OPERATOR_UNION,
     RAW_OPERATOR,
     RAW_OPERATOR_NAME,
+    BroadcastChanges,
+    BroadcastEntries,
     OperatorEntry,
     OperatorLists,
+    is_broadcast,
     list_entries,
 )
 from statefulspark.state.tables.combining import none_added
@@ -41,15 +45,17 @@ class StepOperatorState:
 
     Attributes:
         lists: Elements by state id.
-        states: Descriptions of the lists.
+        states: Descriptions of the lists and of broadcast state.
         restored: True if storage has state of the step, or an earlier copy of the function took a snapshot.
         batch: The last batch that it includes, -1 before the first.
+        broadcast: Entries of broadcast state by state id.
     """
 
     lists: OperatorLists = field(default_factory=dict)
     states: tuple[StateInfo, ...] = ()
     restored: bool = False
     batch: int = -1
+    broadcast: BroadcastEntries = field(default_factory=dict)
 
 
 class OperatorStateBackend(OperatorStateStore):
@@ -65,6 +71,7 @@ class OperatorStateBackend(OperatorStateStore):
     Attributes:
         batch: The last batch finished here, or the one that was restored.
         restored: True if a copy of the function that is opened now has something to restore.
+        broadcast: The broadcast state of the step.
     """
 
     def __init__(self, state_ids: StateIds, *, uid: str, slot: int, parallelism: int, start: StepOperatorState) -> None:
@@ -74,7 +81,10 @@ class OperatorStateBackend(OperatorStateStore):
         self._uid = uid
         self._slot = slot
         self._parallelism = parallelism
-        self._infos = {info.state_id: info for info in start.states}
+        self._infos = {info.state_id: info for info in start.states if not is_broadcast(info)}
+        self.broadcast = BroadcastStates(
+            state_ids, uid=uid, slot=slot, entries=start.broadcast, states=[info for info in start.states if is_broadcast(info)]
+        )
         self._committed: dict[int, tuple[bytes, ...]] = dict(start.lists)
         self._finished: dict[int, tuple[bytes, ...]] | None = None
         """As of the finished batch, until it is committed."""
@@ -153,8 +163,8 @@ class OperatorStateBackend(OperatorStateStore):
         return OperatorListState(self, info.state_id, element=descriptor.type_info.element, where=where, reader=reader_of(info))
 
     def states(self) -> list[StateInfo]:
-        """Return the descriptions of all lists, by id."""
-        return [self._infos[state_id] for state_id in sorted(self._infos)]
+        """Return the descriptions of all lists and of broadcast state, by id."""
+        return sorted([*self._infos.values(), *self.broadcast.states()], key=lambda info: info.state_id)
 
     # -- elements, for handles -------------------------------------------------------------------------------------------
 
@@ -183,18 +193,20 @@ class OperatorStateBackend(OperatorStateStore):
         """Begin a batch; as `KeyedStateBackend.begin_batch`, which is called first and refuses batches that cannot begin."""
         self.abort_batch()
         if batch == self.batch:
+            self.broadcast.undo_finished()
             self._finished = None
             self._touched = {}
             self.batch = self._batch_before
         else:
             self.apply_pending()
+        self.broadcast.begin_batch()
         self._running = batch
 
     def changes(self, *, whole: bool) -> list[OperatorEntry]:
         """Return what the running batch changed.
 
         Args:
-            whole: Return all lists.
+            whole: Return all lists. Of broadcast state it is always what changed: no slot writes it for another one.
 
         Raises:
             InvalidInputError: The lists are too large. The batch is still running and can be aborted.
@@ -202,7 +214,7 @@ class OperatorStateBackend(OperatorStateStore):
         latest = self._latest()
         changed = {state_id: tuple(each) for state_id, each in self._touched.items() if latest.get(state_id) != tuple(each)}
         self._encoded = self._checked({**latest, **changed}) if changed else latest
-        return list_entries(self._slot, self._encoded if whole else changed)
+        return [*list_entries(self._slot, self._encoded if whole else changed), *self.broadcast.changes()]
 
     def finish_batch(self) -> None:
         """End the batch after `changes`."""
@@ -210,6 +222,7 @@ class OperatorStateBackend(OperatorStateStore):
             raise InvalidInputError("no batch has begun", field="batch")
         self._finished, self._encoded = self._encoded, None
         self._touched = {}
+        self.broadcast.finish_batch()
         self._batch_before, self.batch = self.batch, self._running
         self._running = None
 
@@ -219,14 +232,16 @@ class OperatorStateBackend(OperatorStateStore):
             self._running = None
             self._encoded = None
             self._touched = {}
+            self.broadcast.abort_batch()
 
     def apply_pending(self) -> None:
         """Commit the finished batch. A second call does nothing."""
+        self.broadcast.apply_pending()
         if self._finished is not None:
             self._committed, self._finished = self._finished, None
 
     def report(self) -> list[OperatorEntry]:
-        """Commit what the function made of its part after a redistribution, and return it.
+        """Commit what the function made of its part after a redistribution, and return it. Broadcast state is not distributed, so it is no part of it.
 
         A union list that the function does not declare is left to slot 0, because otherwise it would multiply with each redistribution.
 
@@ -241,22 +256,24 @@ class OperatorStateBackend(OperatorStateStore):
         self._committed = self._checked(lists)
         self._touched = {}
         self.restored = True
-        return self.committed()
+        return list_entries(self._slot, self._committed)
 
-    def caught_up(self, batch: int, lists: OperatorLists, states: Iterable[StateInfo]) -> StepOperatorState:
+    def caught_up(self, batch: int, lists: OperatorLists, states: Iterable[StateInfo], broadcast: BroadcastChanges) -> StepOperatorState:
         """Return what a backend starts with that stands at a later batch.
 
         Args:
             batch: The batch.
             lists: Lists that committed batches have changed since.
-            states: Their descriptions.
+            states: Descriptions of these lists and of broadcast state.
+            broadcast: What committed batches have changed in broadcast state since.
         """
-        infos = {**self._infos, **{info.state_id: info for info in states}}
-        return StepOperatorState({**self._committed, **lists}, tuple(infos.values()), restored=True, batch=batch)
+        infos = {info.state_id: info for info in (*self.states(), *states)}
+        entries = self.broadcast.caught_up(broadcast)
+        return StepOperatorState({**self._committed, **lists}, tuple(infos.values()), restored=True, batch=batch, broadcast=entries)
 
     def committed(self) -> list[OperatorEntry]:
-        """Return all lists as of the last committed batch."""
-        return list_entries(self._slot, self._committed)
+        """Return all lists and broadcast state as of the last committed batch."""
+        return [*list_entries(self._slot, self._committed), *self.broadcast.committed()]
 
     def _checked(self, lists: dict[int, tuple[bytes, ...]]) -> dict[int, tuple[bytes, ...]]:
         """Return the lists if those that the function declares or has written are small enough.
