@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from itertools import repeat
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from statefulspark.errors import StatefulSparkError
+from statefulspark.errors import StatefulSparkError, UserFunctionError
 from statefulspark.process.buffer import OutputBuffer
 from statefulspark.process.callbacks import Callback, callback
 from statefulspark.process.checkpointed_functions import StateCalls
@@ -25,6 +25,7 @@ from statefulspark.process.contexts import (
     SlotTimerService,
 )
 from statefulspark.process.failures import timestamp_hint, user_function_error
+from statefulspark.process.key_rows import KeyRowsFunction
 from statefulspark.process.keyruns import KeyRuns
 from statefulspark.process.metrics import MetricGroup
 from statefulspark.process.order import BatchOrder
@@ -206,6 +207,12 @@ class KeyedFunctionRunner:
         return rows_of(self._row, columns), repeat(callback(self.step, "process_element"))
 
     def _process_chunk(self, chunk: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+        if isinstance(self._function, KeyRowsFunction):
+            return self._process_keys(chunk, self._function)
+        return self._process_rows(chunk)
+
+    def _process_rows(self, chunk: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+        """Give the function row by row."""
         rows, methods = self._elements(chunk)
         times: Iterable[int | None] = repeat(None) if self._event_time is None else event_time_ms(chunk.column(self._event_time))
         runs = self._key_runs.of(chunk)
@@ -233,8 +240,36 @@ class KeyedFunctionRunner:
         except StatefulSparkError:
             raise
         except Exception as error:
-            hint = timestamp_hint(error, event_time=self.step.event_time, timestamp_ms=context.time, inputs=len(self.step.delays_ms))
-            raise user_function_error(error, uid=self.step.uid, key_group=key_group, hint=hint) from error
+            raise self._error(error, key_group) from error
+
+    def _process_keys(self, chunk: pa.RecordBatch, function: KeyRowsFunction) -> Iterator[pa.RecordBatch]:
+        """Give the function all rows of a key at once."""
+        rows = list(self._elements(chunk)[0])
+        times = [None] * len(rows) if self._event_time is None else event_time_ms(chunk.column(self._event_time))
+        runs = self._key_runs.of(chunk)
+        keys = [(key_group, key_bytes) for key_group, _, key_bytes in runs.keys]
+        prefetched = 0
+        context, is_full = self._element_context, self._output.add
+        key_group = None
+        try:
+            for number, ((key_group, key, key_bytes), first, end) in enumerate(runs.spans()):
+                if number == prefetched:
+                    prefetched += self._backend.prefetch(keys[prefetched:])
+                self._backend.set_current_key(key_group, key, key_bytes)
+                context.key = key
+                for each in function.process_rows(_timed(rows[first:end], times[first:end], context), context):
+                    if is_full(each):
+                        yield self._flush()
+        except StatefulSparkError:
+            raise
+        except Exception as error:
+            raise self._error(error, key_group) from error
+
+    def _error(self, error: Exception, key_group: int | None) -> UserFunctionError:
+        """Return the error of a batch whose function raised for a row."""
+        time = self._element_context.time
+        hint = timestamp_hint(error, event_time=self.step.event_time, timestamp_ms=time, inputs=len(self.step.delays_ms))
+        return user_function_error(error, uid=self.step.uid, key_group=key_group, hint=hint)
 
     def _flush(self) -> pa.RecordBatch:
         batch = self._output.take()
@@ -248,6 +283,13 @@ class KeyedFunctionRunner:
             raise
         except Exception as error:
             raise user_function_error(error, uid=self.step.uid, key_group=None) from error
+
+
+def _timed(rows: Iterable[Any], times: Iterable[int | None], context: ElementContext) -> Iterator[tuple[Any, int | None]]:
+    """Yield rows with their times, and let the context know the time of each."""
+    for row, time in zip(rows, times, strict=True):
+        context.time = time
+        yield row, time
 
 
 def later(one: int | None, other: int | None) -> int | None:

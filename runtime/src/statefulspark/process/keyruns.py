@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
@@ -36,6 +36,10 @@ class ChunkKeys:
         for first, key in zip(self.first_rows, self.keys, strict=True):
             changes[first] = key
         return changes
+
+    def spans(self) -> Iterator[tuple[KeyRun, int, int]]:
+        """Yield each key with its first row and the end of its rows, exclusive."""
+        return zip(self.keys, self.first_rows, [*self.first_rows[1:], self.rows], strict=True)
 
 
 class KeyRuns:

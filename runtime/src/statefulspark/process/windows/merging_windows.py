@@ -5,7 +5,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Callable, Iterable
 from itertools import pairwise
-from typing import Final
+from typing import Any, Final
 
 from statefulspark.process.functions import RuntimeContext
 from statefulspark.process.windows.assigners import MergingWindowAssigner
@@ -13,8 +13,9 @@ from statefulspark.process.windows.session_assigners import merges_touching_wind
 from statefulspark.process.windows.window_states import BYTES
 from statefulspark.process.windows.windows import TimeWindow, TimeWindowSerializer
 from statefulspark.state.api.descriptors import ValueStateDescriptor
+from statefulspark.state.api.states import ValueState
 
-__all__ = ["MergingWindows"]
+__all__ = ["MergingWindows", "merging_windows_state"]
 
 _SERIALIZER: Final = TimeWindowSerializer()
 _WIDTH: Final = TimeWindowSerializer.width
@@ -22,6 +23,11 @@ _PAIR: Final = 2 * _WIDTH
 
 OnMerge = Callable[[TimeWindow, list[TimeWindow], TimeWindow, list[TimeWindow]], None]
 """Takes the new window, the merged ones, the window that keeps the contents, and those whose contents move there."""
+
+
+def merging_windows_state(context: RuntimeContext, scope: str) -> ValueState[Any]:
+    """Return the state with the windows of the current key: pairs of a window's bytes and those of its state window, in order."""
+    return context.get_state(ValueStateDescriptor(f"_merging_windows({scope})", BYTES))
 
 
 class MergingWindows(MergingWindowAssigner.MergeCallback):
@@ -41,7 +47,7 @@ class MergingWindows(MergingWindowAssigner.MergeCallback):
     def __init__(self, context: RuntimeContext, scope: str, assigner: MergingWindowAssigner) -> None:
         self._assigner = assigner
         self._merges_touching = merges_touching_windows(assigner)
-        self._state = context.get_state(ValueStateDescriptor(f"_merging_windows({scope})", BYTES))
+        self._state = merging_windows_state(context, scope)
         self._windows: list[TimeWindow] = []
         """In order."""
         self._state_windows: dict[TimeWindow, TimeWindow] = {}

@@ -38,8 +38,12 @@ class _SessionWindows(MergingWindowAssigner):
             fixed_ms = _checked(gap)
             self._gap_of = lambda _: fixed_ms
 
+    def gap_ms(self, element: Any) -> int:
+        """Return the gap after a row in milliseconds, at least 1."""
+        return _checked(self._gap_of(element))
+
     def _window(self, element: Any, timestamp: int) -> list[Window]:
-        return [TimeWindow(timestamp, timestamp + _checked(self._gap_of(element)))]
+        return [TimeWindow(timestamp, timestamp + self.gap_ms(element))]
 
     def merge_windows(self, windows: Iterable[TimeWindow], callback: MergingWindowAssigner.MergeCallback) -> None:
         TimeWindow.merge_windows(windows, callback)
@@ -133,6 +137,13 @@ class DynamicProcessingTimeSessionWindows(_ProcessingTimeSessions):
 def merges_touching_windows(assigner: MergingWindowAssigner) -> bool:
     """Return True if an assigner is known to merge just the windows that overlap or touch."""
     return type(assigner).merge_windows is _SessionWindows.merge_windows
+
+
+def event_time_gap(assigner: WindowAssigner) -> Callable[[Any], int] | None:
+    """Return what gives a row's gap in milliseconds; None if the assigner does not just make sessions by event time."""
+    if type(assigner) in (EventTimeSessionWindows, DynamicEventTimeSessionWindows) and isinstance(assigner, _SessionWindows):
+        return assigner.gap_ms
+    return None
 
 
 def _checked(gap: int) -> int:

@@ -16,11 +16,12 @@ from statefulspark.process.row_types import row_type_info
 from statefulspark.process.windows.evictors import Evictor
 from statefulspark.process.windows.window_states import bytes_map
 from statefulspark.process.windows.windows import Window
-from statefulspark.state.api.functions import AggregateFunction, ReduceFunction
+from statefulspark.state.api.functions import AggregateFunction, Function, ReduceFunction
+from statefulspark.state.tables.maps import ABSENT
 from statefulspark.state.types.base import TypeInformation
 from statefulspark.state.types.types import Types
 
-__all__ = ["AggregatedContents", "Emit", "ListContents", "ReducedContents", "WindowContents"]
+__all__ = ["AggregatedContents", "CombinedContents", "Emit", "ListContents", "ReducedContents", "WindowContents"]
 
 Emit = Callable[[list[Any]], list[Any]]
 """Makes output rows of what a window function gets."""
@@ -78,7 +79,88 @@ class WindowContents(ABC):
         """Move the contents of other windows to that of ``target``."""
 
 
-class ReducedContents(WindowContents):
+class CombinedContents(WindowContents):
+    """One value per window, which each row changes.
+
+    An **entry** is what the map state keeps of such a value. It stays valid while rows are added: what a user's function could change is kept
+    as bytes. So a caller may take an entry, add many rows to it, and put it back once.
+    """
+
+    def open(self, context: RuntimeContext, scope: str) -> None:
+        self._function().open(context)
+        self._state = bytes_map(context, f"_window({scope})", self._value_type())
+
+    def close(self) -> None:
+        self._function().close()
+
+    @abstractmethod
+    def _function(self) -> Function:
+        """Return the user's function."""
+
+    @abstractmethod
+    def _value_type(self) -> TypeInformation:
+        """Return the type of the value."""
+
+    @abstractmethod
+    def _first(self, row: Any) -> Any:
+        """Return the value of one row."""
+
+    @abstractmethod
+    def _added(self, value: Any, row: Any) -> Any:
+        """Return the value with one more row."""
+
+    @abstractmethod
+    def _merged(self, value: Any, other: Any) -> Any:
+        """Return the value of the rows of both."""
+
+    @abstractmethod
+    def _result(self, value: Any) -> Any:
+        """Return what the window function gets."""
+
+    def entry(self, window: bytes) -> Any:
+        """Return the entry of a window, `ABSENT` if it has no contents."""
+        return self._state.entry(window)
+
+    def put(self, window: bytes, entry: Any) -> None:
+        """Replace the entry of a window; `ABSENT` removes it."""
+        self._state.put_entry(window, entry)
+
+    def with_row(self, entry: Any, row: Any) -> Any:
+        """Return the entry with one more row."""
+        state = self._state
+        return state.accepted(self._first(row) if entry is ABSENT else self._added(state.value_of(entry), row))
+
+    def joined(self, entry: Any, other: Any) -> Any:
+        """Return the entry of two windows that have become one."""
+        if entry is ABSENT or other is ABSENT:
+            return other if entry is ABSENT else entry
+        state = self._state
+        return state.accepted(self._merged(state.value_of(entry), state.value_of(other)))
+
+    def elements(self, entry: Any) -> list[Any] | None:
+        """Return what the window function gets, None if there is nothing."""
+        return None if entry is ABSENT else [self._result(self._state.value_of(entry))]
+
+    def add(self, window: bytes, value: Any, timestamp: int | None) -> None:
+        del timestamp
+        self._state.put_entry(window, self.with_row(self._state.entry(window), value))
+
+    def get(self, window: bytes) -> list[Any] | None:
+        return self.elements(self._state.entry(window))
+
+    def clear(self, window: bytes) -> None:
+        if self._state.entry(window) is not ABSENT:
+            self._state.put_entry(window, ABSENT)
+
+    def merge(self, target: bytes, sources: Iterable[bytes]) -> None:
+        for source in sources:
+            entry = self._state.entry(source)
+            if entry is not ABSENT:
+                self._state.put_entry(source, ABSENT)
+                self._state.put_entry(target, self.joined(self._state.entry(target), entry))
+
+
+class ReducedContents(CombinedContents):
     """The combination of all rows.
 
     Args:
@@ -89,43 +171,33 @@ class ReducedContents(WindowContents):
     name = "reduced"
 
     def __init__(self, function: ReduceFunction[Any], schema: pa.Schema) -> None:
-        self._function = function
+        self._reduce = function
         self._schema = schema
 
     def open(self, context: RuntimeContext, scope: str) -> None:
-        self._function.open(context)
         self._rows = OutputSchema(self._schema, f"reduce of the step {context.get_task_name()!r}", field="reduce")
-        self._state = bytes_map(context, f"_window({scope})", row_type_info(self._schema))
+        super().open(context, scope)
 
-    def close(self) -> None:
-        self._function.close()
+    def _function(self) -> Function:
+        return self._reduce
 
-    def add(self, window: bytes, value: Any, timestamp: int | None) -> None:
-        del timestamp
-        current = self._state.get(window)
-        self._state.put(window, tuple(value) if current is None else self.combined(current, value))
+    def _value_type(self) -> TypeInformation:
+        return row_type_info(self._schema)
 
-    def combined(self, first: Any, second: Any) -> tuple[Any, ...]:
-        """Combine two rows."""
-        return in_columns(self._rows, self._schema, self._function.reduce(first, second))
+    def _first(self, row: Any) -> Any:
+        return tuple(row)
 
-    def get(self, window: bytes) -> list[Any] | None:
-        value = self._state.get(window)
-        return None if value is None else [value]
+    def _added(self, value: Any, row: Any) -> Any:
+        return in_columns(self._rows, self._schema, self._reduce.reduce(value, row))
 
-    def clear(self, window: bytes) -> None:
-        if self._state.contains(window):
-            self._state.remove(window)
+    def _merged(self, value: Any, other: Any) -> Any:
+        return self._added(value, other)
 
-    def merge(self, target: bytes, sources: Iterable[bytes]) -> None:
-        for source in sources:
-            value, mine = self._state.get(source), self._state.get(target)
-            if value is not None:
-                self._state.remove(source)
-                self._state.put(target, value if mine is None else self.combined(mine, value))
+    def _result(self, value: Any) -> Any:
+        return value
 
 
-class AggregatedContents(WindowContents):
+class AggregatedContents(CombinedContents):
     """The accumulator of all rows.
 
     Args:
@@ -136,35 +208,26 @@ class AggregatedContents(WindowContents):
     name = "aggregated"
 
     def __init__(self, function: AggregateFunction[Any, Any, Any], accumulator_type: TypeInformation) -> None:
-        self._function = function
+        self._aggregate = function
         self._type = accumulator_type
 
-    def open(self, context: RuntimeContext, scope: str) -> None:
-        self._function.open(context)
-        self._state = bytes_map(context, f"_window({scope})", self._type)
+    def _function(self) -> Function:
+        return self._aggregate
 
-    def close(self) -> None:
-        self._function.close()
+    def _value_type(self) -> TypeInformation:
+        return self._type
 
-    def add(self, window: bytes, value: Any, timestamp: int | None) -> None:
-        del timestamp
-        accumulator = self._state.get(window) if self._state.contains(window) else self._function.create_accumulator()
-        self._state.put(window, self._function.add(value, accumulator))
+    def _first(self, row: Any) -> Any:
+        return self._aggregate.add(row, self._aggregate.create_accumulator())
 
-    def get(self, window: bytes) -> list[Any] | None:
-        return [self._function.get_result(self._state.get(window))] if self._state.contains(window) else None
+    def _added(self, value: Any, row: Any) -> Any:
+        return self._aggregate.add(row, value)
 
-    def clear(self, window: bytes) -> None:
-        if self._state.contains(window):
-            self._state.remove(window)
+    def _merged(self, value: Any, other: Any) -> Any:
+        return self._aggregate.merge(value, other)
 
-    def merge(self, target: bytes, sources: Iterable[bytes]) -> None:
-        for source in sources:
-            if not self._state.contains(source):
-                continue
-            value = self._state.get(source)
-            self._state.remove(source)
-            self._state.put(target, self._function.merge(self._state.get(target), value) if self._state.contains(target) else value)
+    def _result(self, value: Any) -> Any:
+        return self._aggregate.get_result(value)
 
 
 class ListContents(WindowContents):

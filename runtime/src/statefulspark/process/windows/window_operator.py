@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Final
 
 from statefulspark.errors import InvalidInputError, type_name
 from statefulspark.process.functions import KeyedProcessFunction, RuntimeContext, TimeDomain
+from statefulspark.process.key_rows import KeyRowsFunction
 from statefulspark.process.windows.assigners import MergingWindowAssigner, WindowAssigner
 from statefulspark.process.windows.merging_windows import MergingWindows
+from statefulspark.process.windows.session_rows import SessionRows
 from statefulspark.process.windows.trigger_context import WindowTriggerContext
 from statefulspark.process.windows.triggers import TriggerResult
-from statefulspark.process.windows.window_contents import WindowContents
+from statefulspark.process.windows.window_contents import CombinedContents, WindowContents
 from statefulspark.process.windows.window_results import ProcessWindowContext, WindowResults
 from statefulspark.process.windows.window_states import SelectedWindow
 from statefulspark.process.windows.window_timers import WindowTimers
@@ -25,7 +27,7 @@ _LATE_RECORDS: Final = "numLateRecordsDropped"
 """Flink's name of the metric."""
 
 
-class WindowOperator(KeyedProcessFunction):
+class WindowOperator(KeyRowsFunction):
     """Adds each row to its windows, and emits windows when their trigger fires.
 
     Nothing is kept in attributes between rows but what is read again for each of them, so retries and restores need nothing special.
@@ -60,12 +62,21 @@ class WindowOperator(KeyedProcessFunction):
         """Watermark by which none of the sessions that are loaded is late."""
         self._merging = MergingWindows(runtime_context, scope, assigner) if isinstance(assigner, MergingWindowAssigner) else None
         self._contents.open(runtime_context, scope)
+        self._sessions = SessionRows.of(runtime_context, scope, windowing, self._contents, self._timers)
         self._results.open(runtime_context)
         self._late_records = runtime_context.get_metrics_group().counter(_LATE_RECORDS)
 
     def close(self) -> None:
         self._results.close()
         self._contents.close()
+
+    def process_rows(self, rows: Iterable[tuple[Any, int | None]], ctx: KeyedProcessFunction.Context) -> Iterator[Any]:
+        self._enter(ctx)
+        if self._sessions is not None and not self._context.states.may_exist() and self._sessions.load(self._watermark()):
+            yield from self._sessions.add(rows, self._context.service, self._emitted, self._late)
+            return
+        for value, _ in rows:
+            yield from self.process_element(value, ctx) or ()
 
     def process_element(self, value: Any, ctx: KeyedProcessFunction.Context) -> Iterable[Any] | None:
         self._enter(ctx)
@@ -99,7 +110,15 @@ class WindowOperator(KeyedProcessFunction):
         self._enter(ctx)
         domain = ctx.time_domain()
         emitted: list[Any] = []
+        event_time = domain is TimeDomain.EVENT_TIME
+        sessions = None if self._sessions is None or not event_time or self._context.states.may_exist() else self._sessions
         for data in self._timers.fired(domain, timestamp):
+            if sessions is not None and sessions.ends(data, timestamp):
+                ended = sessions.fire(data, self._emitted)
+                if ended is not None:
+                    emitted.extend(ended)
+                    self._results.clear(self._function_context)
+                continue
             window = self._serializer.deserialize(data)
             if self._merging is not None and self._merging.load():
                 self._none_late_at = None
@@ -107,9 +126,9 @@ class WindowOperator(KeyedProcessFunction):
             if contents is None:
                 continue
             self._select(window)
-            handle = self._trigger.on_event_time if domain is TimeDomain.EVENT_TIME else self._trigger.on_processing_time
+            handle = self._trigger.on_event_time if event_time else self._trigger.on_processing_time
             self._handle(handle(timestamp, window, self._context), window, contents, emitted)
-            if (domain is TimeDomain.EVENT_TIME) is self._event_time:
+            if event_time is self._event_time:
                 if timestamp >= self._cleanup_time(window):
                     self._clean_up(window, contents)
                 else:
@@ -196,6 +215,13 @@ class WindowOperator(KeyedProcessFunction):
             if window.__class__ is CountWindow:
                 # No later row belongs to it, and no time ends it.
                 self._clean_up(window, contents)
+
+    def _emitted(self, window: Window, entry: Any) -> list[Any]:
+        """Return the output rows of combined contents."""
+        context = self._function_context
+        context.fired = window
+        elements = self._contents.elements(entry) if isinstance(self._contents, CombinedContents) else None
+        return [] if elements is None else self._results.of(self._key, context, elements)
 
     def _clean_up(self, window: Window, contents: bytes) -> None:
         """Remove everything of the selected window."""

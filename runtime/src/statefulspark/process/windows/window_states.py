@@ -92,8 +92,15 @@ class WindowStates(KeyedStateStore):
             known = self._declare(descriptor, known)
         return cast("State", known[1])
 
+    def may_exist(self) -> bool:
+        """Return False if no window of the current key's key group has a state."""
+        return self._names.may_have_entries()
+
     def clear(self) -> None:
         """Remove all states of the selected window."""
+        # Most triggers have no state, so that this is all that a window costs.
+        if not self.may_exist():
+            return
         window = self._selected.data
         remembered = self._names.get(window)
         if remembered is None:

@@ -57,6 +57,7 @@ class KeyedMapState(MapState[Any, Any]):
         "_restored",
         "_sizer",
         "_stored",
+        "_used",
         "_value_type",
         "_where",
         "_young",
@@ -96,6 +97,8 @@ class KeyedMapState(MapState[Any, Any]):
         self._mine: dict[bytes, Any] = {}
         # The user keys of its changed entries in order, from the first iteration on.
         self._order: list[bytes] | None = None
+        # By the head of store keys with a key group: False if it had no entries when `may_have_entries` looked, and got none since.
+        self._used: dict[bytes, bool] = {}
 
     def read_with(self, reader: SchemaReader) -> None:
         """Read and write values of a state that has evolved; called before anything is read."""
@@ -103,13 +106,13 @@ class KeyedMapState(MapState[Any, Any]):
 
     def get(self, key: Any) -> Any:
         entry = self._entry(self._user_key(key))
-        return None if entry is ABSENT else self._value(entry)
+        return None if entry is ABSENT else self.value_of(entry)
 
     def contains(self, key: Any) -> bool:
         return self._entry(self._user_key(key)) is not ABSENT
 
     def put(self, key: Any, value: Any) -> None:
-        self._put(self._user_key(key), self._accepted(value))
+        self._put(self._user_key(key), self.accepted(value))
 
     def put_all(self, dict_value: Mapping[Any, Any]) -> None:
         for key, value in dict_value.items():
@@ -129,7 +132,7 @@ class KeyedMapState(MapState[Any, Any]):
 
     def items(self) -> Iterator[tuple[Any, Any]]:
         self._enter()
-        return ((self._decoded_key(user_key), self._value(entry)) for user_key, entry in self._walk(self._prefix))
+        return ((self._decoded_key(user_key), self.value_of(entry)) for user_key, entry in self._walk(self._prefix))
 
     def keys(self) -> Iterator[Any]:
         self._enter()
@@ -137,12 +140,34 @@ class KeyedMapState(MapState[Any, Any]):
 
     def values(self) -> Iterator[Any]:
         self._enter()
-        return (self._value(entry) for _, entry in self._walk(self._prefix))
+        return (self.value_of(entry) for _, entry in self._walk(self._prefix))
 
     def prefix_items(self, start: bytes) -> Iterator[tuple[Any, Any]]:
         """Iterate over the entries whose user keys' bytes begin with ``start``, in the order of the bytes. Reads nothing else."""
         self._enter()
-        return ((self._decoded_key(user_key), self._value(entry)) for user_key, entry in self._walk(self._prefix, start))
+        return ((self._decoded_key(user_key), self.value_of(entry)) for user_key, entry in self._walk(self._prefix, start))
+
+    def entry(self, user_key: bytes) -> Any:
+        """Return the entry of a user key's bytes, `ABSENT` without one. `value_of` makes a value of it, `accepted` an entry of a value."""
+        self._enter()
+        return self._entry(user_key)
+
+    def put_entry(self, user_key: bytes, entry: Any) -> None:
+        """Put what `entry` or `accepted` returned, under a user key's bytes; `ABSENT` removes."""
+        self._enter()
+        if entry is ABSENT:
+            self._remove(user_key)
+        else:
+            self._put(user_key, entry)
+
+    def may_have_entries(self) -> bool:
+        """Return False if no key of the current key's key group has an entry; reads the store once per key group."""
+        self._enter()
+        head = self._prefix[:4]
+        if head not in self._used:
+            changed = any(prefix.startswith(head) for prefix in self._changed)
+            self._used[head] = changed or next(self._layers.scan(head, prefix_end(head)), None) is not None
+        return self._used[head]
 
     def changes(self) -> list[Change]:
         stored = self._stored
@@ -182,8 +207,7 @@ class KeyedMapState(MapState[Any, Any]):
         self.recount()
         young = self._young
         for prefix, mine in self._changed.items():
-            for user_key, entry in mine.items():
-                young[prefix + user_key] = entry
+            young.update({prefix + user_key: entry for user_key, entry in mine.items()})
         self._cached_bytes += self._changed_bytes
         self._forget_changed()
 
@@ -243,16 +267,15 @@ class KeyedMapState(MapState[Any, Any]):
             data = self._layers.get(store_key)
             entry = ABSENT if data is None else self._restored(data)
         self._young[store_key] = entry
-        self._cached_bytes += ENTRY_BYTES + len(store_key) + self._cached_size(entry)
+        self._cached_bytes += ENTRY_BYTES + len(store_key) + (0 if entry is None or entry is ABSENT else self._sizer(entry))
         return entry
-
-    def _cached_size(self, entry: Any) -> int:
-        return 0 if entry is None or entry is ABSENT else self._sizer(entry)
 
     def _put(self, user_key: bytes, entry: Any) -> None:
         size_bytes = ENTRY_BYTES + len(user_key) + (0 if entry is None else self._sizer(entry))
         if self._order is not None:
             self._insert(user_key)
+        if self._used:
+            self._used[self._prefix[:4]] = True
         self._mine[user_key] = entry
         self._changed[self._prefix] = self._mine
         self._changed_bytes += size_bytes
@@ -351,7 +374,7 @@ class KeyedMapState(MapState[Any, Any]):
         if entry is not ABSENT:
             yield user_key, entry
 
-    def _accepted(self, value: Any) -> Any:
+    def accepted(self, value: Any) -> Any:
         """Check a value and make the entry to keep for it."""
         type_ = self._value_type
         if value.__class__ is type_.accepted_class or value is None:
@@ -363,7 +386,7 @@ class KeyedMapState(MapState[Any, Any]):
         except InvalidInputError as error:
             raise InvalidInputError(str(error), field=self._where, remedy=error.remedy) from error
 
-    def _value(self, entry: Any) -> Any:
+    def value_of(self, entry: Any) -> Any:
         return self._codec.decode_nullable(entry) if entry.__class__ is Encoded else entry
 
     def _decoded_key(self, user_key: bytes) -> Any:

@@ -130,11 +130,11 @@ class ExpiringMapState(KeyedMapState):
             self._put(user_key, entry)
         return entry
 
-    def _accepted(self, value: Any) -> Any:
-        return self._lifetime.new_expiry(), super()._accepted(value)
+    def accepted(self, value: Any) -> Any:
+        return self._lifetime.new_expiry(), super().accepted(value)
 
-    def _value(self, entry: Any) -> Any:
-        return super()._value(entry[1])
+    def value_of(self, entry: Any) -> Any:
+        return super().value_of(entry[1])
 
 
 def _restorer(restored: Callable[[bytes], Any], codec: ValueCodec) -> Callable[[bytes], _Expiring]:

@@ -1,0 +1,187 @@
+"""Sessions that take the rows of a key together: against the window operator, which takes them one by one, and what they write."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from statefulspark import (
+    AggregateFunction,
+    CountTrigger,
+    EventTimeSessionWindows,
+    EventTimeTrigger,
+    OutputTag,
+    ProcessWindowFunction,
+    SessionWindowTimeGapExtractor,
+    TimeWindow,
+    Trigger,
+    Types,
+)
+from statefulspark.process.windows.session_rows import SessionRows
+from statefulspark.process.windows.window_contents import CombinedContents
+from statefulspark.testing import KeyedProcessHarness, WindowHarness
+
+from .window_functions import ROWS, stored
+
+LATE = OutputTag("late", ROWS)
+OUTPUT = "key STRING, start BIGINT, end BIGINT, values STRING"
+KEYS = ("a", "b")
+
+
+class OneByOne(EventTimeTrigger):
+    """Does the same, but a trigger of one's own gets each row."""
+
+
+class Gaps(SessionWindowTimeGapExtractor):
+    def extract(self, element: Any) -> int:
+        return int(element.value) % 4 + 1
+
+
+class Listed(AggregateFunction[Any, list[int], str]):
+    """The values in the order in which they came, in an accumulator that can be changed in place."""
+
+    def create_accumulator(self) -> list[int]:
+        return []
+
+    def add(self, value: Any, accumulator: list[int]) -> list[int]:
+        accumulator.append(value.value)
+        return accumulator
+
+    def get_result(self, accumulator: list[int]) -> str:
+        return ",".join(map(str, accumulator))
+
+    def merge(self, acc_a: list[int], acc_b: list[int]) -> list[int]:
+        acc_a.extend(acc_b)
+        return acc_a
+
+
+class Bounds(ProcessWindowFunction):
+    def process(self, key: Any, context: ProcessWindowFunction.Context, elements: list[Any]) -> Iterable[Any]:
+        window = context.window()
+        assert isinstance(window, TimeWindow)
+        (value,) = elements
+        yield key, window.start, window.end, value
+
+
+def made(trigger: Trigger, lateness: int, *, dynamic: bool) -> KeyedProcessHarness:
+    gap = EventTimeSessionWindows.with_dynamic_gap(Gaps()) if dynamic else EventTimeSessionWindows(5)
+    windows = WindowHarness(gap, ROWS, key="key", max_parallelism=2).trigger(trigger).side_output_late_data(LATE)
+    return windows.allowed_lateness(lateness).aggregate(Listed(), Bounds(), Types.LIST(Types.LONG()), OUTPUT, uid="w", event_time="at")
+
+
+STEPS = st.one_of(
+    st.tuples(st.just("rows"), st.lists(st.tuples(st.sampled_from(KEYS), st.integers(-20, 40)), min_size=1, max_size=12)),
+    st.tuples(st.just("watermark"), st.integers(0, 15)),
+    st.tuples(st.sampled_from(["retry", "restore", "swap"]), st.none()),
+)
+
+
+@example(steps=[("rows", [("a", 20), ("a", 0)]), ("swap", None), ("rows", [("a", 10), ("a", 5), ("a", 15)])], lateness=0, dynamic=False)
+@example(steps=[("rows", [("a", 0)]), ("watermark", 30), ("rows", [("a", 3), ("a", 8), ("a", -9)])], lateness=40, dynamic=False)
+@given(steps=st.lists(STEPS, max_size=16), lateness=st.sampled_from([0, 0, 3, 40]), dynamic=st.booleans())
+def test_rows_that_are_taken_together_are_as_rows_taken_one_by_one(steps: list[tuple[str, Any]], lateness: int, dynamic: bool) -> None:
+    """Output, late rows, and what is stored after each batch, timers included; either way goes on with the state of the other."""
+    triggers: list[Trigger] = [EventTimeTrigger(), OneByOne()]
+    both = [made(trigger, lateness, dynamic=dynamic) for trigger in triggers]
+    for harness in both:
+        harness.open()
+    watermark, number, can_retry = -20, 0, False
+    for step, given_value in [*steps, ("watermark", 200)]:
+        if step == "retry" and not can_retry:
+            continue
+        can_retry = step in {"rows", "watermark", "retry"}
+        if step == "rows":
+            rows = [(key, number + index, at) for index, (key, at) in enumerate(given_value)]
+            number += len(rows)
+            for harness in both:
+                harness.process_elements(rows)
+        elif step == "watermark":
+            watermark += given_value
+            for harness in both:
+                harness.process_watermark(watermark)
+        elif step == "retry":
+            for harness in both:
+                harness.retry()
+        else:
+            snapshots = [harness.snapshot() for harness in both]
+            assert snapshots[0].entries == snapshots[1].entries
+            triggers = triggers[::-1] if step == "swap" else triggers
+            _compare(*both)
+            both = [made(trigger, lateness, dynamic=dynamic) for trigger in triggers]
+            for harness, snapshot in zip(both, snapshots, strict=True):
+                harness.restore(snapshot)
+                harness.open()
+    assert stored(both[0]) == []
+    _compare(*both)
+
+
+def _compare(one: KeyedProcessHarness, other: KeyedProcessHarness) -> None:
+    assert one.get_output() == other.get_output()
+    assert one.get_side_output(LATE) == other.get_side_output(LATE)
+    assert one.snapshot().entries == other.snapshot().entries
+    one.close()
+    other.close()
+
+
+def test_the_contents_of_a_session_are_written_once_per_batch(monkeypatch: pytest.MonkeyPatch) -> None:
+    """However many rows of the key come, and however often its sessions merge on the way."""
+    written: list[bytes] = []
+    put = CombinedContents.put
+
+    def counted(self: CombinedContents, window: bytes, entry: Any) -> None:
+        written.append(window)
+        put(self, window, entry)
+
+    monkeypatch.setattr(CombinedContents, "put", counted)
+    with made(EventTimeTrigger(), 0, dynamic=False) as harness:
+        harness.process_elements([("a", number, 6 * (number % 50) - 3 * (number // 50)) for number in range(100)])
+        assert len(written) == 1
+
+
+def test_state_that_another_trigger_has_left_is_removed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A trigger without state takes over from one that counts. Where no state is left, rows are taken together."""
+    together: list[bool] = []
+    load = SessionRows.load
+
+    def noted(self: SessionRows, watermark_ms: int) -> bool:
+        together.append(load(self, watermark_ms))
+        return together[-1]
+
+    with made(CountTrigger.of(100), 0, dynamic=False) as harness:
+        harness.process_elements([("a", 1, 0), ("a", 2, 3), ("a", 3, 20)])
+        snapshot = harness.snapshot()
+    monkeypatch.setattr(SessionRows, "load", noted)
+    changed = made(EventTimeTrigger(), 0, dynamic=False)
+    changed.restore(snapshot)
+    with changed:
+        changed.process_element(("a", 4, 6))
+        assert together == []
+        changed.process_watermark(100)
+        assert changed.get_output() == [("a", 0, 11, "1,2,4"), ("a", 20, 25, "3")]
+        assert stored(changed) == []
+        snapshot = changed.snapshot()
+    again = made(EventTimeTrigger(), 0, dynamic=False)
+    again.restore(snapshot)
+    with again:
+        again.process_element(("a", 5, 200))
+        assert together == [True]
+
+
+def test_sessions_that_touch_or_are_late_are_left_to_the_operator() -> None:
+    """A smaller lateness ends sessions that are in flight, and they leave nothing."""
+    with made(EventTimeTrigger(), 3_600_000, dynamic=False) as harness:
+        harness.process_element(("a", 1, 0))
+        harness.process_watermark(20)
+        snapshot = harness.snapshot()
+    restored = made(EventTimeTrigger(), 0, dynamic=False)
+    restored.restore(snapshot)
+    with restored:
+        restored.process_elements([("a", 2, 17), ("a", 3, 3)])
+        restored.process_watermark(4_000_000)
+        assert restored.get_output() == [("a", 17, 22, "2")]
+        assert [row.value for row in restored.get_side_output(LATE)] == [3]
+        assert stored(restored) == []
