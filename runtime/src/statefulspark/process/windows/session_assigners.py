@@ -38,12 +38,11 @@ class _SessionWindows(MergingWindowAssigner):
             fixed_ms = _checked(gap)
             self._gap_of = lambda _: fixed_ms
 
-    def gap_ms(self, element: Any) -> int:
-        """Return the gap after a row in milliseconds, at least 1."""
+    def _gap_ms(self, element: Any) -> int:
         return _checked(self._gap_of(element))
 
     def _window(self, element: Any, timestamp: int) -> list[Window]:
-        return [TimeWindow(timestamp, timestamp + self.gap_ms(element))]
+        return [TimeWindow(timestamp, timestamp + self._gap_ms(element))]
 
     def merge_windows(self, windows: Iterable[TimeWindow], callback: MergingWindowAssigner.MergeCallback) -> None:
         TimeWindow.merge_windows(windows, callback)
@@ -142,7 +141,7 @@ def merges_touching_windows(assigner: MergingWindowAssigner) -> bool:
 def event_time_gap(assigner: WindowAssigner) -> Callable[[Any], int] | None:
     """Return what gives a row's gap in milliseconds; None if the assigner does not just make sessions by event time."""
     if type(assigner) in (EventTimeSessionWindows, DynamicEventTimeSessionWindows) and isinstance(assigner, _SessionWindows):
-        return assigner.gap_ms
+        return assigner._gap_ms  # noqa: SLF001  # the class of this module
     return None
 
 
