@@ -23,6 +23,7 @@ from statefulspark.state.api.descriptors import (
     ListStateDescriptor,
     MapStateDescriptor,
     ReducingStateDescriptor,
+    StateDescriptor,
     ValueStateDescriptor,
 )
 from statefulspark.state.api.states import AggregatingState, ListState, MapState, ReducingState, ValueState
@@ -36,13 +37,12 @@ from statefulspark.state.tables.background_cleanup import CleanupReport
 from statefulspark.state.tables.declared import DeclaredStates
 from statefulspark.state.tables.key_context import KeyContext
 from statefulspark.state.tables.raw_keyed import RawKeyedTable
+from statefulspark.state.tables.read_ahead import read_ahead
 from statefulspark.state.timers import TimerTable
 
 __all__ = ["BatchBudget", "KeyedStateBackend", "TimerTable"]
 
 _KEYS_PER_CHECK_MAX: Final = 256
-_KEYS_PREFETCHED_FIRST: Final = 16
-_PREFETCH_GROWTH: Final = 8
 _RECOUNT_SHARE: Final = 2
 """After an exact count anything above half of the budget is spilled, so that counting is not repeated for every change."""
 _RUNNING_SHARE: Final = 8
@@ -184,21 +184,9 @@ class KeyedStateBackend:
         idents = [prefixes[key_group] + key_bytes for key_group, key_bytes in keys]
         # Two generations share the budget, so one may take half. What is read now must still be there when it is wanted.
         generation_bytes = self._budget.cache_bytes // 2
-        before = self._cached_bytes()
-        if before > generation_bytes - generation_bytes // 4:
+        if self._cached_bytes() > generation_bytes - generation_bytes // 4:
             self._age()
-            before = 0
-        read, step = 0, _KEYS_PREFETCHED_FIRST
-        while read < len(idents) and step:
-            part = idents[read : read + step]
-            for table in self._tables.values():
-                table.prefetch(part)
-            read += len(part)
-            grown = self._cached_bytes() - before
-            # How large entries are is known once some are read; sizes differ, so the next part grows by a factor only.
-            room = (generation_bytes - before - grown) * read // max(1, grown)
-            step = max(0, min(step * _PREFETCH_GROWTH, room))
-        return read
+        return read_ahead(self._tables.values(), idents, self._cached_bytes, generation_bytes)
 
     def value_state(self, descriptor: ValueStateDescriptor) -> ValueState[Any]:
         """Return the state of a descriptor; the same name gives the same object.
@@ -228,6 +216,24 @@ class KeyedStateBackend:
     def raw_keyed(self) -> RawKeyedTable:
         """Return the raw keyed state, made when it is first used."""
         return self._declared.raw_keyed()
+
+    def apply_to_keyed_state(self, descriptor: StateDescriptor, visit: Callable[[Any, Any], None]) -> None:
+        """Call ``visit(key, state)`` for each key of the slot that has an entry of a state, with that key current; afterwards none is.
+
+        Keys come by key group and bytes. An entry that has expired is visited as long as it is stored, and reads as empty.
+
+        Raises:
+            InvalidInputError: As for `value_state`; or ``visit`` calls this method.
+        """
+        scanned = self._declared.scanned(descriptor)
+        try:
+            for key_group, key_bytes in scanned.keys():
+                key = self.key_codec.decode(key_bytes)
+                self.set_current_key(key_group, key, key_bytes)
+                visit(key, scanned.state)
+        finally:
+            scanned.close()
+            self.clear_current_key()
 
     def redeclare(self) -> None:
         """Let a fresh copy of the function declare its states: it gets the same entries, but its own reduce and aggregate functions."""

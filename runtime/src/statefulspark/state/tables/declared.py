@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Final, TypeVar, cast
 
-from statefulspark.errors import InvalidInputError
+from statefulspark.errors import InvalidInputError, type_name
 from statefulspark.keygroups import KeyGroupRange
 from statefulspark.state.api.descriptors import (
     AggregatingStateDescriptor,
@@ -25,6 +25,7 @@ from statefulspark.state.tables.background_cleanup import BackgroundCleanup
 from statefulspark.state.tables.combining import KeyedAggregatingState, KeyedReducingState
 from statefulspark.state.tables.evolved_sweep import EvolvedExpiring
 from statefulspark.state.tables.key_context import KeyContext
+from statefulspark.state.tables.key_scan import ScannedState, ScannedTable, idents
 from statefulspark.state.tables.lists import KeyedListState
 from statefulspark.state.tables.maps import KeyedMapState
 from statefulspark.state.tables.raw_keyed import RAW_KEYED, RAW_KEYED_NAME, RawKeyedTable
@@ -81,6 +82,7 @@ class DeclaredStates:
         self._combining: dict[str, State] = {}
         self._raw_keyed: RawKeyedTable | None = None
         self._began = False
+        self._scans: list[str] = []
         self.tables: dict[str, StateTable] = {}
         self.cleanup = BackgroundCleanup()
 
@@ -155,6 +157,42 @@ class DeclaredStates:
             return self._added_evolving(descriptor, info, expiring)
 
         return self._once(descriptor, make)
+
+    def scanned(self, descriptor: StateDescriptor) -> ScannedState:
+        """Begin a scan over the keys that have an entry of a state; close it at the end.
+
+        Raises:
+            InvalidInputError: As for the state; or another scan is open.
+        """
+        state = self.state(descriptor)
+        if self._scans:
+            raise InvalidInputError(
+                "the function that it calls for each key cannot call it again",
+                field="apply_to_keyed_state",
+                remedy="Call it once per state, one after the other",
+            )
+        self._scans.append(descriptor.name)
+        table = cast("ScannedTable", self.tables[descriptor.name])
+        state_id = self._register(descriptor)[0].state_id
+        return ScannedState(state, lambda: idents(table, self._layers, state_id, self._key_groups), self._scans.clear)
+
+    def state(self, descriptor: StateDescriptor) -> State:
+        """Return the state of a descriptor of any kind."""
+        makers: dict[type[StateDescriptor], Callable[[Any], State]] = {
+            ValueStateDescriptor: self.value_state,
+            ListStateDescriptor: self.list_state,
+            MapStateDescriptor: self.map_state,
+            ReducingStateDescriptor: self.reducing_state,
+            AggregatingStateDescriptor: self.aggregating_state,
+        }
+        for kind, make in makers.items():
+            if isinstance(descriptor, kind):
+                return make(descriptor)
+        raise InvalidInputError(
+            f"expected the descriptor of a keyed state, got {type_name(type(descriptor))}",
+            field="state descriptor",
+            remedy="Pass a ValueStateDescriptor, or that of another kind of keyed state",
+        )
 
     def redeclare(self) -> None:
         """Prepare for a fresh copy of the function: it gets the same tables, but its own reduce and aggregate functions."""

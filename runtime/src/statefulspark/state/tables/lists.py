@@ -146,6 +146,10 @@ class KeyedListState(PointTable, ListState[Any]):
             elif ident is not None:
                 young[ident] = self._committed(ident, change)
 
+    def has_entry(self, ident: bytes, *, stored: bool) -> bool:
+        change = self._changed.get(ident)
+        return stored if change is None else bool(change.payloads or change.segments)
+
     def _payloads(self) -> list[bytes]:
         """Return the elements of the current key; not to be modified."""
         ident = self._ident()

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from statefulspark.errors import CorruptDataError, InvalidInputError
 from statefulspark.state.api.states import MapState
-from statefulspark.state.encoding.layout import prefix_end
+from statefulspark.state.encoding.layout import prefix_end, split_store_key
 from statefulspark.state.encoding.values import Encoded, ValueCodec
 from statefulspark.state.evolution.schema_reader import SchemaReader
 from statefulspark.state.store.base import Change
@@ -220,6 +220,18 @@ class KeyedMapState(MapState[Any, Any]):
 
     def prefetch(self, idents: Sequence[bytes]) -> None:
         """Do nothing: which user keys will be asked for is not known."""
+
+    def changed_idents(self) -> list[bytes]:
+        """See `ScannedTable`."""
+        return [prefix[:2] + split_store_key(prefix).key for prefix in self._changed]
+
+    def has_entry(self, ident: bytes, *, stored: bool) -> bool:
+        """See `ScannedTable`."""
+        prefix = ident[:2] + self._heads[len(ident)] + ident[2:]
+        if prefix not in self._changed:
+            return stored
+        # Also entries that have expired: they are stored.
+        return next(KeyedMapState._walk(self, prefix, keys_only=True), None) is not None
 
     def entry_count(self) -> int:
         return sum(map(len, self._changed.values())) + len(self._young) + len(self._old)

@@ -180,6 +180,14 @@ class PointTable:
             size_bytes += len(value)
         self._cached_payload_bytes += DECODED_FACTOR * size_bytes
 
+    def changed_idents(self) -> list[bytes]:
+        """See `ScannedTable`."""
+        return [ident for ident in self._changed if ident is not None]
+
+    def has_entry(self, ident: bytes, *, stored: bool) -> bool:
+        """See `ScannedTable`."""
+        return self._changed[ident] is not None if ident in self._changed else stored
+
     def entry_count(self) -> int:
         return len(self._changed.keys() | self._young.keys() | self._old.keys())
 
