@@ -73,6 +73,8 @@ class Ledger:
     prefix: tuple[str, ...] = ()
     """A program, with its arguments, that starts the driver."""
     input: pd.DataFrame = field(init=False)
+    final_ms: int | None = field(init=False, default=None)
+    """The watermark after all rows; None if they are those of one input."""
     random: random.Random = field(init=False)
     process: subprocess.Popen[bytes] | None = field(init=False, default=None)
     starts: int = field(init=False, default=0)
@@ -285,13 +287,13 @@ class Ledger:
 
     def check_output(self) -> None:
         """The output is exactly what pandas computes."""
-        pd.testing.assert_frame_equal(self.output(), oracle.expected_output(self.input), check_dtype=False)
+        pd.testing.assert_frame_equal(self.output(), oracle.expected_output(self.input, self.final_ms), check_dtype=False)
 
     def check(self) -> None:
         """Output and keyed state are exactly what pandas computes."""
         self.check_output()
         state = self.state()
-        expected = oracle.expected_state(self.input)
+        expected = oracle.expected_state(self.input, self.final_ms)
         assert state.keys() - expected.keys() <= {"processing-timers"}
         for name, values in expected.items():
             assert state[name] == values, f"state {name} differs"

@@ -16,6 +16,7 @@ from statefulspark import (
     CheckpointedFunction,
     FunctionInitializationContext,
     FunctionSnapshotContext,
+    KeyedCoProcessFunction,
     KeyedProcessFunction,
     ListStateDescriptor,
     MapStateDescriptor,
@@ -34,7 +35,7 @@ INPUT = "account string, at timestamp, amount bigint, shop string"
 QUIET = OutputTag("quiet", OUTPUT)
 
 
-class Ledger(KeyedProcessFunction):
+class Books:
     """Counts, sums and remembers per account."""
 
     def open(self, runtime_context: RuntimeContext) -> None:
@@ -45,30 +46,38 @@ class Ledger(KeyedProcessFunction):
         self.recent = runtime_context.get_list_state(ListStateDescriptor("recent", Types.LONG()))
         self.timer = runtime_context.get_state(ValueStateDescriptor("timer", Types.LONG()))
 
-    def process_element(self, value: Any, ctx: KeyedProcessFunction.Context) -> Any:
+    def booked(self, shop: str, amount: int, ctx: Any) -> Any:
         """Book one row."""
         number = (self.number.value() or 0) + 1
         self.number.update(number)
-        balance = (self.balance.value() or 0) + value.amount
+        balance = (self.balance.value() or 0) + amount
         self.balance.update(balance)
-        self.shops.put(value.shop, (self.shops.get(value.shop) or 0) + 1)
-        recent = [*self.recent.get(), value.amount][-3:]
+        self.shops.put(shop, (self.shops.get(shop) or 0) + 1)
+        recent = [*self.recent.get(), amount][-3:]
         self.recent.update(recent)
         due = self.timer.value()
         quiet = due is not None and due <= (ctx.timestamp() or 0)
         if due is not None:
             ctx.timer_service().delete_event_time_timer(due)
         if quiet:
-            yield ctx.get_current_key(), "quiet", number - 1, balance - value.amount, 0, due
+            yield ctx.get_current_key(), "quiet", number - 1, balance - amount, 0, due
         at = ctx.timestamp() or 0
         self.timer.update(at + QUIET_MS)
         ctx.timer_service().register_event_time_timer(at + QUIET_MS)
         yield ctx.get_current_key(), "row", number, balance, sum(1 for _ in self.shops.keys()), at
 
-    def on_timer(self, timestamp: int, ctx: KeyedProcessFunction.OnTimerContext) -> Any:
+    def on_timer(self, timestamp: int, ctx: Any) -> Any:
         """The account was quiet for a while."""
         self.timer.clear()
         yield ctx.get_current_key(), "quiet", self.number.value(), self.balance.value(), 0, timestamp
+
+
+class Ledger(Books, KeyedProcessFunction):
+    """The books of one input."""
+
+    def process_element(self, value: Any, ctx: KeyedProcessFunction.Context) -> Any:
+        """Book one row."""
+        yield from self.booked(value.shop, value.amount, ctx)
 
 
 def pipeline(job: Any) -> Any:
@@ -105,6 +114,32 @@ def two_outputs(job: Any) -> Any:
         return lambda df, batch_id: df.write.mode("overwrite").parquet(str(target / name / f"batch={batch_id}"))
 
     return job.outputs(ledger, main=into("main"), quiet=into("quiet"))
+
+
+class TwoSided(Books, KeyedCoProcessFunction):
+    """The books of two inputs: what the first brings, and what the second takes."""
+
+    def process_element1(self, value: Any, ctx: KeyedCoProcessFunction.Context) -> Any:
+        """Book one row of the first input."""
+        yield from self.booked(value.shop, value.amount, ctx)
+
+    def process_element2(self, value: Any, ctx: KeyedCoProcessFunction.Context) -> Any:
+        """Book one row of the second input."""
+        yield from self.booked(value.place, -value.taken, ctx)
+
+
+def two_inputs(job: Any) -> Any:
+    """Files of two folders in, books, files out. The columns of the inputs have other names and another order."""
+    source, target = job.args[0], job.args[1]
+    first = job.spark.readStream.schema(INPUT).option("maxFilesPerTrigger", 1).parquet(f"{source}/first")
+    second = job.spark.readStream.schema(INPUT).option("maxFilesPerTrigger", 1).parquet(f"{source}/second")
+    second = second.selectExpr("shop AS place", "amount AS taken", "at AS time", "account AS owner")
+    books = (
+        job.key_by(first, "account")
+        .connect(job.key_by(second, "owner"))
+        .process(TwoSided(), OUTPUT, uid="ledger", event_time1="at", watermark1="1 second", event_time2="time", watermark2="1 second")
+    )
+    return books.writeStream.format("parquet").option("path", target).outputMode("append")
 
 
 def between_spark_steps(job: Any) -> Any:

@@ -44,8 +44,18 @@ def set_order(path: Path, number: int) -> None:
     os.utime(path, (1_700_000_000 + number, 1_700_000_000 + number))
 
 
-def expected_output(rows: pd.DataFrame) -> pd.DataFrame:
-    """Every output row: running numbers per account, and a quiet row for each gap of at least QUIET_MS that time has passed."""
+def final_watermark_ms(rows: pd.DataFrame) -> int:
+    """The watermark of one input after all of its rows."""
+    return int(rows["at"].astype("datetime64[ms]").astype("int64").max()) - DELAY_MS
+
+
+def expected_output(rows: pd.DataFrame, final_ms: int | None = None) -> pd.DataFrame:
+    """Every output row: running numbers per account, and a quiet row for each gap of at least QUIET_MS that time has passed.
+
+    Args:
+        rows: The input, in order.
+        final_ms: The watermark after all rows, if they are not those of one input.
+    """
     data = rows.copy()
     data["at"] = data["at"].astype("datetime64[ms]").astype("int64")
     data["order"] = np.arange(len(data))
@@ -57,7 +67,7 @@ def expected_output(rows: pd.DataFrame) -> pd.DataFrame:
     data["shops"] = first.astype("int64").groupby(data["account"]).cumsum()
     booked = data.assign(kind="row")[["account", "kind", "number", "balance", "shops", "at"]]
     following = grouped["at"].shift(-1)
-    final_watermark = data["at"].max() - DELAY_MS
+    final_watermark = final_watermark_ms(rows) if final_ms is None else final_ms
     due = data["at"] + QUIET_MS
     quiet = data[(following.notna() & (following >= due)) | (following.isna() & (due <= final_watermark))]
     quiet = quiet.assign(kind="quiet", at=quiet["at"] + QUIET_MS, shops=0)[["account", "kind", "number", "balance", "shops", "at"]]
@@ -70,7 +80,7 @@ def ordered(rows: pd.DataFrame) -> pd.DataFrame:
     return result.astype({"number": "int64", "balance": "int64", "shops": "int64", "at": "int64"})
 
 
-def expected_state(rows: pd.DataFrame) -> dict[str, dict[Any, Any]]:
+def expected_state(rows: pd.DataFrame, final_ms: int | None = None) -> dict[str, dict[Any, Any]]:
     """Every state at the end, by its name: what each key holds; of a map, what each (key, user key) holds; of timers, when they are due."""
     data = rows.copy()
     data["at"] = data["at"].astype("datetime64[ms]").astype("int64")
@@ -78,7 +88,7 @@ def expected_state(rows: pd.DataFrame) -> dict[str, dict[Any, Any]]:
     data = data.sort_values(["account", "at", "order"], kind="stable")
     grouped = data.groupby("account")
     due = grouped["at"].max() + QUIET_MS
-    open_timers = due[due > data["at"].max() - DELAY_MS].to_dict()
+    open_timers = due[due > (final_watermark_ms(rows) if final_ms is None else final_ms)].to_dict()
     return {
         "balance": grouped["amount"].sum().to_dict(),
         "number": grouped.size().to_dict(),
