@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, NoReturn
@@ -17,6 +17,7 @@ from statefulspark.errors import InvalidInputError, StatefulSparkError
 
 if TYPE_CHECKING:
     from statefulspark.api_server.run_job import RunResult
+    from statefulspark.coordinator.controls import JobControls
 
 
 def register(app: typer.Typer) -> None:
@@ -65,6 +66,38 @@ def run(
 
     Exits with 0 if the job finished or was stopped, 1 if it failed, and 2 if the input is invalid.
     """
+    from statefulspark.config.default_backend import default_state_backend
+    from statefulspark.config.manifest import load_manifest
+
+    if drain and not until_idle:
+        raise InvalidInputError(
+            "requires --until-idle", field="--drain", remedy="Add --until-idle, or drain a running job with statefulspark stop"
+        )
+    with _settling(termination_log):
+        job = load_manifest(manifest, default_backend=default_state_backend(os.environ))
+
+    def start() -> JobControls:
+        from statefulspark.job.start import RunOptions, start_job
+
+        options = RunOptions(parallelism=parallelism, restore_from=from_, until_idle=until_idle, drain=drain, master=master)
+        return start_job(job, options)
+
+    api = job.spec.api
+    listen = (api.host if api_host is None else api_host, api.port if api_port is None else api_port)
+    result = _supervised(job.metadata.name, start, listen, stop_timeout, progress=progress, termination_log=termination_log)
+    _end(result, output, termination_log)
+
+
+def _supervised(
+    name: str,
+    start: Callable[[], JobControls],
+    listen: tuple[str, int],
+    stop_timeout_s: float,
+    *,
+    progress: bool | None,
+    termination_log: Path | None,
+) -> RunResult:
+    """Start a job, serve its API, show its progress and wait for its end; leaves the process if a second signal interrupts that."""
     from rich.console import Console
 
     from statefulspark.api_server.connection_files import ConnectionFile, home_directory
@@ -74,49 +107,28 @@ def run(
     from statefulspark.api_server.tokens import claim_token
     from statefulspark.cli.logs import configure_logging
     from statefulspark.cli.progress import LogReporter, TerminalReporter
-    from statefulspark.config.default_backend import default_state_backend
-    from statefulspark.config.manifest import load_manifest
-    from statefulspark.coordinator.controls import JobControls
     from statefulspark.rpc.certificates import CertificateFolder
 
-    if drain and not until_idle:
-        raise InvalidInputError(
-            "requires --until-idle", field="--drain", remedy="Add --until-idle, or drain a running job with statefulspark stop"
-        )
-    with _settling(termination_log):
-        job = load_manifest(manifest, default_backend=default_state_backend(os.environ))
     console = Console(stderr=True)
     live = console.is_terminal if progress is None else progress
     configure_logging(console if live else None)
     token = claim_token(os.environ)
     with _settling(termination_log):
-        server = ServerSettings(
-            host=job.spec.api.host if api_host is None else api_host,
-            port=job.spec.api.port if api_port is None else api_port,
-            certificates=CertificateFolder.of(os.environ),
-        )
-
-    def start() -> JobControls:
-        from statefulspark.job.start import RunOptions, start_job
-
-        options = RunOptions(parallelism=parallelism, restore_from=from_, until_idle=until_idle, drain=drain, master=master)
-        return start_job(job, options)
-
+        server = ServerSettings(host=listen[0], port=listen[1], certificates=CertificateFolder.of(os.environ))
     reporter = TerminalReporter(console, clock_s=time.monotonic, clock_ms=_now_ms) if live else LogReporter(clock_s=time.monotonic)
     try:
         with _settling(termination_log), reporter:
-            result = run_job(
+            return run_job(
                 start,
-                claim=ConnectionFile(home_directory(os.environ, Path.home()), job.metadata.name),
+                claim=ConnectionFile(home_directory(os.environ, Path.home()), name),
                 token=token,
-                settings=RunSettings(server=server, stop_timeout_s=stop_timeout),
+                settings=RunSettings(server=server, stop_timeout_s=stop_timeout_s),
                 reporter=reporter,
                 clock_ms=_now_ms,
             )
     except Interrupted as interrupted:
         typer.echo(f"{interrupted}: stopped immediately; run the manifest again to resume after the last committed batch", err=True)
         _leave(interrupted.exit_code)
-    _end(result, output, termination_log)
 
 
 def _end(result: RunResult, output: Output, termination_log: Path | None) -> NoReturn:

@@ -114,46 +114,65 @@ class Coordinator:
         )
         self.snapshots = SnapshotRequests(self._lock, durable.savepoint_target)
         self.memory = RunningMemory(memory, self.slots.all)
-        self._completion = Completion(
-            batches=batches,
-            changelogs=durable.changelogs,
-            dry_runs=dry_runs,
+        self._completion = self._new_completion(recovered)
+        self.query = self._new_query_lifecycle(now_ms)
+        self._checkpoints = self._new_checkpoint_schedule(times)
+        self._batch_actions = self._new_batch_actions(now_ms)
+        actions = (
+            *self._batch_actions.actions(),
+            *self._new_slot_actions(memory).actions(),
+            SnapshotDone.served_by(self._snapshot_done),
+        )
+        self._service = FlightListener(listen.host, listen.secret, actions, certificates=listen.certificates)
+        self.endpoint = Endpoint(location=self._service.location, secret=listen.secret, certificates=listen.certificates)
+
+    def _new_completion(self, recovered: BatchParameters | None) -> Completion:
+        return Completion(
+            batches=self._batches,
+            changelogs=self._durable.changelogs,
+            dry_runs=self._dry_runs,
             slots=self.slots.table,
             calls=self._calls,
-            states=states,
+            states=self._states,
             operator_states=self._operator_states,
-            max_parallelism=durable.max_parallelism,
+            max_parallelism=self._durable.max_parallelism,
             recovered=recovered,
             lock=self._lock,
             fail=self._fail,
         )
-        self.query = QueryLifecycle(
-            durable=durable,
-            batches=batches,
+
+    def _new_query_lifecycle(self, now_ms: Callable[[], int]) -> QueryLifecycle:
+        return QueryLifecycle(
+            durable=self._durable,
+            batches=self._batches,
             slots=self.slots.table,
-            dry_runs=dry_runs,
+            dry_runs=self._dry_runs,
             completion=self._completion,
             lock=self._lock,
             now_ms=now_ms,
         )
-        self._checkpoints = CheckpointSchedule(
-            durable=durable,
-            batches=batches,
-            states=states,
-            dry_runs=dry_runs,
+
+    def _new_checkpoint_schedule(self, times: CheckpointTimes) -> CheckpointSchedule:
+        return CheckpointSchedule(
+            durable=self._durable,
+            batches=self._batches,
+            states=self._states,
+            dry_runs=self._dry_runs,
             times=times,
             requests=self.snapshots,
             lock=self._lock,
             slots=self.slots,
             fenced=self._fail,
         )
-        self._batch_actions = BatchActions(
-            durable=durable,
-            batches=batches,
-            states=states,
+
+    def _new_batch_actions(self, now_ms: Callable[[], int]) -> BatchActions:
+        return BatchActions(
+            durable=self._durable,
+            batches=self._batches,
+            states=self._states,
             operator_states=self._operator_states,
             slots=self.slots.table,
-            dry_runs=dry_runs,
+            dry_runs=self._dry_runs,
             query=self.query,
             completion=self._completion,
             checkpoints=self._checkpoints,
@@ -164,11 +183,8 @@ class Coordinator:
             fatal=lambda: self._fatal,
             fail=self._fail,
         )
-        actions = (*self._batch_actions.actions(), *self._slot_actions(memory).actions(), SnapshotDone.served_by(self._snapshot_done))
-        self._service = FlightListener(listen.host, listen.secret, actions, certificates=listen.certificates)
-        self.endpoint = Endpoint(location=self._service.location, secret=listen.secret, certificates=listen.certificates)
 
-    def _slot_actions(self, memory: MemoryTuner) -> SlotActions:
+    def _new_slot_actions(self, memory: MemoryTuner) -> SlotActions:
         restores = RestoreFailures(self._durable, self._batches, self._fail)
         preparation = RestorePreparation(
             lock=self._lock,
