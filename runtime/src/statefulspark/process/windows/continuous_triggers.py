@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from typing import Any
 
 from statefulspark.errors import InvalidInputError
@@ -30,6 +31,25 @@ class _Continuous(Trigger):
     def can_merge(self) -> bool:
         return True
 
+    def _fired(self, time: int, window: Window, ctx: Trigger.TriggerContext) -> TriggerResult:
+        """Fire if ``time`` is the time at which the window fires next."""
+        next_fire = ctx.get_partitioned_state(self.state_desc)
+        if next_fire.get() != time:
+            return TriggerResult.CONTINUE
+        next_fire.clear()
+        self._register_next(time, window, ctx)
+        return TriggerResult.FIRE
+
+    def _merged(self, ctx: Trigger.OnMergeContext) -> int | None:
+        """Return the time at which a merged window fires next; None if no part of it had one."""
+        ctx.merge_partitioned_state(self.state_desc)
+        next_fire: int | None = ctx.get_partitioned_state(self.state_desc).get()
+        return next_fire
+
+    @abstractmethod
+    def _register_next(self, time: int, window: Window, ctx: Trigger.TriggerContext) -> None:
+        """Store the time at which the window fires after ``time``, and register its timer."""
+
 
 class ContinuousEventTimeTrigger(_Continuous):
     """Fires every ``interval`` milliseconds of event time, and once the watermark passes the end of the window."""
@@ -50,20 +70,13 @@ class ContinuousEventTimeTrigger(_Continuous):
     def on_event_time(self, time: int, window: Window, ctx: Trigger.TriggerContext) -> TriggerResult:
         if time == window.max_timestamp():
             return TriggerResult.FIRE
-        next_fire = ctx.get_partitioned_state(self.state_desc)
-        if next_fire.get() != time:
-            return TriggerResult.CONTINUE
-        next_fire.clear()
-        self._register_next(time, window, ctx)
-        return TriggerResult.FIRE
+        return self._fired(time, window, ctx)
 
     def on_processing_time(self, time: int, window: Window, ctx: Trigger.TriggerContext) -> TriggerResult:  # noqa: ARG002
         return TriggerResult.CONTINUE
 
     def on_merge(self, window: Window, ctx: Trigger.OnMergeContext) -> None:
-        ctx.merge_partitioned_state(self.state_desc)
-        next_fire = ctx.get_partitioned_state(self.state_desc).get()
-        if next_fire is not None:
+        if (next_fire := self._merged(ctx)) is not None:
             ctx.register_event_time_timer(next_fire)
         if window.max_timestamp() > ctx.get_current_watermark():
             ctx.register_event_time_timer(window.max_timestamp())
@@ -99,20 +112,13 @@ class ContinuousProcessingTimeTrigger(_Continuous):
         return TriggerResult.CONTINUE
 
     def on_processing_time(self, time: int, window: Window, ctx: Trigger.TriggerContext) -> TriggerResult:
-        next_fire = ctx.get_partitioned_state(self.state_desc)
-        if next_fire.get() != time:
-            return TriggerResult.CONTINUE
-        next_fire.clear()
-        self._register_next(time, window, ctx)
-        return TriggerResult.FIRE
+        return self._fired(time, window, ctx)
 
     def on_event_time(self, time: int, window: Window, ctx: Trigger.TriggerContext) -> TriggerResult:  # noqa: ARG002
         return TriggerResult.CONTINUE
 
     def on_merge(self, window: Window, ctx: Trigger.OnMergeContext) -> None:  # noqa: ARG002
-        ctx.merge_partitioned_state(self.state_desc)
-        next_fire = ctx.get_partitioned_state(self.state_desc).get()
-        if next_fire is not None:
+        if (next_fire := self._merged(ctx)) is not None:
             ctx.register_processing_time_timer(next_fire)
 
     def clear(self, window: Window, ctx: Trigger.TriggerContext) -> None:  # noqa: ARG002
