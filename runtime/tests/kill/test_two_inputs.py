@@ -10,7 +10,7 @@ import pytest
 
 from . import oracle
 from .harness import Ledger, ending
-from .kills import DRIVER_POINTS, MOMENT, SLOT_POINTS, DriverKiller, Harasser, drawn, whenever
+from .kills import MOMENT, SLOT_POINTS, Harasser, whenever
 
 pytestmark = [pytest.mark.kill, pytest.mark.slow, pytest.mark.timeout(600)]
 
@@ -59,22 +59,4 @@ def test_slots_and_a_driver_are_killed(tmp_path: Path, java_options: str) -> Non
         ledger.wipe_disk()
         ledger.start("--until-idle")
         ledger.wait(240)
-        ledger.check()
-
-
-@pytest.mark.exhaustive
-@pytest.mark.timeout(1800)
-def test_every_step_of_slots_and_drivers(tmp_path: Path, java_options: str) -> None:
-    """Drivers die at each of their points and at random moments, with and without their disk, and slots at each of theirs under the last driver."""
-    of_slots, of_drivers = whenever(SLOT_POINTS), whenever(DRIVER_POINTS)
-    ledger = LedgerOfTwoInputs(
-        folder=tmp_path, java_options=java_options, seed=1011, files=160, rows=40, interval="1s", failpoints=of_slots + of_drivers
-    )
-    killer, harasser = DriverKiller(ledger), Harasser(ledger, ledger.slots)
-    with ending(ledger):
-        killer.run([(step, number % 2 == 0) for number, step in enumerate(drawn(of_drivers, 10, ledger.random))])
-        ledger.start("--until-idle")
-        harasser.run(drawn(of_slots, 14, ledger.random))
-        ledger.wait(300)
-        assert (killer.kills + killer.wiped, harasser.kills) == (10, 14)
         ledger.check()
