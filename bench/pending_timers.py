@@ -1,6 +1,6 @@
 """What firing timers costs beside many that are not due: it should depend on the due ones only.
 
-One slot in one thread with RocksDB, a function that registers one processing-time timer per key, no Spark and no exchange. Then batches without rows
+One slot in one thread with RocksDB and timers in it or on the Python heap, a function that registers one processing-time timer per key, no Spark and no exchange. Then batches without rows
 fire 10,000 timers each, out of 10,000, 100,000 or a million pending ones. CPU time of the thread, so other work on the machine matters little.
 
     .venv/bin/python bench/pending_timers.py [--due 10000] [--pending 10000 100000 1000000]
@@ -28,7 +28,7 @@ from statefulspark.state.backend import BatchBudget, KeyedStateBackend
 from statefulspark.state.encoding.keys import KeyCodec
 from statefulspark.state.operator.backend import OperatorStateBackend, StepOperatorState
 from statefulspark.state.registry import StateRegistry
-from statefulspark.state.store.rocksdb_store import RocksDBStore
+from statefulspark.state.store.open_store import open_store
 from statefulspark.state.types.types import Types
 
 GROUPS = 128
@@ -62,9 +62,9 @@ def rows_of(first: int, rows: int) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays(columns, schema=pa.schema([("__kh", pa.int64()), ("__src", pa.int32()), ("key", pa.int64())]))
 
 
-def measure(folder: Path, *, pending: int, due: int) -> list[float]:
-    """Return the CPU seconds per due timer of each batch that fires some."""
-    store = RocksDBStore(folder / "db")
+def measure(folder: Path, *, pending: int, due: int, heap_timers: bool) -> tuple[list[float], float]:
+    """Return the CPU seconds per due timer of each batch that fires some, and those of each timer that is registered."""
+    store = open_store("rocksdb", folder / "db", heap_timers=heap_timers)
     backend = KeyedStateBackend(
         store,
         StateRegistry(),
@@ -92,15 +92,17 @@ def measure(folder: Path, *, pending: int, due: int) -> list[float]:
         backend.finish_batch(lambda _: None)
         backend.apply_pending()
 
+    began = thread_time()
     for first in range(0, pending, ROWS_PER_BATCH):
         run([rows_of(first, min(ROWS_PER_BATCH, pending - first))], 0)
+    registering = (thread_time() - began) / pending
     costs = []
     for firing in range(min(FIRINGS, pending // due)):
         began = thread_time()
         run([], DUE_MS + firing * 1000)
         costs.append((thread_time() - began) / runner.timers_fired)
     store.close()
-    return costs
+    return costs, registering
 
 
 def main() -> None:
@@ -109,13 +111,16 @@ def main() -> None:
     parser.add_argument("--due", type=int, default=10_000, help="timers per batch")
     parser.add_argument("--pending", type=int, nargs="+", default=[10_000, 100_000, 1_000_000])
     arguments = parser.parse_args()
-    table = Table("pending timers", "due per batch", "CPU us per due timer", "relative")
-    first: float | None = None
-    for pending in arguments.pending:
-        with tempfile.TemporaryDirectory() as folder:
-            cost = median(measure(Path(folder), pending=pending, due=arguments.due))
-        first = first or cost
-        table.add_row(f"{pending:,}", f"{arguments.due:,}", f"{cost * 1e6:.1f}", f"{cost / first:.2f}")
+    table = Table("timers in", "pending timers", "due per batch", "CPU us per row that registers one", "CPU us per due timer", "relative")
+    for service in ("rocksdb", "heap"):
+        first: float | None = None
+        for pending in arguments.pending:
+            with tempfile.TemporaryDirectory() as folder:
+                costs, registering = measure(Path(folder), pending=pending, due=arguments.due, heap_timers=service == "heap")
+            cost = median(costs)
+            first = first or cost
+            figures = f"{registering * 1e6:.1f}", f"{cost * 1e6:.1f}", f"{cost / first:.2f}"
+            table.add_row(service, f"{pending:,}", f"{arguments.due:,}", *figures)
     Console(width=100).print(table)
 
 

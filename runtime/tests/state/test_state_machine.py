@@ -14,6 +14,7 @@ from hypothesis.stateful import initialize, precondition, rule, run_state_machin
 from statefulspark.state import timers
 from statefulspark.state.store.base import KeyValueStore
 from statefulspark.state.store.heap_store import HeapStore
+from statefulspark.state.store.open_store import open_store
 from statefulspark.state.store.rocksdb_memory import RocksDBMemory
 from statefulspark.state.store.rocksdb_store import RocksDBOptions, RocksDBStore
 from statefulspark.state.tables import maps
@@ -160,6 +161,33 @@ class RocksDBMachine(BackendMachine):
         return RocksDBStore(path, RocksDBOptions(memory=self.memory))
 
 
+class SplitMachine(FrozenSnapshots):
+    """Timers on the heap beside RocksDB, or in it, as it was at every second opening."""
+
+    memory = RocksDBMemory.managed(16 << 20)
+    openings = 0
+
+    def open_store(self, path: Path) -> KeyValueStore:
+        self.openings += 1
+        return open_store("rocksdb", path, RocksDBOptions(memory=self.memory), heap_timers=self.openings % 3 != 0)
+
+
+class SplitTimersMachine(SplitMachine):
+    """Timers and little else."""
+
+
+for _rule in (
+    "put_into_map",
+    "change_map_while_walking",
+    "put_into_fading_map",
+    "add_to_fading_list",
+    "append_raw",
+    "write_raw",
+    "change_list",
+):
+    setattr(SplitTimersMachine, _rule, None)
+
+
 @pytest.fixture(autouse=True)
 def small_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let what is read in chunks be read in chunks of two, so that few entries reach their borders."""
@@ -179,6 +207,8 @@ def small_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
         (ListMachine, 120, 60),
         (RawMachine, 150, 60),
         (RocksDBMachine, 15, 60),
+        (SplitMachine, 15, 60),
+        (SplitTimersMachine, 20, 60),
     ],
 )
 def test_backend_behaves_as_the_model(machine: type[BackendMachine], examples: int, steps: int) -> None:

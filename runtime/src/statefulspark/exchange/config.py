@@ -62,6 +62,10 @@ class SlotConfig:
     """Flink's names of RocksDB's own figures to report."""
     rocksdb: RocksDBChoice = field(default_factory=RocksDBChoice)
     """How RocksDB is set."""
+    heap_timers: bool = False
+    """Whether timers are kept on the Python heap beside state in RocksDB."""
+    async_snapshots: bool = True
+    """Whether batches go on while a snapshot of heap state is written."""
     local_dir: str | None = None
     """Folder for working files; the system's temporary folder when None."""
     host: str | None = None

@@ -17,6 +17,7 @@ from statefulspark.slot.memory_split import TunedMemory
 from statefulspark.state.store.base import KeyValueStore
 from statefulspark.state.store.native_metrics import read_native_metrics
 from statefulspark.state.store.rocksdb_store import RocksDBStore
+from statefulspark.state.store.split_store import rocksdb_part
 from statefulspark.state.store.state_sizes import StateSizes
 
 _SIZES_S: Final = 0.004
@@ -71,6 +72,7 @@ class SlotReporter:
         with suppress(CorruptDataError):  # who reads damaged state for the job reports it
             self._sizes.step(_SIZES_S)
         store = self._store
+        rocksdb = rocksdb_part(store)
         return SlotReport(
             restore_ms=self._restore_ms,
             rss_bytes=self._process.memory_info().rss,
@@ -81,8 +83,8 @@ class SlotReporter:
             states=self._sizes.by_state_id(),
             steps={uid: keyed_step.report() for uid, keyed_step in self._keyed_steps.items()},
             container=self._container,
-            memory=self._native_memory(store) if isinstance(store, RocksDBStore) else None,
-            native=self._native(store) if isinstance(store, RocksDBStore) else (),
+            memory=self._native_memory(rocksdb) if rocksdb is not None else None,
+            native=self._native(rocksdb) if rocksdb is not None else (),
         )
 
     def follow(self, wanted: MemoryTuning | None) -> None:

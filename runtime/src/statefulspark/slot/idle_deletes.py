@@ -8,7 +8,7 @@ from typing import Final
 
 from statefulspark.slot.keyed_step import KeyedStep
 from statefulspark.state.store.base import KeyValueStore
-from statefulspark.state.store.rocksdb_store import RocksDBStore
+from statefulspark.state.store.split_store import rocksdb_part
 
 IDLE_S: Final = 60.0
 """Time without a batch after which a slot is idle. A job with a longer trigger interval flushes once per batch, which its write buffers bear."""
@@ -46,6 +46,7 @@ class IdleDeletes:
         # A step that catches up counts from zero again.
         self._flushed = min(self._flushed, deleted)
         idle = self._now_s() - self._changed_s >= IDLE_S
-        if idle and deleted - self._flushed >= _DELETES_MIN and isinstance(store, RocksDBStore):
-            store.flush()
+        rocksdb = rocksdb_part(store)
+        if idle and deleted - self._flushed >= _DELETES_MIN and rocksdb is not None:
+            rocksdb.flush()
             self._flushed = deleted

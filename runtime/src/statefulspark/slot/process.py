@@ -40,7 +40,7 @@ from statefulspark.slot.operator_state import RestoredOperatorState
 from statefulspark.slot.service import SlotService
 from statefulspark.slot.state_stores import store_opener
 from statefulspark.state.store.open_store import sizes_of
-from statefulspark.state.store.rocksdb_store import RocksDBStore
+from statefulspark.state.store.split_store import rocksdb_part
 from statefulspark.storage.open import open_store
 from statefulspark.storage.os_errors import WORKING_FIELD, local_disk
 from statefulspark.storage.working_folder import WorkingFolder, open_working_folder, private_folder
@@ -86,8 +86,9 @@ def run_slot(config: SlotConfig, slot: int, executor: str) -> str:
                 return DECLINED  # there is an older checkpoint to restore
             # Trying again elsewhere cannot help, so the job ends with this error and not with Spark's account of a failed task.
             raise
-        if isinstance(service.store, RocksDBStore) and service.store.memory.write_buffer_limit is not None:
-            service.store.memory.write_buffer_limit.used = allocator.look
+        rocksdb = rocksdb_part(service.store)
+        if rocksdb is not None and rocksdb.memory.write_buffer_limit is not None:
+            rocksdb.memory.write_buffer_limit.used = allocator.look
         location, unix = listen(config, service, slot)
         _settle_collector()
         failpoints.reach("slot.opened")
@@ -170,6 +171,7 @@ def restored_service(config: SlotConfig, slot: int, registered: RegisterAnswer, 
         coordinator=coordinator,
         job_store=config.store,
         open_store=lambda url: open_store(url, config.storage),
+        async_snapshots=config.async_snapshots,
     )
     service.restore_ms = int((time.monotonic() - started) * 1000)
     return service
@@ -189,6 +191,7 @@ def _tuned(config: SlotConfig, tuning: MemoryTuning | None) -> SlotConfig:
 
 def _reporter(config: SlotConfig, slot: int, service: SlotService, tuning: MemoryTuning | None, baseline_bytes: int) -> SlotReporter:
     store = service.store
+    rocksdb = rocksdb_part(store)
     return SlotReporter(
         restore_ms=service.restore_ms,
         baseline_bytes=baseline_bytes,
@@ -196,7 +199,7 @@ def _reporter(config: SlotConfig, slot: int, service: SlotService, tuning: Memor
         sizes=sizes_of(store, key_group_range(slot, config.parallelism, config.max_parallelism)),
         keyed_steps=service.keyed_steps,
         native_metrics=config.native_metrics,
-        tuned=TunedMemory(store.memory, tuning) if tuning is not None and isinstance(store, RocksDBStore) else None,
+        tuned=TunedMemory(rocksdb.memory, tuning) if tuning is not None and rocksdb is not None else None,
     )
 
 

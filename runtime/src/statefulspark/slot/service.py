@@ -29,7 +29,7 @@ from statefulspark.slot.store_gate import StoreGate
 from statefulspark.slot.sweeps import SlotSweeps
 from statefulspark.state.operator.entries import OperatorEntry
 from statefulspark.state.store.base import KeyValueStore
-from statefulspark.state.store.rocksdb_store import RocksDBStore
+from statefulspark.state.store.split_store import rocksdb_part
 from statefulspark.storage.base import ObjectStore
 from statefulspark.storage.os_errors import disk_error, local_disk
 
@@ -199,7 +199,7 @@ class SlotService:
         try:
             held_up_ms = 0.0
             try:
-                if request.savepoint is not None or not isinstance(self.store, RocksDBStore):
+                if request.savepoint is not None or rocksdb_part(self.store) is None:
                     for keyed_step in self.keyed_steps.values():
                         keyed_step.backend.sweep_for_full_snapshot()
                 snapshot = self.store.begin_snapshot(folder)

@@ -24,7 +24,7 @@ def store_opener(config: SlotConfig) -> Callable[[Path], KeyValueStore]:
     """
     if not is_own_backend(config.backend):
         options = rocksdb_options(config)
-        return lambda path: open_store(config.backend, path, options)
+        return lambda path: open_store(config.backend, path, options, heap_timers=config.heap_timers)
     own: type[StateBackend] = (
         cloudpickle.loads(config.backend_class) if config.backend_class is not None else imported_backend(config.backend)
     )

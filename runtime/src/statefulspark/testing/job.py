@@ -63,6 +63,7 @@ class TestingJob:
         parallelism: Number of slots, 1..max_parallelism.
         max_parallelism: Number of key groups, 1..32768.
         backend: ``memory``, ``rocksdb``, or a `StateBackend` of one's own as ``module:Class``; it gets no settings.
+        timer_service: Where the backend ``rocksdb`` keeps timers: ``rocksdb``, or ``heap`` for the Python heap.
         folder: Where storage and working files go. Defaults to a temporary folder that `close` deletes.
         restore_from: URL of a checkpoint or savepoint of another job to start from. Rows before it are not read again.
         side_outputs: The tags of the function's side outputs. Each has a sink of its own.
@@ -90,6 +91,7 @@ class TestingJob:
         parallelism: int = 2,
         max_parallelism: int = 128,
         backend: str = "memory",
+        timer_service: str = "rocksdb",
         folder: Path | None = None,
         restore_from: str | None = None,
         side_outputs: Iterable[OutputTag] = (),
@@ -99,6 +101,8 @@ class TestingJob:
             imported_backend(backend)
         elif backend not in ("memory", "rocksdb"):
             raise InvalidInputError(f"{backend!r} is not known", field="backend", remedy="Choose memory, rocksdb or module:Class")
+        if timer_service not in ("rocksdb", "heap"):
+            raise InvalidInputError(f"{timer_service!r} is not known", field="timer_service", remedy="Choose rocksdb or heap")
         step = StepSpec(
             uid=UID,
             function=adapted_to(function, arrow_schema(input_schema)),
@@ -113,7 +117,7 @@ class TestingJob:
         )
         self._temporary = tempfile.TemporaryDirectory(prefix="statefulspark-job-") if folder is None else None
         self._folder = folder if folder is not None else Path(self._temporary.name if self._temporary is not None else "")
-        self._job = FaultyJob(folder=self._folder, step=step, backend=backend, retained=_RETAINED)
+        self._job = FaultyJob(folder=self._folder, step=step, backend=backend, heap_timers=timer_service == "heap", retained=_RETAINED)
         self._runner = EventRunner(self._job, parallelism, restore_from)
         self._closed = False
 

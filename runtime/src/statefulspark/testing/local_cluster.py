@@ -133,7 +133,7 @@ class LocalCluster:
 
     def _started(self, index: int) -> bool:
         """Does what `run_slot` does, without heartbeats. False if the slot must restore again, from another checkpoint."""
-        config = replace(self._slot_config, store=self.job.store_of_slot(index))
+        config = replace(self._slot_config, store=self.job.store_of_slot(index), heap_timers=self.job.heap_timers)
         work = Path(mkdtemp(prefix=f"slot-{index}-", dir=self.job.disk or self.job.folder))
         peer = FlightPeer(config.coordinator.location, _SECRET)
         registered = register(peer, Register(slot=index, executor="e", host="h", pid=1))

@@ -32,6 +32,8 @@ class LocalJob:
     """The code of the job, for drivers that start from now on."""
     backend: str = "memory"
     """memory | rocksdb."""
+    heap_timers: bool = False
+    """Whether slots that start from now on keep timers on the heap beside RocksDB."""
     allow_non_restored: bool = False
     retained: int = 1
     """Checkpoints to keep."""

@@ -7,14 +7,15 @@ The coordinator writes it once, after every slot has acknowledged its part. A ch
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Literal, Self
+from typing import Any, Literal, Self
 
-from pydantic import Field, JsonValue, field_validator, model_validator
+from pydantic import Field, JsonValue, SerializerFunctionWrapHandler, field_validator, model_serializer, model_validator
 
 from statefulspark.checkpoint.formats.digests import CHECKSUM_PATTERN, FileDigest
 from statefulspark.checkpoint.formats.documents import Document, decode_document, encode_document
 from statefulspark.checkpoint.formats.pipeline import Pipeline
 from statefulspark.keygroups import MAX_PARALLELISM_LIMIT, KeyGroupRange
+from statefulspark.state.encoding.entries import HEAP_TIMERS_FILE
 from statefulspark.state.encoding.layout import is_segmented
 from statefulspark.state.operator.entries import describes_broadcast
 from statefulspark.state.store.own_backend import is_own_backend
@@ -71,6 +72,8 @@ class SlotState(Document):
     """Files of this checkpoint alone."""
     operator_batches: dict[str, int] = Field(default_factory=dict)
     """Last batch contained in the store, per uid; -1 before its first."""
+    heap_timers: bool = False
+    """True if one of RocksDB's files is ``heap-timers``, which is no file of RocksDB's (since version 8); left out otherwise."""
 
     @model_validator(mode="after")
     def _check(self) -> Self:
@@ -79,7 +82,17 @@ class SlotState(Document):
         names = [file.name for file in self.files]
         if len(set(names)) != len(names):
             raise ValueError("two files have one name")
+        if self.heap_timers != (self.backend == "rocksdb" and HEAP_TIMERS_FILE in names):
+            raise ValueError("heap_timers does not agree with the files")
         return self
+
+    @model_serializer(mode="wrap")
+    def _without_absent_fields(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        # Documents without them keep their bytes, which releases before version 8 read.
+        fields: dict[str, Any] = handler(self)
+        if not self.heap_timers:
+            del fields["heap_timers"]
+        return fields
 
     @property
     def files(self) -> tuple[FileRef, ...]:
@@ -156,7 +169,9 @@ class CheckpointMetadata(Document):
         return self
 
     def least_version(self) -> int:
-        """Return the oldest version whose releases know how the states are stored, and that a class may have written the stores."""
+        """Return the oldest version whose releases know where and how the states are stored, and that a class may have written the stores."""
+        if any(slot.heap_timers for slot in self.slots):
+            return 8
         if any(map(describes_broadcast, self.states)):
             return 6
         has_evolved = any("schemas" in state or _has_defaults(state.get("type")) for state in self.states)

@@ -22,6 +22,7 @@ from statefulspark.checkpoint.formats.operator_state import encode_operator_file
 from statefulspark.checkpoint.transfers import in_parallel
 from statefulspark.errors import InvalidInputError
 from statefulspark.keygroups import KeyGroupRange
+from statefulspark.state.encoding.entries import HEAP_TIMERS_FILE
 from statefulspark.state.operator.entries import OperatorEntry
 from statefulspark.state.store.own_backend import is_own_backend
 from statefulspark.storage.base import ObjectStore
@@ -165,14 +166,16 @@ class SlotUploader:
         self._uploaded = {number: self._uploaded[number] for number in kept}
 
     def _state(self, shared: Iterable[FileRef], private: Iterable[FileRef], step_batches: Mapping[str, int]) -> SlotState:
+        files = tuple(private)
         return SlotState(
             slot=self._slot,
             first=self._key_groups.first,
             last=self._key_groups.last,
             backend=self._backend,
             shared=tuple(shared),
-            private=tuple(private),
+            private=files,
             operator_batches=dict(step_batches),
+            heap_timers=self._backend == "rocksdb" and any(file.name == HEAP_TIMERS_FILE for file in files),
         )
 
 

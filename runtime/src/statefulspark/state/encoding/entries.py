@@ -15,6 +15,9 @@ from typing import BinaryIO, Final
 
 from statefulspark.errors import CorruptDataError, IncompatibleFormatError
 
+HEAP_TIMERS_FILE: Final = "heap-timers"
+"""Name of the file with timers that were on the heap beside a store in RocksDB."""
+
 MAGIC: Final = b"SSPE"
 VERSION: Final = 1
 

@@ -11,18 +11,20 @@ from statefulspark.configuration import Configuration
 from statefulspark.errors import InvalidInputError
 from statefulspark.keygroups import KeyGroupRange
 from statefulspark.state.api.state_backends import SlotResources
+from statefulspark.state.encoding.entries import HEAP_TIMERS_FILE, read_entries
 from statefulspark.state.store.base import KeyValueStore
 from statefulspark.state.store.heap_store import HeapStore
 from statefulspark.state.store.own_backend import imported_backend, is_own_backend, own_store_opener
 from statefulspark.state.store.rocksdb_memory import RocksDBMemory
 from statefulspark.state.store.rocksdb_store import RocksDBOptions, RocksDBStore
+from statefulspark.state.store.split_store import SplitStore, rocksdb_part
 from statefulspark.state.store.state_sizes import SampledSizes, StateSizes, SweptSizes
 
 _SPILL_BYTES: Final = 32 << 20
 """Native memory of a spill beside a store that has none."""
 
 
-def open_store(kind: str, path: Path, options: RocksDBOptions | None = None) -> KeyValueStore:
+def open_store(kind: str, path: Path, options: RocksDBOptions | None = None, *, heap_timers: bool = False) -> KeyValueStore:
     """Open the store in ``path``, which may be a snapshot of the same kind; a missing or empty directory gives an empty store.
 
     Args:
@@ -30,6 +32,7 @@ def open_store(kind: str, path: Path, options: RocksDBOptions | None = None) -> 
             imported and gets no settings.
         path: Directory of the store. A store in memory only reads it.
         options: For ``rocksdb``.
+        heap_timers: For ``rocksdb``: keep timers on the Python heap. Either way the files may have been written the other way.
 
     Raises:
         InvalidInputError: The kind is unknown, or the class cannot be imported or is no `StateBackend`.
@@ -38,12 +41,26 @@ def open_store(kind: str, path: Path, options: RocksDBOptions | None = None) -> 
         UnavailableError: The disk is full or fails.
     """
     if kind == "rocksdb":
-        return RocksDBStore(path, options)
+        return SplitStore(path, options) if heap_timers else _with_timers_inside(path, options)
     if kind in {"memory", "filesystem"}:
         return HeapStore(path)
     if is_own_backend(kind):
         return own_store_opener(imported_backend(kind), Configuration(), SlotResources())(path)
     raise InvalidInputError(f"unknown kind {kind!r}", field="state backend", remedy="Use rocksdb, memory or filesystem.")
+
+
+def _with_timers_inside(path: Path, options: RocksDBOptions | None) -> RocksDBStore:
+    """Open a store in RocksDB. Timers that a `SplitStore` has left beside its files go into it."""
+    store = RocksDBStore(path, options)
+    file = path / HEAP_TIMERS_FILE
+    if file.exists():
+        try:
+            store.write(read_entries(file))
+        except BaseException:
+            store.close()
+            raise
+        file.unlink()
+    return store
 
 
 def sizes_of(store: KeyValueStore, key_groups: KeyGroupRange) -> StateSizes:
@@ -59,6 +76,7 @@ def open_spill(path: Path, beside: KeyValueStore) -> RocksDBStore:
         beside: The store of the slot: the spill's native memory comes out of the same budget, if that has one.
     """
     shutil.rmtree(path, ignore_errors=True)
-    options = beside.options if isinstance(beside, RocksDBStore) else RocksDBOptions(memory=RocksDBMemory.managed(_SPILL_BYTES))
+    rocksdb = rocksdb_part(beside)
+    options = rocksdb.options if rocksdb is not None else RocksDBOptions(memory=RocksDBMemory.managed(_SPILL_BYTES))
     # Its log is deleted with its files, and its statistics are not read.
     return RocksDBStore(path, replace(options, settings=replace(options.settings, log_dir=None), statistics=False))

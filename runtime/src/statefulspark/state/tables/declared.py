@@ -21,6 +21,7 @@ from statefulspark.state.encoding.keys import KeyCodec
 from statefulspark.state.encoding.layout import StateIds, StateInfo
 from statefulspark.state.evolution.schema_reader import reader_of
 from statefulspark.state.store.layers import Layers
+from statefulspark.state.store.split_store import SplitStore
 from statefulspark.state.tables.background_cleanup import BackgroundCleanup
 from statefulspark.state.tables.combining import KeyedAggregatingState, KeyedReducingState
 from statefulspark.state.tables.evolved_sweep import EvolvedExpiring
@@ -92,6 +93,8 @@ class DeclaredStates:
         for kind in TIMER_KINDS:
             description: dict[str, Any] = {"key_type": self._key_types, "type": {}, "ttl_ms": None}
             state_id = self._state_ids.register(self._uid, kind, kind, description).state_id
+            if isinstance(self._layers.base, SplitStore):
+                self._layers.base.declare_timers(state_id, self._key_groups)
             queues[kind] = TimerQueue(self._context, self._layers, state_id, self._key_groups)
         self.tables.update(queues)
         return queues
