@@ -13,6 +13,7 @@ from statefulspark.checkpoint.inspect.reader import read_state
 from statefulspark.checkpoint.inspect.verify import verify
 from statefulspark.state.store.base import KeyValueStore
 from statefulspark.state.store.heap_store import HeapStore
+from statefulspark.state.store.open_store import open_store as open_kind
 from statefulspark.state.store.rocksdb_store import RocksDBStore
 from statefulspark.storage.open import open_store
 
@@ -40,6 +41,28 @@ def test_a_savepoint_of_version_1_reads_and_restores(tmp_path: Path, kind: str) 
     assert mini.start(3, origin=url) == 0
     mini.states = mini.slots[0].restored.states
     mini.checkpoint(0)
+    for slot in mini.slots:
+        slot.store.close()
+    _assert_reads(job.url)
+
+
+@pytest.mark.parametrize("heap_timers", [True, False])
+def test_a_savepoint_with_heap_timers_reads_and_restores(tmp_path: Path, heap_timers: bool) -> None:
+    """Its timers are in files of their own. They are read with the others, and fire with either timer service."""
+    shutil.copytree(GOLDEN / "savepoint-rocksdb-heap-timers", tmp_path / "savepoint")
+    url = (tmp_path / "savepoint").as_uri()
+    assert (tmp_path / "savepoint" / "_metadata").read_bytes().startswith(b'{"format_version":8,')
+    assert verify(url).problems == ()
+    _assert_reads(url)
+    (tmp_path / "local").mkdir()
+    job = open_store((tmp_path / "flights").as_uri())
+    mini = Miniature(
+        job, tmp_path / "local", lambda path: open_kind("rocksdb", path, heap_timers=heap_timers), max_parallelism=128, backend="rocksdb"
+    )
+    assert mini.start(3, origin=url) == 0
+    mini.states = mini.slots[0].restored.states
+    written = mini.checkpoint(0)
+    assert any(slot.heap_timers for slot in written.slots) == heap_timers
     for slot in mini.slots:
         slot.store.close()
     _assert_reads(job.url)

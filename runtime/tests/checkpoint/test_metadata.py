@@ -303,3 +303,21 @@ def test_a_backend_of_ones_own_needs_version_4(name: str) -> None:
     older = data.replace(b'{"format_version":4,', b'{"format_version":3,')
     with pytest.raises(IncompatibleFormatError, match="contents do not match format_version 3"):
         decode_metadata(older, path="c")
+
+
+def test_heap_timers_are_said_from_version_8_on() -> None:
+    """Releases before it would open RocksDB's files and lose the timers. Absent, the document keeps its bytes; present, it agrees with the files."""
+    plain = _metadata()
+    assert b"heap_timers" not in encode_metadata(plain)
+    timers = FileRef(name="heap-timers", path="slot-1/heap-timers", size_bytes=10, checksum=SUM)
+    slot = plain.slots[1]
+    with_timers = SlotState(**{**slot.__dict__, "private": (*slot.private, timers), "heap_timers": True})
+    data = encode_metadata(_metadata(slots=(plain.slots[0], with_timers)))
+    assert data.startswith(b'{"format_version":8,')
+    assert data.count(b"heap_timers") == 1
+    assert decode_metadata(data, path="x").slots[1].heap_timers
+    with pytest.raises(IncompatibleFormatError, match="contents do not match format_version 6"):
+        decode_metadata(data.replace(b'"format_version":8', b'"format_version":6', 1), path="x")
+    for wrong in ({"private": (*slot.private, timers)}, {"heap_timers": True}):
+        with pytest.raises(ValidationError, match="heap_timers does not agree with the files"):
+            SlotState(**{**slot.__dict__, **wrong})

@@ -169,7 +169,7 @@ REFUSED: Final[Mapping[str, tuple[str, str]]] = {
     "predefined-options": ("has its own field in the spec", "Set spec.stateBackend.rocksdb.predefinedOptions"),
     "options-factory": ("has its own field in the spec", "Set spec.stateBackend.rocksdb.optionsFactory"),
     "localdir": ("has its own field in the spec", "Set spec.stateBackend.rocksdb.localDir"),
-    "timer-service.factory": ("timers lie in the store", "Remove it"),
+    "timer-service.factory": ("has its own field in the spec", "Set spec.stateBackend.rocksdb.timerService"),
     "checkpoint.transfer.thread.num": ("files of a checkpoint go up and down eight at a time", "Remove it"),
     "restore-overlap-fraction-threshold": ("the old store that holds most of a slot's key groups is always opened", "Remove it"),
     "use-ingest-db-restore-mode": ("key groups of further old stores are copied", "Remove it"),

@@ -70,6 +70,20 @@ def _own_option(name: str) -> str:
     return name
 
 
+class TimerServiceType(StrEnum):
+    """Where a slot with RocksDB keeps timers, by Flink's names."""
+
+    ROCKSDB = "rocksdb"
+    HEAP = "heap"
+
+
+class FilesystemBackendSpec(Model):
+    """Configuration of the filesystem state backend."""
+
+    async_snapshots: Flag = Field(default=True, json_schema_extra=UPGRADE)
+    """True to write snapshots while batches go on. If false, batches wait until the snapshot of their slot is written (for debugging)."""
+
+
 class RocksDBMemorySpec(Model):
     """Split of a slot's native memory. The split allows for write buffers to exceed their share by half."""
 
@@ -133,6 +147,9 @@ class RocksDBSpec(Model):
     ] = Field(default=(), json_schema_extra=UPGRADE)
     """Native RocksDB metrics to export, by Flink's names, for example block-cache-usage. Defaults to none."""
 
+    timer_service: TimerServiceType = Field(default=TimerServiceType.ROCKSDB, json_schema_extra=UPGRADE)
+    """Where timers are kept: rocksdb, or heap for the Python heap, which is faster and takes about 130 bytes of pythonPerSlot per timer, plus its key."""
+
     local_dir: Text | None = Field(default=None, json_schema_extra=UPGRADE)
     """Directory for RocksDB's files on each node. Defaults to the executor's scratch space."""
 
@@ -171,6 +188,9 @@ class StateBackendSpec(Model):
     """State backend: memory and filesystem keep state on the Python heap; rocksdb keeps it on local disk and uses managed memory; module:Class is a
     StateBackend of your own. Defaults to
     the type that the job has run with, or for a new job to the installation's default, or to rocksdb."""
+
+    filesystem: FilesystemBackendSpec = Field(default=FilesystemBackendSpec(), json_schema_extra=UPGRADE)
+    """Configuration of type filesystem (only for this type)."""
 
     rocksdb: RocksDBSpec = Field(default=RocksDBSpec(), json_schema_extra=UPGRADE)
     """RocksDB configuration (only for type rocksdb)."""

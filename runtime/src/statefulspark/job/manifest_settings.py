@@ -6,6 +6,7 @@ from typing import Any
 
 from statefulspark.config.job import StatefulSparkJob
 from statefulspark.config.restart import RestartStrategyType
+from statefulspark.config.state_backend import TimerServiceType
 from statefulspark.coordinator.memory_tuning import MemoryTuner
 from statefulspark.exchange.rocksdb_choice import RocksDBChoice
 from statefulspark.job.restarts import ExponentialDelay, FailureRate, FixedDelay, NoRestart, RestartStrategy
@@ -58,6 +59,8 @@ def slot_options(manifest: StatefulSparkJob) -> dict[str, Any]:
         "dirty_bytes": work.dirty_bytes,
         "sort_bytes": work.sort_bytes,
         "local_dir": backend.rocksdb.local_dir,
+        "heap_timers": backend.rocksdb.timer_service is TimerServiceType.HEAP,
+        "async_snapshots": backend.filesystem.async_snapshots,
     }
 
 
