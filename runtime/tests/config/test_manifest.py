@@ -157,6 +157,19 @@ def test_every_problem_gets_its_own_sentence() -> None:
         ({"executor": {"memory": "100Mi"}}, "spec.executor.memory: 100Mi is outside of 512Mi .. 1Ti"),
         ({"stateBackend": {"type": "memory", "rocksdb": {"localDir": "/x"}}}, "spec.stateBackend.rocksdb: has no effect with type memory"),
         (
+            {"stateBackend": {"type": "filesystem", "rocksdb": {"timerService": "heap"}}},
+            "spec.stateBackend.rocksdb: has no effect with type filesystem. Remove it or set type: rocksdb",
+        ),
+        (
+            {"stateBackend": {"filesystem": {"asyncSnapshots": False}}},
+            "spec.stateBackend.filesystem: has no effect with type rocksdb. Remove it or set type: filesystem",
+        ),
+        ({"stateBackend": {"rocksdb": {"timerService": "disk"}}}, "spec.stateBackend.rocksdb.timerService: "),
+        (
+            {"stateBackend": {"rocksdb": {"options": {"timer-service.factory": "HEAP"}}}},
+            "timer-service.factory: has its own field in the spec. Set spec.stateBackend.rocksdb.timerService",
+        ),
+        (
             {"stateBackend": {"rocksdb": {"memory": {"writeBufferRatio": 0.8, "highPrioPoolRatio": 0.3}}}},
             "spec.stateBackend.rocksdb.memory.highPrioPoolRatio: write buffers take 0.73 of the cache",
         ),

@@ -90,6 +90,22 @@ def test_fixed_wins_over_managed_over_none(tmp_path: Path, memory: dict[str, Any
     assert config(tmp_path, manifest).budget_bytes == (None if budget is None else budget * MIB)
 
 
+@pytest.mark.parametrize(
+    ("backend", "heap_timers", "async_snapshots"),
+    [
+        ({}, False, True),
+        ({"rocksdb": {"timerService": "heap"}}, True, True),
+        ({"rocksdb": {"timerService": "rocksdb"}}, False, True),
+        ({"type": "filesystem", "filesystem": {"asyncSnapshots": False}}, False, False),
+    ],
+)
+def test_slots_are_told_where_timers_lie_and_whether_snapshots_are_asynchronous(
+    tmp_path: Path, backend: dict[str, Any], heap_timers: bool, async_snapshots: bool
+) -> None:
+    slot = config(tmp_path, job(stateBackend=backend))
+    assert (slot.heap_timers, slot.async_snapshots) == (heap_timers, async_snapshots)
+
+
 def test_the_driver_is_told_how_checkpoints_are_taken() -> None:
     """Incremental unless the manifest says otherwise."""
     storage = {"dir": "file:///checkpoints"}

@@ -208,9 +208,17 @@ class StateBackendSpec(Model):
 
     def conflicts(self) -> Iterator[Problem]:
         """Tuning needs something to tune."""
-        if self.type != StateBackendType.ROCKSDB and self.rocksdb != RocksDBSpec():
-            yield Problem("rocksdb", f"has no effect with type {self.type}", "Remove it or set type: rocksdb")
-        elif self.options and self.rocksdb.options_factory is None and self.type in BACKENDS:
+        unused = [
+            name
+            for name, given, default in (
+                ("filesystem", self.filesystem, FilesystemBackendSpec()),
+                ("rocksdb", self.rocksdb, RocksDBSpec()),
+            )
+            if name != self.type and given != default
+        ]
+        for name in unused:
+            yield Problem(name, f"has no effect with type {self.type}", f"Remove it or set type: {name}")
+        if not unused and self.options and self.rocksdb.options_factory is None and self.type in BACKENDS:
             yield Problem(
                 "options", "has no effect without a class that reads it", "Set type or rocksdb.optionsFactory to one, or remove it"
             )
