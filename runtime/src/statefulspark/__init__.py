@@ -11,10 +11,16 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from statefulspark.configuration import Configuration
+    from statefulspark.pipeline.broadcast_streams import BroadcastConnectedStream, BroadcastStream
     from statefulspark.pipeline.connected_streams import ConnectedStreams
     from statefulspark.pipeline.job import Job
     from statefulspark.pipeline.keyed_streams import KeyedStream
     from statefulspark.pipeline.windowed_streams import WindowedStream
+    from statefulspark.process.broadcast_functions import (
+        BaseBroadcastProcessFunction,
+        KeyedBroadcastProcessFunction,
+        KeyedStateFunction,
+    )
     from statefulspark.process.co_functions import CoFlatMapFunction, CoMapFunction, KeyedCoProcessFunction
     from statefulspark.process.functions import (
         FilterFunction,
@@ -129,7 +135,10 @@ __all__ = [
     "AggregatingState",
     "AggregatingStateDescriptor",
     "AppendingState",
+    "BaseBroadcastProcessFunction",
+    "BroadcastConnectedStream",
     "BroadcastState",
+    "BroadcastStream",
     "CheckpointedFunction",
     "CoFlatMapFunction",
     "CoMapFunction",
@@ -166,9 +175,11 @@ __all__ = [
     "KeyGroupStatePartitionStreamProvider",
     "KeySelector",
     "KeyValueStore",
+    "KeyedBroadcastProcessFunction",
     "KeyedCoProcessFunction",
     "KeyedProcessFunction",
     "KeyedStateCheckpointOutputStream",
+    "KeyedStateFunction",
     "KeyedStateStore",
     "KeyedStream",
     "ListCheckpointed",
@@ -235,10 +246,16 @@ __all__ = [
 
 _HOMES = {
     "configuration": ("Configuration",),
+    "pipeline.broadcast_streams": ("BroadcastConnectedStream", "BroadcastStream"),
     "pipeline.connected_streams": ("ConnectedStreams",),
     "pipeline.job": ("Job",),
     "pipeline.keyed_streams": ("KeyedStream",),
     "pipeline.windowed_streams": ("WindowedStream",),
+    "process.broadcast_functions": (
+        "BaseBroadcastProcessFunction",
+        "KeyedBroadcastProcessFunction",
+        "KeyedStateFunction",
+    ),
     "process.co_functions": ("CoFlatMapFunction", "CoMapFunction", "KeyedCoProcessFunction"),
     "process.functions": (
         "FilterFunction",

@@ -1,4 +1,4 @@
-"""Examples 06 to 11: their functions without Spark while everything fails, and the whole jobs on Spark, against their oracles."""
+"""Examples 06 to 12: their functions without Spark while everything fails, and the whole jobs on Spark, against their oracles."""
 
 from __future__ import annotations
 
@@ -17,6 +17,8 @@ import pytest
 
 from statefulspark.process.function_adapters import FilterAdapter
 from statefulspark.testing import (
+    BATCH,
+    BROADCAST,
     CHECKPOINT,
     DRAIN,
     KILL_DRIVER,
@@ -24,6 +26,7 @@ from statefulspark.testing import (
     RESCALE,
     RETRY_BATCH,
     SECOND,
+    BroadcastInput,
     KeyedProcessHarness,
     SecondInput,
     TestingJob,
@@ -146,6 +149,37 @@ def test_each_departure_gets_the_temperature_of_its_hour_whatever_fails(load: Lo
     assert None in {temp for _, temp in wanted.values()}
 
 
+@pytest.mark.parametrize("seed", [0, pytest.param(1, marks=pytest.mark.exhaustive)])
+def test_each_observation_is_judged_by_the_rules_of_its_week_whatever_fails(load: Load, tmp_path: Path, seed: int) -> None:
+    """Four weeks of real observations, with the rules that begin with each of them; a deleted rule leaves nothing behind at any airport."""
+    example, oracle = load("12-alert-rules/alert_rules.py"), load("12-alert-rules/oracle.py")
+    alert_rules_input(load, tmp_path)
+    weeks = load("12-alert-rules/prepare.py").WEEKS
+    items: list[Any] = []
+    for week, path in enumerate(sorted((tmp_path / "out/alert-rules/weather").iterdir())):
+        observed = pd.read_parquet(path)
+        rules = [BROADCAST((each["rule"], each.get("condition"), each.get("limit"))) for each in weeks[week]]
+        rows = zip(observed["origin"], naive(observed["at"]), observed["temp"], strict=True)
+        items += [*with_failures([*rules, *rows], 10 * seed + week, 0.01), BATCH]
+    with TestingJob(
+        example.Alerts(),
+        WEATHER,
+        "origin STRING, at TIMESTAMP, rule STRING, alert STRING, temp DOUBLE",
+        key="origin",
+        event_time="at",
+        broadcast=BroadcastInput("rule STRING, condition STRING, limit DOUBLE", example.RULES),
+        folder=tmp_path / "job",
+    ) as job:
+        job.run(items)
+        found = [(origin, pd.Timestamp(at, tz="UTC"), rule, alert, temp) for origin, at, rule, alert, temp in job.output]
+        raised = {rule for rules in job.state("raised").values() for rule in rules}
+        in_force = job.broadcast_state("rules")
+    assert sorted(found) == oracle.expected(tmp_path / "out/alert-rules/weather", tmp_path / "out/alert-rules/rules")
+    assert len(found) > 90
+    assert in_force == {"cold": ("below", 25.0), "frost": ("below", 30.0), "thaw": ("above", 40.0)}
+    assert raised <= in_force.keys()
+
+
 def weather_input(load: Load, folder: Path) -> None:
     load("08-weather/prepare.py").prepare(folder / "out/weather/input", weeks=4)
 
@@ -165,6 +199,11 @@ def departure_weather_input(load: Load, folder: Path) -> None:
     load("08-weather/prepare.py").prepare(folder / "out/departure-weather/weather", weeks=1)
 
 
+def alert_rules_input(load: Load, folder: Path) -> None:
+    load("08-weather/prepare.py").prepare(folder / "out/alert-rules/weather", weeks=4)
+    load("12-alert-rules/prepare.py").prepare(folder / "out/alert-rules/rules")
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("example", "prepare"),
@@ -174,7 +213,8 @@ def departure_weather_input(load: Load, folder: Path) -> None:
         ("08-weather", weather_input),
         pytest.param("09-delay-model", flights_input, marks=pytest.mark.exhaustive),
         ("10-departures", departures_input),
-        ("11-departure-weather", departure_weather_input),
+        pytest.param("11-departure-weather", departure_weather_input, marks=pytest.mark.exhaustive),
+        ("12-alert-rules", alert_rules_input),
     ],
 )
 def test_the_job_on_spark_writes_what_its_oracle_says(

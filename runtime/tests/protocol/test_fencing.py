@@ -25,7 +25,7 @@ _ROWS = [("key-1", 10), ("key-1", 20)]
 def send(driver: Driver, service: SlotService, batch: int, epoch: int) -> None:
     """Send a planned batch to this incarnation, as an exchange task does that was told of it before another one registered."""
     (rows,) = driver.partitions(batch)
-    slot = driver.job.slots_of(_ROWS[:1], driver.parallelism)[0]
+    slot = driver.job.slot_of_key(_ROWS[0][0], driver.parallelism)
     begun = driver.coordinator._batch_actions.begin(Begin(uid=UID, slot=slot, batch=batch))
     assert isinstance(begun, BeginAnswer)
     peer = FlightPeer(service.servers[0].location, driver.coordinator.endpoint.secret)

@@ -121,10 +121,25 @@ DIFFERENCES: dict[str, tuple[str, ...]] = {
     "State backends of one's own exist only in Flink's Java API (StateBackend and StateBackendFactory); a store here is an ordered map of bytes.": (
         *_each("only here: {}", "KeyValueStore SlotResources StateBackend StoreSnapshot"),
     ),
-    "Not supported yet: broadcast state.": (
-        *_each("only in PyFlink: {}", "BaseBroadcastProcessFunction BroadcastProcessFunction KeyedBroadcastProcessFunction"),
-        *_each("only in PyFlink: {}", "BroadcastConnectedStream BroadcastStream"),
-        "only in PyFlink: OperatorStateStore.get_broadcast_state",
+    "Only keyed streams are connected with a broadcast stream, which has its states; a step says what its inputs have as event time.": (
+        *_each("only in PyFlink: {}", "BroadcastProcessFunction OperatorStateStore.get_broadcast_state"),
+        (
+            "differs: BroadcastStream.__init__ is (self, input_stream, broadcast_state_descriptors) in PyFlink, "
+            "(self, job, input_stream, broadcast_state_descriptors) here"
+        ),
+        "only here: BroadcastStream.job",
+        (
+            "differs: BroadcastConnectedStream.__init__ is (self, non_broadcast_stream, broadcast_stream, broadcast_state_descriptors) in PyFlink, "
+            "(self, non_broadcast_stream, broadcast_stream) here"
+        ),
+        (
+            "differs: BroadcastConnectedStream.process is (self, func, output_type=None) in PyFlink, (self, func, output_type, *, uid, "
+            "event_time=None, watermark=0, broadcast_event_time=None, broadcast_watermark=0, side_outputs=None) here"
+        ),
+    ),
+    "Only Flink's Java API visits the keyed state of all keys: its names in snake case.": (
+        "only here: KeyedBroadcastProcessFunction.Context.apply_to_keyed_state",
+        "only here: KeyedStateFunction",
     ),
     "Streams are connected after they are keyed, and a step says what its inputs have as event time.": (
         "only in PyFlink: CoProcessFunction",

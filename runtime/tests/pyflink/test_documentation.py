@@ -12,7 +12,14 @@ import pyarrow as pa
 import pytest
 
 import statefulspark
-from statefulspark.testing import KeyedProcessHarness, KeyedTwoInputProcessHarness, SecondInput
+from statefulspark.testing import (
+    BROADCAST,
+    BroadcastInput,
+    KeyedBroadcastProcessHarness,
+    KeyedProcessHarness,
+    KeyedTwoInputProcessHarness,
+    SecondInput,
+)
 
 WITHOUT_SPARK = sorted(home for home in statefulspark._HOMES if not home.startswith("pipeline."))
 PAGE = Path(__file__).parents[3] / "docs/pyflink.md"
@@ -52,3 +59,17 @@ def test_the_page_s_enrichment_works() -> None:
         harness.process_element2(("u1", "Ada"), 10)
         harness.process_element1(("u1", "/home"), 20)
         assert harness.get_output() == [("u1", "/", None), ("u1", "/home", "Ada")]
+
+
+def test_the_page_s_rules_work() -> None:
+    """A payment is compared with the limit that came with it or before, until the limit is removed."""
+    code = next(each for each in re.findall(r"```python\n(.*?)```", PAGE.read_text(), re.DOTALL) if "class OverLimit" in each)
+    names: dict[str, Any] = {}
+    exec(compile(code, str(PAGE), "exec"), names)
+    rules = BroadcastInput("currency STRING, limit DOUBLE", names["LIMITS"])
+    payments, output = "card STRING, currency STRING, amount DOUBLE", "card STRING, amount DOUBLE"
+    with KeyedBroadcastProcessHarness(names["OverLimit"](), payments, rules, output, key="card") as harness:
+        harness.process_elements([("c1", "EUR", 5.0), ("c1", "EUR", 11.0), BROADCAST(("EUR", 10.0))])
+        harness.process_broadcast_element(("EUR", None))
+        harness.process_element(("c1", "EUR", 12.0))
+        assert harness.get_output() == [("c1", 11.0)]

@@ -207,6 +207,7 @@ class BatchActions:
     def _acknowledge(self, ack: Acknowledge) -> None:
         self._slots().check(ack.slot, ack.epoch)
         with self._lock:
+            self._completion.check_order(ack)
             if not self._batches.acknowledge(ack):
                 raise FencedError(f"batch {ack.batch} has ended")
         self._completion.acknowledged(ack.uid, ack.batch)

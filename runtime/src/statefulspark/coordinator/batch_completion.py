@@ -24,6 +24,7 @@ import structlog
 from statefulspark.checkpoint.formats import paths
 from statefulspark.coordinator.batch_changelogs import BatchChangelogs, Complete
 from statefulspark.coordinator.batch_log import BatchLog, BatchParameters
+from statefulspark.coordinator.broadcast_orders import BroadcastOrders
 from statefulspark.coordinator.dry_runs import DryRuns
 from statefulspark.coordinator.empty_partitions import EmptyPartitions
 from statefulspark.coordinator.operator_states import OperatorDistribution
@@ -32,7 +33,7 @@ from statefulspark.coordinator.slot_state import LOST, READY
 from statefulspark.coordinator.slot_table import SlotTable
 from statefulspark.errors import InvalidInputError, StatefulSparkError
 from statefulspark.keygroups import KeyGroupRange, key_group_range
-from statefulspark.rpc.messages.batches import PartitionRun
+from statefulspark.rpc.messages.batches import Acknowledge, PartitionRun
 from statefulspark.state.registry import StateRegistry
 
 _log = structlog.get_logger("statefulspark.coordinator")
@@ -85,6 +86,7 @@ class Completion:
         self._fail = fail
         self._empty = EmptyPartitions()
         self._without_rows: dict[str, set[int]] = {}
+        self._orders = BroadcastOrders()
         self._computed = False
         """True if the present query has computed a partition of the running batch, so that its sink does not skip it."""
 
@@ -95,10 +97,12 @@ class Completion:
         self.recovered = None
         self._empty = EmptyPartitions()
         self._without_rows = {}
+        self._orders.begin()
         self._computed = False
 
     def next_query(self) -> None:
         """Another query begins. It may skip the running batch, unless that makes a dry run."""
+        self._orders.next_query()
         if self._dry_runs.batch is None:
             self._computed = False
 
@@ -107,6 +111,15 @@ class Completion:
         self._computed = True
         self._empty.begun(uid, slot)
         self._without_rows.get(uid, set()).discard(slot)
+
+    def check_order(self, ack: Acknowledge) -> None:
+        """Check that a slot has processed the rows of a broadcast stream in the same order as the others.
+
+        Raises:
+            UnavailableError: It has not.
+        """
+        if self._is_running(ack.batch):
+            self._orders.check(ack, self._batches, len(self._slots().all()))
 
     def report(self, uid: str, batch: int, run: PartitionRun) -> None:
         """A partition of ``batch`` had no rows.
@@ -195,7 +208,8 @@ class Completion:
             self._operator_states.committed(running.batch)
             self.recovered = None
             return True
-        return self._adopted(running, here=here) or self._completed_later(running.batch)
+        # Changelogs of a batch that slots of this attempt processed in different orders do not belong together.
+        return (not self._orders.disputed and self._adopted(running, here=here)) or self._completed_later(running.batch)
 
     def _began(self, before: int | None) -> bool:
         """False if Spark has committed a batch that never began here: the first one, of which the sink has read nothing."""

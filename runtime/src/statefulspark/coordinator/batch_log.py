@@ -116,6 +116,17 @@ class BatchLog:
         self.timers[key] = (ack.event_timer_ms, ack.processing_timer_ms)
         return True
 
+    def forget_other_orders(self, uid: str, digest: str) -> bool:
+        """Forget acknowledgements of the running batch whose rows of the broadcast stream were in another order; True if there were any."""
+        others = [
+            key
+            for key, ack in self.acknowledgements.items()
+            if key[0] == uid and isinstance(ack, Acknowledge) and ack.broadcast is not None and ack.broadcast.digest != digest
+        ]
+        for key in others:
+            del self.acknowledgements[key]
+        return bool(others)
+
     def watermark(self, uid: str, *, drain: bool = False) -> int | None:
         """Watermark of ``uid`` for a batch that begins now."""
         if drain:

@@ -13,6 +13,7 @@ from statefulspark.pipeline.exchange_plan import add_step
 from statefulspark.pipeline.output_types import OutputType, output_struct
 from statefulspark.pipeline.step_arguments import check_event_time, check_uid, watermark_delay_ms
 from statefulspark.pipeline.tagged_streams import TaggedStream, side_outputs_of
+from statefulspark.process.broadcast_functions import KeyedBroadcastProcessFunction
 from statefulspark.process.co_function_adapters import CoFlatMapAdapter, CoMapAdapter
 from statefulspark.process.co_functions import CoFlatMapFunction, CoMapFunction, KeyedCoProcessFunction, check_function
 from statefulspark.process.functions import KeyedProcessFunction
@@ -104,7 +105,7 @@ class ConnectedStreams:
             InvalidInputError: names the argument and the remedy; nothing has been started.
         """
         schema = output_struct(output_type, "output_type")
-        if not isinstance(func, KeyedProcessFunction | KeyedCoProcessFunction):
+        if not isinstance(func, KeyedProcessFunction | KeyedCoProcessFunction | KeyedBroadcastProcessFunction):
             raise InvalidInputError(
                 f"expected a KeyedCoProcessFunction, got {type(func).__name__}",
                 field="func",
@@ -178,7 +179,9 @@ def _check_streams(first: KeyedStream, second: object) -> None:
     """Raise unless a second stream can be connected with the first: keys are compared by position, and equal keys must have equal state."""
     if not isinstance(second, type(first)):
         raise InvalidInputError(
-            f"expected a keyed stream, got {type(second).__name__}", field="connect", remedy="Key it first: job.key_by(df, 'user')"
+            f"expected a keyed stream, got {type(second).__name__}",
+            field="connect",
+            remedy="Key it first: job.key_by(df, 'user'), or broadcast it: job.broadcast(df, descriptor)",
         )
     if second is first or second.job is not first.job:
         found = "the stream itself" if second is first else "a stream of another job"

@@ -1,6 +1,6 @@
 """Translates keyed steps into ordinary Spark operations around the exchange.
 
-source → key hash, slot → (union second input) → (union tick source) → repartitionById(slot) → mapInArrow(exchange) → the user's further steps.
+source → key hash, slot → (union second input, or broadcast stream exploded over all slots) → (union tick source) → repartitionById(slot) → mapInArrow(exchange) → the user's further steps.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from statefulspark.pipeline.column_names import quoted
 from statefulspark.pipeline.tagged_streams import TaggedStream, tagged_struct
 from statefulspark.pipeline.tick_source import FORMAT
 from statefulspark.process.output_tag import OutputTag
-from statefulspark.process.reserved_columns import FIRST, KEY_HASH, SECOND, SECOND_SOURCES, SLOT, SOURCE
+from statefulspark.process.reserved_columns import FIRST, KEY_HASH, PART, SECOND, SECOND_SOURCES, SLOT, SOURCE
 from statefulspark.process.step_spec import StepSpec
 from statefulspark.rpc.messages.batches import PartitionRun
 
@@ -40,16 +40,23 @@ Keyed: TypeAlias = tuple[DataFrame, tuple[str, ...]]
 
 
 def add_step(
-    job: Job, step: StepSpec, inputs: Sequence[Keyed], schema: T.StructType, side_outputs: Sequence[OutputTag] | None
+    job: Job,
+    step: StepSpec,
+    inputs: Sequence[Keyed],
+    schema: T.StructType,
+    side_outputs: Sequence[OutputTag] | None,
+    *,
+    broadcast: DataFrame | None = None,
 ) -> DataFrame | TaggedStream:
     """Add a keyed step to the job, and return its result: a TaggedStream if it has side outputs.
 
     Args:
         job: The job.
         step: What slots run.
-        inputs: One stream, or two.
+        inputs: One keyed stream, or two.
         schema: The rows of the main output.
         side_outputs: The tags of the others; None for none.
+        broadcast: A stream of which every slot gets every row.
 
     Raises:
         InvalidInputError: The uid is taken.
@@ -57,8 +64,8 @@ def add_step(
     key = _step_key(job, step.uid, inputs)
     job.add_step(step, key)
     if side_outputs is None:
-        return _exchange(job, inputs, key, schema)
-    stream = TaggedStream(step.uid, _exchange(job, inputs, key, tagged_struct(schema, side_outputs)))
+        return _exchange(job, inputs, broadcast, key, schema)
+    stream = TaggedStream(step.uid, _exchange(job, inputs, broadcast, key, tagged_struct(schema, side_outputs)))
     job.add_tagged_stream(stream)
     return stream
 
@@ -72,12 +79,14 @@ def _step_key(job: Job, uid: str, inputs: Sequence[Keyed]) -> StepKey:
     return StepKey(uid=uid, hashing=job.hashing(uid), columns=columns)
 
 
-def _exchange(job: Job, inputs: Sequence[Keyed], key: StepKey, schema: T.StructType) -> DataFrame:
+def _exchange(job: Job, inputs: Sequence[Keyed], broadcast: DataFrame | None, key: StepKey, schema: T.StructType) -> DataFrame:
     """The Spark plan of one keyed step."""
     parallelism, groups = job.parallelism, job.max_parallelism
-    rows = _rows(inputs, key)
+    rows = _rows(inputs, key) if broadcast is None else _keyed_structs(inputs, 0, [inputs[0][0], _with_part(broadcast)], key)
     columns = rows.schema.fields[2:]
     rows = rows.withColumn(SLOT, F.expr(slot_expression(KEY_HASH, parallelism, groups)))
+    if broadcast is not None:
+        rows = rows.union(_in_every_slot(broadcast, columns, parallelism))
     ticks = job.spark.readStream.format(FORMAT).option("uid", key.uid).load()
     ticks = ticks.select(F.explode(F.sequence(F.lit(0), F.lit(parallelism - 1))).alias(SLOT))
     ticks = ticks.select(
@@ -86,9 +95,9 @@ def _exchange(job: Job, inputs: Sequence[Keyed], key: StepKey, schema: T.StructT
         *[F.lit(None).cast(field.dataType).alias(field.name) for field in columns],
         F.col(SLOT),
     )
-    both = rows.union(ticks).repartitionById(parallelism, F.col(SLOT)).drop(SLOT)
+    united = rows.union(ticks).repartitionById(parallelism, F.col(SLOT)).drop(SLOT)
     config = ExchangeConfig(coordinator=job.endpoint, uid=key.uid, max_parallelism=groups, parallelism=parallelism)
-    return both.mapInArrow(exchange_function(config), schema)
+    return united.mapInArrow(exchange_function(config), schema)
 
 
 def _rows(inputs: Sequence[Keyed], key: StepKey) -> DataFrame:
@@ -96,16 +105,40 @@ def _rows(inputs: Sequence[Keyed], key: StepKey) -> DataFrame:
     if len(inputs) == 1:
         df, keys = inputs[0]
         return df.select(_key_hash(keys, key), F.spark_partition_id().alias(SOURCE), *[F.col(quoted(name)) for name in df.columns])
-    united: list[DataFrame] = []
-    for number, (df, keys) in enumerate(inputs):
-        source = F.spark_partition_id() + F.lit(SECOND_SOURCES) if number else F.spark_partition_id()
-        structs = [
-            F.struct(*[F.col(quoted(name)) for name in df.columns]) if place == number else F.lit(None).cast(_struct(other))
-            for place, (other, _) in enumerate(inputs)
-        ]
-        named = [struct.alias(name) for struct, name in zip(structs, (FIRST, SECOND), strict=True)]
-        united.append(df.select(_key_hash(keys, key), source.alias(SOURCE), *named))
-    return united[0].union(united[1])
+    dfs = [df for df, _ in inputs]
+    return _keyed_structs(inputs, 0, dfs, key).union(_keyed_structs(inputs, 1, dfs, key))
+
+
+def _keyed_structs(inputs: Sequence[Keyed], number: int, both: Sequence[DataFrame], key: StepKey) -> DataFrame:
+    """The rows of one of two inputs, in the struct of its place; the other struct is null."""
+    df, keys = inputs[number]
+    source = F.spark_partition_id() + F.lit(SECOND_SOURCES) if number else F.spark_partition_id()
+    structs = [_packed(df) if place == number else F.lit(None).cast(_struct(other)) for place, other in enumerate(both)]
+    named = [struct.alias(name) for struct, name in zip(structs, (FIRST, SECOND), strict=True)]
+    return df.select(_key_hash(keys, key), source.alias(SOURCE), *named)
+
+
+def _packed(df: DataFrame) -> Column:
+    return F.struct(*[F.col(quoted(name)) for name in df.columns])
+
+
+def _with_part(broadcast: DataFrame) -> DataFrame:
+    """The rows of a broadcast stream, each with the partition of the source that it comes from."""
+    return broadcast.select(F.spark_partition_id().alias(PART), *[F.col(quoted(name)) for name in broadcast.columns])
+
+
+def _in_every_slot(broadcast: DataFrame, columns: Sequence[T.StructField], parallelism: int) -> DataFrame:
+    """The rows of a broadcast stream once for each slot: without a key hash, and with the slot as their source, as ticks."""
+    df = _with_part(broadcast)
+    rows = df.select(_packed(df).alias(SECOND))
+    every = rows.select(F.explode(F.sequence(F.lit(0), F.lit(parallelism - 1))).alias(SLOT), F.col(SECOND))
+    return every.select(
+        F.lit(None).cast("bigint").alias(KEY_HASH),
+        F.col(SLOT).alias(SOURCE),
+        F.lit(None).cast(columns[0].dataType).alias(FIRST),
+        F.col(SECOND),
+        F.col(SLOT),
+    )
 
 
 def _struct(df: DataFrame) -> T.StructType:

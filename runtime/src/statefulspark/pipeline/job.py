@@ -12,10 +12,12 @@ from pyspark.sql.streaming.readwriter import DataStreamWriter
 from statefulspark.checkpoint.formats.pipeline import WIDENED, StepKey
 from statefulspark.errors import InvalidInputError
 from statefulspark.exchange.config import Endpoint
+from statefulspark.pipeline.broadcast_streams import BroadcastStream
 from statefulspark.pipeline.key_selectors import Key
 from statefulspark.pipeline.keyed_streams import KeyedStream
 from statefulspark.pipeline.outputs import WriteOutput, outputs_writer
 from statefulspark.pipeline.tagged_streams import TaggedStream
+from statefulspark.state.api.descriptors import MapStateDescriptor
 
 if TYPE_CHECKING:
     from statefulspark.process.function_runner import StepSpec
@@ -110,6 +112,27 @@ class Job:
             InvalidInputError: a column is missing or its type cannot be a key, or Spark cannot evaluate a key selector.
         """
         return KeyedStream(self, df, keys)
+
+    def broadcast(self, df: DataFrame, *broadcast_state_descriptors: MapStateDescriptor) -> BroadcastStream:
+        """Send every row of a small stream, such as rules, prices or settings, to every slot of the keyed step that it is connected with.
+
+        Each row costs as much as one row per slot. The rows of a batch have at most the memory in which a slot sorts rows; the driver warns of
+        more than 10,000 rows or 8 MiB. Read the stream from its source without groupBy, join or repartition, so that all slots get its
+        rows in the same order.
+
+        Example::
+
+            limits = MapStateDescriptor("limits", Types.STRING(), Types.DOUBLE())
+            checked = job.key_by(payments, "card").connect(job.broadcast(rules, limits)).process(OverLimit(), schema, uid="over-limit")
+
+        Args:
+            df: a streaming DataFrame.
+            *broadcast_state_descriptors: the broadcast states that its rows may change; at least one.
+
+        Raises:
+            InvalidInputError: the DataFrame is not a stream, or a descriptor does not describe broadcast state.
+        """
+        return BroadcastStream(self, df, broadcast_state_descriptors)
 
     def outputs(self, stream: TaggedStream, /, **writers: WriteOutput | None) -> DataStreamWriter:
         """Write the outputs of a keyed step with side outputs, each with a function of its own.

@@ -11,6 +11,7 @@ from pyspark.sql import types as T  # noqa: N812  Spark's own convention
 from pyspark.sql.pandas.types import to_arrow_schema
 
 from statefulspark.errors import InvalidInputError
+from statefulspark.pipeline.broadcast_streams import BroadcastConnectedStream, BroadcastStream
 from statefulspark.pipeline.connected_streams import ConnectedStreams
 from statefulspark.pipeline.exchange_plan import Keyed, add_step
 from statefulspark.pipeline.key_selectors import Key, keyed_by
@@ -19,6 +20,7 @@ from statefulspark.pipeline.output_types import OutputType, output_struct
 from statefulspark.pipeline.step_arguments import check_column, check_event_time, check_uid, watermark_delay_ms
 from statefulspark.pipeline.tagged_streams import TaggedStream, side_outputs_of
 from statefulspark.pipeline.windowed_streams import KeyedInput, WindowedStream
+from statefulspark.process.broadcast_functions import KeyedBroadcastProcessFunction
 from statefulspark.process.co_functions import KeyedCoProcessFunction, check_function
 from statefulspark.process.functions import KeyedProcessFunction
 from statefulspark.process.output_tag import OutputTag
@@ -110,7 +112,7 @@ class KeyedStream(KeyedTransformations):
             InvalidInputError: names the argument and the remedy; nothing has been started.
         """
         schema = output_struct(output_type, "output_type")
-        if not isinstance(func, KeyedProcessFunction | KeyedCoProcessFunction):
+        if not isinstance(func, KeyedProcessFunction | KeyedCoProcessFunction | KeyedBroadcastProcessFunction):
             raise InvalidInputError(
                 f"expected a KeyedProcessFunction, got {type(func).__name__}", field="func", remedy="Derive it from KeyedProcessFunction"
             )
@@ -142,8 +144,14 @@ class KeyedStream(KeyedTransformations):
         """The DataFrame, with the columns that key selectors computed, and the names of the key columns."""
         return self._df, self._keys
 
-    def connect(self, ds: KeyedStream) -> ConnectedStreams:
-        """Connect the stream with another keyed stream, so that one function gets the rows of both, with one state per key.
+    @overload
+    def connect(self, ds: KeyedStream) -> ConnectedStreams: ...
+
+    @overload
+    def connect(self, ds: BroadcastStream) -> BroadcastConnectedStream: ...
+
+    def connect(self, ds: KeyedStream | BroadcastStream) -> ConnectedStreams | BroadcastConnectedStream:
+        """Connect the stream with another keyed stream, so that one function gets the rows of both, with one state per key, or with a broadcast stream.
 
         Example::
 
@@ -154,12 +162,13 @@ class KeyedStream(KeyedTransformations):
             )
 
         Args:
-            ds: the second input: another keyed stream of the same job. Its key columns have the same types in the same order; names may differ.
+            ds: the second input: another keyed stream of the same job, whose key columns have the same types in the same order; names may differ.
+                Or a stream that `Job.broadcast` has made.
 
         Raises:
             InvalidInputError: the streams cannot be connected; names the remedy.
         """
-        return ConnectedStreams(self, ds)
+        return BroadcastConnectedStream(self, ds) if isinstance(ds, BroadcastStream) else ConnectedStreams(self, ds)
 
     def window(self, window_assigner: WindowAssigner) -> WindowedStream:
         """Cut the stream into windows, whose rows are combined, aggregated or processed together.

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from typing import Any, TypeAlias
 
 from statefulspark.errors import InvalidInputError, type_name
+from statefulspark.process.broadcast_functions import KeyedBroadcastProcessFunction
 from statefulspark.process.functions import KeyedProcessFunction, RuntimeContext, TimeDomain, TimerService
 from statefulspark.state.api.functions import Function
 
@@ -116,31 +117,35 @@ class KeyedCoProcessFunction(Function):
         """Release what ``open`` acquired: the slot is about to stop, or a batch was rolled back and a fresh copy takes over."""
 
 
-StepFunction: TypeAlias = KeyedProcessFunction | KeyedCoProcessFunction
-"""What a keyed step runs: with one input, or with two."""
+StepFunction: TypeAlias = KeyedProcessFunction | KeyedCoProcessFunction | KeyedBroadcastProcessFunction
+"""What a keyed step runs: with one input, with two, or with a keyed and a broadcast one."""
 
-_WANTED = {1: (KeyedProcessFunction, ("process_element",)), 2: (KeyedCoProcessFunction, ("process_element1", "process_element2"))}
+_WANTED = {
+    "one input": (KeyedProcessFunction, ("process_element",)),
+    "two inputs": (KeyedCoProcessFunction, ("process_element1", "process_element2")),
+    "a broadcast input": (KeyedBroadcastProcessFunction, ("process_element", "process_broadcast_element")),
+}
 
 
-def check_function(function: object, *, inputs: int, field: str) -> None:
-    """Check that a function fits the number of inputs of its step.
+def check_function(function: object, *, inputs: int, field: str, broadcast: bool = False) -> None:
+    """Check that a function fits the inputs of its step.
 
     Args:
         function: What the user passed.
         inputs: 1 or 2.
         field: Name of the argument, for the error.
+        broadcast: True if the second input is a broadcast stream.
 
     Raises:
         InvalidInputError: It does not.
     """
-    wanted, methods = _WANTED[inputs]
+    has = "a broadcast input" if broadcast else "one input" if inputs == 1 else "two inputs"
+    wanted, methods = _WANTED[has]
     kind = type(function)
     for other, _ in _WANTED.values():
         if other is not wanted and isinstance(function, other):
             raise InvalidInputError(
-                f"is {kind.__name__}, {type_name(other)}, and the step has {'one input' if inputs == 1 else 'two inputs'}",
-                field=field,
-                remedy=f"Derive it from {type_name(wanted)}",
+                f"is {kind.__name__}, {type_name(other)}, and the step has {has}", field=field, remedy=f"Derive it from {type_name(wanted)}"
             )
     missing = next((name for name in methods if not callable(getattr(function, name, None))), None)
     if missing is not None:

@@ -9,6 +9,7 @@ from typing import Any, Final, TypeAlias
 import pyarrow as pa
 
 from statefulspark.errors import InvalidInputError, type_name
+from statefulspark.process.broadcast_functions import KeyedBroadcastProcessFunction
 from statefulspark.process.co_function_adapters import AnyCoFunction, CoFlatMapAdapter, CoMapAdapter, co_adapted
 from statefulspark.process.co_functions import CoFlatMapFunction, CoMapFunction, KeyedCoProcessFunction, StepFunction
 from statefulspark.process.functions import FilterFunction, FlatMapFunction, KeyedProcessFunction, MapFunction, RuntimeContext
@@ -19,6 +20,7 @@ from statefulspark.state.api.functions import Function, ReduceFunction
 
 __all__ = [
     "REDUCE_STATE",
+    "AnyFunction",
     "AnyKeyedFunction",
     "FilterAdapter",
     "FlatMapAdapter",
@@ -81,7 +83,9 @@ _ARGUMENTS: Final[dict[type[Function], str]] = {
 
 
 AnyKeyedFunction: TypeAlias = KeyedProcessFunction | MapFunction | FlatMapFunction | FilterFunction | ReduceFunction[Any]
-"""What a keyed step runs, with or without an adapter."""
+"""What a keyed step with one input runs, with or without an adapter."""
+AnyFunction: TypeAlias = AnyKeyedFunction | AnyCoFunction | KeyedBroadcastProcessFunction
+"""What any keyed step runs, with or without an adapter."""
 
 
 def adapted(function: AnyKeyedFunction, input_schema: pa.Schema) -> KeyedProcessFunction:
@@ -95,8 +99,10 @@ def adapted(function: AnyKeyedFunction, input_schema: pa.Schema) -> KeyedProcess
     return ReduceAdapter(function, input_schema) if isinstance(function, ReduceFunction) else function
 
 
-def adapted_to(function: AnyKeyedFunction | AnyCoFunction, input_schema: pa.Schema) -> StepFunction:
-    """Return a function for one input or two, if necessary in the adapter of its class."""
+def adapted_to(function: AnyFunction, input_schema: pa.Schema) -> StepFunction:
+    """Return a function for whatever inputs, if necessary in the adapter of its class."""
+    if isinstance(function, KeyedBroadcastProcessFunction):
+        return function
     if isinstance(function, KeyedCoProcessFunction | CoMapFunction | CoFlatMapFunction):
         return co_adapted(function)
     return adapted(function, input_schema)

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from statefulspark.errors import StatefulSparkError, UserFunctionError
+from statefulspark.process.broadcast_summary import BroadcastSummary
 from statefulspark.process.buffer import OutputBuffer
 from statefulspark.process.callbacks import Callback, callback
 from statefulspark.process.checkpointed_functions import StateCalls
@@ -23,6 +24,7 @@ from statefulspark.process.contexts import (
     ElementContext,
     SlotRuntimeContext,
     SlotTimerService,
+    TimerContext,
 )
 from statefulspark.process.failures import timestamp_hint, user_function_error
 from statefulspark.process.key_rows import KeyRowsFunction
@@ -88,8 +90,8 @@ class KeyedFunctionRunner:
         self._row = row_class(tuple(step.input_schema.names))
         key_columns, self._event_time = self._order_columns(step)
         self._timer_service = SlotTimerService(backend.timers, uid=step.uid, event_time=step.has_event_time)
-        self._element_context = ElementContext(self._timer_service)
-        self._timers = TimerFiring(step, backend, self._timer_service, add=self._output.add, flush=self._flush)
+        self._element_context, timer_context = self._contexts(self._timer_service)
+        self._timers = TimerFiring(step, backend, self._timer_service, add=self._output.add, flush=self._flush, context=timer_context)
         self._key_runs = KeyRuns(key_columns, step.max_parallelism, backend.key_codec.encode)
         self._runtime_context = SlotRuntimeContext(
             backend,
@@ -104,6 +106,15 @@ class KeyedFunctionRunner:
         self._state_calls = StateCalls(
             self._function, uid=step.uid, operator_state=operator_state, keyed_state=self._runtime_context, backend=backend
         )
+
+    def _contexts(self, timer_service: SlotTimerService) -> tuple[ElementContext, TimerContext]:
+        """Return what the function gets with rows and with timers."""
+        return ElementContext(timer_service), TimerContext(timer_service)
+
+    @property
+    def broadcast(self) -> BroadcastSummary | None:
+        """The rows of the broadcast stream in the last run; None for a step without one."""
+        return None
 
     @property
     def timers_fired(self) -> int:
@@ -152,8 +163,8 @@ class KeyedFunctionRunner:
         """Process one batch; the output is produced as it is asked for.
 
         Args:
-            batches: the rows: ``__kh`` (int64, null for tick rows), ``__src`` (int32), then the columns of the input schema, or for two inputs
-                the structs ``__1`` and ``__2``.
+            batches: the rows: ``__kh`` (int64, null for tick rows and rows of a broadcast stream), ``__src`` (int32), then the columns of the
+                input schema, or for two inputs the structs ``__1`` and ``__2``.
             watermark_ms: the batch's watermark in milliseconds since the epoch; None when there is none yet.
             processing_time_ms: the batch's processing time in milliseconds since the epoch.
             sort_bytes: memory for sorting the rows, in bytes; more rows are spilled.
@@ -167,18 +178,32 @@ class KeyedFunctionRunner:
             InvalidInputError: the function's output or a timer does not fit; names the field and the remedy.
             UnavailableError: the local disk refused the spilled rows.
         """
-        self.max_event_time_ms = self.second_max_event_time_ms = None
-        self.rows_in = self.rows_out = self._timers.fired = 0
-        self._output.clear()
+        self._begin(sort_bytes)
         self._timer_service.processing_time_ms = processing_time_ms
         self._timer_service.watermark_ms = MIN_WATERMARK_MS if watermark_ms is None else watermark_ms
         yield from self._timers.fire_due()
         order = BatchOrder(event_time=self._event_time, sort_bytes=sort_bytes, spill_directory=spill_directory)
-        for chunk in order.sorted(self._counted(batches)):
+        chunks = order.sorted(self._counted(batches))
+        first = next(chunks, None)  # takes all rows in
+        yield from self._before_rows()
+        if first is not None:
+            yield from self._process_chunk(first)
+        first = None
+        for chunk in chunks:
             yield from self._process_chunk(chunk)
         yield from self._timers.fire_due()
         while self._output:
             yield self._flush()
+
+    def _begin(self, sort_bytes: int) -> None:  # noqa: ARG002  for those who keep rows
+        """Forget what the last run has left."""
+        self.max_event_time_ms = self.second_max_event_time_ms = None
+        self.rows_in = self.rows_out = self._timers.fired = 0
+        self._output.clear()
+
+    def _before_rows(self) -> Iterator[pa.RecordBatch]:
+        """Process what comes before the first keyed row, once all rows of the batch have arrived."""
+        return iter(())
 
     def _counted(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Drop tick rows, count the others and track their latest event time."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-__all__ = ["EVENT_TIME", "FIRST", "KEY_HASH", "RESERVED", "SECOND", "SECOND_SOURCES", "SLOT", "SOURCE", "local_key_column"]
+__all__ = ["EVENT_TIME", "FIRST", "KEY_HASH", "PART", "RESERVED", "SECOND", "SECOND_SOURCES", "SLOT", "SOURCE", "local_key_column"]
 
 KEY_HASH: Final = "__kh"
 """int64: xxhash64 of the key columns, computed by Spark. Null marks a tick row, which has no data."""
@@ -21,6 +21,8 @@ EVENT_TIME: Final = "__at"
 """The event time of a row of either input. A slot adds it; it is not sent."""
 SECOND_SOURCES: Final = 1 << 30
 """Added to ``__src`` of the second input's rows: of rows of a key with equal event times, those of the first input come first."""
+PART: Final = "__part"
+"""int32: the first field of ``__2`` in rows of a broadcast stream: index of the source partition. Their ``__kh`` is null, and ``__src`` is the slot."""
 
 RESERVED: Final = (KEY_HASH, SOURCE, SLOT)
 

@@ -8,12 +8,14 @@ import pyarrow as pa
 
 from statefulspark.errors import InvalidInputError
 from statefulspark.keygroups import MAX_PARALLELISM_LIMIT
+from statefulspark.process.broadcast_states import check_descriptors
 from statefulspark.process.checkpointed_functions import check_interfaces
 from statefulspark.process.co_functions import StepFunction, check_function
 from statefulspark.process.columns import check_event_time
 from statefulspark.process.keytypes import key_type_info
-from statefulspark.process.reserved_columns import RESERVED
+from statefulspark.process.reserved_columns import PART, RESERVED
 from statefulspark.process.side_outputs import SideOutput, check_side_outputs, tagged_schema
+from statefulspark.state.api.descriptors import MapStateDescriptor
 
 __all__ = ["InputSpec", "StepSpec"]
 
@@ -57,7 +59,9 @@ class StepSpec:
     side_outputs: tuple[SideOutput, ...] = ()
     """The outputs that rows are yielded to with a tag."""
     second: InputSpec | None = None
-    """The second input of a step with two; the fields above describe the first."""
+    """The second input of a step with two; the fields above describe the first. Without key columns if it is a broadcast stream."""
+    broadcast: tuple[MapStateDescriptor, ...] = ()
+    """The broadcast states of a step whose second input is a broadcast stream."""
 
     @property
     def inputs(self) -> tuple[InputSpec, ...]:
@@ -83,11 +87,13 @@ class StepSpec:
     def __post_init__(self) -> None:
         if not self.uid:
             raise InvalidInputError("is empty", field="uid", remedy="Give the step a stable name")
-        check_function(self.function, inputs=len(self.inputs), field="function")
+        check_function(self.function, inputs=len(self.inputs), field="function", broadcast=bool(self.broadcast))
         check_interfaces(self.function)
         for each in self.inputs:
-            _check_input(each)
-        if self.second is not None:
+            _check_input(each, keyed=not (self.broadcast and each is self.second))
+        if self.broadcast:
+            check_descriptors(self.broadcast)
+        elif self.second is not None:
             check_inputs_fit(*self.inputs)
         if not len(self.output_schema):
             raise InvalidInputError("has no columns", field="output_type", remedy="Name the columns of the rows the function yields")
@@ -100,14 +106,14 @@ class StepSpec:
             )
 
 
-def _check_input(spec: InputSpec) -> None:
-    if not spec.key_columns:
+def _check_input(spec: InputSpec, *, keyed: bool) -> None:
+    if keyed and not spec.key_columns:
         raise InvalidInputError("is empty", field="key_columns", remedy="Pass at least one column to key by")
     for name in spec.key_columns:
         key_type_info(_column(spec, "key_columns", name).type, name)
     if spec.event_time is not None:
         check_event_time(_column(spec, "event_time", spec.event_time).type, spec.event_time)
-    for name in RESERVED:
+    for name in (*RESERVED, *(() if keyed else (PART,))):
         if name in spec.schema.names:
             raise InvalidInputError(f"column {name!r} is reserved", field="input_schema", remedy="Rename the column")
     if spec.watermark_delay_ms < 0:

@@ -28,6 +28,7 @@ class TimerFiring:
         service: The function's timer service, which knows watermark and processing time of the batch.
         add: Takes an output row, and returns True if a record batch is full.
         flush: Returns the full record batch.
+        context: What ``on_timer`` gets.
 
     Attributes:
         fired: Timers fired in this batch.
@@ -41,6 +42,7 @@ class TimerFiring:
         *,
         add: Callable[[Any], bool],
         flush: Callable[[], pa.RecordBatch],
+        context: TimerContext,
     ) -> None:
         self.fired = 0
         self._step = step
@@ -48,7 +50,7 @@ class TimerFiring:
         self._service = service
         self._add = add
         self._flush = flush
-        self._context = TimerContext(service)
+        self._context = context
 
     def fire_due(self) -> Iterator[pa.RecordBatch]:
         """Fire until nothing is due: a timer may register timers that are due at once. Yields the output in full record batches."""

@@ -12,6 +12,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from statefulspark.process.broadcast_input import BroadcastRunner
 from statefulspark.process.callbacks import Callback, callback
 from statefulspark.process.columns import max_event_time_ms, python_values
 from statefulspark.process.function_runner import KeyedFunctionRunner, later
@@ -24,6 +25,8 @@ __all__ = ["TwoInputRunner", "runner_class"]
 
 def runner_class(step: StepSpec) -> type[KeyedFunctionRunner]:
     """Return the class that runs a step."""
+    if step.broadcast:
+        return BroadcastRunner
     return KeyedFunctionRunner if step.second is None else TwoInputRunner
 
 

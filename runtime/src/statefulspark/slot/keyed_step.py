@@ -308,6 +308,7 @@ class KeyedStep:
             rows_in=runner.rows_in,
             rows_out=runner.rows_out,
             metrics=metrics,
+            broadcast=runner.broadcast,
         )
 
     def earliest_timers(self) -> tuple[int | None, int | None]:

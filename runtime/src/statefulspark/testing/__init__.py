@@ -5,6 +5,7 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from statefulspark.testing.broadcast_harness import KeyedBroadcastProcessHarness
 from statefulspark.testing.events import (
     ADVANCE,
     BATCH,
@@ -27,7 +28,7 @@ from statefulspark.testing.events import (
     UPGRADE,
 )
 from statefulspark.testing.harness import HarnessSnapshot, KeyedProcessHarness
-from statefulspark.testing.inputs import SECOND, SecondInput
+from statefulspark.testing.inputs import BROADCAST, SECOND, BroadcastInput, SecondInput
 from statefulspark.testing.job import TestingJob
 from statefulspark.testing.two_input_harness import KeyedTwoInputProcessHarness
 from statefulspark.testing.window_harness import WindowHarness
@@ -38,6 +39,7 @@ if TYPE_CHECKING:
 __all__ = [
     "ADVANCE",
     "BATCH",
+    "BROADCAST",
     "CHECKPOINT",
     "DAMAGE_CHECKPOINT",
     "DOWNTIME",
@@ -56,7 +58,9 @@ __all__ = [
     "SAVEPOINT",
     "SECOND",
     "UPGRADE",
+    "BroadcastInput",
     "HarnessSnapshot",
+    "KeyedBroadcastProcessHarness",
     "KeyedProcessHarness",
     "KeyedTwoInputProcessHarness",
     "SecondInput",

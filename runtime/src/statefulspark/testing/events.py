@@ -6,8 +6,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Literal
 
-from statefulspark.process.co_function_adapters import AnyCoFunction
-from statefulspark.process.function_adapters import AnyKeyedFunction
+from statefulspark.process.function_adapters import AnyFunction
 
 
 class Event(Enum):
@@ -114,7 +113,7 @@ class UPGRADE:
         allow_non_restored_state: As in a job's manifest; without it a function that seems to have renamed a state is refused.
     """
 
-    function: AnyKeyedFunction | AnyCoFunction
+    function: AnyFunction
     allow_non_restored_state: bool = False
 
 

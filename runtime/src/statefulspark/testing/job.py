@@ -12,13 +12,12 @@ from typing import Any, Self
 from statefulspark.checkpoint.inspect.decoding import StateEntry
 from statefulspark.checkpoint.inspect.reader import read_state
 from statefulspark.errors import ClosedError, InvalidInputError, StatefulSparkError
-from statefulspark.process.co_function_adapters import AnyCoFunction
-from statefulspark.process.function_adapters import AnyKeyedFunction, adapted_to
+from statefulspark.process.function_adapters import AnyFunction, adapted_to
 from statefulspark.process.output_tag import OutputTag
 from statefulspark.process.step_spec import StepSpec
 from statefulspark.state.store.own_backend import imported_backend, is_own_backend
 from statefulspark.testing.events import AnyEvent, Event
-from statefulspark.testing.inputs import SecondInput
+from statefulspark.testing.inputs import BroadcastInput, SecondInput
 from statefulspark.testing.interruptible_driver import FaultyJob
 from statefulspark.testing.job_events import EventRunner
 from statefulspark.testing.job_input import check_items, is_event
@@ -54,7 +53,7 @@ class TestingJob:
     {'ada': 3}
 
     Args:
-        function: The function under test: a KeyedProcessFunction, or a map, flat-map, filter or reduce function; with ``second`` a KeyedCoProcessFunction, CoMapFunction or CoFlatMapFunction. Slots run copies of it.
+        function: The function under test: a KeyedProcessFunction, or a map, flat-map, filter or reduce function; with ``second`` a KeyedCoProcessFunction, CoMapFunction or CoFlatMapFunction; with ``broadcast`` a KeyedBroadcastProcessFunction. Slots run copies of it.
         input_schema: The columns of its input: an Arrow schema, a dict of Arrow types, DDL text or a StructType.
         output_schema: The columns of its output.
         key: The key column, or several.
@@ -68,6 +67,7 @@ class TestingJob:
         restore_from: URL of a checkpoint or savepoint of another job to start from. Rows before it are not read again.
         side_outputs: The tags of the function's side outputs. Each has a sink of its own.
         second: The second input of a step with two. Its rows are written ``SECOND(row)``.
+        broadcast: The broadcast stream of a step that has one. Its rows are written ``BROADCAST(row)``.
 
     Attributes:
         savepoints: URLs of the savepoints taken, oldest first.
@@ -81,7 +81,7 @@ class TestingJob:
 
     def __init__(  # noqa: PLR0913  as the arguments of key_by and process, by name
         self,
-        function: AnyKeyedFunction | AnyCoFunction,
+        function: AnyFunction,
         input_schema: Schema,
         output_schema: Schema,
         *,
@@ -96,6 +96,7 @@ class TestingJob:
         restore_from: str | None = None,
         side_outputs: Iterable[OutputTag] = (),
         second: SecondInput | None = None,
+        broadcast: BroadcastInput | None = None,
     ) -> None:
         if is_own_backend(backend):
             imported_backend(backend)
@@ -103,6 +104,9 @@ class TestingJob:
             raise InvalidInputError(f"{backend!r} is not known", field="backend", remedy="Choose memory, rocksdb or module:Class")
         if timer_service not in ("rocksdb", "heap"):
             raise InvalidInputError(f"{timer_service!r} is not known", field="timer_service", remedy="Choose rocksdb or heap")
+        if second is not None and broadcast is not None:
+            raise InvalidInputError("there is a second input too", field="broadcast", remedy="Pass second or broadcast")
+        other = second if broadcast is None else broadcast
         step = StepSpec(
             uid=UID,
             function=adapted_to(function, arrow_schema(input_schema)),
@@ -113,7 +117,8 @@ class TestingJob:
             watermark_delay_ms=watermark_ms,
             max_parallelism=max_parallelism,
             side_outputs=side_outputs_of(side_outputs),
-            second=None if second is None else second.spec(),
+            second=None if other is None else other.spec(),
+            broadcast=() if broadcast is None else broadcast.descriptors,
         )
         self._temporary = tempfile.TemporaryDirectory(prefix="statefulspark-job-") if folder is None else None
         self._folder = folder if folder is not None else Path(self._temporary.name if self._temporary is not None else "")
@@ -157,7 +162,7 @@ class TestingJob:
         """Run rows and events; may be called again to go on.
 
         Args:
-            items: Rows (tuples, ``Row`` or dicts of the input schema; ``SECOND(row)`` for the second input), and events of `statefulspark.testing`.
+            items: Rows (tuples, ``Row`` or dicts of the input schema; ``SECOND(row)`` for the second input, ``BROADCAST(row)`` for the broadcast stream), and events of `statefulspark.testing`.
 
         Returns:
             The rows of the main output that its sink has committed during the call.
@@ -213,6 +218,14 @@ class TestingJob:
             if entry.slot is not None:
                 found[entry.slot].append(entry.value)
         return found
+
+    def broadcast_state(self, name: str) -> dict[Any, Any]:
+        """Returns a broadcast state, as the next batch would find it. All slots have the same copy.
+
+        Raises:
+            InvalidInputError: The job has no broadcast state of this name, or a batch has failed and was not run again.
+        """
+        return {entry.user_key: entry.value for entry in self._entries(name)}
 
     def event_time_timers(self) -> list[tuple[Any, int]]:
         """Returns key and time (milliseconds since the epoch) of every event-time timer that has not fired."""

@@ -141,7 +141,7 @@ class LocalDriver(LocalCluster):
         slots = self.job.slots_of(rows, self.parallelism)
         ticked = _read(self.location / "offsets" / str(batch))["ticked"]
         for slot in range(self.parallelism):
-            mine = self.job.batch_of([row for row, its in zip(rows, slots, strict=True) if its == slot])
+            mine = self.job.batch_of([row for row, its in zip(rows, slots, strict=True) if its in (slot, None)], slot)
             if ticked:
                 mine = pa.Table.from_batches([mine, self.job.tick_of(slot)]).combine_chunks().to_batches()[0]
             yield mine

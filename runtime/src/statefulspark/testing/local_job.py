@@ -75,9 +75,9 @@ class LocalJob:
         """Returns the storage that slot ``index`` uses."""
         return self.store
 
-    def slots_of(self, rows: Sequence[Any], parallelism: int) -> list[int]:
-        """Returns the slot of each row."""
-        return [self._slot(key_hash, parallelism) for key_hash in self._rows.hashes(rows)]
+    def slots_of(self, rows: Sequence[Any], parallelism: int) -> list[int | None]:
+        """Returns the slot of each row; None for a row of the broadcast stream, which goes to every slot."""
+        return [None if key_hash is None else self._slot(key_hash, parallelism) for key_hash in self._rows.hashes(rows)]
 
     def slot_of_key(self, key: Any, parallelism: int) -> int:
         """Returns the slot of a key, a tuple for several key columns."""
@@ -87,13 +87,13 @@ class LocalJob:
         groups = self.step.max_parallelism
         return slot_of(key_hash % groups, parallelism, groups)
 
-    def batch_of(self, rows: Sequence[Any]) -> pa.RecordBatch:
-        """Returns the rows as Spark's shuffle hands them to an exchange.
+    def batch_of(self, rows: Sequence[Any], slot: int = 0) -> pa.RecordBatch:
+        """Returns the rows as Spark's shuffle hands them to the exchange of a slot.
 
         Raises:
             InvalidInputError: A row does not fit the input schema.
         """
-        return self._rows.batch(rows)
+        return self._rows.batch(rows, slot)
 
     def tick_of(self, slot: int) -> pa.RecordBatch:
         """Returns the row of the tick source, which has no data and makes the slot run the batch."""

@@ -110,7 +110,10 @@ class ProcessHarness:
         )
         self._store.write(snapshot.entries)
         lists = lists_of(snapshot.operator_state, 0, where="snapshot")
-        self._operator_state = StepOperatorState(lists, tuple(filter(is_operator_state, snapshot.states)), restored=True)
+        maps = [entry for entry in snapshot.operator_state if not entry.whole]
+        broadcast = {entry.state_id: {key: value for key, value in entry.items if value is not None} for entry in maps}
+        states = tuple(filter(is_operator_state, snapshot.states))
+        self._operator_state = StepOperatorState(lists, states, restored=True, broadcast=broadcast)
         self._watermark_ms = snapshot.watermark_ms
         self._processing_time_ms = snapshot.processing_time_ms
 

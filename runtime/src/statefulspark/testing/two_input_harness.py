@@ -3,21 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
 from typing import Any
 
-from statefulspark.errors import InvalidInputError
 from statefulspark.process.co_function_adapters import AnyCoFunction, co_adapted
 from statefulspark.process.output_tag import OutputTag
 from statefulspark.process.step_spec import StepSpec
 from statefulspark.testing.inputs import SECOND, SecondInput
-from statefulspark.testing.process_harness import HarnessSnapshot, ProcessHarness, stamped
+from statefulspark.testing.process_harness import stamped
 from statefulspark.testing.schemas import Schema, arrow_schema, side_outputs_of
+from statefulspark.testing.two_watermarks import TwoWatermarksHarness
 
 __all__ = ["KeyedTwoInputProcessHarness"]
 
 
-class KeyedTwoInputProcessHarness(ProcessHarness):
+class KeyedTwoInputProcessHarness(TwoWatermarksHarness):
     """Drives one function with two keyed inputs like a slot does; otherwise as a `KeyedProcessHarness`.
 
     Each input has a watermark; the function sees the smaller one, and none until both inputs have one. An input without event time does not count.
@@ -79,16 +78,6 @@ class KeyedTwoInputProcessHarness(ProcessHarness):
             second=second.spec(),
         )
         super().__init__(step, job_parameters)
-        self._watermarks: list[int | None] = [None, None]
-
-    def restore(self, snapshot: HarnessSnapshot, *, allow_non_restored_state: bool = False) -> None:
-        """Start from a snapshot, as `KeyedProcessHarness.restore`; each input has the watermark that it had, or that of a harness with one input."""
-        super().restore(snapshot, allow_non_restored_state=allow_non_restored_state)
-        self._watermarks = list(snapshot.input_watermarks_ms) or [snapshot.watermark_ms, snapshot.watermark_ms]
-
-    def snapshot(self) -> HarnessSnapshot:
-        """Return state and clocks, as `KeyedProcessHarness.snapshot`, with the watermark of each input."""
-        return replace(super().snapshot(), input_watermarks_ms=tuple(self._watermarks))
 
     def process_element1(self, value: Any, timestamp: int | None = None) -> None:
         """Give the function one row of the first input.
@@ -114,25 +103,3 @@ class KeyedTwoInputProcessHarness(ProcessHarness):
     def process_watermark2(self, watermark: int) -> None:
         """Move the watermark of the second input, likewise."""
         self._reached(None, watermark)
-
-    def process_watermark(self, watermark: int) -> None:
-        """Move the watermarks of both inputs, likewise."""
-        self._reached(*(watermark if each.event_time is not None else None for each in self._step.inputs))
-
-    def _reached(self, *watermarks: int | None) -> None:
-        for number, (watermark, spec) in enumerate(zip(watermarks, self._step.inputs, strict=True)):
-            before = self._watermarks[number]
-            if watermark is None:
-                continue
-            if spec.event_time is None:
-                raise InvalidInputError(
-                    f"input {number + 1} has no event time", field="watermark", remedy="Move the watermark of the other input"
-                )
-            if before is not None and watermark < before:
-                raise InvalidInputError("a watermark never goes back", field="watermark", remedy=f"Give at least {before}")
-            self._watermarks[number] = watermark
-        pairs = zip(self._watermarks, self._step.inputs, strict=True)
-        counting = [watermark for watermark, spec in pairs if spec.event_time is not None]
-        known = [each for each in counting if each is not None]
-        if counting and len(known) == len(counting):
-            self._advance(min(known))

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from statefulspark.checkpoint.formats.records import ChangelogRef
+from statefulspark.process.broadcast_summary import BroadcastSummary
 from statefulspark.rpc.codec import Message, RemoteError, Request
 
 
@@ -102,8 +103,11 @@ class Acknowledge(Request[None]):
     processing_timer_ms: int | None
     """Earliest processing-time timer."""
     rows_in: int
+    """Keyed rows."""
     rows_out: int
     metrics: RunMetrics
+    broadcast: BroadcastSummary | None = None
+    """The rows of the broadcast stream; None for a step without one."""
 
 
 @dataclass(frozen=True, slots=True)
