@@ -19,6 +19,7 @@ from statefulspark import (
     SessionWindowTimeGapExtractor,
     TimeWindow,
     Trigger,
+    TriggerResult,
     Types,
 )
 from statefulspark.process.windows.session_rows import SessionRows
@@ -169,6 +170,30 @@ def test_state_that_another_trigger_has_left_is_removed(monkeypatch: pytest.Monk
     with again:
         again.process_element(("a", 5, 200))
         assert together == [True]
+
+
+class Silent(EventTimeTrigger):
+    """Never fires, and leaves the timer of the cleanup alone."""
+
+    def on_element(self, element: Any, timestamp: int | None, window: Any, ctx: Trigger.TriggerContext) -> TriggerResult:
+        return TriggerResult.CONTINUE
+
+
+def test_a_session_whose_only_timer_is_that_of_another_ones_end_leaves_nothing() -> None:
+    """Its cleanup was due when the other ends, by the lateness that the step had; the end of the other removes both."""
+    with made(Silent(), 6, dynamic=False) as harness:
+        harness.process_element(("a", 1, 0))
+        snapshot = harness.snapshot()
+    outputs = []
+    for trigger in (EventTimeTrigger(), OneByOne()):
+        restored = made(trigger, 0, dynamic=False)
+        restored.restore(snapshot)
+        with restored:
+            restored.process_element(("a", 2, 6))
+            restored.process_watermark(10)
+            assert stored(restored) == []
+            outputs.append(restored.get_output())
+    assert outputs == [[("a", 6, 11, "2")]] * 2
 
 
 def test_sessions_that_touch_or_are_late_are_left_to_the_operator() -> None:

@@ -140,24 +140,41 @@ class SessionRows:
         """Return True if a timer at ``time_ms`` means that the session is emitted and removed."""
         return not self._lateness_ms and _WINDOW.unpack(window)[1] - _SIGN - 1 == time_ms
 
-    def fire(self, window: bytes, emit: Emit) -> list[Any] | None:
-        """Emit and remove a session of the current key, which `ends`.
+    def fire(self, window: bytes, time_ms: int, emit: Emit, cleared: Callable[[TimeWindow], None]) -> list[Any]:
+        """Emit and remove a session of the current key, which `ends`. Nothing happens if it is no longer in flight.
 
-        Returns:
-            What it emits, None if it is no longer in flight.
+        Sessions that ended before go too. Only other code of the step can have left such a session, with a timer at a time of its own,
+        which a session that ends at that time replaces.
+
+        Args:
+            window: The bytes of the session.
+            time_ms: Of the timer.
+            emit: Called with its contents.
+            cleared: Called for each session that is gone.
         """
         data = self._state.value() or b""
         at = data.find(window)
         while at % _PAIR.size and at >= 0:
             at = data.find(window, at + 1)
         if at < 0:
-            return None
+            return []
         start, end, kept = _PAIR.unpack_from(data, at)
+        ended = TimeWindow(start - _SIGN, end - _SIGN)
         entry = self._contents.entry(kept)
-        emitted = emit(TimeWindow(start - _SIGN, end - _SIGN), entry)
+        emitted = emit(ended, entry)
         if entry is not ABSENT:
             self._contents.put(kept, ABSENT)
-        self._state.update(data[:at] + data[at + _PAIR.size :] or None)
+        cleared(ended)
+        first = 0
+        rest = data[:at] + data[at + _PAIR.size :]
+        while first < len(rest):
+            start, end, kept = _PAIR.unpack_from(rest, first)
+            if end - _SIGN > time_ms:
+                break
+            self._contents.clear(kept)
+            cleared(TimeWindow(start - _SIGN, end - _SIGN))
+            first += _PAIR.size
+        self._state.update(rest[first:] or None)
         return emitted
 
     def _placed(self, row: Any, start: int, watermark: int, removed: list[_Session]) -> _Session | None:
@@ -209,19 +226,26 @@ class SessionRows:
                 is_extended = session.end != session.stored_end or session.start != session.stored_start
                 if session.stored_end is not None and is_extended:
                     self._delete_timers(session, service)
-                self._register_timers(session, service, watermark)
+                self._register_timers(session, service, watermark, is_new=is_extended)
                 is_changed = is_changed or is_extended
         if is_changed:
             parts = [_PAIR.pack(each.start + _SIGN, each.end + _SIGN, each.kept) for each in self._sessions]
             self._state.update(b"".join(parts))
 
-    def _register_timers(self, session: _Session, service: TimerService, watermark: int) -> None:
+    def _register_timers(self, session: _Session, service: TimerService, watermark: int, *, is_new: bool) -> None:
         window = _WINDOW.pack(session.start + _SIGN, session.end + _SIGN)
         last = session.end - 1
+        if not self._lateness_ms:
+            if is_new:
+                # No other session of the key has a timer then: each has one, at its end, and they do not touch.
+                self._timers.put(service, last, window)
+            else:
+                self._timers.register(TimeDomain.EVENT_TIME, service, last, window)
+            return
         if last > watermark:
             self._timers.register(TimeDomain.EVENT_TIME, service, last, window)
         cleanup = last + self._lateness_ms
-        if self._lateness_ms and cleanup < TIMESTAMP_MS_MAX:
+        if cleanup < TIMESTAMP_MS_MAX:
             self._timers.register(TimeDomain.EVENT_TIME, service, cleanup, window)
 
     def _delete_timers(self, session: _Session, service: TimerService) -> None:
@@ -230,7 +254,10 @@ class SessionRows:
             return
         window = _WINDOW.pack(session.stored_start + _SIGN, session.stored_end + _SIGN)
         last = session.stored_end - 1
+        if not self._lateness_ms:
+            self._timers.remove(service, last)
+            return
         self._timers.delete(TimeDomain.EVENT_TIME, service, last, window)
         cleanup = last + self._lateness_ms
-        if self._lateness_ms and cleanup < TIMESTAMP_MS_MAX:
+        if cleanup < TIMESTAMP_MS_MAX:
             self._timers.delete(TimeDomain.EVENT_TIME, service, cleanup, window)

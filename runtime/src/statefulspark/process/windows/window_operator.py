@@ -114,10 +114,7 @@ class WindowOperator(KeyRowsFunction):
         sessions = None if self._sessions is None or not event_time or self._context.states.may_exist() else self._sessions
         for data in self._timers.fired(domain, timestamp):
             if sessions is not None and sessions.ends(data, timestamp):
-                ended = sessions.fire(data, self._emitted)
-                if ended is not None:
-                    emitted.extend(ended)
-                    self._results.clear(self._function_context)
+                emitted.extend(sessions.fire(data, timestamp, self._emitted, self._cleared))
                 continue
             window = self._serializer.deserialize(data)
             if self._merging is not None and self._merging.load():
@@ -228,13 +225,17 @@ class WindowOperator(KeyRowsFunction):
         self._contents.clear(contents)
         self._trigger.clear(window, self._context)
         self._context.states.clear()
-        self._function_context.fired = window
-        self._results.clear(self._function_context)
+        self._cleared(window)
         self._function_context.clear()
         self._delete_cleanup(window)
         if self._merging is not None and isinstance(window, TimeWindow):
             self._merging.retire(window)
             self._merging.save()
+
+    def _cleared(self, window: Window) -> None:
+        """Let the window function handle that a window is removed."""
+        self._function_context.fired = window
+        self._results.clear(self._function_context)
 
     def _is_late(self, window: Window) -> bool:
         return self._event_time and self._cleanup_time(window) <= self._watermark()

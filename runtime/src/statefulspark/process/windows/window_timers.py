@@ -55,6 +55,16 @@ class WindowTimers:
         else:
             service.delete_processing_time_timer(time)
 
+    def put(self, service: TimerService, time: int, window: bytes) -> None:
+        """Let a timer of event time fire for ``window`` alone, whatever was registered for that time. Reads nothing."""
+        service.register_event_time_timer(time)
+        self._windows[TimeDomain.EVENT_TIME].put(time, window)
+
+    def remove(self, service: TimerService, time: int) -> None:
+        """Forget a timer of event time, whatever windows it was registered for. Reads nothing."""
+        self._windows[TimeDomain.EVENT_TIME].remove(time)
+        service.delete_event_time_timer(time)
+
     def fired(self, domain: TimeDomain, time: int) -> list[bytes]:
         """Remove and return the windows of a timer that fires, in their order."""
         windows = self._windows[domain]

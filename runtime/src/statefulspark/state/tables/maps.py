@@ -149,12 +149,14 @@ class KeyedMapState(MapState[Any, Any]):
 
     def entry(self, user_key: bytes) -> Any:
         """Return the entry of a user key's bytes, `ABSENT` without one. `value_of` makes a value of it, `accepted` an entry of a value."""
-        self._enter()
+        if self._context.ident is not self._ident or self._ident is None:
+            self._enter()
         return self._entry(user_key)
 
     def put_entry(self, user_key: bytes, entry: Any) -> None:
         """Put what `entry` or `accepted` returned, under a user key's bytes; `ABSENT` removes."""
-        self._enter()
+        if self._context.ident is not self._ident or self._ident is None:
+            self._enter()
         if entry is ABSENT:
             self._remove(user_key)
         else:
