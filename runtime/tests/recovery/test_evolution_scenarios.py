@@ -1,7 +1,7 @@
 """What the runtime guarantees when the type of a state changes and something fails, with a model that converts all values at once.
 
 Each row emits the number and the tag that its key's state had, so that a value which is lost, repeated, converted twice or not at all shows in the
-output. The same is kept in a map and operator state.
+output. The same is kept in a list, a map and operator state.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ from statefulspark import (
     ValueStateDescriptor,
 )
 from statefulspark.errors import InvalidInputError, NotRestorableError, UserFunctionError
+from statefulspark.state.tables import lists
 from statefulspark.testing import (
     ADVANCE,
     BATCH,
@@ -55,7 +56,7 @@ class Numbered(KeyedProcessFunction, CheckpointedFunction):
     def open(self, runtime_context: RuntimeContext) -> None:
         type_ = TYPES[self.version % 4]
         self.last = runtime_context.get_state(ValueStateDescriptor("last", type_))
-        self.all = runtime_context.get_list_state(ListStateDescriptor("all", Types.LONG()))
+        self.all = runtime_context.get_list_state(ListStateDescriptor("all", type_))
         self.by_number = runtime_context.get_map_state(MapStateDescriptor("by number", Types.LONG(), type_))
 
     def initialize_state(self, context: FunctionInitializationContext) -> None:
@@ -68,13 +69,12 @@ class Numbered(KeyedProcessFunction, CheckpointedFunction):
     def process_element(self, value: Any, ctx: KeyedProcessFunction.Context) -> Any:
         last = self.last.value()
         number = last["number"] if last is not None else 0
-        numbers = list(self.all.get())
-        assert numbers == list(range(1, number + 1))
-        rows: list[Any] = [self.by_number.get(each) for each in numbers]
-        assert [row["number"] for row in rows] == numbers
+        rows = list(self.all.get())
+        assert [row["number"] for row in rows] == list(range(1, number + 1))
+        assert [self.by_number.get(row["number"]) for row in rows] == rows
         row = made(self.version, number + 1)
         self.last.update(row)
-        self.all.add(number + 1)
+        self.all.add(row)
         self.by_number.put(number + 1, row)
         self.rows.add(row)
         yield value.user, number, tag_of(last)
@@ -125,6 +125,7 @@ class Oracle:
     def agrees_with(self, job: TestingJob) -> None:
         assert sorted(map(tuple, job.output), key=repr) == sorted(self.output, key=repr)
         assert job.state("last") == {user: rows[-1] for user, rows in self.kept.items() if rows}
+        assert job.state("all") == {user: rows for user, rows in self.kept.items() if rows}
         assert job.state("by number") == {
             user: {index + 1: row for index, row in enumerate(rows)} for user, rows in self.kept.items() if rows
         }
@@ -152,8 +153,10 @@ def _event(random: Random, slot: int) -> Any:
     ("backend", "seed"),
     [("memory", 1), ("memory", 2), ("rocksdb", 3), *(pytest.param("memory", seed, marks=pytest.mark.exhaustive) for seed in range(4, 40))],
 )
-def test_random_lives_with_upgrades(backend: Any, seed: int) -> None:
-    """Upgrades, and any failure between any two steps, leave what converting everything at once would leave."""
+def test_random_lives_with_upgrades(backend: Any, seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Upgrades, and any failure between any two steps, leave what converting everything at once would leave; lists have segments of several types."""
+    monkeypatch.setattr(lists, "SHORT_BYTES", 60)
+    monkeypatch.setattr(lists, "TAIL_BYTES", 40)
     random = Random(seed)
     oracle = Oracle()
     with TestingJob(Numbered(0), INPUT, OUTPUT, key="user", backend=backend, parallelism=2) as job:

@@ -16,10 +16,11 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 from statefulspark.checkpoint.inspect.decoding import EntryDecoder
-from statefulspark.state.api.descriptors import MapStateDescriptor, StateDescriptor, ValueStateDescriptor
+from statefulspark.state.api.descriptors import ListStateDescriptor, MapStateDescriptor, StateDescriptor, ValueStateDescriptor
 from statefulspark.state.api.ttl import StateTtlConfig
 from statefulspark.state.backend import BatchBudget
 from statefulspark.state.encoding.layout import StateInfo
+from statefulspark.state.encoding.segments import is_segment
 from statefulspark.state.registry import StateRegistry
 from statefulspark.state.store.base import KeyValueStore
 from statefulspark.state.store.heap_store import HeapStore
@@ -31,7 +32,7 @@ from statefulspark.testing.keyed_state import LETTER_GROUPS, KeyedSlot
 from .evolving_types import Successor, UnfitError, successors, types, values
 
 TTLS = st.none() | st.integers(2, 6)
-KINDS = ("value", "map")
+KINDS = ("value", "list", "map")
 _NONE = "None"
 
 Entry = tuple[Any, int | None]
@@ -39,7 +40,7 @@ Entry = tuple[Any, int | None]
 
 
 class EvolvingSlot:
-    """A value and a map state of one type. ``committed`` and ``running`` are the model: lists of entries by kind, key and user key."""
+    """A value, a list and a map state of one type. ``committed`` and ``running`` are the model: lists of entries by kind, key and user key."""
 
     def __init__(self, kind: str, data: st.DataObject) -> None:
         self.kind, self.data = kind, data
@@ -47,6 +48,8 @@ class EvolvingSlot:
         self.opened = 0
         self.type = data.draw(types())
         self.ttl_ms = data.draw(TTLS)
+        self.list_limits = data.draw(st.sampled_from([(0, 0, 0), (20, 10, 30), (60, 40, 1), (1024, 256, 65536)]))
+        """Largest short list, tail and segment, in bytes: with the first ones every list has segments, with the last ones none has."""
         self.before: Successor | None = None
         """What a return to the earlier declaration does."""
         self.committed: dict[tuple[str, str, Any], list[Entry]] = {}
@@ -69,16 +72,20 @@ class EvolvingSlot:
         backend = self.slot.backend
         descriptors: list[StateDescriptor] = [
             ValueStateDescriptor("value", self.type),
+            ListStateDescriptor("list", self.type),
             MapStateDescriptor("map", Types.STRING(), self.type),
         ]
         for descriptor in descriptors:
             if self.ttl_ms is not None:
                 config = StateTtlConfig.new_builder(Time.milliseconds(self.ttl_ms)).cleanup_full_snapshot().build()
                 descriptor.enable_time_to_live(config)
-        value, mapped = descriptors
+        value, elements, mapped = descriptors
         assert isinstance(value, ValueStateDescriptor)
+        assert isinstance(elements, ListStateDescriptor)
         assert isinstance(mapped, MapStateDescriptor)
-        self.value, self.map = backend.value_state(value), backend.map_state(mapped)
+        self.value, self.list, self.map = backend.value_state(value), backend.list_state(elements), backend.map_state(mapped)
+        table: Any = self.list
+        table.short_bytes, table.tail_bytes, table.segment_bytes = self.list_limits
 
     # Batches
 
@@ -101,12 +108,27 @@ class EvolvingSlot:
         mapped = data.draw(st.sampled_from([value, None]))
         self.value.update(value)
         self.map.put(user_key, mapped)
+        self.list.add(value)
         model["value", key, None] = [self.entry(value)]
+        model["list", key, None] = [*model.get(("list", key, None), []), self.entry(value)]
         model["map", key, user_key] = [self.entry(mapped)]
+
+    def put_list(self, key: str) -> None:
+        """Add some elements, or replace the list by them."""
+        model = self.on_key(key)
+        elements = self.data.draw(st.lists(values(self.type), max_size=4))
+        before: list[Entry] = []
+        if self.data.draw(st.booleans()):
+            self.list.add_all(elements)
+            before = model.get(("list", key, None), [])
+        else:
+            self.list.update(elements)
+        model["list", key, None] = [*before, *map(self.entry, elements)]
 
     def clear(self, key: str) -> None:
         model = self.on_key(key)
         self.value.clear()
+        self.list.clear()
         self.map.clear()
         for entry in [entry for entry in model if entry[1] == key]:
             del model[entry]
@@ -202,11 +224,12 @@ class EvolvingSlot:
 
     def living(self, model: dict[tuple[str, str, Any], list[Entry]]) -> dict[tuple[str, str, Any], str]:
         found = {key: [value for value, expiry in entries if self.lives((value, expiry))] for key, entries in model.items()}
-        return {key: repr(left[0]) for key, left in found.items() if left}
+        return {key: repr(left if key[0] == "list" else left[0]) for key, left in found.items() if left}
 
     def check(self, key: str, model: dict[tuple[str, str, Any], list[Entry]]) -> None:
         expected = self.living(model)
         assert repr(self.value.value()) == expected.get(("value", key, None), _NONE)
+        assert repr(list(self.list.get())) == expected.get(("list", key, None), "[]")
         for user_key in ("x", "y"):
             assert self.map.contains(user_key) == (("map", key, user_key) in expected)
             assert repr(self.map.get(user_key)) == expected.get(("map", key, user_key), _NONE)
@@ -220,7 +243,20 @@ class EvolvingSlot:
         found: dict[tuple[str, str, Any], str] = {}
         for store_key, data in self.store.scan(b"", b"\xff\xff"):
             decoder = decoders[int.from_bytes(store_key[2:4], "big")]
-            entry = decoder.decode(store_key, data)
+            if is_segment(data):
+                assert decoder.info.name == "list"
+                assert decoder.info.segmented
+                continue
+            entry = decoder.decode(store_key, data, self.store.scan)
+            if entry is not None and decoder.info.name == "list" and self.ttl_ms is not None:
+                # Elements that have expired are shown as long as they are stored.
+                shown = iter(map(repr, entry.value))
+                entries = self.committed.get(("list", entry.key, None), [])
+                living = [(repr(value), expiry) for value, expiry in entries if self.lives((value, expiry))]
+                assert all(value in shown for value, _ in living)
+                assert not living or entry.expires_ms == max(expiry or 0 for _, expiry in living)
+                expected.pop(("list", entry.key, None), None)
+                continue
             if entry is not None and (entry.expires_ms is None or entry.expires_ms > self.now_ms):
                 name = decoder.info.name, entry.key, entry.user_key
                 found[name] = repr(entry.value)
@@ -238,6 +274,8 @@ def _step(slot: EvolvingSlot, step: str) -> None:
     match step:
         case "put":
             slot.put(key)
+        case "put list":
+            slot.put_list(key)
         case "clear":
             slot.clear(key)
         case "read":
@@ -252,17 +290,17 @@ def _step(slot: EvolvingSlot, step: str) -> None:
             slot.sweep()
 
 
-WORK = ("put", "put", "put", "clear", "read", "finish", "abort", "wait", "wait", "sweep")
+WORK = ("put", "put", "put", "put list", "put list", "clear", "read", "finish", "abort", "wait", "wait", "sweep")
 PHASES = [phase for phase in Phase if phase is not Phase.shrink]
 """Examples are small; to make them smaller takes minutes."""
 UPGRADES = ("restart", "type", "type", "type", "ttl", "ttl", "back")
 
 
 @pytest.mark.parametrize(
-    ("kind", "examples"), [("memory", 150), ("rocksdb", 10), pytest.param("memory", 3000, marks=pytest.mark.exhaustive)]
+    ("kind", "examples"), [("memory", 100), ("rocksdb", 10), pytest.param("memory", 3000, marks=pytest.mark.exhaustive)]
 )
 def test_evolution(kind: str, examples: int) -> None:
-    """Values, None in maps and expiries are what the model has, after any number of upgrades and returns."""
+    """Values, None in maps, elements of short and long lists, and expiries are what the model has, after any number of upgrades and returns."""
 
     @settings(max_examples=examples, deadline=None, phases=PHASES, suppress_health_check=list(HealthCheck))
     @given(st.data())

@@ -103,15 +103,6 @@ def test_what_had_expired_does_not_come_back(slot: KeyedSlot, upgraded: Callable
     assert len(slot.entries()) == 1
 
 
-def test_list_states_stay(slot: KeyedSlot, upgraded: Callable[[KeyedSlot], KeyedSlot]) -> None:
-    """Lists are stored in segments, which do not evolve yet: a change is refused with both types, another length of time to live is not."""
-    slot.backend.list_state(_ttl(ListStateDescriptor("s", Types.INT()), 10))
-    for type_, ttl_ms, said in ((Types.LONG(), 10, r"element +INT +element +LONG"), (Types.INT(), None, "cannot be switched off")):
-        with pytest.raises(NotRestorableError, match=said):
-            upgraded(slot).backend.list_state(_ttl(ListStateDescriptor("s", type_), ttl_ms))
-    upgraded(slot).backend.list_state(_ttl(ListStateDescriptor("s", Types.INT()), 11))
-
-
 def test_a_value_that_no_longer_fits(slot: KeyedSlot, upgraded: Callable[[KeyedSlot], KeyedSlot]) -> None:
     """It fails the batch with the state and both types, not as damage: an older checkpoint would not help. Others are read."""
     state = slot.backend.value_state(ValueStateDescriptor("s", Types.INT()))

@@ -14,8 +14,10 @@ from typing import Any, Final
 from statefulspark.errors import CorruptDataError, InvalidInputError
 from statefulspark.state.encoding.keys import KeyCodec
 from statefulspark.state.encoding.layout import StateInfo, split_store_key, split_timer_store_key
+from statefulspark.state.encoding.segments import Scan, whole_list
 from statefulspark.state.encoding.values import EXPIRING, EXPIRING_LIST, EXPIRING_NONE, NONE, PLAIN, ValueCodec
-from statefulspark.state.evolution.schema_reader import SchemaReader, reader_of
+from statefulspark.state.evolution.list_reader import reader_of
+from statefulspark.state.evolution.schema_reader import SchemaReader
 from statefulspark.state.operator.entries import RAW_OPERATOR
 from statefulspark.state.tables.raw_keyed import RAW_KEYED, raw_stream_bytes
 from statefulspark.state.timers import TIMER_KINDS
@@ -38,6 +40,10 @@ _FROM_TEXT: Final[Mapping[str, Callable[[str], Any]]] = {
     "PRIMITIVE_ARRAY": lambda text: base64.b64decode(text, validate=True),
 }
 """Text form of a key for which JSON has no type, as `statefulspark state` prints it."""
+
+
+def _nothing(first: bytes, end: bytes) -> Iterator[tuple[bytes, bytes]]:  # noqa: ARG001  finds no segments
+    return iter(())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -103,11 +109,16 @@ class EntryDecoder:
         """
         return self._keys.encode(key)
 
-    def decode(self, store_key: bytes, stored: bytes) -> StateEntry | None:
+    def decode(self, store_key: bytes, stored: bytes, scan: Scan = _nothing) -> StateEntry | None:
         """Return the entry of a store key and value; None if it expired before the state's declaration changed last.
 
+        Args:
+            store_key: Not of a segment.
+            stored: What is stored there.
+            scan: Of the store that has the segments of a long list.
+
         Raises:
-            CorruptDataError: The bytes do not fit the state's types.
+            CorruptDataError: The bytes do not fit the state's types, or a segment is missing.
         """
         if self._is_timer:
             timer = split_timer_store_key(store_key)
@@ -117,10 +128,10 @@ class EntryDecoder:
             return StateEntry(key_group=parts.key_group, value=raw_stream_bytes(stored, where=self.where))
         decode: Callable[[bytes], Any] = self._value
         try:
-            current = stored if self._reader is None else self._reader.current(stored)
+            current = self._current(store_key, stored, scan, self._reader)
         except InvalidInputError:
             # A number that does not fit, say: shown as stored, so that the key is found and the others are shown as well.
-            current, decode = SchemaReader(self.info, converts=False).current(stored), bytes
+            current, decode = self._current(store_key, stored, scan, reader_of(self.info, converts=False)), bytes
         if current is None:
             return None
         expires_ms, plain = self._without_expiry(current)
@@ -131,6 +142,12 @@ class EntryDecoder:
             user_key=self._decode_user_key(parts.user_key),
             expires_ms=expires_ms,
         )
+
+    def _current(self, store_key: bytes, stored: bytes, scan: Scan, reader: SchemaReader | None) -> bytes | None:
+        """Return the bytes under the current schema, of a long list as of a short one; None if it is gone."""
+        if self.info.kind == "list":
+            return whole_list(store_key, stored, scan, self.where, reader)
+        return stored if reader is None else reader.current(stored)
 
     def _without_expiry(self, stored: bytes) -> tuple[int | None, bytes]:
         """The expiry, and the bytes of the same value that does not expire; of a list, when its last element does."""

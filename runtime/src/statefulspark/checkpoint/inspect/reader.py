@@ -24,7 +24,7 @@ from statefulspark.checkpoint.restore.operator_state import read_operator_file
 from statefulspark.checkpoint.restore.slot import download_slot
 from statefulspark.errors import InvalidInputError
 from statefulspark.state.encoding.layout import StateInfo, key_group_range_bounds, prefix_end, state_range, store_key
-from statefulspark.state.encoding.segments import is_segment, whole_lists
+from statefulspark.state.encoding.segments import is_segment
 from statefulspark.state.operator.entries import OperatorEntry, is_broadcast, is_operator_state
 from statefulspark.state.store.base import KeyValueStore
 from statefulspark.state.store.open_store import open_store as open_kind
@@ -227,11 +227,10 @@ def _entries(
 ) -> Generator[StateEntry, None, None]:
     for slot in checkpoint.metadata.slots:
         with opened_slot(checkpoint, slot, open_kind) as store:
-            stored = _stored(store, slot, decoder.info, wanted)
-            if decoder.info.kind == "list":
-                stored = whole_lists(stored, store.scan, decoder.where)
-            for key, value in stored:
-                if (entry := decoder.decode(key, value)) is not None:
+            for key, value in _stored(store, slot, decoder.info, wanted):
+                if decoder.info.kind == "list" and is_segment(value):
+                    continue
+                if (entry := decoder.decode(key, value, store.scan)) is not None:
                     yield entry
 
 

@@ -2,17 +2,17 @@
 
 Head: ``6 | segments u64 | last expiry i64 | tail``. Segment, under the head's store key and its number u64: ``8 | list``. The tail and the
 list are what a short list is stored as, with their version. The list is the elements of the segments ``0 .. segments - 1`` in order, then
-those of the tail. docs/rfcs/0002-appending-lists.md explains why.
+those of the tail. In a state that has evolved, heads and segments begin with the number of their schema, as all values do (`evolution.list_reader`). docs/rfcs/0002-appending-lists.md explains why.
 """
 
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Iterable, Iterator
-from typing import Final, NamedTuple
+from collections.abc import Callable, Iterator
+from typing import Final, NamedTuple, Protocol
 
 from statefulspark.errors import CorruptDataError
-from statefulspark.state.encoding.values import EXPIRING_LIST, LIST_HEAD, LIST_SEGMENT, PLAIN, unreadable
+from statefulspark.state.encoding.values import EVOLVED, EVOLVED_BYTES, EXPIRING_LIST, LIST_HEAD, LIST_SEGMENT, PLAIN, unreadable
 from statefulspark.state.types.composites import ListTypeInfo
 
 Scan = Callable[[bytes, bytes], Iterator[tuple[bytes, bytes]]]
@@ -24,6 +24,18 @@ _HEAD: Final = struct.Struct(">BQq")
 _NUMBER: Final = struct.Struct(">Q")
 _HEAD_VERSION: Final = bytes([LIST_HEAD])
 _SEGMENT_VERSION: Final = bytes([LIST_SEGMENT])
+_EVOLVED_VERSION: Final = bytes([EVOLVED])
+
+
+class CurrentBytes(Protocol):
+    """What reads the entries of a list state that has evolved (`evolution.list_reader`)."""
+
+    @property
+    def may_have_expired(self) -> bool:
+        """True if elements of an earlier schema may be gone: then segments may be missing."""
+
+    def current(self, data: bytes) -> bytes | None:
+        """Return what the current schema would have written; None if all elements are gone."""
 
 
 class ListHead(NamedTuple):
@@ -58,13 +70,14 @@ class ListHead(NamedTuple):
 
 
 def is_head(data: bytes) -> bool:
-    """Return True if a stored value is the head of a long list."""
+    """Return True if a stored value, without the number of a schema, is the head of a long list."""
     return data[:1] == _HEAD_VERSION
 
 
 def is_segment(data: bytes) -> bool:
-    """Return True if a stored value is a segment, which is no entry of its own but a part of a list."""
-    return data[:1] == _SEGMENT_VERSION
+    """Return True if a stored value, of any schema, is a segment, which is no entry of its own but a part of a list."""
+    version = data[:1]
+    return version == _SEGMENT_VERSION or (version == _EVOLVED_VERSION and data[EVOLVED_BYTES : EVOLVED_BYTES + 1] == _SEGMENT_VERSION)
 
 
 def segment_key(head_key: bytes, number: int) -> bytes:
@@ -88,33 +101,36 @@ def unpack_segment(data: bytes, where: str) -> bytes:
     Raises:
         CorruptDataError: It is no segment.
     """
-    if not is_segment(data):
+    if data[:1] != _SEGMENT_VERSION:
         raise unreadable(data, where)
     return data[1:]
 
 
-def whole_lists(entries: Iterable[tuple[bytes, bytes]], scan: Scan, where: str) -> Iterator[tuple[bytes, bytes]]:
-    """Put long lists together, so that each list is one entry as short ones are.
+def whole_list(key: bytes, data: bytes, scan: Scan, where: str, reader: CurrentBytes | None = None) -> bytes | None:
+    """Put a list together, so that a long one is one value as a short one is.
 
     Args:
-        entries: Entries of a list state; segments among them are left out.
+        key: Store key of the list.
+        data: What is stored there.
         scan: Of the store that has the segments.
         where: Names the state in errors.
+        reader: Reads what earlier schemas of the state wrote; None if it has not evolved.
+
+    Returns:
+        The bytes of the list under the current schema, without its number; None if all elements are gone.
 
     Raises:
-        CorruptDataError: A part of a list is damaged or missing.
+        CorruptDataError: A part of the list is damaged or missing.
     """
-    for key, data in entries:
-        if is_head(data):
-            yield key, _whole(key, ListHead.unpack(data, where), scan, where)
-        elif not is_segment(data):
-            yield key, data
-
-
-def _whole(key: bytes, head: ListHead, scan: Scan, where: str) -> bytes:
-    parts = [unpack_segment(data, where) for _, data in scan(segment_key(key, 0), segment_key(key, head.segments))]
-    check_complete(len(parts), head.segments, head.last_ms, where)
-    parts.append(head.tail)
+    current = data if reader is None else reader.current(data)
+    if current is None or not is_head(current):
+        return current
+    head = ListHead.unpack(current, where)
+    stored = [each for _, each in scan(segment_key(key, 0), segment_key(key, head.segments))]
+    if reader is None or not reader.may_have_expired:
+        check_complete(len(stored), head.segments, head.last_ms, where)
+    segments = stored if reader is None else [each for each in map(reader.current, stored) if each is not None]
+    parts = [*(unpack_segment(each, where) for each in segments), head.tail]
     version = head.tail[:1]
     if version not in (bytes([PLAIN]), bytes([EXPIRING_LIST])) or any(part[:1] != version for part in parts):
         raise unreadable(head.tail, where)

@@ -23,6 +23,8 @@ EXPIRING_LIST: Final = 5
 LIST_HEAD: Final = 6
 EVOLVED: Final = 7
 """Begins the values of a state that has evolved; see `schema_reader`."""
+EVOLVED_BYTES: Final = 3
+"""Length of this version and the number of the schema."""
 LIST_SEGMENT: Final = 8
 
 _VERSIONS: Final = frozenset({PLAIN, EXPIRING, NONE, EXPIRING_NONE, EXPIRING_LIST, LIST_HEAD, EVOLVED, LIST_SEGMENT})

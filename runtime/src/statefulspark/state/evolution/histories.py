@@ -33,8 +33,6 @@ def evolved(known: StateInfo, wanted: StateInfo, *, since_ms: int, may_rename: b
     if found.same and not switched:
         return replace(wanted, schemas=known.schemas), []
     field = f"state {known.name!r} of uid {known.uid!r}"
-    if known.kind == "list":
-        raise NotRestorableError(_lists_stay(current, wanted), field=field, remedy="Declare it as before, or use a new state name")
     if known.name.startswith(LAZY_STATE_PREFIX):
         raise NotRestorableError(
             "state of a trigger or of a window function cannot evolve",
@@ -48,13 +46,6 @@ def evolved(known: StateInfo, wanted: StateInfo, *, since_ms: int, may_rename: b
     if len(schemas) == SCHEMAS_MAX:
         raise NotRestorableError(f"it has been declared in {SCHEMAS_MAX} ways", field=field, remedy="Use a new state name")
     return replace(wanted, schemas=(*schemas, Schema(wanted.type, wanted.ttl_ms, since_ms))), found.removed
-
-
-def _lists_stay(current: Schema, wanted: StateInfo) -> str:
-    if current.type != wanted.type:
-        shown = "\n".join(compare(current.type, wanted.type).table())
-        return f"the type of a list state cannot change\n{shown}\n"
-    return f"time to live of a list state cannot be switched {'off' if wanted.ttl_ms is None else 'on'}"
 
 
 def longer(known: StateInfo, other: StateInfo) -> StateInfo | None:

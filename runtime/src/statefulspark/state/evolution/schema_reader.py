@@ -1,4 +1,4 @@
-"""SchemaReader: reads stored values of an evolved state.
+"""SchemaReader: reads stored values of an evolved state. Lists: `list_reader`.
 
 Such values begin with ``7 | number of the schema u16``; those without it are of schema 0. A value is converted step by step through all schemas up
 to the current one, so the result does not depend on when it is loaded.
@@ -148,12 +148,13 @@ class SchemaReader:
         return CorruptDataError("damaged value", path=self.where)
 
 
-def reader_of(info: StateInfo, *, converts: bool = True) -> SchemaReader | None:
-    """Return what reads the values of a state that has evolved, None for one that has not; arguments as in `SchemaReader`."""
-    return SchemaReader(info, converts=converts) if info.schemas else None
-
-
-_PARTS: Final = {"map": "value", "operator-list": "element", "operator-union": "element", "operator-broadcast": "value"}
+_PARTS: Final = {
+    "list": "element",
+    "map": "value",
+    "operator-list": "element",
+    "operator-union": "element",
+    "operator-broadcast": "value",
+}
 """By kind: the part of its type that stored values are of."""
 
 

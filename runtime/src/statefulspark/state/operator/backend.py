@@ -17,7 +17,8 @@ from statefulspark.state.api.operator_state import OperatorStateStore
 from statefulspark.state.api.states import ListState
 from statefulspark.state.encoding.layout import StateIds, StateInfo
 from statefulspark.state.encoding.values import PLAIN, ValueCodec, unreadable
-from statefulspark.state.evolution.schema_reader import SchemaReader, reader_of
+from statefulspark.state.evolution.list_reader import reader_of
+from statefulspark.state.evolution.schema_reader import SchemaReader
 from statefulspark.state.operator.broadcast import BroadcastStates
 from statefulspark.state.operator.entries import (
     OPERATOR_LIST,

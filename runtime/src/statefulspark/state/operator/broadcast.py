@@ -14,7 +14,7 @@ from statefulspark.sizes import short_size
 from statefulspark.state.api.broadcast_state import BroadcastState, ReadOnlyBroadcastState
 from statefulspark.state.api.descriptors import MapStateDescriptor
 from statefulspark.state.encoding.layout import StateIds, StateInfo
-from statefulspark.state.evolution.schema_reader import reader_of
+from statefulspark.state.evolution.list_reader import reader_of
 from statefulspark.state.operator.broadcast_handles import DeclaredBroadcastState, cannot_change
 from statefulspark.state.operator.broadcast_map import BroadcastMap
 from statefulspark.state.operator.entries import OPERATOR_BROADCAST, RAW_OPERATOR_NAME, BroadcastChanges, BroadcastEntries, OperatorEntry

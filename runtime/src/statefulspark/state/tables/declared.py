@@ -19,12 +19,12 @@ from statefulspark.state.api.states import AggregatingState, ListState, MapState
 from statefulspark.state.api.ttl import StateTtlConfig
 from statefulspark.state.encoding.keys import KeyCodec
 from statefulspark.state.encoding.layout import StateIds, StateInfo
-from statefulspark.state.evolution.schema_reader import reader_of
+from statefulspark.state.evolution.list_reader import reader_of
 from statefulspark.state.store.layers import Layers
 from statefulspark.state.store.split_store import SplitStore
 from statefulspark.state.tables.background_cleanup import BackgroundCleanup
 from statefulspark.state.tables.combining import KeyedAggregatingState, KeyedReducingState
-from statefulspark.state.tables.evolved_sweep import EvolvedExpiring
+from statefulspark.state.tables.evolved_sweep import evolved_expiring
 from statefulspark.state.tables.key_context import KeyContext
 from statefulspark.state.tables.key_scan import ScannedState, ScannedTable, idents
 from statefulspark.state.tables.lists import KeyedListState
@@ -141,9 +141,10 @@ class DeclaredStates:
             element = descriptor.type_info.element
             on_segmented = None if info.segmented else lambda: self._segmented(descriptor)
             if descriptor.ttl is None:
-                return self._added(descriptor, KeyedListState(*parts, element=element, where=where, on_segmented=on_segmented))
+                table = KeyedListState(*parts, element=element, where=where, on_segmented=on_segmented)
+                return self._added_evolving(descriptor, info, table)
             expiring = ExpiringListState(*parts, element=element, where=where, config=descriptor.ttl, on_segmented=on_segmented)
-            return self._added_expiring(descriptor, info.state_id, expiring)
+            return self._added_evolving(descriptor, info, expiring)
 
         return self._once(descriptor, make)
 
@@ -253,9 +254,9 @@ class DeclaredStates:
             if descriptor.ttl is None and reader.may_have_expired:
                 config = StateTtlConfig.new_builder(Time(max(schema.ttl_ms or 0 for schema in info.schemas))).build()
                 # What had expired when time to live was switched off. Nothing has expired since, so each key group needs one visit only.
-                self._sweep(descriptor.name, info.state_id, EvolvedExpiring(reader), config, calm_ms=_FOREVER_MS)
+                self._sweep(descriptor.name, info.state_id, evolved_expiring(reader), config, calm_ms=_FOREVER_MS)
         if descriptor.ttl is not None:
-            expiring = cast("Expiring", table) if reader is None else EvolvedExpiring(reader)
+            expiring = cast("Expiring", table) if reader is None else evolved_expiring(reader)
             self._sweep(descriptor.name, info.state_id, expiring, descriptor.ttl, calm_ms=descriptor.ttl.get_ttl().to_milliseconds())
         return self._added(descriptor, table)
 

@@ -23,6 +23,7 @@ from statefulspark.state.encoding.segments import (
     unpack_segment,
 )
 from statefulspark.state.encoding.values import PLAIN, unreadable
+from statefulspark.state.evolution.schema_reader import SchemaReader
 from statefulspark.state.store.base import Change
 from statefulspark.state.store.layers import Layers
 from statefulspark.state.tables.combining import none_added
@@ -49,6 +50,7 @@ TAIL_BYTES: Final = 256
 their keys take few bytes."""
 SEGMENT_BYTES: Final = 64 << 10
 """A list that is written at once gets segments of this size: small enough to be swept one by one, large enough to be read fast."""
+_SEGMENTS_MAX: Final = (1 << 64) - 1
 _VERSION: Final = bytes([PLAIN])
 
 
@@ -68,7 +70,7 @@ class KeyedListState(PointTable, ListState[Any]):
             state's description cannot be changed.
     """
 
-    __slots__ = ("_element", "_on_segmented", "_where", "segment_bytes", "short_bytes", "tail_bytes")
+    __slots__ = ("_element", "_on_segmented", "_prefix", "_reader", "_where", "segment_bytes", "short_bytes", "tail_bytes")
 
     version = _VERSION
 
@@ -86,9 +88,16 @@ class KeyedListState(PointTable, ListState[Any]):
         self._element = element
         self._where = where
         self._on_segmented = on_segmented
+        self._prefix = b""
+        self._reader: SchemaReader | None = None
         self.short_bytes = SHORT_BYTES
         self.tail_bytes = TAIL_BYTES
         self.segment_bytes = SEGMENT_BYTES
+
+    def read_with(self, reader: SchemaReader) -> None:
+        super().read_with(reader)
+        self._prefix = reader.prefix
+        self._reader = reader
 
     def get(self) -> Iterator[Any]:
         return iter(self._decoded(self._payloads()))
@@ -121,13 +130,14 @@ class KeyedListState(PointTable, ListState[Any]):
 
     def changes(self) -> list[Change]:
         found: list[Change] = []
+        prefix = self._prefix
         for ident, change in self._changed.items():
             if ident is not None:
                 key = self._head_key(ident)
                 if self._stays_short(change):
-                    found.append((key, self._join(change.payloads) if change.payloads else None))
+                    found.append((key, prefix + self._join(change.payloads) if change.payloads else None))
                 elif self._changes_tail(change):
-                    found.append((key, ListHead(change.segments, change.last_ms, self._join(change.payloads)).pack()))
+                    found.append((key, prefix + ListHead(change.segments, change.last_ms, self._join(change.payloads)).pack()))
                 else:
                     found += self._stored_changes(key, change)
         return found
@@ -166,14 +176,8 @@ class KeyedListState(PointTable, ListState[Any]):
         """Make the current key's list this one."""
         ident = self._ident()
         change = self._changed.get(ident)
-        if change is not None and not change.segments:
-            replaced = change.replaced
-        else:
-            stored = self._stored_entry(ident)
-            if stored is None and not payloads:
-                return
-            replaced = self._segment_numbers(ident, stored) if isinstance(stored, LongList) else ()
-        if not payloads and not replaced and self._stored_entry(ident) is None:
+        replaced = change.replaced if change is not None and not change.segments else self._stored_segments(ident)
+        if not payloads and not replaced and not self._is_stored(ident):
             # Nothing is stored: forgetting the change saves a useless delete in the changelog and the store.
             self._changed.pop(ident, None)
             return
@@ -204,17 +208,18 @@ class KeyedListState(PointTable, ListState[Any]):
 
     def _stored_changes(self, key: bytes, change: ListChange) -> Iterator[Change]:
         """Yield what a change writes."""
+        prefix = self._prefix
         written, tail = self._laid_out(change)
         end = change.segments + len(written)
         for number, payloads in enumerate(written, change.segments):
-            yield segment_key(key, number), pack_segment(self._join(payloads))
+            yield segment_key(key, number), prefix + pack_segment(self._join(payloads))
         for number in change.replaced:
             if number >= end:
                 yield segment_key(key, number), None
         if end:
-            yield key, ListHead(end, self._latest(change.last_ms, written), self._join(tail)).pack()
+            yield key, prefix + ListHead(end, self._latest(change.last_ms, written), self._join(tail)).pack()
         else:
-            yield key, self._join(tail) if tail else None
+            yield key, prefix + self._join(tail) if tail else None
 
     def _committed(self, ident: bytes, change: ListChange) -> list[bytes] | LongList | None:
         """Return the entry of a change that is stored now, and count the memory by which the cache grows."""
@@ -272,8 +277,11 @@ class KeyedListState(PointTable, ListState[Any]):
         key = self._head_key(ident)
         loaded = Loaded()
         for each, data in self._layers.scan(segment_key(key, 0), segment_key(key, stored.segments)):
-            loaded.extend(self._split(unpack_segment(data, self._where)), (segment_number(key, each),))
-        check_complete(len(loaded.numbers), stored.segments, stored.last_ms, self._where)
+            current = data if self._reader is None else self._reader.current(data)
+            payloads = [] if current is None else self._split(unpack_segment(current, self._where))
+            loaded.extend(payloads, (segment_number(key, each),))
+        if self._reader is None or not self._reader.may_have_expired:
+            check_complete(len(loaded.numbers), stored.segments, stored.last_ms, self._where)
         if loaded.size_bytes <= self._context.cached_entry_bytes_max:
             stored.loaded = loaded
             if self._young.get(ident) is stored:
@@ -281,13 +289,27 @@ class KeyedListState(PointTable, ListState[Any]):
                 self._context.grow(loaded.size_bytes)
         return loaded
 
-    def _segment_numbers(self, ident: bytes, stored: LongList) -> list[int]:
+    def _stored_segments(self, ident: bytes) -> list[int]:
         """Return the numbers of the segments that a list has. Those that a sweep has removed would cost a delete each."""
-        if stored.loaded is not None:
-            return stored.loaded.numbers.copy()
+        try:
+            stored = self._stored_entry(ident)
+        except InvalidInputError:
+            # An element that does not fit, or whose class is gone: a function that does not read the list can replace it.
+            segments = _SEGMENTS_MAX
+        else:
+            if not isinstance(stored, LongList):
+                return []
+            if stored.loaded is not None:
+                return stored.loaded.numbers.copy()
+            segments = stored.segments
         key = self._head_key(ident)
-        found = self._layers.scan(segment_key(key, 0), segment_key(key, stored.segments))
-        return [segment_number(key, each) for each, _ in found]
+        return [segment_number(key, each) for each, _ in self._layers.scan(segment_key(key, 0), segment_key(key, segments))]
+
+    def _is_stored(self, ident: bytes) -> bool:
+        try:
+            return self._stored_entry(ident) is not None
+        except InvalidInputError:
+            return True
 
     def _ident(self) -> bytes:
         ident = self._context.ident

@@ -21,7 +21,7 @@ from statefulspark.state.types.base import TypeInformation
 _EXPIRY: Final = struct.Struct(">q")
 _REWRITTEN_FROM: Final = 4
 """A list is written again when one element in so many has expired, so that rewriting costs a few bytes per byte that was added."""
-_REWRITTEN_BYTES_MAX: Final = 4 << 20
+REWRITTEN_BYTES_MAX: Final = 4 << 20
 """Lists that a sweep has shortened are written after so many bytes, so that their number does not matter for memory."""
 _VERSION: Final = bytes([EXPIRING_LIST])
 
@@ -60,7 +60,7 @@ class ExpiringListState(KeyedListState):
         if lifetime.on_read:
             expiry = _EXPIRY.pack(lifetime.new_expiry())
             living = [payload if payload.startswith(expiry) else expiry + payload[8:] for payload in living]
-        if living != payloads and (lifetime.on_read or not self._is_long(payloads) or _is_worth_rewriting(payloads, living)):
+        if living != payloads and (lifetime.on_read or not self._is_long(payloads) or is_worth_rewriting(len(payloads), len(living))):
             self._replace(living)
         return iter(self._decoded([payload[8:] for payload in shown]))
 
@@ -82,7 +82,7 @@ class ExpiringListState(KeyedListState):
             if living or (head is not None and head.last_ms > now_ms):
                 expiry_ms = min(map(_expiry, living)) if living else head.last_ms if head is not None else now_ms
                 next_expiry_ms = expiry_ms if next_expiry_ms is None else min(next_expiry_ms, expiry_ms)
-                if _is_worth_rewriting(payloads, living):
+                if is_worth_rewriting(len(payloads), len(living)):
                     left = self._join(living)
                     changes.append((key, head._replace(tail=left).pack() if head is not None else pack_segment(left) if part else left))
                     rewritten_bytes += len(data)
@@ -90,7 +90,7 @@ class ExpiringListState(KeyedListState):
                 changes.append((key, None))
                 deleted += 1
                 expired += not part
-            if checks >= checks_max or rewritten_bytes >= _REWRITTEN_BYTES_MAX:
+            if checks >= checks_max or rewritten_bytes >= REWRITTEN_BYTES_MAX:
                 break
         return Swept(changes, deleted, expired, key, count, checks, next_expiry_ms)
 
@@ -114,8 +114,9 @@ class ExpiringListState(KeyedListState):
         return payloads
 
 
-def _is_worth_rewriting(payloads: list[bytes], living: list[bytes]) -> bool:
-    return len(living) < len(payloads) and (len(payloads) - len(living)) * _REWRITTEN_FROM >= len(payloads)
+def is_worth_rewriting(elements: int, living: int) -> bool:
+    """Return True if so many elements of a list have expired that it is written again."""
+    return living < elements and (elements - living) * _REWRITTEN_FROM >= elements
 
 
 def _expiry(payload: bytes) -> int:
