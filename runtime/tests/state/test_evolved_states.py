@@ -220,16 +220,26 @@ def test_slots_of_one_attempt_declare_the_same() -> None:
             registry.register("u", "s", "value", {"key_type": [], **description})
 
 
-def test_state_of_windows_functions_stays() -> None:
-    """A window's states are remembered with their types until it ends, and cannot evolve."""
-    registry = StateRegistry()
-    registry.register(
-        "u", "_window.trigger(s)", "map", {"key_type": [], "type": {"type": "MAP", "key": LONG, "value": INT}, "ttl_ms": None}
-    )
-    with pytest.raises(NotRestorableError, match="state of a trigger or of a window function cannot evolve"):
-        StateRegistry(registry.states()).register(
-            "u", "_window.trigger(s)", "map", {"key_type": [], "type": {"type": "MAP", "key": LONG, "value": LONG}, "ttl_ms": None}
+def test_what_a_window_remembers_is_no_declaration() -> None:
+    """Slots that remove a window's state by what the window remembers neither undo what others declare, nor stand in its way."""
+
+    def described(value: dict[str, Any], *, remembered: bool = False) -> dict[str, Any]:
+        return {"key_type": [], "type": {"type": "MAP", "key": LONG, "value": value}, "ttl_ms": None} | (
+            {"remembered": True} if remembered else {}
         )
+
+    state = "u", "_window.trigger(s)", "map"
+    registry = StateRegistry()
+    old = registry.register(*state, described(INT))
+    registry = StateRegistry([old])
+    assert registry.register(*state, described(INT, remembered=True)) == old
+    new = registry.register(*state, described(LONG))
+    assert [schema.type["value"] for schema in new.schemas] == [INT, LONG]
+    assert registry.register(*state, described(INT, remembered=True)) == new
+    assert registry.register(*state, described(LONG)) == new
+    registry = StateRegistry([old])
+    registry.register(*state, described(INT, remembered=True))
+    assert not registry.take_over([new]), "its table is made, and could not read what the other attempt wrote"
 
 
 @pytest.mark.parametrize(

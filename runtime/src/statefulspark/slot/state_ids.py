@@ -19,20 +19,23 @@ class CoordinatorStateIds:
         self._of_steps: dict[str, dict[int, StateInfo]] = {}
 
     def register(self, uid: str, name: str, kind: str, description: dict[str, Any]) -> StateInfo:
-        """The id of a state; NotRestorableError when restored state has another kind or type, InvalidInputError when the step's own has."""
+        """A state; NotRestorableError when restored state has another kind or type, InvalidInputError when the step's own has."""
         key = (uid, name)
-        if key not in self._known or (is_segmented(description) and not self._known[key].segmented):
+        state = self._known.get(key)
+        if state is None or (is_segmented(description) and not state.segmented):
             request = RegisterState(uid=uid, name=name, kind=kind, description=description)
             answer = self._coordinator.call(request)
-            self._known[key] = answer.state
+            state = answer.state
+            if not description.get("remembered"):
+                self._known[key] = state
             self._of_steps[uid] = {state.state_id: state for state in answer.step_states}
-        if self._known[key].kind != kind:
+        if state.kind != kind:
             raise InvalidInputError(
-                f"declared as {self._known[key].kind} before, now as {kind}",
+                f"declared as {state.kind} before, now as {kind}",
                 field=f"state {name!r} of uid {uid!r}",
                 remedy="Give each state of a step its own name",
             )
-        return self._known[key]
+        return state
 
     def known(self, uid: str) -> list[dict[str, Any]]:
         """The states of ``uid``, for the changelog's header: it may be the only one that names them to the next driver.

@@ -40,6 +40,8 @@ class StateRegistry:
         self._lock = Lock()
         self.reached_ms = reached_ms
         self._declared: set[tuple[str, str]] = set()
+        self._described: set[tuple[str, str]] = set()
+        """States of which this attempt may have tables: declared, or remembered by a window."""
         self._allow_non_restored = allow_non_restored
         self._opened = False
         self._new: set[tuple[str, str]] = set()
@@ -55,24 +57,31 @@ class StateRegistry:
                 state appears after `all_opened` while a restored one is missing.
             InvalidInputError: All 65,535 numbers are used up.
         """
+        fields = {field: value for field, value in description.items() if field != "remembered"}
+        remembered = bool(description.get("remembered"))
         with self._lock:
             known = self._states.get((uid, name))
             if known is None:
                 if self._next > STATE_ID_MAX:
                     raise InvalidInputError(f"a job has at most {STATE_ID_MAX} states", field="state")
-                wanted = StateInfo(self._next, uid, name, kind, **description)
+                wanted = StateInfo(self._next, uid, name, kind, **fields)
                 if _is_declared_in_open(wanted):
                     if self._opened:
                         self._refuse_renamed([(uid, name)])
                     self._new.add((uid, name))
                 self._next += 1
+            elif remembered:
+                check_restorable(known, StateInfo(known.state_id, uid, name, kind, **fields))
+                wanted = known
             else:
-                wanted = self._evolved(known, StateInfo(known.state_id, uid, name, kind, **description))
+                wanted = self._evolved(known, StateInfo(known.state_id, uid, name, kind, **fields))
                 wanted = replace(wanted, segmented=known.segmented or wanted.segmented)
                 self._missing.discard((uid, name))
             # A changed length of the time to live is taken over, so that what is written down is what the code says now.
             self._states[uid, name] = wanted
-            self._declared.add((uid, name))
+            self._described.add((uid, name))
+            if not remembered:
+                self._declared.add((uid, name))
             return wanted
 
     def _evolved(self, known: StateInfo, wanted: StateInfo) -> StateInfo:
@@ -126,7 +135,7 @@ class StateRegistry:
             return False
         merged = longer(named, state)
         # The tables of this attempt are made once: they do not learn of a schema that another attempt has appended.
-        return merged is named or (merged is not None and (named.uid, named.name) not in self._declared)
+        return merged is named or (merged is not None and (named.uid, named.name) not in self._described)
 
     @property
     def in_doubt(self) -> bool:

@@ -111,7 +111,8 @@ class StateIds(Protocol):
             uid: The keyed step.
             name: The state's name.
             kind: As in `StateInfo`.
-            description: ``key_type``, ``type`` and ``ttl_ms`` of `StateInfo`, and ``segmented`` once it is true.
+            description: ``key_type``, ``type`` and ``ttl_ms`` of `StateInfo`, and ``segmented`` once it is true. With ``remembered`` true it
+                is no declaration: a known state stays as it is, and is opened to remove entries.
 
         Raises:
             NotRestorableError: The name is taken by a state of another kind or type (see `check_restorable`).

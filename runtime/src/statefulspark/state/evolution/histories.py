@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Final
 
 from statefulspark.errors import CorruptDataError, NotRestorableError
-from statefulspark.state.encoding.layout import LAZY_STATE_PREFIX, Schema, StateInfo
+from statefulspark.state.encoding.layout import Schema, StateInfo
 from statefulspark.state.evolution.compatibility import compare, without_defaults
 from statefulspark.state.evolution.schema_reader import SCHEMAS_MAX
 
@@ -33,12 +33,6 @@ def evolved(known: StateInfo, wanted: StateInfo, *, since_ms: int, may_rename: b
     if found.same and not switched:
         return replace(wanted, schemas=known.schemas), []
     field = f"state {known.name!r} of uid {known.uid!r}"
-    if known.name.startswith(LAZY_STATE_PREFIX):
-        raise NotRestorableError(
-            "state of a trigger or of a window function cannot evolve",
-            field=field,
-            remedy="Declare it with the same type and time to live as before, or use another name",
-        )
     if found.problem is not None:
         shown = "\n".join(found.table())
         raise NotRestorableError(f"the stored type does not fit the declared one\n{shown}\n{found.remedy()}", field=field)

@@ -34,15 +34,14 @@ from statefulspark.state.tables.sweep import Expiring, Sweep
 from statefulspark.state.tables.sweep_pace import SweepPace
 from statefulspark.state.tables.table import EvolvingTable, StateTable
 from statefulspark.state.tables.ttl_lists import ExpiringListState
-from statefulspark.state.tables.ttl_states import ExpiringMapState, ExpiringTable, ExpiringValueState
+from statefulspark.state.tables.ttl_states import ExpiringMapState, ExpiringValueState
 from statefulspark.state.tables.value import KeyedValueState
 from statefulspark.state.timers import TIMER_KINDS, TimerQueue
 from statefulspark.state.times import Time
-from statefulspark.state.types.base import TypeInformation
+from statefulspark.state.types.base import TypeInformation, type_from_json
 
 _S = TypeVar("_S", bound=State)
 _T = TypeVar("_T", bound=StateTable)
-_E = TypeVar("_E", bound=ExpiringTable)
 _V = TypeVar("_V", bound=EvolvingTable)
 _FOREVER_MS: Final = 1 << 60
 
@@ -50,7 +49,8 @@ _FOREVER_MS: Final = 1 << 60
 class RememberedMapDescriptor(MapStateDescriptor):
     """A map state as an earlier copy of the function declared it, opened to remove what it left.
 
-    The function may still declare the state, with another time to live, and that one counts.
+    It is opened as its description has it now, whatever this descriptor says. The function may still declare the state in another way, and that
+    one counts.
     """
 
 
@@ -153,13 +153,23 @@ class DeclaredStates:
 
         def make() -> MapState[Any, Any]:
             info, where = self._register(descriptor)
+            opened = _as_described(descriptor, info) if isinstance(descriptor, RememberedMapDescriptor) else descriptor
             parts = (self._context, self._layers, info.state_id)
-            key_type, value_type = descriptor.type_info.key, descriptor.type_info.value
-            if descriptor.ttl is None:
-                return self._added_evolving(descriptor, info, KeyedMapState(*parts, key_type=key_type, value_type=value_type, where=where))
-            expiring = ExpiringMapState(*parts, key_type=key_type, value_type=value_type, where=where, config=descriptor.ttl)
-            return self._added_evolving(descriptor, info, expiring)
+            key_type, value_type = opened.type_info.key, opened.type_info.value
+            if opened.ttl is None:
+                return self._added_evolving(opened, info, KeyedMapState(*parts, key_type=key_type, value_type=value_type, where=where))
+            expiring = ExpiringMapState(*parts, key_type=key_type, value_type=value_type, where=where, config=opened.ttl)
+            return self._added_evolving(opened, info, expiring)
 
+        known = self._states.get(descriptor.name)
+        if known is not None and known[0].kind == descriptor.kind:
+            if isinstance(descriptor, RememberedMapDescriptor):
+                return cast("MapState[Any, Any]", known[1])
+            if isinstance(known[0], RememberedMapDescriptor):
+                state = make()
+                cast("KeyedMapState", state).continue_from(cast("KeyedMapState", known[1]))
+                self._states[descriptor.name] = descriptor, state
+                return state
         return self._once(descriptor, make)
 
     def scanned(self, descriptor: StateDescriptor) -> ScannedState:
@@ -213,20 +223,14 @@ class DeclaredStates:
             state = make()
             self._states[descriptor.name] = descriptor, state
             return state
-        before, restorable_state = known
-        if isinstance(restorable_state, ExpiringMapState) and before.ttl != descriptor.ttl and before.type_info == descriptor.type_info:
-            if isinstance(descriptor, RememberedMapDescriptor):
-                return cast("_S", restorable_state)
-            if isinstance(before, RememberedMapDescriptor):
-                self._change_lifetime(descriptor, restorable_state)
-                return cast("_S", restorable_state)
+        before, declared = known
         if before.kind != descriptor.kind or before.type_info != descriptor.type_info or before.ttl != descriptor.ttl:
             raise InvalidInputError(
                 f"declared as {before.kind} of {before.type_info!r} before, now as {descriptor.kind} of {descriptor.type_info!r}",
                 field=f"state {descriptor.name!r}",
                 remedy="Give each state of a step its own name.",
             )
-        return cast("_S", restorable_state)
+        return cast("_S", declared)
 
     def _cell(self, descriptor: StateDescriptor, type_: TypeInformation) -> ValueState[Any]:
         """Make the table of a state that keeps one value per key."""
@@ -240,11 +244,6 @@ class DeclaredStates:
     def _added(self, descriptor: StateDescriptor, table: _T) -> _T:
         self.tables[descriptor.name] = table
         return table
-
-    def _added_expiring(self, descriptor: StateDescriptor, state_id: int, table: _E) -> _E:
-        if descriptor.ttl is not None:
-            self._sweep(descriptor.name, state_id, table, descriptor.ttl, calm_ms=descriptor.ttl.get_ttl().to_milliseconds())
-        return self._added(descriptor, table)
 
     def _added_evolving(self, descriptor: StateDescriptor, info: StateInfo, table: _V) -> _V:
         """Add a table whose state may have evolved."""
@@ -266,13 +265,6 @@ class DeclaredStates:
         pace = SweepPace(config.get_ttl().to_milliseconds(), self._key_groups.last - self._key_groups.first + 1)
         self.cleanup.add(name, sweep, pace, config.get_cleanup_strategies())
 
-    def _change_lifetime(self, descriptor: StateDescriptor, state: ExpiringMapState) -> None:
-        info, _ = self._register(descriptor)
-        if descriptor.ttl is not None:
-            state.change_lifetime(descriptor.ttl)
-        self._added_expiring(descriptor, info.state_id, state)
-        self._states[descriptor.name] = descriptor, state
-
     def _segmented(self, descriptor: StateDescriptor) -> None:
         """Let the state's description say that lists are stored in segments, in the changelog of this batch and in all later ones."""
         self._register(descriptor, segmented=True)
@@ -288,5 +280,13 @@ class DeclaredStates:
         }
         if segmented:
             description["segmented"] = True
+        if isinstance(descriptor, RememberedMapDescriptor):
+            description["remembered"] = True
         info = self._state_ids.register(self._uid, descriptor.name, descriptor.kind, description)
         return info, f"state {descriptor.name!r} of uid {self._uid!r}"
+
+
+def _as_described(descriptor: RememberedMapDescriptor, info: StateInfo) -> MapStateDescriptor:
+    described = MapStateDescriptor(descriptor.name, descriptor.type_info.key, type_from_json(info.type["value"]))
+    described.ttl = None if info.ttl_ms is None else StateTtlConfig.new_builder(Time(info.ttl_ms)).build()
+    return described

@@ -171,6 +171,17 @@ class KeyedMapState(MapState[Any, Any]):
             self._used[head] = changed or next(self._layers.scan(head, prefix_end(head)), None) is not None
         return self._used[head]
 
+    def prefix_keys(self, start: bytes) -> Iterator[Any]:
+        """Iterate over the user keys of `prefix_items`, also of values that cannot be converted to the declared type."""
+        self._enter()
+        return (self._decoded_key(user_key) for user_key, _ in self._walk(self._prefix, start, keys_only=True))
+
+    def continue_from(self, other: KeyedMapState) -> None:
+        """Take the place of another table of the same state, with other values, in which the running batch has only removed entries."""
+        self._changed = {prefix: dict.fromkeys(mine, ABSENT) for prefix, mine in other._changed.items()}
+        self.recount()
+        self.hits, self.misses = other.hits, other.misses
+
     def changes(self) -> list[Change]:
         stored = self._stored
         return [

@@ -6,7 +6,7 @@ The clock is the batch's processing time. Reading an expired value removes it, w
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 from statefulspark.errors import InvalidInputError
 from statefulspark.state.api.ttl import StateTtlConfig
@@ -16,8 +16,7 @@ from statefulspark.state.tables.expired_entries import swept_values
 from statefulspark.state.tables.key_context import KeyContext
 from statefulspark.state.tables.lifetime import Lifetime
 from statefulspark.state.tables.maps import ABSENT, KeyedMapState
-from statefulspark.state.tables.sweep import Expiring, Swept
-from statefulspark.state.tables.table import EvolvingTable
+from statefulspark.state.tables.sweep import Swept
 from statefulspark.state.tables.value import KeyedValueState
 from statefulspark.state.types.base import TypeInformation
 
@@ -26,10 +25,6 @@ _ENTRY_BYTES: Final = 96
 
 _Expiring = tuple[int, Any]
 """(expiry in ms since the epoch, value decoded or kept as bytes)"""
-
-
-class ExpiringTable(EvolvingTable, Expiring, Protocol):
-    """A state that expires."""
 
 
 class ExpiringValueState(KeyedValueState):
@@ -96,10 +91,6 @@ class ExpiringMapState(KeyedMapState):
         self._stored = _storer(self._stored)
         self._sizer = _sizer(self._sizer)
 
-    def change_lifetime(self, config: StateTtlConfig) -> None:
-        """Let what is written from now on live for another time. What is there keeps its expiry."""
-        self._lifetime = Lifetime(self._context, config)
-
     def swept(self, entries: Iterator[tuple[bytes, bytes]], now_ms: int, checks_max: int) -> Swept:  # noqa: ARG002  one check per entry
         """See `Expiring`."""
         return swept_values(entries, now_ms)
@@ -108,11 +99,11 @@ class ExpiringMapState(KeyedMapState):
         return self._living(user_key, super()._entry(user_key))
 
     def _walk(self, prefix: bytes, start: bytes = b"", *, keys_only: bool = False) -> Iterator[tuple[bytes, Any]]:
-        del keys_only  # whether an entry has expired is read with its value
-        for user_key, entry in super()._walk(prefix, start):
+        for user_key, entry in super()._walk(prefix, start, keys_only=keys_only):
             if prefix != self._prefix:
                 raise InvalidInputError("the iterator belongs to a key that is no longer current", field=self._where)
-            living = self._living(user_key, entry)
+            # None: its value cannot be converted, so nobody knows when it expires.
+            living = None if entry is None else self._living(user_key, entry)
             if living is not ABSENT:
                 yield user_key, living
 
