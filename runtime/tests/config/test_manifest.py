@@ -187,6 +187,18 @@ def test_every_problem_gets_its_own_sentence() -> None:
             {"stateBackend": {"type": "shop.backend:Own", "rocksdb": {"localDir": "/x"}}},
             "spec.stateBackend.rocksdb: has no effect with type shop",
         ),
+        (
+            {"stateBackend": {"memory": {"maxStateSize": "1Mi"}}},
+            "spec.stateBackend.memory: has no effect with type rocksdb. Remove it or set type: memory",
+        ),
+        (
+            {"stateBackend": {"type": "memory", "memory": {"maxCheckpointSize": "4Mi"}}},
+            "spec.stateBackend.memory.maxStateSize: is more than maxCheckpointSize. Lower it",
+        ),
+        (
+            {"stateBackend": {"type": "memory", "memory": {"maxCheckpointSize": "33Mi"}}},
+            "spec.stateBackend.memory.maxCheckpointSize: 33Mi is outside of 1Ki .. 32Mi",
+        ),
         ({"stateBackend": {"options": {"blockSize": 1}}}, "spec.stateBackend.options.blockSize: has no dot. Choose a name such as"),
         (
             {"stateBackend": {"options": {"state.backend": "x"}}},

@@ -6,13 +6,14 @@ import time
 
 import pytest
 
-from statefulspark.checkpoint.formats.metadata import SlotState
+from statefulspark.checkpoint.formats.metadata import InlineEntries, SlotState
+from statefulspark.checkpoint.write.inline import InlineLimits
 from statefulspark.coordinator.controls import CheckpointInfo
 from statefulspark.coordinator.pending_checkpoint import CheckpointCoordinator, PendingCheckpoint, SlotLostError
 from statefulspark.coordinator.slot_state import LOST, READY, Slot
 from statefulspark.errors import StatefulSparkError, UnavailableError
 from statefulspark.rpc.messages.slot_control import Snapshot
-from statefulspark.rpc.messages.slots import SnapshotDone
+from statefulspark.rpc.messages.slots import SnapshotDone, SnapshotPart
 
 
 class _Job:
@@ -82,3 +83,29 @@ def test_a_slot_whose_upload_fails(job: _Job) -> None:
     job.start()
     job.snapshots.slot_done(SnapshotDone(slot=0, epoch=5, checkpoint_id=1, error="UnavailableError: no storage"))
     assert [type(outcome) for outcome in job.outcomes] == [UnavailableError]
+
+
+def test_entries_beyond_the_limit_are_not_held() -> None:
+    """However many slots there are, the driver never holds more than the limit and one message; the sizes stay, for the error."""
+    progress = PendingCheckpoint(
+        checkpoint_id=1,
+        batch=0,
+        request=None,
+        started_s=time.monotonic(),
+        created_ms=0,
+        frame={},
+        savepoint_folder=None,
+        base_checkpoint_id=None,
+        limits=InlineLimits(state_bytes=100, checkpoint_bytes=100),
+        waiting=set(range(9)),
+        epochs={},
+    )
+    for slot in range(9):
+        entries = InlineEntries.of(bytes(30))
+        state = SlotState(slot=slot, first=slot, last=slot, backend="memory", inline=entries)
+        part = SnapshotPart(state=state, state_bytes={1: 30}, operator_state=None, sync_ms=0, flush_ms=0, upload_ms=0, uploaded_bytes=30)
+        progress.take(slot, part)
+        held = [each.inline for each in progress.states.values() if each.inline is not None]
+        assert len(held) == (slot + 1 if slot < 3 else 0)
+    assert progress.state_bytes == {slot: {1: 30} for slot in range(9)}
+    assert not progress.waiting

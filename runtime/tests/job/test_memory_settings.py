@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from statefulspark.checkpoint.write.inline import InlineLimits
 from statefulspark.config.job import StatefulSparkJob
 from statefulspark.config.manifest import validate_job
 from statefulspark.exchange.config import Endpoint, SlotConfig
@@ -97,6 +98,8 @@ def test_fixed_wins_over_managed_over_none(tmp_path: Path, memory: dict[str, Any
         ({"rocksdb": {"timerService": "heap"}}, True, True),
         ({"rocksdb": {"timerService": "rocksdb"}}, False, True),
         ({"type": "filesystem", "filesystem": {"asyncSnapshots": False}}, False, False),
+        ({"type": "memory", "memory": {"asyncSnapshots": False}}, False, False),
+        ({"type": "memory"}, False, True),
     ],
 )
 def test_slots_are_told_where_timers_lie_and_whether_snapshots_are_asynchronous(
@@ -115,6 +118,7 @@ def test_the_driver_is_told_how_checkpoints_are_taken() -> None:
         "savepoint_dir": None,
         "retained": 1,
         "incremental": True,
+        "inline_limits": InlineLimits(state_bytes=5 * MIB, checkpoint_bytes=10 * MIB),
     }
     full = job(checkpointing=storage | {"incremental": False, "savepointDir": "file:///savepoints", "retention": {"count": 3}})
     assert durable_options(full) == {
@@ -123,4 +127,14 @@ def test_the_driver_is_told_how_checkpoints_are_taken() -> None:
         "savepoint_dir": "file:///savepoints",
         "retained": 3,
         "incremental": False,
+        "inline_limits": InlineLimits(state_bytes=5 * MIB, checkpoint_bytes=10 * MIB),
     }
+
+
+def test_limits_of_the_memory_backend_reach_driver_and_slots(tmp_path: Path) -> None:
+    """Slots of other backends have none: they upload files."""
+    manifest = job(stateBackend={"type": "memory", "memory": {"maxStateSize": "1Mi", "maxCheckpointSize": "3Mi"}})
+    assert durable_options(manifest)["inline_limits"] == InlineLimits(state_bytes=MIB, checkpoint_bytes=3 * MIB)
+    assert config(tmp_path, manifest).inline_max_bytes == 3 * MIB
+    assert config(tmp_path, job(stateBackend={"type": "filesystem"})).inline_max_bytes is None
+    assert config(tmp_path, job()).inline_max_bytes is None

@@ -94,7 +94,8 @@ def _warnings(request: Mapping[str, Any], default_backend: str) -> list[str]:
     if request.get("operation") not in {"CREATE", "UPDATE"} or not isinstance(new, dict) or new.get("kind") != JOB_KIND:
         return []
     try:
-        return list(storage_warnings(validate_on_kubernetes(with_state_backend(new, default_backend)).spec))
+        spec = validate_on_kubernetes(with_state_backend(new, default_backend)).spec
+        return [*storage_warnings(spec), *spec.state_backend.warnings()]
     except InvalidInputError:
         return []
 

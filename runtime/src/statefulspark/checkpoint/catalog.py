@@ -66,9 +66,9 @@ class CheckpointSummary:
     created_ms: int | None = None
     duration_ms: int | None = None
     size_bytes: int = 0
-    """All files it needs."""
+    """All files it needs, and the entries within ``_metadata``."""
     incremental_bytes: int = 0
-    """The files that were uploaded for it."""
+    """The files that were uploaded for it, and the entries within ``_metadata``."""
 
 
 def load(store: ObjectStore, key: str) -> CheckpointMetadata:
@@ -280,7 +280,7 @@ def _summarize(store: ObjectStore, folder: str, sizes: Mapping[str, int]) -> Che
         max_parallelism=metadata.max_parallelism,
         created_ms=metadata.created_ms,
         duration_ms=metadata.duration_ms,
-        size_bytes=sum(files.values()),
+        size_bytes=sum(files.values()) + metadata.inline_bytes,
         incremental_bytes=incremental_bytes(files, metadata),
     )
 
@@ -291,8 +291,8 @@ def file_sizes(key: str, metadata: CheckpointMetadata) -> dict[str, int]:
 
 
 def incremental_bytes(files: Mapping[str, int], metadata: CheckpointMetadata) -> int:
-    """Bytes of those ``files`` of a checkpoint that were uploaded for it, and not for one before it."""
-    return sum(size for file, size in files.items() if _is_increment(file, metadata))
+    """Bytes of those ``files`` of a checkpoint that were uploaded for it, and not for one before it, and of its inline entries."""
+    return sum(size for file, size in files.items() if _is_increment(file, metadata)) + metadata.inline_bytes
 
 
 def _is_increment(key: str, metadata: CheckpointMetadata) -> bool:

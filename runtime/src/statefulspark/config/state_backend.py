@@ -84,6 +84,24 @@ class FilesystemBackendSpec(Model):
     """True to write snapshots while batches go on. If false, batches wait until the snapshot of their slot is written (for debugging)."""
 
 
+class MemoryBackendSpec(Model):
+    """Configuration of the memory state backend, whose checkpoints the driver holds."""
+
+    max_state_size: Annotated[ByteSize, between("1Ki", "32Mi")] = Field(default=5 << 20, json_schema_extra=UPGRADE)
+    """Maximum size of one state of one step in one slot, in a checkpoint (1Ki to 32Mi). A checkpoint with more fails."""
+
+    max_checkpoint_size: Annotated[ByteSize, between("1Ki", "32Mi")] = Field(default=10 << 20, json_schema_extra=UPGRADE)
+    """Maximum size of all states of all slots, in a checkpoint (1Ki to 32Mi). A checkpoint with more fails."""
+
+    async_snapshots: Flag = Field(default=True, json_schema_extra=UPGRADE)
+    """True to write snapshots while batches go on. If false, batches wait until the snapshot of their slot is written (for debugging)."""
+
+    def conflicts(self) -> Iterator[Problem]:
+        """A state fits a checkpoint."""
+        if self.max_state_size > self.max_checkpoint_size:
+            yield Problem("maxStateSize", "is more than maxCheckpointSize", "Lower it")
+
+
 class RocksDBMemorySpec(Model):
     """Split of a slot's native memory. The split allows for write buffers to exceed their share by half."""
 
@@ -189,6 +207,9 @@ class StateBackendSpec(Model):
     StateBackend of your own. Defaults to
     the type that the job has run with, or for a new job to the installation's default, or to rocksdb."""
 
+    memory: MemoryBackendSpec = Field(default=MemoryBackendSpec(), json_schema_extra=UPGRADE)
+    """Configuration of type memory (only for this type)."""
+
     filesystem: FilesystemBackendSpec = Field(default=FilesystemBackendSpec(), json_schema_extra=UPGRADE)
     """Configuration of type filesystem (only for this type)."""
 
@@ -206,11 +227,17 @@ class StateBackendSpec(Model):
         memory = self.rocksdb.memory
         return self.type == StateBackendType.ROCKSDB and (memory.managed or memory.fixed_per_slot is not None)
 
+    def warnings(self) -> Iterator[str]:
+        """Yield what works on Kubernetes, but is not meant for it."""
+        if self.type == StateBackendType.MEMORY:
+            yield "spec.stateBackend.type memory: every checkpoint is held by the driver. Use it for tests"
+
     def conflicts(self) -> Iterator[Problem]:
         """Tuning needs something to tune."""
         unused = [
             name
             for name, given, default in (
+                ("memory", self.memory, MemoryBackendSpec()),
                 ("filesystem", self.filesystem, FilesystemBackendSpec()),
                 ("rocksdb", self.rocksdb, RocksDBSpec()),
             )

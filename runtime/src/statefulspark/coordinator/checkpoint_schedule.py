@@ -12,6 +12,7 @@ from collections.abc import Callable
 import structlog
 
 from statefulspark.checkpoint.formats.metadata import SlotState
+from statefulspark.checkpoint.write.inline import check_inline
 from statefulspark.coordinator.batch_log import BatchLog
 from statefulspark.coordinator.controls import CheckpointInfo
 from statefulspark.coordinator.dry_runs import DryRuns
@@ -132,6 +133,7 @@ class CheckpointSchedule:
                 "processing_time_ms": log.processing_time_ms,
                 "parallelism": len(slots),
             },
+            limits=self._durable.inline_limits,
             waiting={slot.index for slot in slots},
             epochs={slot.index: slot.epoch for slot in slots},
         )
@@ -143,7 +145,9 @@ class CheckpointSchedule:
         self._snapshots.slot_done(done)
 
     def _publish(self, progress: PendingCheckpoint, slots: tuple[SlotState, ...]) -> CheckpointInfo:
-        metadata, path = self._durable.publish(progress, slots, [state.to_json() for state in self._states.states()])
+        states = self._states.states()
+        check_inline(progress.checkpoint_id, slots, progress.state_bytes, states, progress.limits)
+        metadata, path = self._durable.publish(progress, slots, [state.to_json() for state in states])
         info = info_of(metadata, path, sync_ms=progress.sync_ms, uploaded_bytes=progress.uploaded_bytes)
         with self._lock:
             self._durable.completed_checkpoint(metadata, info)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Collection
+from dataclasses import replace
 from typing import Any
 from uuid import uuid4
 
@@ -20,6 +21,7 @@ from statefulspark.checkpoint.restore.slot import RestorePlan
 from statefulspark.checkpoint.spark.location import LocationFiles
 from statefulspark.checkpoint.spark.state_packs import references_to, store_in_savepoint
 from statefulspark.checkpoint.spark.state_uploader import SparkStateUploader
+from statefulspark.checkpoint.write.inline import DEFAULT_LIMITS, InlineLimits
 from statefulspark.checkpoint.write.publish import publish
 from statefulspark.checkpoint.write.removal import remove_state
 from statefulspark.checkpoint.write.retention import Retention
@@ -53,6 +55,7 @@ class DurableJob:
         savepoint_dir: str | None,
         retained: int,
         incremental: bool = True,
+        inline_limits: InlineLimits = DEFAULT_LIMITS,
     ) -> None:
         """Take over a claimed attempt.
 
@@ -67,6 +70,7 @@ class DurableJob:
             savepoint_dir: where savepoints go when the caller names no place.
             retained: how many checkpoints are kept.
             incremental: whether a snapshot may name or copy the files of an earlier checkpoint.
+            inline_limits: what bounds the state that slots send for ``_metadata``.
         """
         if lineage.claim is None:
             raise InternalError(f"attempt {lineage.attempt} was not begun by this driver")
@@ -82,6 +86,7 @@ class DurableJob:
         self._base: StoredCheckpoint | None = lineage.base
         self.restored_from = lineage.copied_from or (lineage.base.url if lineage.base is not None else None)
         self._incremental = incremental
+        self.inline_limits = inline_limits
         self._reusable = True
         self._failed: set[str] = set()
         """Checkpoints that slots could not restore in this attempt."""
@@ -151,13 +156,14 @@ class DurableJob:
         return self._records.begun
 
     def restore_plan(self, slot: int, parallelism: int, log: BatchLog) -> SlotRestore:
-        """What a slot restores."""
+        """What a slot restores; of inline entries, those of the old slots with its key groups."""
+        base, key_groups = self._base, key_group_range(slot, parallelism, self.max_parallelism)
         plan = RestorePlan(
             store=self.store,
-            base=self._base,
+            base=replace(base, metadata=base.metadata.with_inline_of(key_groups)) if base is not None else None,
             changelogs=tuple(log.changelogs),
             batch=log.committed,
-            key_groups=key_group_range(slot, parallelism, self.max_parallelism),
+            key_groups=key_groups,
             max_parallelism=self.max_parallelism,
             backend=self._backend,
         )

@@ -17,6 +17,7 @@ import structlog
 
 from statefulspark import failpoints
 from statefulspark.checkpoint.formats.metadata import CheckpointMetadata, FileRef, OperatorFile, SlotState
+from statefulspark.checkpoint.write.inline import DEFAULT_LIMITS, InlineLimits
 from statefulspark.coordinator.controls import CheckpointInfo
 from statefulspark.coordinator.slot_state import READY, Slot
 from statefulspark.coordinator.snapshot_requests import SnapshotRequest
@@ -63,6 +64,9 @@ class PendingCheckpoint:
     """Slots that have not answered, with their epochs in ``epochs``."""
     epochs: dict[int, int]
     states: dict[int, SlotState] = field(default_factory=dict)
+    limits: InlineLimits = DEFAULT_LIMITS
+    state_bytes: dict[int, dict[int, int]] = field(default_factory=dict)
+    """Bytes of each state by id, of the slots whose entries are for ``_metadata``."""
     operator_state: dict[int, OperatorFile] = field(default_factory=dict)
     """Of the slots that have operator state."""
     sync_ms: float = 0.0
@@ -72,6 +76,20 @@ class PendingCheckpoint:
     uploaded_bytes: int = 0
     parts: dict[int, SlotSnapshot] = field(default_factory=dict)
     """What each slot said of its own part."""
+
+    def take(self, slot: int, part: SnapshotPart) -> None:
+        """Keep the part of a slot, but not the entries of a checkpoint that will be refused because they are too many: memory is bounded."""
+        self.states[slot] = part.state
+        if part.state_bytes is not None:
+            self.state_bytes[slot] = part.state_bytes
+            if sum(sum(sizes.values()) for sizes in self.state_bytes.values()) > self.limits.checkpoint_bytes:
+                self.states = {each: state.model_copy(update={"inline": None}) for each, state in self.states.items()}
+        if part.operator_state is not None:
+            self.operator_state[slot] = part.operator_state
+        self.parts[slot] = _slot_snapshot(part)
+        self.sync_ms = max(self.sync_ms, part.sync_ms)
+        self.uploaded_bytes += part.uploaded_bytes
+        self.waiting.discard(slot)
 
     @property
     def savepoint(self) -> str | None:
@@ -160,13 +178,7 @@ class CheckpointCoordinator:
                 return
             part = done.part
             if part is not None:
-                progress.states[done.slot] = part.state
-                if part.operator_state is not None:
-                    progress.operator_state[done.slot] = part.operator_state
-                progress.parts[done.slot] = _slot_snapshot(part)
-                progress.sync_ms = max(progress.sync_ms, part.sync_ms)
-                progress.uploaded_bytes += part.uploaded_bytes
-                progress.waiting.discard(done.slot)
+                progress.take(done.slot, part)
                 if progress.waiting:
                     return
         if part is None:
@@ -228,7 +240,7 @@ def _slot_snapshot(part: SnapshotPart) -> SlotSnapshot:
         sync_ms=part.sync_ms,
         flush_ms=part.flush_ms,
         upload_ms=part.upload_ms,
-        size_bytes=sum(ref.size_bytes for ref in _files(part)),
+        size_bytes=sum(ref.size_bytes for ref in _files(part)) + (part.state.inline.size_bytes if part.state.inline is not None else 0),
         uploaded_bytes=part.uploaded_bytes,
     )
 
@@ -244,6 +256,6 @@ def info_of(metadata: CheckpointMetadata, path: str, *, sync_ms: float, uploaded
         completed_ms=metadata.created_ms + metadata.duration_ms,
         duration_ms=metadata.duration_ms,
         sync_ms=int(sync_ms),
-        size_bytes=sum(ref.size_bytes for ref in unique.values()),
+        size_bytes=sum(ref.size_bytes for ref in unique.values()) + metadata.inline_bytes,
         uploaded_bytes=uploaded_bytes,
     )

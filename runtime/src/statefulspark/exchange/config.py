@@ -48,6 +48,8 @@ class SlotConfig:
     """cloudpickle of that class: the job's own modules need not be importable on the slot's machine. None imports it by its name."""
     backend_options: Mapping[str, str] = field(default_factory=dict)
     """Settings of that class."""
+    inline_max_bytes: int | None = None
+    """Most bytes of entries that the slot sends for ``_metadata`` of a checkpoint; None uploads files."""
     managed_bytes: int = 128 << 20
     """Managed memory of the slot."""
     managed: bool = True

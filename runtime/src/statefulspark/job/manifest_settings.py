@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+from statefulspark.checkpoint.write.inline import InlineLimits
 from statefulspark.config.job import StatefulSparkJob
 from statefulspark.config.restart import RestartStrategyType
-from statefulspark.config.state_backend import TimerServiceType
+from statefulspark.config.state_backend import StateBackendType, TimerServiceType
 from statefulspark.coordinator.memory_tuning import MemoryTuner
 from statefulspark.exchange.rocksdb_choice import RocksDBChoice
 from statefulspark.job.restarts import ExponentialDelay, FailureRate, FixedDelay, NoRestart, RestartStrategy
@@ -29,6 +30,12 @@ def storage_settings(manifest: StatefulSparkJob) -> StorageSettings:
     )
 
 
+def inline_limits(manifest: StatefulSparkJob) -> InlineLimits:
+    """What bounds the checkpoints of the memory backend."""
+    memory = manifest.spec.state_backend.memory
+    return InlineLimits(state_bytes=memory.max_state_size, checkpoint_bytes=memory.max_checkpoint_size)
+
+
 def durable_options(manifest: StatefulSparkJob) -> dict[str, Any]:
     """Keyword options of DurableJob that come from the manifest."""
     spec = manifest.spec
@@ -38,6 +45,7 @@ def durable_options(manifest: StatefulSparkJob) -> dict[str, Any]:
         "savepoint_dir": spec.checkpointing.savepoint_dir,
         "retained": spec.checkpointing.retention.count,
         "incremental": spec.checkpointing.incremental,
+        "inline_limits": inline_limits(manifest),
     }
 
 
@@ -50,6 +58,7 @@ def slot_options(manifest: StatefulSparkJob) -> dict[str, Any]:
     work = plan.work
     return {
         "backend": backend.type,
+        "inline_max_bytes": inline_limits(manifest).checkpoint_bytes if backend.type == StateBackendType.MEMORY else None,
         "managed_bytes": plan.managed_bytes,
         "managed": memory.managed,
         "fixed_per_slot": memory.fixed_per_slot,
@@ -60,7 +69,7 @@ def slot_options(manifest: StatefulSparkJob) -> dict[str, Any]:
         "sort_bytes": work.sort_bytes,
         "local_dir": backend.rocksdb.local_dir,
         "heap_timers": backend.rocksdb.timer_service is TimerServiceType.HEAP,
-        "async_snapshots": backend.filesystem.async_snapshots,
+        "async_snapshots": backend.filesystem.async_snapshots and backend.memory.async_snapshots,
     }
 
 

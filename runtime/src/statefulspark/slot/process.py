@@ -139,7 +139,9 @@ def restored_service(config: SlotConfig, slot: int, registered: RegisterAnswer, 
     operator_state = RestoredOperatorState(slot, registered.operator_state, registered.restore.batch)
     restored = restore_slot(plan, work / "state", open_state, operator_state=operator_state.restores)
     failpoints.reach("slot.restored")
-    uploader = SlotUploader(config.store, slot=slot, key_groups=key_groups, backend=config.backend)
+    uploader = SlotUploader(
+        config.store, slot=slot, key_groups=key_groups, backend=config.backend, inline_max_bytes=config.inline_max_bytes
+    )
     if restored.base_checkpoint_id is not None:
         uploader.seed(restored.base_checkpoint_id, restored.uploaded)
     steps: list[StepSpec] = cloudpickle.loads(config.steps)

@@ -217,6 +217,7 @@ class SlotService:
             failpoints.reach("slot.snapshot.uploaded")
             part = SnapshotPart(
                 state=state,
+                state_bytes=self._uploader.state_bytes,
                 operator_state=operator_file,
                 sync_ms=self._gate.delay_ms,
                 flush_ms=(linked - started) * 1000,
@@ -272,5 +273,8 @@ class SlotService:
 
 
 def _uploaded_bytes(state: SlotState, checkpoint_id: int) -> int:
-    """Bytes of the files that were uploaded for this checkpoint; the others were named again."""
-    return sum(ref.size_bytes for ref in state.files if paths.shared_checkpoint_id(ref.path.removeprefix("../")) in (None, checkpoint_id))
+    """Bytes of the files that were uploaded for this checkpoint, or of what is in ``_metadata``; other files were named again."""
+    inline_bytes = state.inline.size_bytes if state.inline is not None else 0
+    return inline_bytes + sum(
+        ref.size_bytes for ref in state.files if paths.shared_checkpoint_id(ref.path.removeprefix("../")) in (None, checkpoint_id)
+    )

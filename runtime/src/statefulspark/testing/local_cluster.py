@@ -63,6 +63,7 @@ class LocalCluster:
             savepoint_dir=None,
             retained=job.retained,
             incremental=job.incremental,
+            inline_limits=job.inline_limits,
         )
         batches = batch_log(lineage, job.delays_ms())
         self.coordinator = Coordinator(
@@ -116,6 +117,7 @@ class LocalCluster:
             store=self.job.store,
             storage=StorageSettings(),
             backend=self.job.backend,
+            inline_max_bytes=self.job.inline_limits.checkpoint_bytes if self.job.backend == "memory" else None,
             local_dir=str(self.job.folder / "slots"),
             # Reads from a cache prove nothing about the store.
             cache_bytes=0 if self.job.backend == "memory" else 1 << 20,

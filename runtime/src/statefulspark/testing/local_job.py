@@ -10,6 +10,7 @@ from typing import Any
 import pyarrow as pa
 
 from statefulspark.checkpoint.lineage.lineage import ensure_job
+from statefulspark.checkpoint.write.inline import DEFAULT_LIMITS, InlineLimits
 from statefulspark.coordinator.event_times import Delays
 from statefulspark.keygroups import slot_of
 from statefulspark.process.step_spec import StepSpec
@@ -39,6 +40,8 @@ class LocalJob:
     """Checkpoints to keep."""
     incremental: bool = True
     """Whether a checkpoint may name files of an earlier one."""
+    inline_limits: InlineLimits = DEFAULT_LIMITS
+    """What bounds checkpoints of the backend ``memory``."""
     input: list[Any] = field(default_factory=list)
     """Everything the source has had so far; a row's place is its offset."""
     sink: dict[int, list[Row]] = field(default_factory=dict)

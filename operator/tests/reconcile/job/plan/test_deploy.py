@@ -216,3 +216,10 @@ def test_state_in_a_folder_of_single_pods_is_warned_of() -> None:
     world = World(manifest(checkpointing={"dir": "file:///tmp/x"}))
     world.settle()
     assert world.events.count("LocalStorage") == 1
+
+
+def test_checkpoints_that_the_driver_holds_are_warned_of() -> None:
+    world = World(manifest(stateBackend={"type": "memory"}))
+    world.settle()
+    assert world.events.count("MemoryStateBackend") == 1
+    assert any("every checkpoint is held by the driver. Use it for tests" in message for message in world.messages)

@@ -7,13 +7,14 @@ The coordinator writes it once, after every slot has acknowledged its part. A ch
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, Literal, Self
+from typing import Any, Final, Literal, Self
 
 from pydantic import Field, JsonValue, SerializerFunctionWrapHandler, field_validator, model_serializer, model_validator
 
-from statefulspark.checkpoint.formats.digests import CHECKSUM_PATTERN, FileDigest
+from statefulspark.checkpoint.formats.digests import CHECKSUM_PATTERN, FileDigest, digest_bytes
 from statefulspark.checkpoint.formats.documents import Document, decode_document, encode_document
 from statefulspark.checkpoint.formats.pipeline import Pipeline
+from statefulspark.errors import InternalError
 from statefulspark.keygroups import MAX_PARALLELISM_LIMIT, KeyGroupRange
 from statefulspark.state.encoding.entries import HEAP_TIMERS_FILE
 from statefulspark.state.encoding.layout import is_segmented
@@ -22,6 +23,9 @@ from statefulspark.state.store.own_backend import is_own_backend
 
 METADATA_NAME = "_metadata"
 """Name of the object that makes a folder a checkpoint."""
+
+INLINE_BYTES_MAX: Final = 33 << 20
+"""Most bytes of a slot's entries in ``_metadata``: in base64 they fit one message. `InlineLimits` is lower."""
 
 CheckpointKind = Literal["checkpoint", "savepoint"]
 
@@ -56,6 +60,32 @@ class OperatorFile(FileRef):
     slot: int = Field(ge=0, lt=MAX_PARALLELISM_LIMIT)
 
 
+class InlineEntries(Document):
+    """The entries of a slot within ``_metadata``, in place of files: the bytes of a file ``entries``."""
+
+    size_bytes: int = Field(ge=0, le=INLINE_BYTES_MAX)
+    checksum: str = Field(pattern=CHECKSUM_PATTERN)
+    data: bytes = Field(max_length=INLINE_BYTES_MAX)
+    """Empty, never in ``_metadata``, where the process that holds the document does not need the entries."""
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        if self.data and len(self.data) != self.size_bytes:
+            raise ValueError("data does not have size_bytes")
+        return self
+
+    @classmethod
+    def of(cls, data: bytes) -> Self:
+        """Return the part with these bytes."""
+        digest = digest_bytes(data)
+        return cls(size_bytes=digest.size_bytes, checksum=digest.checksum, data=data)
+
+    @property
+    def digest(self) -> FileDigest:
+        """Size and checksum."""
+        return FileDigest(self.size_bytes, self.checksum)
+
+
 class SlotState(Document):
     """The store of one slot."""
 
@@ -70,6 +100,8 @@ class SlotState(Document):
     """Files that other checkpoints may use too."""
     private: tuple[FileRef, ...] = ()
     """Files of this checkpoint alone."""
+    inline: InlineEntries | None = None
+    """The entries, if the slot has no files (since version 7); left out otherwise."""
     operator_batches: dict[str, int] = Field(default_factory=dict)
     """Last batch contained in the store, per uid; -1 before its first."""
     heap_timers: bool = False
@@ -84,12 +116,16 @@ class SlotState(Document):
             raise ValueError("two files have one name")
         if self.heap_timers != (self.backend == "rocksdb" and HEAP_TIMERS_FILE in names):
             raise ValueError("heap_timers does not agree with the files")
+        if self.inline is not None and names:
+            raise ValueError("the slot has both files and inline entries")
         return self
 
     @model_serializer(mode="wrap")
     def _without_absent_fields(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        # Documents without them keep their bytes, which releases before version 8 read.
+        # Documents without them keep their bytes, which releases before versions 7 and 8 read.
         fields: dict[str, Any] = handler(self)
+        if self.inline is None:
+            del fields["inline"]
         if not self.heap_timers:
             del fields["heap_timers"]
         return fields
@@ -172,6 +208,8 @@ class CheckpointMetadata(Document):
         """Return the oldest version whose releases know where and how the states are stored, and that a class may have written the stores."""
         if any(slot.heap_timers for slot in self.slots):
             return 8
+        if any(slot.inline is not None for slot in self.slots):
+            return 7
         if any(map(describes_broadcast, self.states)):
             return 6
         has_evolved = any("schemas" in state or _has_defaults(state.get("type")) for state in self.states)
@@ -187,6 +225,21 @@ class CheckpointMetadata(Document):
             yield self.spark_location
         yield from self.spark_state
         yield from self.operator_state
+
+    @property
+    def inline_bytes(self) -> int:
+        """Bytes of the entries within ``_metadata``, of all slots."""
+        return sum(slot.inline.size_bytes for slot in self.slots if slot.inline is not None)
+
+    def with_inline_of(self, key_groups: KeyGroupRange | None) -> Self:
+        """Return the document without the inline entries of slots that share no key group with ``key_groups``; None drops all."""
+
+        def reduced(slot: SlotState) -> SlotState:
+            if slot.inline is None or (key_groups is not None and slot.key_groups.intersect(key_groups) is not None):
+                return slot
+            return slot.model_copy(update={"inline": slot.inline.model_copy(update={"data": b""})})
+
+        return self.model_copy(update={"slots": tuple(map(reduced, self.slots))}) if self.inline_bytes else self
 
     @property
     def processed_ms(self) -> int:
@@ -207,7 +260,14 @@ def _has_defaults(type_: JsonValue) -> bool:
 
 
 def encode_metadata(metadata: CheckpointMetadata) -> bytes:
-    """Return the bytes of ``_metadata``."""
+    """Return the bytes of ``_metadata``.
+
+    Raises:
+        InternalError: The inline entries of a slot were dropped.
+    """
+    for slot in metadata.slots:
+        if slot.inline is not None and len(slot.inline.data) != slot.inline.size_bytes:
+            raise InternalError(f"the inline entries of slot {slot.slot} are not here")
     return encode_document("checkpoint", metadata)
 
 

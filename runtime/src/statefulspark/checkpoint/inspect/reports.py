@@ -39,7 +39,7 @@ class SnapshotFacts:
             batch=metadata.batch,
             completed_ms=metadata.created_ms + metadata.duration_ms,
             duration_ms=metadata.duration_ms,
-            size_bytes=sum(file.size_bytes for file in metadata.files()),
+            size_bytes=sum(file.size_bytes for file in metadata.files()) + metadata.inline_bytes,
             max_parallelism=metadata.max_parallelism,
         )
 

@@ -15,6 +15,7 @@ from statefulspark.checkpoint.formats.metadata import FileRef, OperatorFile, Slo
 from statefulspark.checkpoint.formats.packs import check_pack
 from statefulspark.checkpoint.inspect.reader import OpenKind, state_infos
 from statefulspark.checkpoint.restore.operator_state import read_operator_file
+from statefulspark.checkpoint.restore.slot import write_inline
 from statefulspark.checkpoint.transfers import download_verified, in_parallel
 from statefulspark.errors import CorruptDataError, InvalidInputError
 from statefulspark.state.encoding.layout import StateInfo
@@ -38,7 +39,7 @@ class VerifyReport:
     files: int
     """Files that were read and compared."""
     size_bytes: int
-    """Their bytes."""
+    """Their bytes, and those of entries within ``_metadata``."""
     entries: int
     """Entries of stores whose place was checked."""
     alternative: str | None
@@ -77,6 +78,10 @@ def verify(
         progress(f"slot {slot.slot} of {checkpoint.metadata.parallelism}")
         with tempfile.TemporaryDirectory(prefix="statefulspark-verify-") as scratch:
             damaged = _download(checkpoint, slot.files, Path(scratch))
+            try:
+                write_inline(checkpoint, slot, Path(scratch))
+            except CorruptDataError as problem:
+                damaged.append(f"slot {slot.slot}: {problem}")
             problems += damaged
             if not damaged:
                 entries += _check_entries(slot, Path(scratch), known, open_kind, problems)
@@ -87,7 +92,7 @@ def verify(
     entries += _check_operator_files(checkpoint, infos, progress, problems)
     files = list(checkpoint.metadata.files())
     alternative = checkpoint_before(checkpoint.url, open_store) if problems else None
-    size_bytes = sum(file.size_bytes for file in files)
+    size_bytes = sum(file.size_bytes for file in files) + checkpoint.metadata.inline_bytes
     return _report(checkpoint.url, problems, alternative, files=len(files), size_bytes=size_bytes, entries=entries)
 
 

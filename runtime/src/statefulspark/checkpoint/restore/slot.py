@@ -18,7 +18,8 @@ from typing import Any, Protocol
 
 from statefulspark.checkpoint.catalog import StoredCheckpoint
 from statefulspark.checkpoint.formats import paths
-from statefulspark.checkpoint.formats.metadata import SlotState
+from statefulspark.checkpoint.formats.digests import check_digest, digest_bytes
+from statefulspark.checkpoint.formats.metadata import METADATA_NAME, SlotState
 from statefulspark.checkpoint.formats.records import ChangelogRef
 from statefulspark.checkpoint.restore.merged_states import MergedStates
 from statefulspark.checkpoint.restore.replay import TakesOperatorState, replay
@@ -28,6 +29,7 @@ from statefulspark.errors import NotRestorableError
 from statefulspark.keygroups import KeyGroupRange
 from statefulspark.state.encoding.layout import key_group_range_bounds
 from statefulspark.state.store.base import KeyValueStore
+from statefulspark.state.store.heap_store import ENTRIES_FILE
 from statefulspark.storage.base import ObjectStore
 
 OpenState = Callable[[Path], KeyValueStore]
@@ -203,14 +205,15 @@ def _sources(plan: RestorePlan, base: StoredCheckpoint) -> list[_Source]:
 
 
 def download_slot(base: StoredCheckpoint, slot: SlotState, folder: Path, threads: int) -> int:
-    """Put the verified files of an old slot's store into a new folder; returns their bytes.
+    """Put the verified files of an old slot's store into a new folder, and inline entries as a file; returns the bytes of the files.
 
     Raises:
         CorruptDataError: A file is damaged or missing.
         UnavailableError: Storage did not answer.
     """
-    if slot.files:
+    if slot.files or slot.inline is not None:
         folder.mkdir(parents=True)
+    write_inline(base, slot, folder)
 
     def fetch(index: int) -> int:
         file = slot.files[index]
@@ -218,6 +221,17 @@ def download_slot(base: StoredCheckpoint, slot: SlotState, folder: Path, threads
         return file.size_bytes
 
     return sum(in_parallel(fetch, range(len(slot.files)), threads))
+
+
+def write_inline(base: StoredCheckpoint, slot: SlotState, folder: Path) -> None:
+    """Write a slot's inline entries, if it has some, to the file by which a store opens them.
+
+    Raises:
+        CorruptDataError: They are damaged.
+    """
+    if slot.inline is not None:
+        check_digest(digest_bytes(slot.inline.data), slot.inline.digest, path=f"{base.url}/{METADATA_NAME}")
+        (folder / ENTRIES_FILE).write_bytes(slot.inline.data)
 
 
 def _cut(store: KeyValueStore, held: KeyGroupRange, wanted: KeyGroupRange) -> None:

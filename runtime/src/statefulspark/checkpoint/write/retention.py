@@ -239,7 +239,7 @@ class Retention:
 
     @property
     def retained(self) -> Mapping[int, CheckpointMetadata]:
-        """Checkpoints of the folder by number, from all attempts, as of the last `run`."""
+        """Checkpoints of the folder by number, from all attempts, as of the last `run`; without the bytes of inline entries."""
         return self._known
 
     def _read(self, objects: Iterable[ObjectInfo]) -> tuple[dict[int, CheckpointMetadata], set[int]]:
@@ -251,7 +251,7 @@ class Retention:
             if number is None or name != METADATA_NAME:
                 continue
             try:
-                readable[number] = self._known[number] if number in self._known else load(self._store, info.key)
+                readable[number] = self._known[number] if number in self._known else load(self._store, info.key).with_inline_of(None)
             except CorruptDataError:
                 unreadable.add(number)
             except InvalidInputError:

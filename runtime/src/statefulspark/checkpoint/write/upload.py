@@ -20,10 +20,12 @@ from statefulspark.checkpoint.formats.digests import digest_bytes, digest_file
 from statefulspark.checkpoint.formats.metadata import FileRef, OperatorFile, SlotState
 from statefulspark.checkpoint.formats.operator_state import encode_operator_file
 from statefulspark.checkpoint.transfers import in_parallel
+from statefulspark.checkpoint.write.inline import inline_part
 from statefulspark.errors import InvalidInputError
 from statefulspark.keygroups import KeyGroupRange
 from statefulspark.state.encoding.entries import HEAP_TIMERS_FILE
 from statefulspark.state.operator.entries import OperatorEntry
+from statefulspark.state.store.heap_store import ENTRIES_FILE
 from statefulspark.state.store.own_backend import is_own_backend
 from statefulspark.storage.base import ObjectStore
 
@@ -63,9 +65,23 @@ class SlotUploader:
         key_groups: Key groups that the store holds.
         backend: Kind of the store.
         threads: Parallel uploads, 1 .. 64.
+        inline_max_bytes: Checkpoints have the slot's entries in ``_metadata`` instead of files, if they have at most so many bytes; the
+            store's snapshots are files ``entries``. None uploads files.
+
+    Attributes:
+        state_bytes: Bytes of each state by id in the last checkpoint, if its entries are for ``_metadata``; None for files.
     """
 
-    def __init__(self, store: ObjectStore, *, slot: int, key_groups: KeyGroupRange, backend: str, threads: int = 4) -> None:
+    def __init__(
+        self,
+        store: ObjectStore,
+        *,
+        slot: int,
+        key_groups: KeyGroupRange,
+        backend: str,
+        threads: int = 4,
+        inline_max_bytes: int | None = None,
+    ) -> None:
         if not 1 <= threads <= 64:
             raise InvalidInputError(f"must be between 1 and 64, not {threads}", field="threads")
         self._store = store
@@ -73,6 +89,8 @@ class SlotUploader:
         self._key_groups = key_groups
         self._backend = backend
         self._threads = threads
+        self._inline_max_bytes = inline_max_bytes
+        self.state_bytes: dict[int, int] | None = None
         self._uploaded: dict[int, dict[_LocalFile, StoredFile]] = {}
 
     def seed(self, checkpoint_id: int, files: Iterable[StoredFile]) -> None:
@@ -80,7 +98,7 @@ class SlotUploader:
         self._uploaded[checkpoint_id] = {(file.ref.name, file.ref.size_bytes): file for file in files}
 
     def upload(self, snapshot: Path, checkpoint_id: int, *, base_checkpoint_id: int | None, step_batches: Mapping[str, int]) -> SlotState:
-        """Upload what is new in a snapshot.
+        """Upload what is new in a snapshot, or read it for ``_metadata``.
 
         Args:
             snapshot: Folder that the store's ``snapshot`` made; only read.
@@ -95,6 +113,10 @@ class SlotUploader:
         Raises:
             UnavailableError: Storage did not answer; nothing refers to what was uploaded.
         """
+        if self._inline_max_bytes is not None:
+            part = inline_part(snapshot / ENTRIES_FILE, self._inline_max_bytes)
+            self.state_bytes = part.state_bytes
+            return self._state([], [], step_batches).model_copy(update={"inline": part.entries})
         known = self._uploaded.get(base_checkpoint_id, {}) if base_checkpoint_id is not None else {}
         folder = paths.checkpoint_folder(checkpoint_id)
         private_folder = f"slot-{self._slot}-{uuid4().hex[:8]}"
@@ -142,6 +164,7 @@ class SlotUploader:
         Raises:
             UnavailableError: Storage did not answer; the savepoint has no ``_metadata`` and is no savepoint.
         """
+        self.state_bytes = None
         known = self._uploaded.get(base_checkpoint_id, {}) if base_checkpoint_id is not None else {}
         private_folder = f"slot-{self._slot}-{uuid4().hex[:8]}"
 

@@ -166,9 +166,11 @@ class Changelogs(Request[ChangelogsAnswer]):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SnapshotPart:
-    """A slot's part of a checkpoint: its files are in storage."""
+    """A slot's part of a checkpoint: its files are in storage, or it has its entries with it."""
 
     state: SlotState
+    state_bytes: dict[int, int] | None
+    """Bytes of each state by id if the entries are for ``_metadata``; then ``state`` has none of them if they are too large. None for files."""
     operator_state: OperatorFile | None
     """None: the slot has none."""
     sync_ms: float

@@ -22,6 +22,8 @@ MAGIC: Final = b"SSPE"
 VERSION: Final = 1
 
 _RECORD: Final = struct.Struct(">II")
+RECORD_OVERHEAD_BYTES: Final = _RECORD.size
+"""Bytes of a record beside its key and value."""
 _END_MARK: Final = 0xFFFFFFFF
 _END: Final = struct.Struct(">IQI")
 _BUFFER_BYTES: Final = 1 << 20

@@ -73,6 +73,8 @@ def _warn(draft: Draft, spec: StatefulSparkJobSpec) -> None:
     """Warns of a spec that is valid but most likely a mistake."""
     for sentence in storage_warnings(spec):
         draft.record_event("LocalStorage", sentence, warning=True)
+    for sentence in spec.state_backend.warnings():
+        draft.record_event("MemoryStateBackend", sentence, warning=True)
 
 
 def _never_ran(draft: Draft) -> bool:
