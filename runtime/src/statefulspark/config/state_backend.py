@@ -166,7 +166,7 @@ class RocksDBSpec(Model):
     """Native RocksDB metrics to export, by Flink's names, for example block-cache-usage. Defaults to none."""
 
     timer_service: TimerServiceType = Field(default=TimerServiceType.ROCKSDB, json_schema_extra=UPGRADE)
-    """Where timers are kept: rocksdb, or heap for the Python heap, which is faster and takes about 130 bytes of pythonPerSlot per timer, plus its key."""
+    """Where timers are kept: rocksdb, or heap for the Python heap, where each takes about 130 bytes of pythonPerSlot, plus its key."""
 
     local_dir: Text | None = Field(default=None, json_schema_extra=UPGRADE)
     """Directory for RocksDB's files on each node. Defaults to the executor's scratch space."""
