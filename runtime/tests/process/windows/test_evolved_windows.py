@@ -240,6 +240,23 @@ def test_states_of_window_functions_evolve(seeds: range) -> None:
     assert sum(map(_lives, seeds)) > len(seeds)
 
 
+def test_a_batch_removes_a_window_before_it_declares_the_state_anew() -> None:
+    """The removal is not lost when the new declaration takes the place of the remembered one, and neither is what the batch adds."""
+    with _numbered(0) as harness:
+        harness.process_element(("a", 1, 5))
+        harness.process_watermark(20)
+        harness.process_element(("a", 1, 205))
+        snapshot = harness.snapshot()
+    restored = _numbered(1)
+    restored.restore(snapshot)
+    with restored:
+        restored.process_watermark(300)
+        restored.process_element(("a", 1, 206))
+        assert [tuple(row) for row in restored.get_output()] == [("a", 209, ""), ("a", 209, "new")]
+        restored.process_watermark(1_000)
+        assert restored.snapshot().entries == ()
+
+
 class Firings(ProcessWindowFunction):
     """Counts the firings of a window, with or without a time to live."""
 
