@@ -8,6 +8,7 @@ import sys
 import pytest
 
 import statefulspark
+from statefulspark.public_names import HOME_OF
 
 NEEDS_SPARK = {"Job", "KeyedStream"}
 
@@ -22,7 +23,7 @@ def test_names_are_sorted_and_importable() -> None:
 
 def test_every_name_has_a_home_for_type_checkers_too() -> None:
     """A name that is promised but has no home would only fail when somebody uses it."""
-    assert set(statefulspark._HOME_OF) == set(statefulspark.__all__)
+    assert set(HOME_OF) == set(statefulspark.__all__)
     with pytest.raises(AttributeError, match="no_such_name"):
         _ = statefulspark.no_such_name
 

@@ -11,7 +11,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-import statefulspark
+from statefulspark.public_names import HOMES
 from statefulspark.testing import (
     BROADCAST,
     BroadcastInput,
@@ -21,7 +21,7 @@ from statefulspark.testing import (
     SecondInput,
 )
 
-WITHOUT_SPARK = sorted(home for home in statefulspark._HOMES if not home.startswith("pipeline."))
+WITHOUT_SPARK = sorted(home for home in HOMES if not home.startswith("pipeline."))
 PAGE = Path(__file__).parents[3] / "docs/pyflink.md"
 
 

@@ -17,7 +17,7 @@ from statefulspark.state.store.heap_store import HeapStore
 from statefulspark.state.store.open_store import open_store
 from statefulspark.state.store.rocksdb_memory import RocksDBMemory
 from statefulspark.state.store.rocksdb_store import RocksDBOptions, RocksDBStore
-from statefulspark.state.tables import maps
+from statefulspark.state.tables import map_entries
 
 from .raw_rules import RawRules
 from .state_rules import ExpiryRules, StateRules, TimerRules
@@ -191,7 +191,7 @@ for _rule in (
 @pytest.fixture(autouse=True)
 def small_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let what is read in chunks be read in chunks of two, so that few entries reach their borders."""
-    monkeypatch.setattr(maps, "_CHUNK_ENTRIES", 2)
+    monkeypatch.setattr(map_entries, "_CHUNK_ENTRIES", 2)
     monkeypatch.setattr(timers, "_AHEAD_TIMERS", 2)
 
 

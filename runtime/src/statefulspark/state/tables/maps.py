@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import struct
 from bisect import bisect_left, insort
 from collections.abc import Iterator, Mapping, Sequence
-from itertools import islice
 from typing import Any, Final
 
-from statefulspark.errors import CorruptDataError, InvalidInputError
+from statefulspark.errors import InvalidInputError
 from statefulspark.state.api.states import MapState
 from statefulspark.state.encoding.layout import prefix_end, split_store_key
 from statefulspark.state.encoding.values import Encoded, ValueCodec
@@ -16,12 +14,12 @@ from statefulspark.state.evolution.schema_reader import SchemaReader
 from statefulspark.state.store.base import Change
 from statefulspark.state.store.layers import Layers
 from statefulspark.state.tables.key_context import KeyContext, no_current_key
+from statefulspark.state.tables.map_entries import converted, decoded_key, stored_entries
 from statefulspark.state.tables.point import Heads, evolved_entries
 from statefulspark.state.tables.table import ENTRY_BYTES
 from statefulspark.state.tables.value import restorer, size_in_memory, storer
 from statefulspark.state.types.base import TypeInformation
 
-_CHUNK_ENTRIES: Final = 256
 ABSENT: Final[Any] = type("Absent", (), {"__slots__": (), "__repr__": lambda _: "ABSENT"})()
 """The entry of an absent user key; None is a value."""
 
@@ -132,11 +130,11 @@ class KeyedMapState(MapState[Any, Any]):
 
     def items(self) -> Iterator[tuple[Any, Any]]:
         self._enter()
-        return ((self._decoded_key(user_key), self.value_of(entry)) for user_key, entry in self._walk(self._prefix))
+        return ((decoded_key(self._key_type, user_key, self._where), self.value_of(entry)) for user_key, entry in self._walk(self._prefix))
 
     def keys(self) -> Iterator[Any]:
         self._enter()
-        return (self._decoded_key(user_key) for user_key, _ in self._walk(self._prefix, keys_only=True))
+        return (decoded_key(self._key_type, user_key, self._where) for user_key, _ in self._walk(self._prefix, keys_only=True))
 
     def values(self) -> Iterator[Any]:
         self._enter()
@@ -145,7 +143,10 @@ class KeyedMapState(MapState[Any, Any]):
     def prefix_items(self, start: bytes) -> Iterator[tuple[Any, Any]]:
         """Iterate over the entries whose user keys' bytes begin with ``start``, in the order of the bytes. Reads nothing else."""
         self._enter()
-        return ((self._decoded_key(user_key), self.value_of(entry)) for user_key, entry in self._walk(self._prefix, start))
+        return (
+            (decoded_key(self._key_type, user_key, self._where), self.value_of(entry))
+            for user_key, entry in self._walk(self._prefix, start)
+        )
 
     def entry(self, user_key: bytes) -> Any:
         """Return the entry of a user key's bytes, `ABSENT` without one. `value_of` makes a value of it, `accepted` an entry of a value."""
@@ -174,7 +175,7 @@ class KeyedMapState(MapState[Any, Any]):
     def prefix_keys(self, start: bytes) -> Iterator[Any]:
         """Iterate over the user keys of `prefix_items`, also of values that cannot be converted to the declared type."""
         self._enter()
-        return (self._decoded_key(user_key) for user_key, _ in self._walk(self._prefix, start, keys_only=True))
+        return (decoded_key(self._key_type, user_key, self._where) for user_key, _ in self._walk(self._prefix, start, keys_only=True))
 
     def continue_from(self, other: KeyedMapState) -> None:
         """Take the place of another table of the same state, with other values, in which the running batch has only removed entries."""
@@ -332,7 +333,7 @@ class KeyedMapState(MapState[Any, Any]):
         """
         changed_keys = iter(self._changed_keys(prefix, start))
         changed_key = next(changed_keys, None)
-        for user_key, data, spills in self._walk_layers(prefix, start):
+        for user_key, data, spills in stored_entries(self._layers, prefix, start):
             while changed_key is not None and changed_key < user_key:
                 yield from self._live(prefix, changed_key, keys_only=keys_only)
                 changed_key = next(changed_keys, None)
@@ -342,21 +343,12 @@ class KeyedMapState(MapState[Any, Any]):
             if user_key in mine or spills != self._layers.spills:
                 yield from self._live(prefix, user_key, keys_only=keys_only)
             else:
-                entry = self._converted(data, keys_only=keys_only)
+                entry = converted(self._restored, data, keys_only=keys_only)
                 if entry is not ABSENT:
                     yield user_key, entry
         while changed_key is not None:
             yield from self._live(prefix, changed_key, keys_only=keys_only)
             changed_key = next(changed_keys, None)
-
-    def _converted(self, data: bytes, *, keys_only: bool) -> Any:
-        """Return the entry of stored bytes; arguments as for `_walk`."""
-        try:
-            return self._restored(data)
-        except InvalidInputError:
-            if keys_only:
-                return None
-            raise
 
     def _changed_keys(self, prefix: bytes, start: bytes) -> list[bytes]:
         """Return the user keys of the changed entries of one key that begin with ``start``, in order."""
@@ -376,18 +368,6 @@ class KeyedMapState(MapState[Any, Any]):
         if self._order is not None and user_key not in self._mine:
             insort(self._order, user_key)
 
-    def _walk_layers(self, prefix: bytes, start: bytes) -> Iterator[tuple[bytes, bytes, int]]:
-        """Yield user keys and stored bytes below the changed entries, and after how many spills they were read."""
-        first, end = prefix + start, prefix_end(prefix + start)
-        while True:
-            spills = self._layers.spills
-            chunk = list(islice(self._layers.scan(first, end), _CHUNK_ENTRIES))
-            for store_key, data in chunk:
-                yield store_key[len(prefix) :], data, spills
-            if len(chunk) < _CHUNK_ENTRIES:
-                return
-            first = chunk[-1][0] + b"\0"
-
     def _live(self, prefix: bytes, user_key: bytes, *, keys_only: bool = False) -> Iterator[tuple[bytes, Any]]:
         """Yield the current entry, or nothing if it was removed."""
         mine = self._changed.get(prefix, {})
@@ -395,7 +375,7 @@ class KeyedMapState(MapState[Any, Any]):
             entry = mine[user_key]
         else:
             data = self._layers.get(prefix + user_key)
-            entry = ABSENT if data is None else self._converted(data, keys_only=keys_only)
+            entry = ABSENT if data is None else converted(self._restored, data, keys_only=keys_only)
         if entry is not ABSENT:
             yield user_key, entry
 
@@ -413,11 +393,3 @@ class KeyedMapState(MapState[Any, Any]):
 
     def value_of(self, entry: Any) -> Any:
         return self._codec.decode_nullable(entry) if entry.__class__ is Encoded else entry
-
-    def _decoded_key(self, user_key: bytes) -> Any:
-        try:
-            return self._key_type.decode(user_key)
-        except InvalidInputError as error:
-            raise InvalidInputError(error.message, field=f"map key of {self._where}", remedy=error.remedy) from error
-        except (ValueError, IndexError, struct.error, OverflowError) as error:
-            raise CorruptDataError("damaged map key", path=self._where) from error
