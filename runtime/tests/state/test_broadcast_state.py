@@ -304,11 +304,43 @@ class BroadcastMachine(RuleBasedStateMachine):
 
 
 TestBroadcastMachine = BroadcastMachine.TestCase
-TestBroadcastMachine.settings = settings(max_examples=40, stateful_step_count=20)
+TestBroadcastMachine.settings = settings(max_examples=150, stateful_step_count=20)
 
 
 def _backend(start: StepOperatorState | None = None, registry: StateRegistry | None = None) -> OperatorStateBackend:
     return OperatorStateBackend(registry or StateRegistry(), uid="u", slot=0, parallelism=4, start=start or StepOperatorState())
+
+
+@pytest.mark.parametrize("slot", [0, 1, 2])
+def test_changelogs_of_any_slot_will_do(slot: int) -> None:
+    """A slot that did not exist applies the changes of each batch that another one wrote, and of several changelogs of a batch those of one."""
+    backend = _backend()
+    rules = _rules(backend)
+    stored, changelogs = StoredBroadcastState(slot), []
+    for batch, value in enumerate((1, 2)):
+        rules["a"] = value
+        del rules[f"b{batch - 1}"]
+        rules[f"b{batch}"] = 0
+        changelogs.append(backend.changes(whole=False))
+        backend.finish_batch()
+        backend.begin_batch(batch + 1)
+    states = tuple(info.to_json() for info in backend.states())
+    for batch, entries in enumerate(changelogs):
+        for writer in range(2):
+            header = ChangelogHeader(
+                uid="u",
+                slot=writer,
+                batch=batch,
+                epoch=1,
+                first_key_group=4 * writer,
+                last_key_group=4 * writer + 3,
+                states=states,
+                operator_state="changed",
+                parallelism=2,
+            )
+            stored.add(header, entries, where="changelog")
+    (held,) = stored.entries("u").values()
+    assert held == {b"a": b"\x01" + (2).to_bytes(8, "big"), b"b1": b"\x01" + bytes(8)}
 
 
 def _rules(backend: OperatorStateBackend) -> BroadcastState[Any, Any]:
