@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import weakref
 from collections.abc import Iterator
+from itertools import chain, cycle, repeat
 from typing import Any
 
 import pyarrow as pa
@@ -56,6 +57,7 @@ class Coordinator:
 
     def __init__(self, waits: int) -> None:
         self.waits = waits
+        self.reasons: Iterator[str] = repeat("starting")
         self.asked: list[Begin] = []
         self.slot_handler = Slot()
         self.slot = FlightListener(None, "s", [Ping.served_by(lambda _: None)], self.slot_handler)
@@ -74,7 +76,7 @@ class Coordinator:
     def begin(self, request: Begin) -> BeginAnswer | Wait:
         self.asked.append(request)
         if len(self.asked) <= self.waits:
-            return Wait(reason="starting")
+            return Wait(reason=next(self.reasons))
         run = BatchRun(attempt=1, watermark_ms=5, processing_time_ms=0, expected=-1, operator_state="changed")
         return BeginAnswer(location=self.slot.location, unix="", epoch=1, run=run)
 
@@ -130,6 +132,52 @@ def test_waiting_for_a_slot_is_bounded(coordinator: Coordinator) -> None:
     coordinator.waits = 1_000_000
     with pytest.raises(UnavailableError, match="slot 1 is still starting"):
         list(exchange_partition(coordinator.config(start_wait_s=0.2), 1, RUN, iter([rows(127, 0, 1)])))
+
+
+class Clock:
+    """Stands for the module `time` of tasks: each wait takes ten seconds."""
+
+    def __init__(self) -> None:
+        self.now_s = 0.0
+
+    def monotonic(self) -> float:
+        return self.now_s
+
+    def sleep(self, _: float) -> None:
+        self.now_s += 10.0
+
+
+def test_a_task_that_has_waited_for_a_restore_outlasts_a_moment_in_which_the_slot_is_about_to_register(
+    coordinator: Coordinator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its slot is started, but between two answers of the coordinator it has no number yet."""
+    monkeypatch.setattr(task, "time", Clock())
+    coordinator.waits = 14
+    coordinator.reasons = chain(repeat("restoring", 11), repeat("starting", 3))
+    results = list(exchange_partition(coordinator.config(), 1, RUN, iter([rows(127, 0, 1)])))
+    assert [batch.column(0).to_pylist() for batch in results] == [[1]]
+    assert [waited_s for waited_s, _ in coordinator.slot_handler.waited_s] == [140.0]
+
+
+def test_after_a_restore_a_task_waits_no_longer_for_a_slot_that_nobody_starts(
+    coordinator: Coordinator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It waits 30 s again, and then leaves its core to the slot."""
+    monkeypatch.setattr(task, "time", Clock())
+    coordinator.waits = 1_000
+    coordinator.reasons = chain(repeat("restoring", 11), repeat("starting"))
+    with pytest.raises(UnavailableError, match="slot 1 is still starting after 140 s"):
+        list(exchange_partition(coordinator.config(), 1, RUN, iter([rows(127, 0, 1)])))
+
+
+def test_a_slot_that_restores_and_starts_in_turn_is_not_waited_for_forever(
+    coordinator: Coordinator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(task, "time", Clock())
+    coordinator.waits = 1_000
+    coordinator.reasons = cycle(["restoring", "starting"])
+    with pytest.raises(UnavailableError, match="slot 1 is still starting after 1810 s"):
+        list(exchange_partition(coordinator.config(), 1, RUN, iter([rows(127, 0, 1)])))
 
 
 def test_an_error_of_the_rows_before_the_exchange_is_what_the_task_fails_with(coordinator: Coordinator) -> None:

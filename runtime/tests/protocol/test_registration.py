@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from structlog.testing import capture_logs
 
 from statefulspark.checkpoint.formats import paths
 from statefulspark.checkpoint.restore import operator_state
@@ -19,7 +20,9 @@ from statefulspark.coordinator import slot_actions
 from statefulspark.coordinator.controls import CheckpointInfo
 from statefulspark.coordinator.slot_table import SlotTable
 from statefulspark.errors import CorruptDataError, UnavailableError
-from statefulspark.rpc.messages.batches import Begin, Planned, Tick, TickAnswer, Wait
+from statefulspark.exchange import task
+from statefulspark.exchange.task import exchange_partition
+from statefulspark.rpc.messages.batches import Begin, EmptyPartition, PartitionRun, Planned, Tick, TickAnswer, Wait
 from statefulspark.rpc.messages.slots import Register
 from statefulspark.slot import process
 
@@ -53,6 +56,24 @@ class SlowStorage:
     def hold(self) -> None:
         self.reached.clear()
         self.goes_on.clear()
+
+
+class TaskClock:
+    """Stands for the module `time` of exchange tasks: the time that they see passes only while storage is held, 20 s between two of their requests."""
+
+    def __init__(self, storage: SlowStorage) -> None:
+        self._storage = storage
+        self.polls = threading.Semaphore(0)
+        self.now_s = 0.0
+
+    def monotonic(self) -> float:
+        return self.now_s
+
+    def sleep(self, duration_s: float) -> None:
+        if not self._storage.goes_on.is_set():
+            self.now_s += 20.0
+        self.polls.release()
+        time.sleep(duration_s)
 
 
 @pytest.fixture
@@ -110,6 +131,59 @@ def test_a_registration_is_answered_although_storage_takes_longer_than_a_call_ma
     driver.start_slot(0)
     driver.start_slot(1)
     finish(world, driver)
+
+
+def test_tasks_wait_for_a_slot_that_waits_for_storage_as_for_one_that_restores(
+    driver: Driver, world: World, storage: SlowStorage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It has been started, so tasks need not leave it their core after `start_wait_s`. Both kinds of tasks go on when storage has answered."""
+    monkeypatch.setattr(slot_actions, "_PREPARED_S", 0.05)
+    begin, empty = Begin(uid=UID, slot=0, batch=3), EmptyPartition(uid=UID, batch=3, run=PartitionRun("late", 0, 1))
+    driver.coordinator.slots.replace(SlotTable(2, slots_per_executor=None))
+    (driver.location / "offsets" / "3").write_text('{"first": 15, "until": 20, "tick": 0, "ticked": false}')
+    assert driver._peer.call(Planned()) is None
+    assert driver._peer.call(begin) == driver._peer.call(empty) == Wait(reason="starting"), "no slot has asked to be registered"
+    storage.hold()
+    with capture_logs() as logs:
+        for _ in range(3):
+            assert register(driver) == Wait(reason="storage")
+            assert driver._peer.call(begin) == driver._peer.call(empty) == Wait(reason="restoring")
+    assert [each["waited_s"] for each in logs if "takes long" in each["event"]] == [0.05], "the log says so once"
+    clock = TaskClock(storage)
+    monkeypatch.setattr(task, "time", clock)
+    config = replace(driver.exchange, start_wait_s=30.0, restore_wait_s=1e6)
+    with ThreadPoolExecutor(2) as tasks:
+        rows = next(each for each in driver.partitions(3) if each.num_rows)
+        with_rows = tasks.submit(lambda: list(exchange_partition(config, 3, PartitionRun("late", 0, 0), iter([rows]))))
+        without = tasks.submit(lambda: list(exchange_partition(config, 3, PartitionRun("late", 1, 1), iter([]))))
+        assert all(clock.polls.acquire(timeout=_S) for _ in range(10))
+        assert not with_rows.done()
+        assert not without.done()
+        assert clock.now_s > 2 * config.start_wait_s
+        storage.goes_on.set()
+        driver.start_slot(0)
+        driver.start_slot(1)
+        assert sum(each.num_rows for each in with_rows.result(_S)) > 0
+        assert without.result(_S) == []
+    driver.run(3)
+    finish(world, driver)
+
+
+def test_the_job_that_has_failed_meanwhile_is_what_tasks_hear(
+    driver: Driver, storage: SlowStorage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They end at once, instead of after `restore_wait_s`."""
+    monkeypatch.setattr(slot_actions, "_PREPARED_S", 0.05)
+    driver.coordinator.slots.replace(SlotTable(2, slots_per_executor=None))
+    (driver.location / "offsets" / "3").write_text('{"first": 15, "until": 20, "tick": 0, "ticked": false}')
+    assert driver._peer.call(Planned()) is None
+    storage.hold()
+    assert register(driver) == Wait(reason="storage")
+    driver.coordinator._fail(CorruptDataError("a checkpoint is damaged", path="chk-1"))
+    with pytest.raises(CorruptDataError, match="a checkpoint is damaged"):
+        driver._peer.call(Begin(uid=UID, slot=0, batch=3))
+    with pytest.raises(CorruptDataError, match="a checkpoint is damaged"):
+        driver._peer.call(EmptyPartition(uid=UID, batch=3, run=PartitionRun("late", 0, 1)))
 
 
 def test_a_registration_is_answered_although_another_thread_adopts_a_batch(driver: Driver, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -16,9 +16,10 @@ from statefulspark.coordinator.dry_runs import DryRuns
 from statefulspark.coordinator.durable_job import DurableJob
 from statefulspark.coordinator.operator_states import OperatorDistribution
 from statefulspark.coordinator.query_lifecycle import QueryLifecycle
+from statefulspark.coordinator.restore_preparation import RestorePreparation
 from statefulspark.coordinator.slot_calls import SlotCalls
 from statefulspark.coordinator.slot_crashes import CrashWatch
-from statefulspark.coordinator.slot_state import READY, RESTORING
+from statefulspark.coordinator.slot_state import READY, RESTORING, Slot
 from statefulspark.coordinator.slot_table import SlotTable
 from statefulspark.coordinator.tick_offsets import tick_answer
 from statefulspark.errors import FencedError, StatefulSparkError, UnavailableError
@@ -49,6 +50,7 @@ class BatchActions:
         batches: BatchLog,
         states: StateRegistry,
         operator_states: OperatorDistribution,
+        preparation: RestorePreparation,
         slots: Callable[[], SlotTable],
         dry_runs: DryRuns,
         query: QueryLifecycle,
@@ -68,6 +70,7 @@ class BatchActions:
             batches: The job's batches, guarded by ``lock``.
             states: State ids.
             operator_states: The distribution of operator state, guarded by ``lock``.
+            preparation: Gets ready what slots restore.
             slots: Returns the table of now, which a rescale replaces.
             dry_runs: Spark's local checkpoint location, the state of its own steps there, and batches that run again for that alone.
             query: Says which batches may begin.
@@ -84,6 +87,7 @@ class BatchActions:
         self._batches = batches
         self._states = states
         self._operator_states = operator_states
+        self._preparation = preparation
         self._slots = slots
         self._dry_runs = dry_runs
         self._files = dry_runs.files
@@ -121,11 +125,9 @@ class BatchActions:
             operator_state = self._operator_states.scope(uid)
         slot = self._slots().get(index)
         if slot.state != READY:
-            return Wait(reason=slot.state)
+            return self._wait_for(slot)
         if self._states.in_doubt:
-            if (fatal := self._fatal()) is not None:
-                raise fatal
-            return Wait(reason=RESTORING)
+            return self._restoring()
         self._crashes.began(index, batch, uid=uid, epoch=slot.epoch, executor=slot.executor)
         return BeginAnswer(
             location=slot.location,
@@ -146,9 +148,19 @@ class BatchActions:
                 return Wait(reason=_PAUSED)
             unreported = self._operator_states.unreported(request.uid)
         if unreported is not None:
-            return Wait(reason=self._slots().get(unreported).state)
+            return self._wait_for(self._slots().get(unreported))
         self._completion.report(request.uid, request.batch, request.run)
         return None
+
+    def _wait_for(self, slot: Slot) -> Wait:
+        """What a task hears whose slot does not serve. A slot that cannot register before the preparation ends counts as one that restores."""
+        return self._restoring() if self._preparation.unfinished else Wait(reason=slot.state)
+
+    def _restoring(self) -> Wait:
+        """Let a task wait for as long as a restore may take, unless the job has failed meanwhile."""
+        if (fatal := self._fatal()) is not None:
+            raise fatal
+        return Wait(reason=RESTORING)
 
     def _current(self, batch: int) -> BatchParameters | None:
         """The parameters of ``batch``, which begins now if it is new; None if it must wait. The caller holds the lock."""

@@ -117,10 +117,12 @@ class Coordinator:
         self._completion = self._new_completion(recovered)
         self.query = self._new_query_lifecycle(now_ms)
         self._checkpoints = self._new_checkpoint_schedule(times)
-        self._batch_actions = self._new_batch_actions(now_ms)
+        restores = RestoreFailures(self._durable, self._batches, self._fail)
+        preparation = self._new_preparation(restores)
+        self._batch_actions = self._new_batch_actions(now_ms, preparation)
         actions = (
             *self._batch_actions.actions(),
-            *self._new_slot_actions(memory).actions(),
+            *self._new_slot_actions(memory, restores, preparation).actions(),
             SnapshotDone.served_by(self._snapshot_done),
         )
         self._service = FlightListener(listen.host, listen.secret, actions, certificates=listen.certificates)
@@ -165,12 +167,23 @@ class Coordinator:
             fenced=self._fail,
         )
 
-    def _new_batch_actions(self, now_ms: Callable[[], int]) -> BatchActions:
+    def _new_preparation(self, restores: RestoreFailures) -> RestorePreparation:
+        return RestorePreparation(
+            lock=self._lock,
+            slots=self.slots.table,
+            durable=self._durable,
+            completion=self._completion,
+            operator_states=self._operator_states,
+            restores=restores,
+        )
+
+    def _new_batch_actions(self, now_ms: Callable[[], int], preparation: RestorePreparation) -> BatchActions:
         return BatchActions(
             durable=self._durable,
             batches=self._batches,
             states=self._states,
             operator_states=self._operator_states,
+            preparation=preparation,
             slots=self.slots.table,
             dry_runs=self._dry_runs,
             query=self.query,
@@ -184,16 +197,7 @@ class Coordinator:
             fail=self._fail,
         )
 
-    def _new_slot_actions(self, memory: MemoryTuner) -> SlotActions:
-        restores = RestoreFailures(self._durable, self._batches, self._fail)
-        preparation = RestorePreparation(
-            lock=self._lock,
-            slots=self.slots.table,
-            durable=self._durable,
-            completion=self._completion,
-            operator_states=self._operator_states,
-            restores=restores,
-        )
+    def _new_slot_actions(self, memory: MemoryTuner, restores: RestoreFailures, preparation: RestorePreparation) -> SlotActions:
         return SlotActions(
             lock=self._lock,
             slots=self.slots.table,

@@ -1,7 +1,8 @@
 """RestorePreparation: gets ready what slots restore, once for all slots that register.
 
 It may adopt a batch, and reads all operator state of the job: with much state or slow storage that takes longer than a call between processes may.
-So it runs in a thread of its own, and a slot whose registration is not answered yet asks again.
+So it runs in a thread of its own, and a slot whose registration is not answered yet asks again. Meanwhile the slot has no number, but it restores:
+exchange tasks are told so, because they wait less long for a slot that nobody has started.
 """
 
 from __future__ import annotations
@@ -10,12 +11,16 @@ import threading
 from collections.abc import Callable
 from concurrent.futures import Future, wait
 
+import structlog
+
 from statefulspark.coordinator.batch_completion import Completion
 from statefulspark.coordinator.durable_job import DurableJob
 from statefulspark.coordinator.operator_states import OperatorDistribution, Source
 from statefulspark.coordinator.restore_failures import RestoreFailures
 from statefulspark.coordinator.slot_table import SlotTable
 from statefulspark.errors import CorruptDataError
+
+_log = structlog.get_logger("statefulspark.coordinator")
 
 
 class RestorePreparation:
@@ -48,6 +53,8 @@ class RestorePreparation:
         self._restores = restores
         self._starting = threading.Lock()
         self._run: Future[bool] | None = None
+        self._reported: Future[bool] | None = None
+        """The last run of which the log says that it takes long."""
 
     def wait(self, timeout_s: float) -> bool | None:
         """Prepare, or wait for the preparation that runs.
@@ -63,7 +70,24 @@ class RestorePreparation:
                 self._run = Future()
                 threading.Thread(target=self._complete, args=(self._run,), name="restore-preparation", daemon=True).start()
             run = self._run
-        return run.result() if wait([run], timeout_s).done else None
+        if wait([run], timeout_s).done:
+            return run.result()
+        self._report(run, timeout_s)
+        return None
+
+    @property
+    def unfinished(self) -> bool:
+        """True while a preparation runs: slots that register are not answered yet. Never blocks."""
+        run = self._run
+        return run is not None and not run.done()
+
+    def _report(self, run: Future[bool], waited_s: float) -> None:
+        """Log that a preparation takes long, once however many slots wait for it."""
+        with self._starting:
+            if self._reported is run:
+                return
+            self._reported = run
+        _log.warning("reading what slots restore takes long; slots and batches wait for storage", waited_s=waited_s)
 
     def source(self) -> Source | None:
         """Return the operator state that must be read before a slot can register, None if that has been done. The caller holds the lock."""

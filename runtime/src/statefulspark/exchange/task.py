@@ -130,29 +130,46 @@ def exchange_partition(
 
 def _report_empty(config: ExchangeConfig, batch_id: int, run: PartitionRun) -> None:
     """Tell the coordinator that a partition had no rows; waits in bounded time until the batch has begun, and until slots have operator state."""
-    started = time.monotonic()
+    patience = _Patience(config)
     request = EmptyPartition(uid=config.uid, batch=batch_id, run=run)
     while (wait := peer(config.coordinator).call(request, timeout_s=120)) is not None:
-        limit_s = _limit_s(config, wait)
-        if time.monotonic() - started > limit_s:
-            raise UnavailableError(f"batch {batch_id} cannot go on within {limit_s:.0f} s: {wait.reason}")
+        if patience.is_over(wait):
+            raise UnavailableError(f"batch {batch_id} cannot go on after {patience.waited_s:.0f} s: {wait.reason}")
         time.sleep(_POLL_S)
 
 
-def _limit_s(config: ExchangeConfig, wait: Wait) -> float:
-    """How long a task waits. A slot that has not been started may need the core that the task occupies."""
-    return config.restore_wait_s if wait.reason in ("restoring", "paused") else config.start_wait_s
+class _Patience:
+    """How long a task waits: less for a slot that has not been started, which may need the core that the task occupies.
+
+    That time starts again when the slot has restored or the query was paused: a slot is between two states for a moment, for example when what it
+    restores has been read and it has not registered yet, and a task that has waited for long must not fail then.
+    """
+
+    def __init__(self, config: ExchangeConfig) -> None:
+        self._config = config
+        self._began_s = self._last_restoring_s = time.monotonic()
+
+    @property
+    def waited_s(self) -> float:
+        return time.monotonic() - self._began_s
+
+    def is_over(self, wait: Wait) -> bool:
+        """Whether the task must fail, now that it has been told to wait again."""
+        if wait.reason in ("restoring", "paused"):
+            self._last_restoring_s = time.monotonic()
+        too_long = time.monotonic() - self._last_restoring_s > self._config.start_wait_s
+        return too_long or self.waited_s > self._config.restore_wait_s
 
 
 def _open(config: ExchangeConfig, slot: int, batch_id: int, schema: pa.Schema) -> tuple[str, ExchangeCall]:
     """Ask the coordinator for the batch and its slot, wait for the slot in bounded time, and connect; returns where to."""
     request = Begin(uid=config.uid, slot=slot, batch=batch_id)
-    started = time.monotonic()
+    patience = _Patience(config)
     while True:
         begun = peer(config.coordinator).call(request, timeout_s=120)
-        waited = time.monotonic() - started
+        waited = patience.waited_s
         if isinstance(begun, Wait):
-            if waited > _limit_s(config, begun):
+            if patience.is_over(begun):
                 raise UnavailableError(f"slot {slot} is still {begun.reason} after {waited:.0f} s")
             time.sleep(_POLL_S)
             continue
@@ -161,7 +178,7 @@ def _open(config: ExchangeConfig, slot: int, batch_id: int, schema: pa.Schema) -
             slot_peer = peer(config.coordinator, location)
             slot_peer.call(Ping(epoch=begun.epoch), timeout_s=5)
             exchange = ExchangeRequest(
-                uid=config.uid, slot=slot, batch=batch_id, epoch=begun.epoch, run=begun.run, waited_s=time.monotonic() - started
+                uid=config.uid, slot=slot, batch=batch_id, epoch=begun.epoch, run=begun.run, waited_s=patience.waited_s
             )
             call = slot_peer.open_exchange(exchange, schema)
         except (UnavailableError, FencedError):
