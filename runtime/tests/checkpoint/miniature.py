@@ -170,7 +170,8 @@ class Miniature:
             self.started += 1
             snapshot = self.folder / f"snapshot-{self.started}"
             slot.store.begin_snapshot(snapshot).write()
-            states.append(slot.uploader.upload(snapshot, checkpoint_id, base_checkpoint_id=self.base_id, step_batches={UID: batch}))
+            state, _ = slot.uploader.upload(snapshot, checkpoint_id, base_checkpoint_id=self.base_id, step_batches={UID: batch})
+            states.append(state)
             shutil.rmtree(snapshot)
         bundle = encode_bundle({f"offsets/{batch}": b"{}", f"commits/{batch}": b"{}"} if batch >= 0 else {})
         self.job.put(f"{paths.checkpoint_folder(checkpoint_id)}/spark-location", bundle)
@@ -202,11 +203,10 @@ class Miniature:
             self.started += 1
             snapshot = self.folder / f"snapshot-{self.started}"
             slot.store.begin_snapshot(snapshot).write()
-            states.append(
-                slot.uploader.upload_savepoint(
-                    snapshot, target, folder, base_checkpoint_id=self.base_id, step_batches={UID: batch}, common=common
-                )
+            state, _ = slot.uploader.upload_savepoint(
+                snapshot, target, folder, base_checkpoint_id=self.base_id, step_batches={UID: batch}, common=common
             )
+            states.append(state)
         metadata = CheckpointMetadata(
             job_id="flights",
             job_name="flights",

@@ -16,9 +16,12 @@ from statefulspark.checkpoint.formats import documents
 from statefulspark.checkpoint.formats.metadata import FileRef, InlineEntries, SlotState, decode_metadata, encode_metadata
 from statefulspark.checkpoint.restore.slot import download_slot
 from statefulspark.checkpoint.write.inline import InlineLimits, check_inline
+from statefulspark.checkpoint.write.upload import SlotUploader
 from statefulspark.errors import CorruptDataError, IncompatibleFormatError, InternalError, InvalidInputError
+from statefulspark.keygroups import KeyGroupRange
 from statefulspark.state.encoding.entries import read_entries
 from statefulspark.state.encoding.layout import StateInfo
+from statefulspark.state.store.heap_store import HeapStore
 from statefulspark.storage.open import open_store
 
 GOLDEN = Path(__file__).parent / "golden/checkpoint-v7-memory.json"
@@ -96,3 +99,21 @@ def test_limits_of_any_sizes(sizes: dict[int, dict[int, int]], state_bytes: int,
     if single <= state_bytes:
         largest = {state for state, size in per_state.items() if size == max(per_state.values())}
     assert any((f"'s{state}' of uid 'u'" if state < 4 else f"{state}") in str(caught.value) for state in largest)
+
+
+def test_each_part_comes_with_its_own_sizes(tmp_path: Path) -> None:
+    """Checkpoints and savepoints of one uploader: what another one uploaded meanwhile changes no part's sizes, and no limit applies to a savepoint."""
+    job, savepoints = open_store((tmp_path / "job").as_uri()), open_store((tmp_path / "savepoints").as_uri())
+    uploader = SlotUploader(job, slot=0, key_groups=KeyGroupRange(0, 7), backend="memory", inline_max_bytes=1 << 20)
+    store = HeapStore()
+    parts = []
+    for number, length in enumerate((10, 1000)):
+        store.write([(b"\0\1\0\1k", b"v" * length)])
+        store.begin_snapshot(tmp_path / f"{number}").write()
+        parts.append(uploader.upload(tmp_path / f"{number}", number, base_checkpoint_id=None, step_batches={}))
+        parts.append(uploader.upload_savepoint(tmp_path / f"{number}", savepoints, f"sp{number}", base_checkpoint_id=None, step_batches={}))
+    assert [sizes for _, sizes in parts] == [{1: 8 + 5 + 10}, None, {1: 8 + 5 + 1000}, None]
+    assert [state.inline is not None for state, _ in parts] == [True, False, True, False]
+    assert [[file.name for file in state.files] for state, _ in parts] == [[], ["entries"], [], ["entries"]]
+    files = SlotUploader(job, slot=0, key_groups=KeyGroupRange(0, 7), backend="filesystem")
+    assert files.upload(tmp_path / "0", 3, base_checkpoint_id=None, step_batches={})[1] is None

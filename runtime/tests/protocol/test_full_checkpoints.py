@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from statefulspark.checkpoint.catalog import open_checkpoint
 from statefulspark.checkpoint.inspect.verify import verify
+from statefulspark.coordinator.controls import CheckpointInfo
+from statefulspark.storage.local import LocalStore
 from statefulspark.storage.open import open_store
 
 from .conftest import Start
@@ -63,3 +67,29 @@ def test_a_full_checkpoint_names_only_its_own_files(world: World, start: Start) 
 def test_an_incremental_checkpoint_names_files_of_earlier_ones(world: World, start: Start) -> None:
     """The same life by default: what the other test excludes does happen."""
     assert any(uploaders - {number} for number, uploaders in life(world, start))
+
+
+@pytest.mark.parametrize("incremental", [True, False])
+@pytest.mark.parametrize("world", ["rocksdb"], indirect=True)
+def test_a_full_savepoint_copies_no_file_of_a_checkpoint(
+    world: World, start: Start, monkeypatch: pytest.MonkeyPatch, incremental: bool
+) -> None:
+    """In the storage of the checkpoints it does so by default; either way it is whole without them."""
+    world.incremental = incremental
+    world.input = [(f"key-{n % 5}", 10 * n) for n in range(15)]
+    driver = start(1)
+    run(driver, 3)
+    checkpoint(driver)
+    copied: list[str] = []
+    copy = LocalStore.copy
+
+    def recorded(store: LocalStore, source: str, target: str) -> None:
+        copied.append(Path(target).suffix)
+        copy(store, source, target)
+
+    monkeypatch.setattr(LocalStore, "copy", recorded)
+    savepoint = driver.checkpoint(f"{world.store.url}-savepoints")
+    assert isinstance(savepoint, CheckpointInfo)
+    assert (".sst" in copied) is incremental
+    world.store.delete([info.key for info in world.store.list("shared/")])
+    assert verify(savepoint.path).problems == ()

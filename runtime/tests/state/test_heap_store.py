@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import gc
+import sys
 from collections import Counter
 from pathlib import Path
 from random import Random
-from typing import ClassVar
+from types import SimpleNamespace
+from typing import Any, ClassVar
 
 import pytest
 
 from statefulspark.errors import UnavailableError
+from statefulspark.state.store import heap_store
 from statefulspark.state.store.heap_store import HeapStore
 
 GROUPS = 128
@@ -84,6 +87,57 @@ def test_a_snapshot_that_is_given_up_or_fails_keeps_nothing(store: HeapStore, tm
     assert not any(group.frozen for group in store._groups.values())
     store.begin_snapshot(tmp_path / "three").write()
     assert HeapStore(tmp_path / "three").entry_count() == GROUPS * PER_GROUP
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_a_snapshot_that_is_written_keeps_no_dict(store: HeapStore, tmp_path: Path, fails: bool) -> None:
+    """Though somebody holds it until it is uploaded: the dicts that the store has replaced are freed. An overlapping one keeps its own."""
+    (tmp_path / "file").write_bytes(b"")
+    old = [group.entries for group in store._groups.values()]
+    snapshot = store.begin_snapshot(tmp_path / "file" / "one" if fails else tmp_path / "one")
+    store.write([(key(group, 0), b"after") for group in range(GROUPS)])
+    later = store.begin_snapshot(tmp_path / "two")
+    alone = [[object()]]
+    assert {sys.getrefcount(each) for each in old} == {sys.getrefcount(alone[0]) + 2}, "this loop, and the snapshot"
+    if fails:
+        with pytest.raises(UnavailableError):
+            snapshot.write()
+    else:
+        snapshot.write()
+    assert {sys.getrefcount(each) for each in old} == {sys.getrefcount(alone[0]) + 1}, "this loop"
+    store.write([(key(group, 0), b"later") for group in range(GROUPS)])
+    later.write()
+    copy = HeapStore(tmp_path / "two")
+    assert {copy.get(key(group, 0)) for group in range(GROUPS)} == {b"after"}
+    del snapshot
+
+
+def test_a_freeze_counts_and_waiting_for_the_store_does_not(store: HeapStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a clock of its own: 30 s for the lock, during which batches run, and 2 s to mark the key groups, during which none does."""
+    now_s = 0.0
+    lock: Any = store._lock
+
+    def passes(seconds: float) -> None:
+        nonlocal now_s
+        now_s += seconds
+
+    class BusyLock:
+        def __enter__(self) -> None:
+            passes(30)
+            lock.acquire()
+
+        def __exit__(self, *_: object) -> None:
+            lock.release()
+
+    class ManyGroups(dict[Any, Any]):
+        def values(self) -> Any:
+            passes(2)
+            return super().values()
+
+    monkeypatch.setattr(heap_store, "time", SimpleNamespace(monotonic=lambda: now_s))
+    store._groups = ManyGroups(store._groups)
+    store._lock = BusyLock()  # type: ignore[assignment]
+    assert store.begin_snapshot(tmp_path / "snapshot").held_up_ms == 2000
 
 
 def test_a_deleted_range_stays_in_the_snapshot(store: HeapStore, tmp_path: Path) -> None:

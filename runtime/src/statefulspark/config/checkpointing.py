@@ -165,7 +165,8 @@ class CheckpointingSpec(Model):
     """Maximum number of concurrent checkpoints. Must be 1. The field exists for compatibility with Flink's configuration."""
 
     incremental: Flag = Field(default=True, json_schema_extra=UPGRADE)
-    """True to name files that an earlier checkpoint has uploaded, as only RocksDB can. If false, each checkpoint uploads all of its files."""
+    """True to name files that an earlier checkpoint has uploaded, as only RocksDB can; savepoints copy them inside the storage where possible.
+    If false, each checkpoint and savepoint uploads all of its files."""
 
     tolerable_failures: Annotated[WholeNumber, Field(ge=0, le=1_000_000)] = Field(default=0, json_schema_extra=UPGRADE)
     """Number of consecutive checkpoint failures to tolerate (0 to 1000000). If more fail, the query fails and the restart strategy

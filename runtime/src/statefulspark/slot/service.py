@@ -25,7 +25,7 @@ from statefulspark.rpc.messages.batches import Acknowledge, ExchangeRequest
 from statefulspark.rpc.messages.slot_control import Ping, Settle, Snapshot, Stop, Undo
 from statefulspark.rpc.messages.slots import SnapshotDone, SnapshotPart
 from statefulspark.slot.keyed_step import KeyedStep
-from statefulspark.slot.store_gate import StoreGate
+from statefulspark.slot.store_gate import SNAPSHOT_RUNS, StoreGate
 from statefulspark.slot.sweeps import SlotSweeps
 from statefulspark.state.operator.entries import OperatorEntry
 from statefulspark.state.store.base import KeyValueStore
@@ -69,6 +69,8 @@ class SlotService:
         self._job_store = job_store
         self._open_store = open_store
         self._async_snapshots = async_snapshots
+        # Taken by `snapshot`, released by its thread.
+        self._snapshot_running = threading.Lock()
 
     def actions(self) -> tuple[Action, ...]:
         """What the driver and exchange tasks can ask of a slot, besides exchanges."""
@@ -169,16 +171,29 @@ class SlotService:
         fixed (hard links, frozen dicts) nobody writes the store: what batches commit meanwhile is held over it. Without asynchronous
         snapshots they wait until its files are written.
 
+        One snapshot runs at a time, until it is uploaded: the coordinator may have given up on one whose disk or storage is slow, and threads,
+        frozen dicts and uploads must not pile up.
+
         A request that arrives late may meet a batch that has begun since. Settling holds each step's lock, as a batch does, because one that
         ends between the comparison of its number and the write would have its uncommitted changes written.
+
+        Raises:
+            UnavailableError: An earlier snapshot, or a batch that runs, did not end in time.
         """
         self._check_epoch(request.epoch)
         keyed_steps = {uid: self.keyed_steps[uid] for uid in sorted(request.expected)}
-        with ExitStack() as held:
-            # Before the gate, in the order in which a batch takes them.
-            for keyed_step in keyed_steps.values():
-                held.enter_context(keyed_step.held(_SNAPSHOT_WAIT_S))
-            self._begin_snapshot(request, keyed_steps)
+        # Before the steps' locks, which batches need.
+        if not self._snapshot_running.acquire(timeout=_SNAPSHOT_WAIT_S):
+            raise UnavailableError(SNAPSHOT_RUNS)
+        try:
+            with ExitStack() as held:
+                # Before the gate, in the order in which a batch takes them.
+                for keyed_step in keyed_steps.values():
+                    held.enter_context(keyed_step.held(_SNAPSHOT_WAIT_S))
+                self._begin_snapshot(request, keyed_steps)
+        except BaseException:
+            self._snapshot_running.release()
+            raise
 
     def _begin_snapshot(self, request: Snapshot, keyed_steps: dict[str, KeyedStep]) -> None:
         self._gate.close(timeout_s=_SNAPSHOT_WAIT_S)
@@ -212,12 +227,12 @@ class SlotService:
                 snapshot.write()
             failpoints.reach("slot.snapshot.linked")
             linked = time.monotonic()
-            state = self._upload(folder, request)
+            state, state_bytes = self._upload(folder, request)
             operator_file = self._upload_operator_state(request, operator_state)
             failpoints.reach("slot.snapshot.uploaded")
             part = SnapshotPart(
                 state=state,
-                state_bytes=self._uploader.state_bytes,
+                state_bytes=state_bytes,
                 operator_state=operator_file,
                 sync_ms=self._gate.delay_ms,
                 flush_ms=(linked - started) * 1000,
@@ -230,13 +245,15 @@ class SlotService:
             problem = f"{type(error).__name__}: {error}"
         finally:
             shutil.rmtree(folder, ignore_errors=True)
+            # Before the report: the coordinator may ask for the next snapshot before it answers.
+            self._snapshot_running.release()
         try:
             done = SnapshotDone(slot=self._slot, epoch=self._epoch, checkpoint_id=request.checkpoint_id, part=part, error=problem)
             self._coordinator.call(done)
         except StatefulSparkError:
             return  # the coordinator times the checkpoint out
 
-    def _upload(self, folder: Path, request: Snapshot) -> SlotState:
+    def _upload(self, folder: Path, request: Snapshot) -> tuple[SlotState, dict[int, int] | None]:
         batches = dict.fromkeys(self.keyed_steps, request.batch)
         base = request.base_checkpoint_id
         if request.savepoint is None:

@@ -10,6 +10,7 @@ from typing import Final
 
 from statefulspark.errors import UnavailableError
 
+SNAPSHOT_RUNS: Final = "an earlier snapshot of the slot is still being taken"
 _SNAPSHOT: Final = "snapshot"
 _WRITER: Final = "writer"
 
@@ -64,7 +65,7 @@ class StoreGate:
         """
         with self._changed:
             if not self._wait_for(lambda: self._inside is None, timeout_s):
-                raise UnavailableError("an earlier snapshot of the slot is still being taken")
+                raise UnavailableError(SNAPSHOT_RUNS)
             self._inside = _SNAPSHOT
             self._delay_ms = 0.0
 

@@ -67,9 +67,6 @@ class SlotUploader:
         threads: Parallel uploads, 1 .. 64.
         inline_max_bytes: Checkpoints have the slot's entries in ``_metadata`` instead of files, if they have at most so many bytes; the
             store's snapshots are files ``entries``. None uploads files.
-
-    Attributes:
-        state_bytes: Bytes of each state by id in the last checkpoint, if its entries are for ``_metadata``; None for files.
     """
 
     def __init__(
@@ -90,14 +87,15 @@ class SlotUploader:
         self._backend = backend
         self._threads = threads
         self._inline_max_bytes = inline_max_bytes
-        self.state_bytes: dict[int, int] | None = None
         self._uploaded: dict[int, dict[_LocalFile, StoredFile]] = {}
 
     def seed(self, checkpoint_id: int, files: Iterable[StoredFile]) -> None:
         """Take over the files that a restore put into the store's folder from a checkpoint of this job folder."""
         self._uploaded[checkpoint_id] = {(file.ref.name, file.ref.size_bytes): file for file in files}
 
-    def upload(self, snapshot: Path, checkpoint_id: int, *, base_checkpoint_id: int | None, step_batches: Mapping[str, int]) -> SlotState:
+    def upload(
+        self, snapshot: Path, checkpoint_id: int, *, base_checkpoint_id: int | None, step_batches: Mapping[str, int]
+    ) -> tuple[SlotState, dict[int, int] | None]:
         """Upload what is new in a snapshot, or read it for ``_metadata``.
 
         Args:
@@ -108,15 +106,14 @@ class SlotUploader:
             step_batches: Last batch in the store per uid.
 
         Returns:
-            The slot's part of ``_metadata``.
+            The slot's part of ``_metadata``, and the bytes of each state by id if its entries are for ``_metadata``; None for files.
 
         Raises:
             UnavailableError: Storage did not answer; nothing refers to what was uploaded.
         """
         if self._inline_max_bytes is not None:
             part = inline_part(snapshot / ENTRIES_FILE, self._inline_max_bytes)
-            self.state_bytes = part.state_bytes
-            return self._state([], [], step_batches).model_copy(update={"inline": part.entries})
+            return self._state([], [], step_batches).model_copy(update={"inline": part.entries}), part.state_bytes
         known = self._uploaded.get(base_checkpoint_id, {}) if base_checkpoint_id is not None else {}
         folder = paths.checkpoint_folder(checkpoint_id)
         private_folder = f"slot-{self._slot}-{uuid4().hex[:8]}"
@@ -136,7 +133,7 @@ class SlotUploader:
         shared = [file for file in files if paths.shared_checkpoint_id(file.key) is not None]
         self._remember(checkpoint_id, shared, base_checkpoint_id)
         private = [file.ref for file in files if paths.shared_checkpoint_id(file.key) is None]
-        return self._state([file.ref for file in shared], private, step_batches)
+        return self._state([file.ref for file in shared], private, step_batches), None
 
     def upload_savepoint(
         self,
@@ -147,7 +144,7 @@ class SlotUploader:
         base_checkpoint_id: int | None,
         step_batches: Mapping[str, int],
         common: ObjectStore | None = None,
-    ) -> SlotState:
+    ) -> tuple[SlotState, None]:
         """Put every file of a snapshot into a savepoint's own folder.
 
         Given ``common``, files of the base are copied inside the storage, which moves no bytes through this machine; without
@@ -161,10 +158,12 @@ class SlotUploader:
             step_batches: Last batch in the store per uid.
             common: Opened at a folder (or bucket) that both the job folder and ``target`` lie in; see `paths.common_root`.
 
+        Returns:
+            The slot's part of ``_metadata``, and None as `upload` does for files: no limit applies to a savepoint.
+
         Raises:
             UnavailableError: Storage did not answer; the savepoint has no ``_metadata`` and is no savepoint.
         """
-        self.state_bytes = None
         known = self._uploaded.get(base_checkpoint_id, {}) if base_checkpoint_id is not None else {}
         private_folder = f"slot-{self._slot}-{uuid4().hex[:8]}"
 
@@ -179,7 +178,7 @@ class SlotUploader:
             target.put_file(key, path)
             return FileRef(name=path.name, path=reference, size_bytes=digest.size_bytes, checksum=digest.checksum)
 
-        return self._state([], in_parallel(send, _store_files(snapshot, self._backend), self._threads), step_batches)
+        return self._state([], in_parallel(send, _store_files(snapshot, self._backend), self._threads), step_batches), None
 
     def _remember(self, checkpoint_id: int, shared: Iterable[StoredFile], base_checkpoint_id: int | None) -> None:
         self.seed(checkpoint_id, shared)

@@ -110,8 +110,8 @@ class HeapStore:
                     self.write([(key, None) for key in groups[prefix].between(first, end)])
 
     def begin_snapshot(self, directory: Path) -> StoreSnapshot:
-        started = time.monotonic()
         with self._lock:
+            started = time.monotonic()  # of the freeze: waiting for the lock lets other threads run
             groups = self._open()
             for group in groups.values():
                 group.frozen = True
@@ -203,6 +203,8 @@ class HeapStore:
                 group = self._groups.get(prefix)
                 if group is not None:
                     group.frozen = any(each.groups.get(prefix) is group.entries for each in self._snapshots)
+            # Whoever holds the snapshot may do so until its upload is over.
+            frozen.groups = {}
 
 
 def _sync_directory(directory: Path) -> None:
