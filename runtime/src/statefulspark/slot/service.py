@@ -171,7 +171,7 @@ class SlotService:
         fixed (hard links, frozen dicts) nobody writes the store: what batches commit meanwhile is held over it. Without asynchronous
         snapshots they wait until its files are written.
 
-        One snapshot runs at a time, until it is uploaded: the coordinator may have given up on one whose disk or storage is slow, and threads,
+        One snapshot runs at a time, until it is uploaded: the coordinator may have cancelled one whose disk or storage is slow, and threads,
         frozen dicts and uploads must not pile up.
 
         A request that arrives late may meet a batch that has begun since. Settling holds each step's lock, as a batch does, because one that

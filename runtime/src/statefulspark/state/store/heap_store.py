@@ -203,7 +203,7 @@ class HeapStore:
                 group = self._groups.get(prefix)
                 if group is not None:
                     group.frozen = any(each.groups.get(prefix) is group.entries for each in self._snapshots)
-            # Whoever holds the snapshot may do so until its upload is over.
+            # The snapshot itself is held until its upload is over.
             frozen.groups = {}
 
 
