@@ -27,7 +27,7 @@ def slot(tmp_path: Path, coordinator: Coordinator) -> Iterator[Slot]:
 
 @pytest.fixture
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(service, "_SNAPSHOT_WAIT_S", 0.1)
+    monkeypatch.setattr(service, "_EARLIER_SNAPSHOT_WAIT_S", 0.1)
 
 
 def snapshot_threads() -> int:

@@ -34,7 +34,9 @@ from statefulspark.storage.base import ObjectStore
 from statefulspark.storage.os_errors import disk_error, local_disk
 
 _SNAPSHOT_WAIT_S = 30.0
-"""A snapshot waits this long for cancelled exchanges, and for an earlier snapshot."""
+"""A snapshot waits this long for cancelled exchanges, and for an earlier one that still reads the store."""
+_EARLIER_SNAPSHOT_WAIT_S = 1.0
+"""A snapshot waits this long for an earlier one that was cancelled and still writes or uploads: batches wait until all slots have answered."""
 
 
 class SlotService:
@@ -183,7 +185,7 @@ class SlotService:
         self._check_epoch(request.epoch)
         keyed_steps = {uid: self.keyed_steps[uid] for uid in sorted(request.expected)}
         # Before the steps' locks, which batches need.
-        if not self._snapshot_running.acquire(timeout=_SNAPSHOT_WAIT_S):
+        if not self._snapshot_running.acquire(timeout=_EARLIER_SNAPSHOT_WAIT_S):
             raise UnavailableError(SNAPSHOT_RUNS)
         try:
             with ExitStack() as held:
