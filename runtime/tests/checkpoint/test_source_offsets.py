@@ -60,6 +60,12 @@ def test_offsets_and_folders_follow_what_they_are_of(before: Plan, now: Plan) ->
     moved = dict(zip(wanted - known, known - wanted, strict=False)) if len(wanted - known) == 1 else {}
     if len(wanted - known) > 1 and known - wanted:
         return
+    now_fed, then_fed = ({read: {step for step, other in plan if other == read} for read in _READ} for plan in (now, before))
+    stays_elsewhere = any(now_fed[read] != then_fed[read] for read in known & wanted)
+    if stays_elsewhere and any(now_fed[to].isdisjoint(then_fed[origin]) for to, origin in moved.items()):
+        with pytest.raises(NotRestorableError, match="feeds other steps"):
+            realign(location(old), old, new, may_drop=True)
+        return
     result = realign(location(old), old, new, may_drop=True)
     stored_steps = {step for step, _ in before}
     for batch in (3, 4, 5):
@@ -141,6 +147,10 @@ def fed(*read: str) -> tuple[SourceId, ...]:
         (["json A > r", "kafka B > s"], ["json C > s"], "kafka B is no longer read"),
         (["json A > s", "kafka B > t"], ["json C > t", "kafka D > s"], "kafka D is new and kafka B is no longer read"),
         (["json A > s"], ["json C > s", "json D > s", "json D > t"], "json D is new"),
+        (["json A > s", "json B > t"], ["json C > t", "json B > s"], "json B feeds other steps"),
+        (["json A > s", "kafka B > t"], ["json C > t", "kafka B > s"], "kafka B feeds other steps"),
+        (["json A > s", "json B > t"], ["json C > u", "json B > s", "json B > t"], "json B feeds other steps"),
+        (["json A > s", "json B > t", "json B > u"], ["json C > t", "json B > u"], "json B feeds other steps"),
     ],
 )
 def test_a_position_is_not_taken_over_while_another_source_may_have_replaced_the_one_that_is_gone(
@@ -152,9 +162,13 @@ def test_a_position_is_not_taken_over_while_another_source_may_have_replaced_the
     with pytest.raises(NotRestorableError, match=said + r".*Change one source at a time") as refused:
         realign(location(old), old, new, may_drop=True)
     assert refused.value.field == "spec.job"
-    moved_first = fed(*(text.replace("A", "C") for text in before))
-    lines = realign(realign(location(old), old, moved_first), moved_first, new, may_drop=True)["offsets/5"].decode().split("\n")[2:]
-    assert lines[[each.identity for each in new].index("C")] == '{"A": 5}', "the remedy: first move A, then change the others"
+    files, plan = location(old), before
+    for origin, to in (("json A", "json C"), ("kafka B", "kafka D")):
+        if any(text.startswith(to) for text in now):
+            moved = [text.replace(origin, to) for text in plan]
+            files, plan = realign(files, fed(*plan), fed(*moved)), moved
+    lines = realign(files, fed(*plan), new, may_drop=True)["offsets/5"].decode().split("\n")[2:]
+    assert lines[[each.identity for each in new].index("C")] == '{"A": 5}', "the remedy: first move A, then B, then change the others"
 
 
 @pytest.mark.parametrize(
@@ -169,6 +183,8 @@ def test_a_position_is_not_taken_over_while_another_source_may_have_replaced_the
         (["json A > s", "kafka B > t"], ["kafka D > t", "json C > s"], "BA"),
         (["json A > s", "kafka B > s"], ["kafka B > s", "json C > s"], "BA"),
         (["json A > s"], ["json A > s", "json C > s", "kafka B > s"], "A--"),
+        (["json A > s", "json B > t"], ["json B > t", "json C > u"], "BA"),
+        (["json A > s", "json B > t"], ["json B > u", "json C > s"], "BA"),
     ],
 )
 def test_a_position_is_taken_over_if_nothing_else_can_have_replaced_the_source(before: list[str], now: list[str], origins: str) -> None:

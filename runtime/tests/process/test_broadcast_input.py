@@ -215,6 +215,50 @@ class VisitsNothing(Rules):
         ctx.apply_to_keyed_state(ValueStateDescriptor("count", Types.LONG()), 5)  # type: ignore[arg-type]
 
 
+class Gathers(Rules):
+    """Gathers the keys of this slot into broadcast state, which other slots do not have."""
+
+    def __init__(self, how: str) -> None:
+        self.how = how
+
+    def process_broadcast_element(self, value: Any, ctx: KeyedBroadcastProcessFunction.Context) -> None:
+        rules = ctx.get_broadcast_state(RULES)
+        rules.put("before", value.n)
+        ctx.apply_to_keyed_state(ValueStateDescriptor("count", Types.LONG()), lambda key, _: self._visit(key, rules, ctx))
+        rules.put("after", value.n)
+
+    def _visit(self, key: str, rules: Any, ctx: KeyedBroadcastProcessFunction.Context) -> None:
+        if self.how == "put":
+            ctx.get_broadcast_state(RULES).put(key, 1)
+        elif self.how == "remove":
+            rules.remove("before")
+        elif self.how == "clear":
+            rules.clear()
+        elif self.how == "nested":
+            with pytest.raises(InvalidInputError, match="cannot call it again"):
+                ctx.apply_to_keyed_state(ValueStateDescriptor("count", Types.LONG()), lambda *_: None)
+            rules.put(key, 1)
+        else:
+            assert rules.get("before") == 1
+
+
+@pytest.mark.parametrize("how", ["put", "remove", "clear", "nested"])
+def test_what_visits_keyed_state_cannot_change_broadcast_state(how: str) -> None:
+    """Each slot has other keys, so the copies would differ."""
+    with opened(Gathers(how), None) as harness:
+        harness.process_element(("only-in-this-slot", 1, None))
+        with pytest.raises(InvalidInputError, match=r"state 'rules' of uid 'harness': it can be changed in process_broadcast_element only"):
+            harness.process_broadcast_element((1, "x", None))
+
+
+def test_broadcast_state_can_be_read_by_what_visits_keyed_state_and_changed_before_and_after() -> None:
+    """Also by the next row."""
+    with opened(Gathers("read"), None) as harness:
+        harness.process_element(("a", 1, None))
+        harness.process_elements([BROADCAST((1, "x", None)), BROADCAST((1, "y", None))])
+        assert harness.broadcast_state(RULES) == {"before": 1, "after": 1}
+
+
 @pytest.mark.parametrize(
     ("function", "message"),
     [

@@ -419,6 +419,27 @@ def test_a_slot_holds_64_mib(monkeypatch: pytest.MonkeyPatch) -> None:
     names[3] = "z" * 1900
 
 
+def test_what_is_no_longer_declared_leaves_its_room(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No function could clear it. It is kept, and counts again when it is declared again."""
+    monkeypatch.setattr(broadcast_module, "BROADCAST_STATE_BYTES_MAX", 1000)
+    backend = _backend()
+    backend.broadcast.declare([RULES, NAMES])
+    backend.begin_batch(0)
+    backend.broadcast.state(RULES)["r" * 900] = 1
+    backend.broadcast.declare([NAMES])
+    names = backend.broadcast.state(NAMES)
+    names[1] = "x" * 900
+    with pytest.raises(InvalidInputError, match=r"at most 0\.98Ki are supported"):
+        names[2] = "y" * 100
+    backend.broadcast.declare([RULES, NAMES])
+    names = backend.broadcast.state(NAMES)
+    with pytest.raises(InvalidInputError, match=r"at most 0\.98Ki are supported"):
+        names[2] = "y"
+    backend.broadcast.state(RULES).clear()
+    names[2] = "y"
+    assert list(names) == [1, 2]
+
+
 def _refusals() -> Iterator[tuple[str, Any, str]]:
     expiring = MapStateDescriptor("x", Types.STRING(), Types.LONG())
     expiring.enable_time_to_live(StateTtlConfig.new_builder(Time.seconds(1)).build())

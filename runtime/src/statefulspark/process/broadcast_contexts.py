@@ -87,7 +87,10 @@ class BroadcastRowContext(KeyedBroadcastProcessFunction.Context):
                 field="apply_to_keyed_state",
                 remedy="Pass a function, or an instance of KeyedStateFunction",
             )
+        # Each slot has other keys, so what is changed for each of them would differ from slot to slot.
+        writable, self._states.writable = self._states.writable, False
         try:
             self._backend.apply_to_keyed_state(state_descriptor, visit)
         finally:
+            self._states.writable = writable
             self._backend.clear_current_key()

@@ -110,10 +110,11 @@ class KeyedBroadcastProcessFunction(BaseBroadcastProcessFunction):
 
             Args:
                 state_descriptor: descriptor of the keyed state.
-                function: a KeyedStateFunction, or a function of key and state. It may change the state, but cannot emit rows.
+                function: a KeyedStateFunction, or a function of key and state. It may change the state, but not
+                    broadcast state, because each slot has other keys. It cannot emit rows.
 
             Raises:
-                InvalidInputError: ``function`` is neither.
+                InvalidInputError: ``function`` is neither, or changes broadcast state.
             """
 
     class ReadOnlyContext(BaseBroadcastProcessFunction.ReadOnlyContext):

@@ -83,7 +83,7 @@ def match(
         origins = _origins([each for each in came if each.provider == provider], [each for each in left if each.provider == provider])
         for relation, origin in origins:
             if origin is not None and not accepted:
-                _refuse_doubtful(relation, origin, came, left)
+                _refuse_doubtful(relation, origin, came, left, _refed(kept, users))
             found[relation.number] = origin.number if origin is not None else None
     _refuse_dropped([each for each in left if each.number not in found.values()], may_drop=may_drop)
     return found
@@ -126,10 +126,20 @@ def _origins(came: list[Relation], gone: list[Relation]) -> list[tuple[Relation,
     return [*pairs, *((each, None) for each in new)]
 
 
-def _refuse_doubtful(relation: Relation, origin: Relation, came: list[Relation], gone: list[Relation]) -> None:
+def _refed(kept: list[Relation], users: list[Relation]) -> list[Relation]:
+    """The present sources that were read before, but for other steps."""
+
+    def feeds(many: list[Relation], source: Relation) -> set[str]:
+        return {step for each in many if (each.provider, each.identity) == (source.provider, source.identity) for step in each.feeds}
+
+    return [each for each in users if feeds(kept, each) not in (set(), feeds(users, each))]
+
+
+def _refuse_doubtful(relation: Relation, origin: Relation, came: list[Relation], gone: list[Relation], refed: list[Relation]) -> None:
     """Raise if another source may have replaced ``origin``, or ``relation`` another source: then ``relation`` is new.
 
-    If both feed the same step, the other sources of that step count, and as many of each kind may come as go. Otherwise this must be the only change.
+    If both feed the same step, the other sources of that step count, and as many of each kind may come as go. Otherwise this must be the only change,
+    and no source that stays may feed other steps than before.
     """
     shared = relation.feeds & origin.feeds
 
@@ -140,8 +150,10 @@ def _refuse_doubtful(relation: Relation, origin: Relation, came: list[Relation],
     new, former = others(came), others(gone)
     if shared and Counter(each.provider for each in new) == Counter(each.provider for each in former):
         return
-    if new or former:
+    moved = [] if shared else refed
+    if new or former or moved:
         changes = [f"{each.label} is new" for each in new] + [f"{each.label} is no longer read" for each in former]
+        changes += [f"{label} feeds other steps" for label in dict.fromkeys(each.label for each in moved)]
         raise NotRestorableError(
             f"it is ambiguous whether {relation.label} continues from the position of {origin.label} or is new, because {' and '.join(changes)}",
             field="spec.job",

@@ -20,7 +20,7 @@ from statefulspark.state.operator.broadcast_map import BroadcastMap
 from statefulspark.state.operator.entries import OPERATOR_BROADCAST, RAW_OPERATOR_NAME, BroadcastChanges, BroadcastEntries, OperatorEntry
 
 BROADCAST_STATE_BYTES_MAX: Final = 64 << 20
-"""Broadcast state of a step in each slot."""
+"""Declared broadcast state of a step in each slot."""
 
 
 class BroadcastStates:
@@ -34,8 +34,8 @@ class BroadcastStates:
         states: Descriptions of these states.
 
     Attributes:
-        writable: False while only rows of the keyed stream and timers are processed: a `BroadcastState` that the function has kept
-            changes nothing then, because other slots have other rows.
+        writable: False while rows of the keyed stream, timers or keys of keyed state are processed: a `BroadcastState` that the
+            function has kept changes nothing then, because other slots have other rows and keys.
     """
 
     def __init__(self, state_ids: StateIds, *, uid: str, slot: int, entries: BroadcastEntries, states: Sequence[StateInfo]) -> None:
@@ -149,7 +149,8 @@ class BroadcastStates:
 
     def check_growth(self, where: str, growth_bytes: int) -> None:
         """See `ChangeGuard`."""
-        size_bytes = sum(each.size_bytes for each in self._maps.values()) + growth_bytes
+        # States that are no longer declared do not count: the function has no handle with which to clear them.
+        size_bytes = sum(each.entries.size_bytes for each in self._declared.values()) + growth_bytes
         if growth_bytes > 0 and size_bytes > BROADCAST_STATE_BYTES_MAX:
             raise InvalidInputError(
                 f"the broadcast state of a slot would have {short_size(size_bytes, up=True)}; "
