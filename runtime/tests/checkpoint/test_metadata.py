@@ -117,6 +117,7 @@ def test_a_job_with_broadcast_state_says_what_it_said() -> None:
     header, changes, operator_state = read_changelog(GOLDEN / "changelog-v4.bin")
     assert (header.version, header.operator_state, header.parallelism) == (4, "changed", 2)
     assert header.states == metadata.states
+    assert (header.broadcast_digest, header.broadcast_query) == ("ab" * 32, 3)
     elements, rules = operator_state
     assert (elements.state_id, elements.whole, elements.items) == (4, True, ((b"", b"\x01a"),))
     assert (rules.slot, rules.state_id, rules.whole) == (1, 5, False)
@@ -131,6 +132,7 @@ def test_a_changelog_has_the_fields_of_version_2_that_are_not_empty(tmp_path: Pa
     second: dict[str, Any] = {"second_max_event_time_ms": 0}
     operator: dict[str, Any] = {"operator_state": "changed", "parallelism": 1}
     broadcast = segmented | {"kind": "operator-broadcast", "segmented": False}
+    rows: dict[str, Any] = {"broadcast_digest": "0" * 64, "broadcast_query": 0}
     cases: list[tuple[tuple[dict[str, Any], ...], dict[str, Any], int]] = [
         ((), {}, 1),
         ((), second, 2),
@@ -139,6 +141,8 @@ def test_a_changelog_has_the_fields_of_version_2_that_are_not_empty(tmp_path: Pa
         ((segmented,), operator, 3),
         ((segmented, broadcast), {}, 4),
         ((broadcast,), second | operator, 4),
+        ((broadcast,), operator | rows, 4),
+        ((), rows, 4),
     ]
     for number, (states, later, version) in enumerate(cases):
         header = ChangelogHeader(**plain, states=states, **later)
@@ -146,7 +150,7 @@ def test_a_changelog_has_the_fields_of_version_2_that_are_not_empty(tmp_path: Pa
         ChangelogWriter(path, header).close()
         data = path.read_bytes()
         assert data[4] == version
-        assert [name for name in (*second, *operator) if f'"{name}"'.encode() in data] == list(later)
+        assert [name for name in (*second, *operator, *rows) if f'"{name}"'.encode() in data] == list(later)
         assert read_changelog(path).header == header
         if version > 1:
             path.write_bytes(_changelog(version - 1, header.model_dump_json().encode()))

@@ -122,7 +122,7 @@ class BatchActions:
                 return Wait(reason=_PAUSED)
             self._completion.begun(uid, index)
             expected = self._batches.expected_batch(uid, index)
-            operator_state = self._operator_states.scope(uid)
+            operator_state, query = self._operator_states.scope(uid), self._completion.queries
         slot = self._slots().get(index)
         if slot.state != READY:
             return self._wait_for(slot)
@@ -139,6 +139,7 @@ class BatchActions:
                 processing_time_ms=current.processing_time_ms,
                 expected=expected,
                 operator_state=operator_state,
+                query=query,
             ),
         )
 

@@ -3,6 +3,7 @@
 An attempt is complete if its changelogs cover every key group of every keyed step that its own pipeline had, which its record of the batch
 names: before it can commit its sink, it has all of them. Any complete attempt may be the one whose sink committed, also one that was fenced
 long ago. Changelogs of different attempts are never mixed: an upgrade may have changed the code in between, or added and dropped steps.
+Nor are those of slots that got the rows of a broadcast stream in different orders: of each step, those with one digest of these rows must be complete.
 """
 
 from __future__ import annotations
@@ -48,6 +49,18 @@ class Done:
     """The states of its step, as its header names them."""
     operator_state: bool
     """Whether it has operator state."""
+    broadcast: tuple[str, int] | None = None
+    """Digest of the batch's broadcast rows, and number of the query in which they came; None if there were none."""
+
+    @property
+    def order(self) -> str | None:
+        """The digest: slots with another one have another broadcast state."""
+        return self.broadcast[0] if self.broadcast is not None else None
+
+    @property
+    def age(self) -> tuple[int, int]:
+        """Grows from run to run of one slot."""
+        return self.ref.epoch, self.broadcast[1] if self.broadcast is not None else 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +113,8 @@ class BatchChangelogs:
     def complete(self, batch: int) -> Complete | None:
         """What the newest attempt that processed ``batch`` completely has done in it; None if there is no such attempt.
 
-        None too if a later attempt with other steps has processed a part: its sink, which read the batch, may be the one that committed it.
+        None too if a later attempt with other steps has processed a part: its sink, which read the batch, may be the one that committed it; and if
+        all slots have processed broadcast rows in two orders and nothing tells which one counts.
 
         Raises:
             IncompatibleFormatError: A newer release wrote them.
@@ -115,11 +129,22 @@ class BatchChangelogs:
             if not found:
                 continue
             steps = self._steps(attempt, batch, found)
-            if steps and all(covers((done.ref for done in found if done.ref.uid == uid), self._max_parallelism) for uid in steps):
-                done = tuple(each for each in found if each.ref.epoch != WITHOUT_ROWS_EPOCH or each.operator_state)
+            chosen = {uid: self._in_one_order(uid, found) for uid in sorted(steps or ())}
+            if steps and all(chosen.values()):
+                processed = (each for of_step in chosen.values() for each in of_step)
+                done = tuple(each for each in processed if each.ref.epoch != WITHOUT_ROWS_EPOCH or each.operator_state)
                 return Complete(steps, done) if later <= {steps} else None
             later.add(steps)
         return None
+
+    def _in_one_order(self, uid: str, found: Iterable[Done]) -> list[Done]:
+        """The changelogs of a step that cover all key groups and are of one order of broadcast rows; empty if there are none, or no newest."""
+        orders = [each for each in _by_order(uid, found) if covers((done.ref for done in each), self._max_parallelism)]
+        if len(orders) < 2:
+            return orders[0] if orders else []
+        before, newest = sorted(orders, key=_query)[-2:]
+        # In one query only one of them was acknowledged, and storage does not say which; nor does it know when there were no such rows.
+        return newest if 0 <= _query(before) < _query(newest) else []
 
     def _steps(self, attempt: int, batch: int, found: Iterable[Done]) -> frozenset[str] | None:
         """Uids of the steps with which an attempt ran ``batch``; None if its record, which would prove them, cannot be read.
@@ -138,18 +163,24 @@ class BatchChangelogs:
     def of_committed(self, batch: int) -> list[ChangelogRef]:
         """The changelogs of a batch that a checkpoint contains, for the case that the checkpoint turns out to be damaged.
 
-        Earlier releases left no proof for slots without rows, so without a complete attempt the newest that wrote anything counts.
+        Earlier releases left no proof for slots without rows, so without a complete attempt the newest that wrote anything counts: of each
+        step, the newest order of broadcast rows, rather a complete one.
         """
         found = self.complete(batch)
         if found is not None:
             return found.refs
         attempts = range(self._lineage.attempt, self._lineage.since - 1, -1)
         written = next((each for attempt in attempts if (each := self._of(attempt, batch))), [])
-        return [done.ref for done in written]
+
+        def preference(order: list[Done]) -> tuple[bool, int]:
+            return covers((done.ref for done in order), self._max_parallelism), _query(order)
+
+        newest = [max(_by_order(uid, written), key=preference) for uid in sorted({done.ref.uid for done in written})]
+        return [done.ref for order in newest for done in order]
 
     def _of(self, attempt: int, batch: int) -> list[Done]:
-        """Changelogs of one attempt that are whole. Of several of one slot the one of its newest incarnation counts."""
-        found: dict[tuple[str, int, int], Done] = {}
+        """Changelogs of one attempt that are whole. Of several of one slot, in one order of broadcast rows, the one of its newest incarnation counts."""
+        found: dict[tuple[str, str | None, int, int], Done] = {}
         for info in self._store.list(paths.changelog_prefix(attempt, batch)):
             try:
                 done = read_again(partial(self._read, info.key))
@@ -158,8 +189,8 @@ class BatchChangelogs:
             except CorruptDataError as damage:
                 _log.warning("changelog is damaged", problem=str(damage)[:300])
                 continue
-            key = (done.ref.uid, done.ref.first, done.ref.last)
-            if key not in found or found[key].ref.epoch <= done.ref.epoch:
+            key = (done.ref.uid, done.order, done.ref.first, done.ref.last)
+            if key not in found or found[key].age <= done.age:
                 found[key] = done
         return list(found.values())
 
@@ -174,7 +205,13 @@ class BatchChangelogs:
             deque(changes, maxlen=0)  # proves that the file is whole
             digest = digest_file(path)
         ref = _reference(header, key, digest)
-        return Done(ref, (header.max_event_time_ms, header.second_max_event_time_ms), header.states, header.operator_state is not None)
+        times_ms, digest_of_rows, query = (
+            (header.max_event_time_ms, header.second_max_event_time_ms),
+            header.broadcast_digest,
+            header.broadcast_query,
+        )
+        broadcast = (digest_of_rows, query) if digest_of_rows is not None and query is not None else None
+        return Done(ref, times_ms, header.states, header.operator_state is not None, broadcast)
 
     @property
     def attempt(self) -> int:
@@ -227,6 +264,20 @@ def covers(refs: Iterable[ChangelogRef], max_parallelism: int) -> bool:
     """True if the changelogs of one step hold every key group."""
     covered = {group for ref in refs for group in range(ref.first, ref.last + 1)}
     return covered.issuperset(range(max_parallelism))
+
+
+def _by_order(uid: str, found: Iterable[Done]) -> list[list[Done]]:
+    """The changelogs of a step by the order in which their slots processed broadcast rows."""
+    orders: dict[str | None, list[Done]] = {}
+    for done in found:
+        if done.ref.uid == uid:
+            orders.setdefault(done.order, []).append(done)
+    return list(orders.values())
+
+
+def _query(order: Iterable[Done]) -> int:
+    """Number of the last query at whose end all these slots may have acknowledged the order; -1 without broadcast rows."""
+    return min(done.broadcast[1] if done.broadcast is not None else -1 for done in order)
 
 
 def _reference(header: ChangelogHeader, key: str, digest: FileDigest) -> ChangelogRef:

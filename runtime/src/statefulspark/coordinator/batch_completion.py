@@ -72,6 +72,8 @@ class Completion:
         fail: Callable[[StatefulSparkError], None],
     ) -> None:
         self.recovered = recovered
+        self.queries = 0
+        """Queries that have begun after the first."""
         self._batches = batches
         self._changelogs = changelogs
         self._dry_runs = dry_runs
@@ -102,6 +104,7 @@ class Completion:
 
     def next_query(self) -> None:
         """Another query begins. It may skip the running batch, unless that makes a dry run."""
+        self.queries += 1
         self._orders.next_query()
         if self._dry_runs.batch is None:
             self._computed = False

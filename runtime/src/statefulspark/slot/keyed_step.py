@@ -266,12 +266,14 @@ class KeyedStep:
         states = {state["state_id"]: state for state in self._ids.known(self.step.uid)}
         # Also those that the function does not declare, because this header may be the only one that names them.
         states |= {info.state_id: info.to_json() for info in self.operator.states()}
+        rows = self._function.runner.broadcast
         has_operator_state = bool(entries) or request.run.operator_state == "all"
         return self._changelogs.header(
             request.batch,
             event_times_ms=(self._function.runner.max_event_time_ms, self._function.runner.second_max_event_time_ms),
             states=states.values(),
             operator_state=request.run.operator_state if has_operator_state else None,
+            broadcast=(rows.digest, request.run.query) if rows is not None and rows.rows else None,
         )
 
     def _results(self, run: BatchRun, batches: Iterator[pa.RecordBatch]) -> Generator[pa.RecordBatch, None, None]:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 from statefulspark.checkpoint.formats.operator_state import decode_operator_file
 from statefulspark.checkpoint.restore.broadcast_state import StoredBroadcastState
 from statefulspark.checkpoint.restore.operator_state import StoredOperatorState
 from statefulspark.checkpoint.restore.slot import RestoresOperatorState
 from statefulspark.rpc.messages.slots import OperatorRestore
 from statefulspark.state.operator.backend import StepOperatorState
-from statefulspark.state.operator.entries import lists_of
+from statefulspark.state.operator.entries import OperatorEntry, lists_of
 
 
 class RestoredOperatorState:
@@ -48,6 +50,10 @@ class RestoredOperatorState:
             where = "operator state from the coordinator"
             lists, states = lists_of(decode_operator_file(part.lists, path=where), self._slot, where=where), part.states
         return StepOperatorState(lists, (*states, *broadcast_states), part.restored, self._batch, broadcast)
+
+    def left_by(self, uids: Collection[str]) -> list[OperatorEntry]:
+        """Return the broadcast state of steps that the job no longer has; see `StoredBroadcastState.left_by`."""
+        return self._broadcast.left_by(uids)
 
     def report_ms(self, uid: str) -> int | None:
         """Return the timestamp of the snapshot that the step's function must take before the slot is ready; None if it must take none."""

@@ -174,6 +174,7 @@ def restored_service(config: SlotConfig, slot: int, registered: RegisterAnswer, 
         job_store=config.store,
         open_store=lambda url: open_store(url, config.storage),
         async_snapshots=config.async_snapshots,
+        left_behind=operator_state.left_by(keyed_steps.keys()),
     )
     service.restore_ms = int((time.monotonic() - started) * 1000)
     return service

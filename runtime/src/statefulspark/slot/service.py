@@ -6,7 +6,7 @@ import secrets
 import shutil
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import ExitStack, suppress
 from pathlib import Path
 
@@ -55,6 +55,7 @@ class SlotService:
         job_store: ObjectStore,
         open_store: Callable[[str], ObjectStore],
         async_snapshots: bool = True,
+        left_behind: Iterable[OperatorEntry] = (),
     ) -> None:
         self.stopping = threading.Event()
         self.servers: list[FlightListener] = []
@@ -71,6 +72,8 @@ class SlotService:
         self._job_store = job_store
         self._open_store = open_store
         self._async_snapshots = async_snapshots
+        self._left_behind = tuple(left_behind)
+        """Broadcast state of steps that the job no longer has: each checkpoint holds it, as the store does their keyed state."""
         # Taken by `snapshot`, released by its thread.
         self._snapshot_running = threading.Lock()
 
@@ -203,6 +206,7 @@ class SlotService:
             for uid, keyed_step in keyed_steps.items():
                 keyed_step.settle(request.expected[uid])
             operator_state = [entry for keyed_step in keyed_steps.values() for entry in keyed_step.operator.committed()]
+            operator_state += self._left_behind
             thread = threading.Thread(target=self._snapshot_in_background, args=(request, operator_state), name="snapshot", daemon=True)
             thread.start()
         except BaseException:

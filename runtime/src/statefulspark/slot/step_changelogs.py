@@ -53,6 +53,7 @@ class StepChangelogs:
         event_times_ms: tuple[int | None, int | None],
         states: Iterable[dict[str, Any]],
         operator_state: Literal["all", "changed"] | None,
+        broadcast: tuple[str, int] | None = None,
     ) -> ChangelogHeader:
         """Return the header of the changelog of ``batch``.
 
@@ -61,8 +62,10 @@ class StepChangelogs:
             event_times_ms: greatest event time of its rows, per input.
             states: descriptions of all states of the step.
             operator_state: what the operator frame has; None if there is no frame.
+            broadcast: digest of its broadcast rows and number of the query; None if there were no such rows.
         """
         first_ms, second_ms = event_times_ms
+        digest, query = broadcast or (None, None)
         return ChangelogHeader(
             uid=self._uid,
             slot=self._slot,
@@ -75,6 +78,8 @@ class StepChangelogs:
             states=tuple(states),
             operator_state=operator_state,
             parallelism=self._config.parallelism if operator_state is not None else None,
+            broadcast_digest=digest,
+            broadcast_query=query,
         )
 
     def make_durable(self, attempt: int, batch: int, path: Path, digest: FileDigest) -> ChangelogRef:

@@ -85,17 +85,24 @@ class ChangelogHeader(Document):
     """Whether the operator frame has all operator state of its slots, or what the batch changed; None if there is no frame. Not in version 1."""
     parallelism: int | None = Field(default=None, ge=1, le=MAX_PARALLELISM_LIMIT)
     """Number of slots among which operator state was distributed. Not in version 1."""
+    broadcast_digest: str | None = Field(default=None, pattern="^[0-9a-f]{64}$")
+    """SHA-256 of the batch's broadcast rows in the order in which they were processed; None if there were none. Changelogs of a step that differ
+    in it do not belong together. From version 4 on."""
+    broadcast_query: int | None = Field(default=None, ge=0)
+    """Which of the attempt's queries these rows came in: of two orders in which all slots have processed the batch, the later counts."""
 
     @model_validator(mode="after")
     def _check(self) -> Self:
         if (self.operator_state is None) != (self.parallelism is None):
             raise ValueError("operator_state and parallelism belong together")
+        if (self.broadcast_digest is None) != (self.broadcast_query is None):
+            raise ValueError("broadcast_digest and broadcast_query belong together")
         return self
 
     @property
     def version(self) -> int:
         """The oldest version that can say it: 4 if the step has broadcast state, 3 if a list may be stored in segments, 2 if it has a field that version 1 lacks."""
-        if any(map(describes_broadcast, self.states)):
+        if self.broadcast_digest is not None or any(map(describes_broadcast, self.states)):
             return 4
         if any(map(is_segmented, self.states)):
             return 3
@@ -107,7 +114,7 @@ class ChangelogHeader(Document):
         return {name for name in _LATER_FIELDS if getattr(self, name) is not None}
 
 
-_LATER_FIELDS = {"operator_state", "parallelism", "second_max_event_time_ms"}
+_LATER_FIELDS = {"broadcast_digest", "broadcast_query", "operator_state", "parallelism", "second_max_event_time_ms"}
 
 
 class ChangelogWriter:

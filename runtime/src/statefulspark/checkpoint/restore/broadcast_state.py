@@ -6,7 +6,7 @@ parallelism, and of each batch one changelog that has changes.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
 from statefulspark.checkpoint.catalog import StoredCheckpoint
@@ -46,6 +46,16 @@ class StoredBroadcastState:
     def states(self, uid: str) -> list[StateInfo]:
         """Return the broadcast states of a step that storage describes, by id."""
         return [info for _, info in sorted(self._infos.items()) if info.uid == uid]
+
+    def left_by(self, uids: Collection[str]) -> list[OperatorEntry]:
+        """Return the entries of steps that the job no longer has, as the slot's operator file holds them.
+
+        Args:
+            uids: The steps that it has.
+        """
+        left = sorted(state_id for state_id in self._entries if self._infos[state_id].uid not in uids)
+        items = ((state_id, {key: value for key, value in self._entries[state_id].items() if value is not None}) for state_id in left)
+        return [OperatorEntry(self._slot, state_id, tuple(sorted(held.items())), whole=False) for state_id, held in items if held]
 
     def add_checkpoint(self, base: StoredCheckpoint) -> None:
         """Start with a checkpoint.

@@ -31,6 +31,8 @@ class BatchRun:
     """The last batch before it that changed the step in this slot."""
     operator_state: Literal["all", "changed"]
     """What the changelog contains of operator state: everything in the first batch of a distribution."""
+    query: int = 0
+    """How many queries the driver has started before the one that this run belongs to."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
