@@ -16,6 +16,7 @@ from statefulspark.checkpoint.formats import paths
 from statefulspark.checkpoint.formats.documents import encode_document
 from statefulspark.checkpoint.lineage.lineage import read_record
 from statefulspark.coordinator.controls import CheckpointInfo
+from statefulspark.errors import CorruptDataError
 from statefulspark.slot.process import STOPPED, run_slot
 
 from .changing import ChangingDriver, ChangingWorld
@@ -59,17 +60,21 @@ def finish(driver: ChangingDriver) -> None:
 
 
 def damage(world: ChangingWorld) -> bool:
-    """Flip a bit in a slot's file of the newest checkpoint, if there is another one. False if there is none."""
+    """Flip a bit in the state of the newest checkpoint, which may lie in its ``_metadata``, if there is another one. False if there is none."""
     found = [paths.checkpoint_folder(number) for number in checkpoint_ids(world.store)]
     complete = [folder for folder in found if world.store.head(paths.metadata_key(folder)) is not None]
     sound = [folder for folder in complete if world.store.head(paths.damaged_key(folder)) is None]
     if len(sound) < 2:
         return False
     key = paths.metadata_key(sound[-1])
-    file = next(file for slot in load(world.store, key).slots for file in slot.files)
-    content = bytearray(world.store.get(paths.resolve_reference(key, file.path)))
+    try:
+        files = [paths.resolve_reference(key, file.path) for slot in load(world.store, key).slots for file in slot.files]
+    except CorruptDataError:
+        return False  # damaged already, and nobody has read it since
+    damaged = next(iter(files), key)
+    content = bytearray(world.store.get(damaged))
     content[len(content) // 2] ^= 1
-    world.store.put(paths.resolve_reference(key, file.path), bytes(content))
+    world.store.put(damaged, bytes(content))
     return True
 
 

@@ -135,7 +135,7 @@ class Model:
                 found[name, place] = max([*expiries, *([head.last_ms] if head is not None else [])])
             else:
                 rest = key[8 + length :]
-                place = self.state._decoded_key(rest) if rest else 0
+                place = self.state._key_type.decode(rest) if rest else 0
                 found[name, place] = int.from_bytes(data[1:9], "big")
         return found
 
