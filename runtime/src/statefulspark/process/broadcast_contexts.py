@@ -18,7 +18,24 @@ if TYPE_CHECKING:
 __all__ = ["BroadcastRowContext", "KeyedRowContext", "ReadingTimerContext"]
 
 
-class KeyedRowContext(ElementContext, KeyedBroadcastProcessFunction.ReadOnlyContext):
+class _Reading:
+    """What functions may ask while they read broadcast state. It has no slots, because a class cannot have two bases that do."""
+
+    __slots__ = ()
+    _states: BroadcastStates
+    _timer_service: SlotTimerService
+
+    def current_processing_time(self) -> int:
+        return self._timer_service.processing_time_ms
+
+    def current_watermark(self) -> int:
+        return self._timer_service.watermark_ms
+
+    def get_broadcast_state(self, state_descriptor: MapStateDescriptor) -> ReadOnlyBroadcastState[Any, Any]:
+        return self._states.read_only(state_descriptor)
+
+
+class KeyedRowContext(_Reading, ElementContext, KeyedBroadcastProcessFunction.ReadOnlyContext):
     """Of rows of the keyed stream; the row loop sets ``key`` and ``time`` before each call."""
 
     __slots__ = ("_states",)
@@ -27,17 +44,8 @@ class KeyedRowContext(ElementContext, KeyedBroadcastProcessFunction.ReadOnlyCont
         super().__init__(timer_service)
         self._states = states
 
-    def current_processing_time(self) -> int:
-        return self._timer_service.processing_time_ms
 
-    def current_watermark(self) -> int:
-        return self._timer_service.watermark_ms
-
-    def get_broadcast_state(self, state_descriptor: MapStateDescriptor) -> ReadOnlyBroadcastState[Any, Any]:
-        return self._states.read_only(state_descriptor)
-
-
-class ReadingTimerContext(TimerContext, KeyedBroadcastProcessFunction.OnTimerContext):
+class ReadingTimerContext(_Reading, TimerContext, KeyedBroadcastProcessFunction.OnTimerContext):
     """Of timers; the timer loop sets ``domain`` too."""
 
     __slots__ = ("_states",)
@@ -45,15 +53,6 @@ class ReadingTimerContext(TimerContext, KeyedBroadcastProcessFunction.OnTimerCon
     def __init__(self, timer_service: SlotTimerService, states: BroadcastStates) -> None:
         super().__init__(timer_service)
         self._states = states
-
-    def current_processing_time(self) -> int:
-        return self._timer_service.processing_time_ms
-
-    def current_watermark(self) -> int:
-        return self._timer_service.watermark_ms
-
-    def get_broadcast_state(self, state_descriptor: MapStateDescriptor) -> ReadOnlyBroadcastState[Any, Any]:
-        return self._states.read_only(state_descriptor)
 
 
 class BroadcastRowContext(KeyedBroadcastProcessFunction.Context):
