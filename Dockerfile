@@ -28,10 +28,12 @@ RUN /opt/installer/bin/pip install --require-hashes --requirement build.lock
 COPY pyproject.toml README.md LICENSE ./
 COPY runtime/src runtime/src
 COPY operator/src operator/src
-# Below /project lies what goes into /opt/statefulspark: the two packages and their commands, without the hooks by which tests do harm.
+# Below /project lies what goes into /opt/statefulspark: the two packages and their commands, without the hooks by which tests do harm, and compiled:
+# pods cannot write there, and each process would compile them again.
 RUN /opt/installer/bin/pip wheel --no-deps --no-build-isolation --wheel-dir wheels . \
     && /opt/installer/bin/pip --python /opt/statefulspark/bin/python install --no-deps --no-compile --root /project wheels/*.whl \
-    && find /project -path '*/statefulspark/faults' -prune -exec rm -rf {} +
+    && find /project -path '*/statefulspark/faults' -prune -exec rm -rf {} + \
+    && /opt/statefulspark/bin/python -m compileall -q --invalidation-mode unchecked-hash -s /project -p / /project/opt/statefulspark/lib
 
 FROM ${BASE_IMAGE} AS base
 # What the base brings to install packages with has no use at run time.

@@ -7,12 +7,13 @@ PYTHON := $(shell for each in $(PYTHON) python3 python3.13 python3.12 python3.11
 RUN = $(if $(PYTHON),$(PYTHON),$(error Python 3.11 or later is needed: install it, or name it with make PYTHON=/path/to/python3)) \
 	runtime/bootstrap/environment.py
 # Tests run in this many processes, each file as a whole in one of them (not --dist loadgroup: xdist 3.8 does not group under pytest 9.2).
-WORKERS := 2
-SOURCES := runtime operator examples bench e2e
+# Three for two cores: tests of storage and of processes wait for a third of their time.
+WORKERS := 3
+SOURCES := runtime operator examples bench e2e docs
 PATHS = $(wildcard $(SOURCES))
 
 .DEFAULT_GOAL := help
-.PHONY: help demo bench soak env test test-all e2e e2e-all e2e-report lint unit format crds pyflink lock sbom clean
+.PHONY: help demo bench soak env test test-all e2e e2e-all e2e-report lint unit format crds pyflink docs dist lock sbom clean
 
 ##@ For everyone
 help: ## print this list
@@ -34,10 +35,10 @@ env: ## make or update .venv from the lock files
 PYTEST = HYPOTHESIS_PROFILE=$${HYPOTHESIS_PROFILE:-ci} $(RUN) pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 
 test: lint ## lint, types, import layers, and the tests (what .ci/run does)
-	@$(PYTEST) -m "not exhaustive" --durations=40
+	@$(PYTEST) -m "not exhaustive" --ignore=runtime/tests/docs --durations=40
 
 test-all: lint ## the same with the slow cases that a quicker test covers already
-	@$(PYTEST) --durations=40
+	@$(PYTEST) --ignore=runtime/tests/docs --durations=40
 
 e2e: ## every promise on a real cluster: kind, KUBECONFIG, or the script of STATEFULSPARK_TEST_CLUSTER (e2e/README.md)
 	@$(RUN) python -m e2e $(ARGS)
@@ -69,6 +70,22 @@ crds: ## write crds/, the chart's copies and docs/crd-reference.md anew from the
 pyflink: ## write the table of PyFlink's names and signatures from the release on PyPI that runtime/tests/pyflink/signatures.py pins
 	@$(RUN) python runtime/tests/pyflink/signatures.py
 
+# The pages that are generated need the project, so .venv makes them. The site's tools have an environment of their own, from their own lock.
+SITE_TOOLS := out/site-tools
+docs: $(SITE_TOOLS)/.made ## build the documentation as a site in out/site; a broken link or anchor is an error
+	@$(RUN) python docs/site/references.py out/references
+	@NO_MKDOCS_2_WARNING=1 $(SITE_TOOLS)/bin/mkdocs build --strict --config-file mkdocs.yml --site-dir out/site
+	@echo "out/site/index.html"
+
+$(SITE_TOOLS)/.made: docs/site/site.lock
+	@$(RUN) python -m venv --clear $(SITE_TOOLS)
+	@$(SITE_TOOLS)/bin/pip --quiet --disable-pip-version-check install --require-hashes --requirement docs/site/site.lock
+	@touch $@
+
+dist: ## build the wheel and the source distribution in dist/ with the locked build backend
+	@rm -rf dist
+	@$(RUN) python -m hatchling build -d dist
+
 lock: ## write the lock files anew (needs uv)
 	uv lock
 	uv export --quiet --frozen --no-header --format requirements-txt --extra demo --extra operator --group dev --no-emit-project -o requirements.lock
@@ -77,6 +94,7 @@ lock: ## write the lock files anew (needs uv)
 	uv export --quiet --frozen --no-header --format requirements-txt --only-group operator-image -o images/operator.lock
 	uv export --quiet --frozen --no-header --format requirements-txt --only-group build -o images/build.lock
 	uv export --quiet --frozen --no-header --format requirements-txt --only-group store-image -o e2e/images/store/store.lock
+	uv export --quiet --frozen --no-header --format requirements-txt --only-group docs -o docs/site/site.lock
 
 # One document for each image, from its lock: what is in them is what the locks name, by hash, beside the packages of the base and of Debian.
 SBOM_TOOL := cyclonedx-bom==7.5.0

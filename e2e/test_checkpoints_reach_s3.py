@@ -2,22 +2,17 @@
 
 from __future__ import annotations
 
-from e2e.conftest import MakeJob
-from e2e.harness.jobs import HUNDRED_MB
+from e2e.harness.jobs import HUNDRED_MB, CountingJob
 from e2e.harness.store import BUCKET
 from e2e.harness.timeouts import LISTED_S
 
 
-def test_checkpoints_reach_s3(make_job: MakeJob) -> None:
+def test_checkpoints_reach_s3(full_job: CountingJob) -> None:
     """The newest checkpoint of the status is in the store, with 100 MB of state, and two are kept as the manifest says."""
-    job = make_job(load=HUNDRED_MB)
-    job.create()
-    status = job.wait_stable()
-    folder = f"checkpoints/{status['jobId']}/"
-    job.wait_batch(15)  # all keys have their state
-    for _ in range(3):
-        status = job.wait_checkpoint()
-    newest = status["lastCheckpoint"]
+    job = full_job
+    folder = f"checkpoints/{job.status()['jobId']}/"
+    job.wait_checkpoint()
+    newest = job.wait_checkpoint()["lastCheckpoint"]
     assert newest["path"].startswith(f"s3://{BUCKET}/{folder}")
     own = newest["path"].removeprefix(f"s3://{BUCKET}/").rstrip("/") + "/"
     assert f"{own}_metadata" in job.store.keys(own)

@@ -17,9 +17,7 @@ def test_failed_upgrade_rolls_back(job: CountingJob) -> None:
     output = job.check()
     assert output.codes == codes
     assert "fail" in status["error"]["message"]
-    for component in ("driver", "executor"):
-        for pod in job.pods(component):
-            assert pod["spec"]["containers"][0]["image"] == stable
+    job.wait_image(stable)
     assert job.condition("Degraded")["status"] == "True"
     states = [each["state"] for each in status["lifecycleHistory"]]
     assert "UPGRADING" in states

@@ -23,5 +23,4 @@ def test_upgrade_keeps_state(full_job: CountingJob) -> None:
     assert status["attempt"] > before["attempt"]
     assert status["restoredFrom"].startswith("s3://")
     assert status["lastSavepoint"]["id"] > before.get("lastSavepoint", {}).get("id", 0)
-    for pod in job.pods():
-        assert pod["spec"]["containers"][0]["image"] == image
+    job.wait_image(image)

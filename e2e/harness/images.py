@@ -28,8 +28,8 @@ class Images:
     store: str
 
 
-def make_images(provider: Provider) -> Images:
-    """Build all images and load those that the cluster does not have."""
+def build_images(provider: Provider) -> Images:
+    """Build all images."""
     base = f"BASE_IMAGE={provider.base_image()}"
     names = {name: f"{provider.prefix}statefulspark-{name}:e2e" for name in ("operator", "job", "store")}
     for name in ("operator", "job"):
@@ -43,8 +43,14 @@ def make_images(provider: Provider) -> Images:
         shutil.copy(SOURCES / "counts" / "Dockerfile", context / "Dockerfile")
         (context / "counts.py").write_text(program.replace("CODE = 1\n", f"CODE = {code}\n"))
         provider.build(tag, context, "--build-arg", f"JOB_IMAGE={names['job']}")
-    _load(provider, (names["operator"], names["store"], *jobs.values()))
     return Images(operator=names["operator"], job=jobs[1], job_next=jobs[2], store=names["store"])
+
+
+def make_images(provider: Provider) -> Images:
+    """Build all images and load those that the cluster does not have."""
+    images = build_images(provider)
+    _load(provider, (images.operator, images.store, images.job, images.job_next))
+    return images
 
 
 def _load(provider: Provider, tags: tuple[str, ...]) -> None:

@@ -199,6 +199,14 @@ class CountingJob:
         """Wait until so many more batches have gone out."""
         self.wait_batch(self.last_batch() + batches, seconds)
 
+    def wait_image(self, image: str) -> None:
+        """Wait until every pod runs an image: the executors of a driver that is gone are garbage-collected after it."""
+
+        def images() -> dict[str, str]:
+            return {each["metadata"]["name"]: each["spec"]["containers"][0]["image"] for each in self.pods()}
+
+        wait_for(f"every pod runs {image}", GONE_S, lambda: set(images().values()) == {image}, images)
+
     def wait_checkpoint(self, seconds: float = CHECKPOINT_S) -> dict[str, Any]:
         """Wait for a checkpoint that is newer than what the status names now."""
         before = self.status().get("lastCheckpoint", {}).get("id", 0)

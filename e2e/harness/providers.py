@@ -77,7 +77,11 @@ class Script:
         self._path = str(path)
 
     def up(self) -> bool:
-        done = subprocess.run([self._path, "up"], stderr=subprocess.PIPE, text=True, timeout=CLUSTER_UP_S, check=False)
+        done = self._try_up()
+        if done.returncode:
+            # A run that was killed leaves namespaces and mounts behind, at which the script's `up` stops and which its `down` removes.
+            self.down()
+            done = self._try_up()
         if done.returncode:
             raise RuntimeError(f"{self._path} up: {done.stderr}")
         # Debian's packages come over this machine's network, which what runs within the cluster's does not reach.
@@ -85,6 +89,9 @@ class Script:
         # It gives its cluster no way from the API server to services; webhooks take that way.
         subprocess.run([self._path, "run", "ip", "route", "replace", "10.96.0.0/16", "dev", "node0"], timeout=CLUSTER_UP_S, check=False)
         return "already up" not in done.stderr
+
+    def _try_up(self) -> subprocess.CompletedProcess[str]:
+        return subprocess.run([self._path, "up"], stderr=subprocess.PIPE, text=True, timeout=CLUSTER_UP_S, check=False)
 
     def down(self) -> None:
         subprocess.run([self._path, "down"], timeout=CLUSTER_UP_S, check=False)

@@ -10,6 +10,8 @@ from hypothesis import HealthCheck, settings
 
 from statefulspark.job.spark.java import find_java_home
 
+from .java_options import java_options
+
 # No deadline: the machine is shared, and a slow example is no defect.
 settings.register_profile("dev", deadline=None, max_examples=50, suppress_health_check=[HealthCheck.too_slow])
 settings.register_profile("ci", parent=settings.get_profile("dev"), derandomize=True, max_examples=100)
@@ -25,7 +27,11 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 # Tests that start Spark themselves need what `open_session` would find.
 if (_java_home := find_java_home()) is not None:
     os.environ["JAVA_HOME"] = _java_home
+os.environ.setdefault("JAVA_TOOL_OPTIONS", java_options())
 
 # A shell without job control starts `make test &` with SIGINT ignored, and every process would inherit that.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+# So does `nohup make test` with SIGHUP.
+if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)

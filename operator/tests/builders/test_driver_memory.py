@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from statefulspark.config import validate_job
+from statefulspark.config.manifest import validate_job
 from statefulspark_operator.builders.identities import JobIdentity
 from statefulspark_operator.builders.pods import driver_pod
 

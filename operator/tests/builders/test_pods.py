@@ -16,7 +16,8 @@ from statefulspark.config.manifest import parse_manifest
 from statefulspark.config.pods import MANIFEST_FILE
 from statefulspark_operator.builders import children
 from statefulspark_operator.builders.identities import JobIdentity
-from statefulspark_operator.builders.pods import driver_pod, executor_template, storage_pod
+from statefulspark_operator.builders.pods import STOP_GRACE_S, driver_pod, executor_template, storage_pod
+from statefulspark_operator.reconcile.job.observe import pod_status
 from tests.manifests import manifest
 
 JOB = JobIdentity(name="counts", namespace="shop", uid="u-1", generation=3)
@@ -62,6 +63,24 @@ def test_pods_fit_the_restricted_standard(index: int) -> None:
         }
     assert all("hostPath" not in volume for volume in pod["spec"]["volumes"])
     assert not {"hostNetwork", "hostPID", "hostIPC"} & pod["spec"].keys()
+
+
+def test_a_driver_holds_up_the_deletion_of_its_namespace_no_longer_than_any_other_pod() -> None:
+    """The namespace controller waits for half of the longest grace period among the specs; the operator's own deletions name theirs."""
+    driver = driver_pod(JOB, spec(), image="shop/counts:1", account="counts-driver", key_id="k-1")
+    assert driver["spec"]["terminationGracePeriodSeconds"] <= 30
+    assert f"--stop-timeout={STOP_GRACE_S - 10}" in container(driver, "driver")["args"]
+
+
+@pytest.mark.parametrize(("template_s", "stop_s"), [(None, 60), (5, 60), (30, 60), (300, 300), ("long", 60)])
+def test_a_template_can_give_the_driver_more_time_for_its_last_checkpoint(template_s: object, stop_s: int) -> None:
+    """The operator names the period when it stops the driver, which would otherwise replace that of the template."""
+    template = {} if template_s is None else {"spec": {"terminationGracePeriodSeconds": template_s}}
+    pod = driver_pod(JOB, spec(driver={"podTemplate": template}), image="shop/counts:1", account="counts-driver", key_id="k-1")
+    assert f"--stop-timeout={stop_s - 10}" in container(pod, "driver")["args"]
+    seen = pod_status.driver_pod(pod_status.relevant_part(pod | {"metadata": {**pod["metadata"], "uid": "u"}}))
+    assert seen is not None
+    assert seen.stop_grace_s == stop_s
 
 
 def test_executors_have_no_way_to_the_api_server() -> None:

@@ -7,6 +7,7 @@ import datetime as dt
 import itertools
 import json
 import re
+import tomllib
 from pathlib import Path
 from typing import Any
 
@@ -332,3 +333,14 @@ def test_a_bad_environment_is_refused_not_defaulted(render: Any) -> None:
     given = {each["name"]: each.get("value", "x") for each in container(render(leaderElection={"renewDeadline": "20s"}))["env"]}
     with pytest.raises(InvalidInputError, match="lease_renew_deadline"):
         OperatorSettings.of({name: value for name, value in given.items() if name.startswith(PREFIX)})
+
+
+def test_the_default_image_is_the_one_that_releases_push() -> None:
+    """``IMAGE`` of the release workflow, for the repository that pyproject.toml names."""
+    values = yaml.safe_load((CHART / "values.yaml").read_text())
+    source = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["urls"]["Source"]
+    pushed = yaml.safe_load((ROOT / ".github/workflows/release.yml").read_text())["jobs"]["images"]["env"]["IMAGE"]
+    named = pushed.replace("${{ github.repository }}", source.removeprefix("https://github.com/")).replace(
+        "${{ matrix.target }}", "operator"
+    )
+    assert values["image"]["repository"] == named

@@ -45,6 +45,7 @@ BAD_JOBS: list[tuple[dict[str, Any], str]] = [
     ({"savepointNonce": 1}, "savepointNonce: requires a savepoint directory"),
     ({"checkpointing": {"savepointDir": "s3://bucket/s"}, "savepoints": {"schedule": {}}}, "interval: set exactly one"),
     ({"checkpointing": {"maxConcurrent": 2}}, "maxConcurrent: one checkpoint"),
+    ({"checkpointing": {"retention": {"maxAge": "1h"}}}, "maxAge: has no effect if count is 1"),
     ({"checkpointing": {"mode": "at-least-once"}}, "mode: at-least-once is not supported"),
     ({"checkpointing": {"storage": {"caBundleFrom": {}}}}, "secretKeyRef: set exactly one of"),
     ({"executor": {"managedMemory": {"size": "64Mi", "fraction": 0.5}}}, "fraction: size and fraction are mutually exclusive"),

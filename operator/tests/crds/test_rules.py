@@ -171,6 +171,9 @@ SPECS = st.fixed_dictionaries(
                 "savepointDir": st.just("s3://bucket/savepoints"),
                 "minPause": st.sampled_from([0, "0", "0s", "00 s 0ms", "1ms", "0s1ms", "10 s"]),
                 "maxConcurrent": st.integers(0, 2),
+                "retention": st.fixed_dictionaries(
+                    {}, optional={"count": st.integers(0, 3), "maxAge": st.sampled_from(["1h", "1ms", "0"])}
+                ),
                 "interval": st.sampled_from(["10s", "1h 30m", 0, 10]),
             },
         ),

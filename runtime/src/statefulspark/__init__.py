@@ -13,6 +13,8 @@ from statefulspark.public_names import HOME_OF
 
 if TYPE_CHECKING:
     from statefulspark.configuration import Configuration
+    from statefulspark.job.local.local_job import LocalJob, local
+    from statefulspark.job.local.running_local_job import RunningLocalJob
     from statefulspark.pipeline.broadcast_streams import BroadcastConnectedStream, BroadcastStream
     from statefulspark.pipeline.connected_streams import ConnectedStreams
     from statefulspark.pipeline.job import Job
@@ -187,6 +189,7 @@ __all__ = [
     "ListCheckpointed",
     "ListState",
     "ListStateDescriptor",
+    "LocalJob",
     "MapFunction",
     "MapState",
     "MapStateDescriptor",
@@ -211,6 +214,7 @@ __all__ = [
     "Row",
     "RowKind",
     "RowTypeInfo",
+    "RunningLocalJob",
     "RuntimeContext",
     "SessionWindowTimeGapExtractor",
     "SlidingEventTimeWindows",
@@ -244,6 +248,7 @@ __all__ = [
     "WindowAssigner",
     "WindowFunction",
     "WindowedStream",
+    "local",
 ]
 
 

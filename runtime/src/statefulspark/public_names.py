@@ -6,6 +6,8 @@ from typing import Final
 
 HOMES: Final = {
     "configuration": ("Configuration",),
+    "job.local.local_job": ("LocalJob", "local"),
+    "job.local.running_local_job": ("RunningLocalJob",),
     "pipeline.broadcast_streams": ("BroadcastConnectedStream", "BroadcastStream"),
     "pipeline.connected_streams": ("ConnectedStreams",),
     "pipeline.job": ("Job",),

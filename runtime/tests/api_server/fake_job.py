@@ -6,7 +6,17 @@ import threading
 from collections.abc import Callable
 from dataclasses import asdict, replace
 
-from statefulspark.coordinator.controls import CheckpointInfo, JobState, JobStatus, MemoryChange, MemoryStatus, MetricSample, SlotStatus
+from statefulspark.coordinator.controls import (
+    Cancellation,
+    CheckpointInfo,
+    JobState,
+    JobStatus,
+    MemoryChange,
+    MemoryStatus,
+    MetricSample,
+    SlotStatus,
+)
+from statefulspark.coordinator.history import JobHistory
 from statefulspark.errors import ClosedError
 from statefulspark.keygroups import ranges
 
@@ -30,7 +40,10 @@ class FakeJob:
         self.hold: threading.Event | None = None
         self.entered = threading.Event()
         self.samples: list[MetricSample] = []
+        self.past = JobHistory()
         self.silent_s = 0.0
+        self.executors = True
+        self.canceled: Cancellation | None = None
         self.on_wait: Callable[[FakeJob], None] = lambda _: None
         self._ended = threading.Event()
         self._lock = threading.Lock()
@@ -59,6 +72,9 @@ class FakeJob:
     def silence_s(self) -> float:
         return self.silent_s
 
+    def has_executors(self) -> bool:
+        return self.executors
+
     def checkpoints(self) -> list[CheckpointInfo]:
         self._fail("checkpoints")
         return list(self._checkpoints)
@@ -77,9 +93,9 @@ class FakeJob:
         self.change(state=JobState.FINISHED if drain else JobState.SUSPENDED, slots=())
         return info
 
-    def cancel(self) -> None:
-        self._enter("cancel")
-        self.change(state=JobState.CANCELED, slots=())
+    def cancel(self, *, retain: bool = False) -> None:
+        self._enter("cancel", *(("retain",) if retain else ()))
+        self.change(state=JobState.CANCELED, slots=(), canceled=self.canceled)
 
     def rescale(self, parallelism: int, timeout_s: float) -> JobStatus:
         self._enter("rescale", parallelism, timeout_s)
@@ -96,6 +112,10 @@ class FakeJob:
         self._memory = replace(self._memory, revision=self._memory.revision + 1, **given)
         return self._memory
 
+    def history(self) -> JobHistory:
+        self._fail("history")
+        return self.past
+
     def metrics(self) -> list[MetricSample]:
         self._fail("metrics")
         return list(self.samples)
@@ -111,12 +131,16 @@ class FakeJob:
             id=number, kind="savepoint" if kind == "savepoint" else "checkpoint", path=f"{folder}/{kind}-{number}", batch=41,
             completed_ms=START_MS + 1_000, duration_ms=840, sync_ms=12, size_bytes=3_000_000, uploaded_bytes=200_000,
         )  # fmt: skip
+        self.keep(info)
+        return info
+
+    def keep(self, info: CheckpointInfo) -> None:
+        """Complete a checkpoint or savepoint."""
         self._checkpoints.append(info)
         if info.kind == "savepoint":
             self.change(last_savepoint=info)
         else:
             self.change(last_checkpoint=info)
-        return info
 
     def _enter(self, method: str, *arguments: object) -> None:
         self.calls.append((method, *arguments))

@@ -11,7 +11,7 @@ import pytest
 from openapi_spec_validator import validate
 from runtime.tests.api_server.fake_job import FakeJob
 
-from statefulspark.coordinator.controls import BusyKeyGroup, JobError, JobFailing, JobState, MemoryChange, SlotMemory, StepSkew
+from statefulspark.coordinator.controls import BusyKeyGroup, JobError, JobFailing, JobState, MemoryChange, SlotMemory, SlotSpread, StepSkew
 from statefulspark.errors import (
     ClosedError,
     ConflictError,
@@ -123,14 +123,16 @@ def test_slots_say_what_memory_they_have_and_steps_how_uneven_they_are(http: htt
         used_bytes=90,
         revision=1,
     )
+    skew = StepSkew(ratio=2.5, top=(BusyKeyGroup(key_group=17, slot=0, rows=9),), slots=(SlotSpread(slot=0, rows_max=9, rows_mean=3.6),))
     job.change(
         slots=(replace(job.status().slots[0], rows_in=7, store_bytes=50, cache_hit_ratio=0.75, memory=memory),),
-        skew={"turnaround": StepSkew(ratio=2.5, top=(BusyKeyGroup(key_group=17, slot=0, rows=9),))},
+        skew={"turnaround": skew},
     )
     answer = http.get("/v1/status").json()
     assert answer["slots"][0]["memory"] == asdict(memory)
     assert (answer["slots"][0]["rows_in"], answer["slots"][0]["store_bytes"], answer["slots"][0]["cache_hit_ratio"]) == (7, 50, 0.75)
-    assert answer["skew"] == {"turnaround": {"ratio": 2.5, "top": [{"key_group": 17, "slot": 0, "rows": 9}]}}
+    top, spreads = [{"key_group": 17, "slot": 0, "rows": 9}], [{"slot": 0, "rows_max": 9, "rows_mean": 3.6}]
+    assert answer["skew"] == {"turnaround": {"ratio": 2.5, "top": top, "slots": spreads}}
 
 
 def test_cancel(http: httpx.Client) -> None:
@@ -138,6 +140,12 @@ def test_cancel(http: httpx.Client) -> None:
     assert http.post("/v1/cancel").json()["state"] == "CANCELED"
     refused = http.post("/v1/savepoints")
     assert (refused.status_code, refused.json()["error"]["reason"]) == (409, "Closed")
+
+
+def test_cancel_and_keep_the_state(http: httpx.Client, job: FakeJob) -> None:
+    """A stateless upgrade keeps what a rollback returns to."""
+    assert http.post("/v1/cancel", json={"retain": True}).json()["state"] == "CANCELED"
+    assert job.calls[-1] == ("cancel", "retain") or ("cancel", "retain") in job.calls
 
 
 ERRORS = [

@@ -98,11 +98,14 @@ def test_savepoint_rescale_stop(home: Path, job: FakeJob) -> None:
     assert taken.exit_code == 0, taken.output
     assert "path: s3://b/sp/savepoint-1" in taken.stdout
     assert "2.9 MiB" in taken.stdout
+    assert taken.stderr == "waiting for the savepoint, for at most 9 s\n"
     rescaled = cli("rescale", "3", "--job", "turnaround", "-o", "json")
     assert json.loads(rescaled.stdout)["parallelism"] == 3
+    assert rescaled.stderr == "waiting for the job to run with 3 slots, for at most 600 s\n"
     stopped = cli("stop", "--job", "turnaround", "--no-savepoint", "--drain")
     assert stopped.exit_code == 0, stopped.output
     assert "job FINISHED" in stopped.stdout
+    assert stopped.stderr == "waiting for the job to stop, for at most 600 s\n"
     assert job.calls == [("trigger_savepoint", "s3://b/sp", 9.0), ("rescale", 3, 600.0), ("stop", False, None, True, 600.0)]
 
 
@@ -129,7 +132,7 @@ def test_refusals_are_one_sentence_and_an_exit_code(home: Path, job: FakeJob) ->
     assert "max_parallelism 128" in too_many.stderr
     job.failures = {"trigger_savepoint": ConflictError("a rescale is under way")}
     conflict = cli("savepoint", "--job", "turnaround")
-    assert (conflict.exit_code, conflict.stderr) == (1, "error: a rescale is under way\n")
+    assert (conflict.exit_code, conflict.stderr) == (1, "waiting for the savepoint, for at most 600 s\nerror: a rescale is under way\n")
     assert cli("stop", "--job", "turnaround", "--no-savepoint", "--target", "x").exit_code == 2
 
 
@@ -222,19 +225,62 @@ def test_a_run_to_its_end(tmp_path: Path) -> None:
     status = json.loads(out)
     assert (status["state"], status["parallelism"], status["restored_from"]) == ("FINISHED", 3, "file:///c/chk-7")
     records = [json.loads(line) for line in err.splitlines() if line.startswith("{")]
-    assert records[0]["event"] == "job started"
+    assert [record["event"] for record in records[:3]] == ["starting Spark and restoring state", "log of Spark", "job started"]
+    assert records[1]["path"] == str(run.home / "logs" / "turnaround.log")
     assert {"timestamp", "level", "logger"} <= set(records[0])
     assert any(record["event"] == "progress" and record["state"] == "FINISHED" for record in records)
     assert not run.connection.exists()
 
 
+def test_json_is_all_that_is_on_stdout(tmp_path: Path) -> None:
+    """Whatever the user's code and its child processes print; tables come after it."""
+    code, out, err = Run(tmp_path, "-o", "json", FAKE_END="FINISHED", FAKE_PRINTS="1").end()
+    assert (code, json.loads(out)["state"]) == (0, "FINISHED")
+    assert {"printed", "printed to a stream that was kept", "printed by a child"} <= set(err.splitlines())
+    code, out, err = Run(tmp_path, FAKE_END="FINISHED", FAKE_PRINTS="1").end()
+    assert code == 0
+    assert "printed by a child\n" in out
+    assert "printed" not in err
+    code, out, err = Run(tmp_path, "-o", "json", "--parallelism", "999", FAKE_PRINTS="1").end()
+    assert (code, out) == (2, "")
+
+
+def test_a_closed_stdout_ends_no_job(tmp_path: Path) -> None:
+    run = [
+        "sh",
+        "-c",
+        'exec "$@" >&-',
+        "sh",
+        sys.executable,
+        str(Path(__file__).with_name("run_with_fake.py")),
+        "run",
+        str(tmp_path / "job.yaml"),
+    ]
+    Run(tmp_path, "--parallelism", "999").end()  # writes the manifest
+    environment = {**os.environ, "STATEFULSPARK_HOME": str(tmp_path / "home"), "FAKE_END": "FINISHED"}
+    done = subprocess.run([*run, "-o", "json"], env=environment, capture_output=True, text=True, check=False, timeout=60)
+    assert done.returncode == 0, done.stderr
+
+
 def test_a_failed_run_prints_the_users_traceback_and_what_to_do(tmp_path: Path) -> None:
-    """Exit code 1; the traceback and the next step are on stderr."""
-    code, out, err = Run(tmp_path, FAKE_END="FAILED", FAKE_ERROR="UserFunction").end()
-    assert code == 1
-    assert "FAILED" in out
+    """Exit code 1; the traceback and the next step are the end of stderr, without tables that would bury them."""
+    run = Run(tmp_path, FAKE_END="FAILED", FAKE_ERROR="UserFunction")
+    code, out, err = run.end()
+    assert (code, out) == (1, "")
+    assert f"error: job turnaround failed (UserFunction); Spark's log is {run.home / 'logs' / 'turnaround.log'}\nTraceback" in err
     assert 'File "flights.py", line 7, in process_element\nZeroDivisionError: division by zero\n' in err
     assert "it resumes after batch 41, nothing is lost" in err
+
+
+def test_a_pod_has_no_log_file(tmp_path: Path) -> None:
+    """`kubectl logs` shows everything: the driver's options are those that the operator gives it. ``-`` does the same anywhere."""
+    for arguments in (("--master", "kubernetes"), ("--log-file", "-")):
+        run = Run(tmp_path, *arguments, "--no-progress", FAKE_END="FAILED", FAKE_ERROR="UserFunction")
+        code, _, err = run.end()
+        assert code == 1
+        assert "log of Spark" not in err
+        assert "error: job turnaround failed (UserFunction)\n" in err
+        assert not (run.home / "logs").exists()
 
 
 def test_wrong_input_ends_with_2(tmp_path: Path) -> None:
@@ -243,6 +289,12 @@ def test_wrong_input_ends_with_2(tmp_path: Path) -> None:
     assert (code, out) == (2, "")
     assert "error: --parallelism: 999 is more than maxParallelism 128" in err
     assert "Traceback" not in err
+    code, out, err = Run(tmp_path, "--log-file", str(tmp_path)).end()
+    assert (code, out) == (2, "")
+    assert (
+        err
+        == f"error: --log-file: {tmp_path} cannot be written (Is a directory). Name a file that can be written, or - to leave Spark's log on stderr\n"
+    )
     absent = cli("run", str(tmp_path / "absent.yaml"))
     assert absent.exit_code == 2, absent.output
     assert "absent.yaml" in absent.stderr

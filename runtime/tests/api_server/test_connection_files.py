@@ -6,11 +6,19 @@ import os
 import stat
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import pytest
 
-from statefulspark.api_server.connection_files import Connection, ConnectionFile, home_directory, read_connection, running_jobs
+from statefulspark.api_server.connection_files import (
+    Connection,
+    ConnectionFile,
+    home_directory,
+    read_connection,
+    remove_dead_files,
+    running_jobs,
+)
 from statefulspark.errors import ConflictError, InvalidInputError
 
 HERE = Connection("http://127.0.0.1:4040", "0123456789abcdef-token")
@@ -85,17 +93,82 @@ def test_a_name_is_held_once_at_a_time(tmp_path: Path) -> None:
         pass
 
 
-def test_a_killed_job_leaves_nothing_that_misleads(tmp_path: Path) -> None:
-    """After SIGKILL the file stays, but nobody holds the lock: the name counts as not running and can be claimed again."""
+def kill_a_job(home: Path, name: str) -> None:
     code = (
         "import os, sys, pathlib, signal\n"
         "from statefulspark.api_server.connection_files import Connection, ConnectionFile\n"
-        "claim = ConnectionFile(pathlib.Path(sys.argv[1]), 'job-a').__enter__()\n"
+        "claim = ConnectionFile(pathlib.Path(sys.argv[1]), sys.argv[2]).__enter__()\n"
         "claim.write(Connection('http://127.0.0.1:1', '0123456789abcdef'))\n"
+        "(pathlib.Path(sys.argv[1]) / 'jobs' / f'{sys.argv[2]}.4711.tmp').touch()\n"
         "os.kill(os.getpid(), signal.SIGKILL)\n"
     )
-    ended = subprocess.run([sys.executable, "-c", code, str(tmp_path)], check=False, timeout=60)
+    ended = subprocess.run([sys.executable, "-c", code, str(home), name], check=False, timeout=60)
     assert ended.returncode == -9
+
+
+def names(home: Path) -> list[str]:
+    return sorted(path.name for path in (home / "jobs").iterdir())
+
+
+def test_nothing_is_left_in_the_home_folder(tmp_path: Path) -> None:
+    """Neither by jobs that end, lock files included, nor for long by jobs that were killed; running jobs keep their files."""
+    with ConnectionFile(tmp_path, "job-a") as claim:
+        claim.write(HERE)
+    assert names(tmp_path) == []
+    kill_a_job(tmp_path, "job.b")
+    assert names(tmp_path) == ["job.b.4711.tmp", "job.b.json", "job.b.lock"]
+    (tmp_path / "jobs" / "notes.txt").write_text("not ours")
+    with ConnectionFile(tmp_path, "job") as claim:
+        claim.write(HERE)
+        assert names(tmp_path) == ["job.json", "job.lock", "notes.txt"], "the next start cleans up"
+        kill_a_job(tmp_path, "job-a")
+        remove_dead_files(tmp_path)
+        assert names(tmp_path) == ["job.json", "job.lock", "notes.txt"]
+        assert read_connection(tmp_path, "job") == HERE
+
+
+def test_a_starting_job_keeps_its_name_while_dead_files_are_removed(tmp_path: Path) -> None:
+    """It holds the lock and has no connection file yet."""
+    with ConnectionFile(tmp_path, "job-a"):
+        remove_dead_files(tmp_path)
+        assert names(tmp_path) == ["job-a.lock"]
+        with pytest.raises(ConflictError), ConnectionFile(tmp_path, "job-a"):
+            pass
+    remove_dead_files(tmp_path / "absent")
+
+
+def test_a_lock_on_a_deleted_file_does_not_count(tmp_path: Path) -> None:
+    """Starts, ends and cleaning race; at no time do two hold the name."""
+    holders, most, failures = [0], [0], []
+    guard = threading.Lock()
+
+    def live() -> None:
+        for _ in range(15):
+            try:
+                with ConnectionFile(tmp_path, "job-a") as claim:
+                    with guard:
+                        holders[0] += 1
+                        most[0] = max(most[0], holders[0])
+                    claim.write(HERE)
+                    if read_connection(tmp_path, "job-a") != HERE:
+                        failures.append("another job's file")
+                    with guard:
+                        holders[0] -= 1
+            except ConflictError:
+                remove_dead_files(tmp_path)
+
+    threads = [threading.Thread(target=live) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert (most, failures) == ([1], [])
+    assert names(tmp_path) == []
+
+
+def test_a_killed_job_leaves_nothing_that_misleads(tmp_path: Path) -> None:
+    """After SIGKILL the file stays, but nobody holds the lock: the name counts as not running and can be claimed again."""
+    kill_a_job(tmp_path, "job-a")
     assert (tmp_path / "jobs" / "job-a.json").exists()
     with pytest.raises(InvalidInputError, match="no job 'job-a'"):
         read_connection(tmp_path, "job-a")

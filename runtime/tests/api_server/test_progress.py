@@ -17,6 +17,7 @@ from statefulspark.api_server.instants import at
 from statefulspark.cli.job_tables import duration, size
 from statefulspark.cli.logs import configure_logging
 from statefulspark.cli.progress import LogReporter, TerminalReporter, Throughput, progress_line
+from statefulspark.logs.levels import present_levels, set_levels
 
 
 class Clock:
@@ -25,16 +26,6 @@ class Clock:
 
     def __call__(self) -> float:
         return self.now_s
-
-
-@pytest.fixture
-def logging_as_before() -> Iterator[None]:
-    """Logging is a thing of the whole process: give it back."""
-    root = logging.getLogger()
-    handlers, level = root.handlers, root.level
-    yield
-    root.handlers, root.level = handlers, level
-    structlog.reset_defaults()
 
 
 def test_throughput_is_that_of_the_last_ten_seconds() -> None:

@@ -20,7 +20,7 @@ from statefulspark.api_server.remedies import what_to_do
 from statefulspark.api_server.run_job import ExitCode, RunResult, RunSettings, run_job
 from statefulspark.api_server.server import ServerSettings
 from statefulspark.api_server.signals import Interrupted
-from statefulspark.coordinator.controls import CheckpointInfo, JobError, JobState, JobStatus
+from statefulspark.coordinator.controls import CheckpointInfo, JobError, JobState, JobStatus, PendingTimers
 from statefulspark.errors import ConflictError, InvalidInputError, UnavailableError
 
 
@@ -176,9 +176,10 @@ def test_a_stop_that_fails_ends_the_run_with_a_word(job: FakeJob, tmp_path: Path
     assert "after batch 41" in recorder.notices[-1]
 
 
-@pytest.mark.parametrize(("silent_s", "gives_up"), [(9.0, False), (11.0, True)])
-def test_a_stop_gives_up_when_no_executor_is_left(job: FakeJob, tmp_path: Path, silent_s: float, gives_up: bool) -> None:
-    """A namespace that is deleted ends driver and executors together: the driver must not use up its whole grace for a checkpoint."""
+@pytest.mark.parametrize(("silent_s", "executors", "gives_up"), [(4.0, 0, False), (6.0, 0, True), (29.0, 1, False), (31.0, 1, True)])
+def test_a_stop_gives_up_when_no_executor_is_left(job: FakeJob, tmp_path: Path, silent_s: float, executors: int, gives_up: bool) -> None:
+    """A namespace that is deleted ends driver and executors together; slots that a rescale starts are only slow."""
+    job.executors = bool(executors)
     job.hold = hold = threading.Event()
     asked_at: list[int] = []
 
@@ -228,6 +229,20 @@ def test_the_same_job_does_not_start_twice_here(job: FakeJob, tmp_path: Path) ->
     """Refused before Spark is started."""
     with ConnectionFile(tmp_path, "turnaround"), pytest.raises(ConflictError, match="statefulspark stop --job turnaround"):
         launch(job, tmp_path, Recorder(), lambda: pytest.fail("started"))
+
+
+def test_timers_that_are_left_are_counted_with_what_fires_them(job: FakeJob) -> None:
+    """After --until-idle: event-time timers can be drained, processing-time timers need the job to run."""
+    timers = {
+        "sessions": PendingTimers(number=3, next_event_ms=1_357_041_600_000, next_processing_ms=None),
+        "alarms": PendingTimers(number=None, next_event_ms=None, next_processing_ms=1_357_041_600_000),
+    }
+    job.change(state=JobState.FINISHED, timers=timers)
+    sessions, alarms = what_to_do(job.status()).splitlines()
+    assert sessions.startswith("About 3 timers of uid 'sessions' have not fired; the next event-time timer is for 2013-01-01 12:00:00")
+    assert "--until-idle --drain" in sessions
+    assert alarms.startswith("Timers of uid 'alarms' have not fired; the next processing-time timer is for 2013-01-01 12:00:00")
+    assert "--drain" not in alarms
 
 
 def test_what_to_do_names_the_next_step(job: FakeJob) -> None:

@@ -161,20 +161,26 @@ class Miniature:
             )
             slot.store.write(mine)
 
-    def checkpoint(self, batch: int, *, publish_it: bool = True) -> CheckpointMetadata:
+    def checkpoint(
+        self, batch: int, *, publish_it: bool = True, number: int | None = None, nonce: str | None = None, created_ms: int = 1
+    ) -> CheckpointMetadata:
         """Take a checkpoint of the slots as they are; without publication it is one that was given up."""
         ids = checkpoint_ids(self.job)
-        checkpoint_id = ids[-1] + 1 if ids else 1
+        checkpoint_id = number or (ids[-1] + 1 if ids else 1)
+        bundle_name = paths.bundle_name(nonce) if nonce is not None else "spark-location"
+        nonce = nonce or paths.new_nonce()
         states = []
         for slot in self.slots:
             self.started += 1
             snapshot = self.folder / f"snapshot-{self.started}"
             slot.store.begin_snapshot(snapshot).write()
-            state, _ = slot.uploader.upload(snapshot, checkpoint_id, base_checkpoint_id=self.base_id, step_batches={UID: batch})
+            state, _ = slot.uploader.upload(
+                snapshot, checkpoint_id, nonce=nonce, base_checkpoint_id=self.base_id, step_batches={UID: batch}
+            )
             states.append(state)
             shutil.rmtree(snapshot)
         bundle = encode_bundle({f"offsets/{batch}": b"{}", f"commits/{batch}": b"{}"} if batch >= 0 else {})
-        self.job.put(f"{paths.checkpoint_folder(checkpoint_id)}/spark-location", bundle)
+        self.job.put(f"{paths.checkpoint_folder(checkpoint_id)}/{bundle_name}", bundle)
         digest = digest_bytes(bundle)
         metadata = CheckpointMetadata(
             job_id="flights",
@@ -185,11 +191,11 @@ class Miniature:
             batch=batch,
             max_parallelism=self.max_parallelism,
             parallelism=len(self.slots),
-            created_ms=1,
+            created_ms=created_ms,
             duration_ms=1,
             states=self.states,
             slots=tuple(states),
-            spark_location=FileRef(name="spark-location", path="spark-location", size_bytes=digest.size_bytes, checksum=digest.checksum),
+            spark_location=FileRef(name="spark-location", path=bundle_name, size_bytes=digest.size_bytes, checksum=digest.checksum),
         )
         if publish_it:
             publish(self.job, metadata)

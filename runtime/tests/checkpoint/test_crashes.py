@@ -18,6 +18,7 @@ from statefulspark.checkpoint.write.retention import Retention
 from statefulspark.errors import FencedError, UnavailableError
 from statefulspark.state.store.base import Change
 from statefulspark.storage.base import ObjectInfo, ObjectStore
+from statefulspark.storage.cancellation import Cancellation
 from statefulspark.storage.open import open_store
 
 BATCHES: list[list[Change]] = [
@@ -65,9 +66,9 @@ class MortalStore:
         self._inner.put_if_absent(key, data)
         self._die_unless(alive)
 
-    def put_file(self, key: str, path: Path) -> None:
+    def put_file(self, key: str, path: Path, cancellation: Cancellation | None = None) -> None:
         alive = self._live()
-        self._inner.put_file(key, path)
+        self._inner.put_file(key, path, cancellation)
         self._die_unless(alive)
 
     def copy(self, source: str, target: str) -> None:

@@ -68,6 +68,27 @@ def test_a_savepoint_with_heap_timers_reads_and_restores(tmp_path: Path, heap_ti
     _assert_reads(job.url)
 
 
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_canonical_savepoint_restores_on_every_backend(tmp_path: Path, kind: str) -> None:
+    """The job's own checkpoint after it has the files of its backend, and needs nothing of the savepoint any more."""
+    shutil.copytree(GOLDEN / "savepoint-canonical-v9", tmp_path / "savepoint")
+    url = (tmp_path / "savepoint").as_uri()
+    _assert_reads(url)
+    (tmp_path / "local").mkdir()
+    job = open_store((tmp_path / "flights").as_uri())
+    mini = Miniature(job, tmp_path / "local", KINDS[kind], max_parallelism=128, backend=kind)
+    assert mini.start(3, origin=url) == 0
+    shutil.rmtree(tmp_path / "savepoint")
+    _assert_reads(job.url)
+    assert verify(job.url).problems == (), "the copy that the job made of it"
+    mini.states = mini.slots[0].restored.states
+    written = mini.checkpoint(0)
+    assert {slot.backend for slot in written.slots} == {kind}
+    for slot in mini.slots:
+        slot.store.close()
+    _assert_reads(job.url)
+
+
 def _assert_reads(url: str) -> None:
     for state, expected in EXPECTED.items():
         assert [(entry.key, entry.user_key, entry.value, entry.timestamp_ms) for entry in read_state(url, "step", state)] == expected

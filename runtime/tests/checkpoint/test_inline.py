@@ -110,10 +110,10 @@ def test_each_part_comes_with_its_own_sizes(tmp_path: Path) -> None:
     for number, length in enumerate((10, 1000)):
         store.write([(b"\0\1\0\1k", b"v" * length)])
         store.begin_snapshot(tmp_path / f"{number}").write()
-        parts.append(uploader.upload(tmp_path / f"{number}", number, base_checkpoint_id=None, step_batches={}))
+        parts.append(uploader.upload(tmp_path / f"{number}", number, nonce="0" * 7, base_checkpoint_id=None, step_batches={}))
         parts.append(uploader.upload_savepoint(tmp_path / f"{number}", savepoints, f"sp{number}", base_checkpoint_id=None, step_batches={}))
     assert [sizes for _, sizes in parts] == [{1: 8 + 5 + 10}, None, {1: 8 + 5 + 1000}, None]
     assert [state.inline is not None for state, _ in parts] == [True, False, True, False]
     assert [[file.name for file in state.files] for state, _ in parts] == [[], ["entries"], [], ["entries"]]
     files = SlotUploader(job, slot=0, key_groups=KeyGroupRange(0, 7), backend="filesystem")
-    assert files.upload(tmp_path / "0", 3, base_checkpoint_id=None, step_batches={})[1] is None
+    assert files.upload(tmp_path / "0", 3, nonce="0" * 7, base_checkpoint_id=None, step_batches={})[1] is None

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 from datetime import date, datetime
 from decimal import Decimal
 from pathlib import Path
@@ -15,7 +14,7 @@ from typer.testing import CliRunner, Result
 
 from statefulspark.checkpoint.catalog import list_checkpoints, open_checkpoint
 from statefulspark.checkpoint.inspect.decoding import EntryDecoder, StateEntry, parse_key, type_text
-from statefulspark.checkpoint.inspect.reader import read_state, read_state_table, state_sizes
+from statefulspark.checkpoint.inspect.reader import read_state, state_sizes
 from statefulspark.checkpoint.inspect.verify import verify
 from statefulspark.cli import main
 from statefulspark.errors import CorruptDataError, InvalidInputError
@@ -135,15 +134,6 @@ def test_values_that_expire_tell_when() -> None:
     for damaged in (b"\x02\x00", b"\x05\x00\x00\x00\x02", b""):
         with pytest.raises(CorruptDataError):
             decoded("list", Types.LIST(long).to_json(), damaged)
-
-
-def test_entries_as_an_arrow_table(mini: Miniature) -> None:
-    """Columns have the types of their values; what fits no type becomes text."""
-    table = read_state_table(read_state(_url(mini), "step", "delays"))
-    assert table.column("value").to_pylist() == [[1.5, 1.0], [1.5, 2.0]]
-    entries = list(read_state(_url(mini), "step", "legs"))
-    mixed = read_state_table([entries[0], replace(entries[1], value="two")])
-    assert mixed.column("value").to_pylist() == ["1", "'two'"]
 
 
 def test_wrong_names_say_what_there_is(mini: Miniature) -> None:
@@ -275,6 +265,20 @@ def test_command_checkpoints(mini: Miniature) -> None:
     table = _command("checkpoints", mini.job.url)
     assert "chk-2" in table.stdout
     assert "is missing" in table.stdout
+
+
+def test_long_paths_of_checkpoints_leave_room_for_all_else(mini: Miniature) -> None:
+    """At 80 columns: in the table a number stands for each path, which follows whole. Kind and status are never cut."""
+    name = "savepoint-flights-of-the-north-0f9a1b2c3d4e"
+    mini.savepoint(open_store((Path(mini.folder) / "savepoints").as_uri()), name, 1_000_000)
+    folder = (Path(mini.folder) / "savepoints").as_uri()
+    lines = runner.invoke(main.app, ["checkpoints", folder], env={"COLUMNS": "80"}).stdout.splitlines()
+    (row,) = [line for line in lines if "savepoint " in line]
+    assert [cell.strip() for cell in row.strip("│").split("│")[:5]] == ["1", "savepoint", "complete", "1000000", "1"]
+    assert f"1: {name}" in lines
+    assert max(len(line) for line in lines[1:]) <= 80
+    short = runner.invoke(main.app, ["checkpoints", mini.job.url], env={"COLUMNS": "80"}).stdout
+    assert "│ chk-1 │ checkpoint │ complete │" in short
 
 
 def test_command_verify(mini: Miniature) -> None:

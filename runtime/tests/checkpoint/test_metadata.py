@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import zlib
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -62,6 +63,7 @@ def _metadata(**changes: Any) -> CheckpointMetadata:
         ("checkpoint-v4.json", "checkpoint", CheckpointMetadata),
         ("checkpoint-v5.json", "checkpoint", CheckpointMetadata),
         ("checkpoint-v6.json", "checkpoint", CheckpointMetadata),
+        ("checkpoint-v10.json", "checkpoint", CheckpointMetadata),
         ("checkpoint-v4-two-inputs.json", "checkpoint", CheckpointMetadata),
         ("batch-v4.json", "batch", BatchRecord),
         ("batch-v3.json", "batch", BatchRecord),
@@ -325,3 +327,33 @@ def test_heap_timers_are_said_from_version_8_on() -> None:
     for wrong in ({"private": (*slot.private, timers)}, {"heap_timers": True}):
         with pytest.raises(ValidationError, match="heap_timers does not agree with the files"):
             SlotState(**{**slot.__dict__, **wrong})
+
+
+SESSIONS: dict[str, Any] = {"state_id": 2, "uid": "turnaround", "name": "_sessions(MergingTimeWindow, string)", "kind": "value"}
+
+
+def test_joint_sessions_are_of_version_10() -> None:
+    """Releases before it would leave them behind. Documents of a lower version, as the first code with joint sessions wrote them, stay readable."""
+    metadata = _metadata(states=(*_metadata().states, SESSIONS))
+    data = encode_metadata(metadata)
+    assert data == (GOLDEN / "checkpoint-v10.json").read_bytes()
+    for version in (1, 9):
+        assert decode_metadata(data.replace(b'"format_version":10', b'"format_version":%d' % version, 1), path="x") == metadata
+
+
+def test_a_changelog_of_a_step_with_joint_sessions_is_of_version_5(tmp_path: Path) -> None:
+    """Of a lower version it stays readable; the version that lacks another field of the header does not."""
+    header = ChangelogHeader(uid="u", slot=0, batch=1, epoch=1, first_key_group=0, last_key_group=3, states=(SESSIONS,))
+    writer = ChangelogWriter(tmp_path / "changelog", header)
+    writer.append([(b"\x00\x02key", b"value")])
+    writer.close()
+    data = (tmp_path / "changelog").read_bytes()
+    assert data == (GOLDEN / "changelog-v5.bin").read_bytes()
+    found, changes, _ = read_changelog(GOLDEN / "changelog-v5.bin")
+    assert (found, list(changes)) == (header, [(b"\x00\x02key", b"value")])
+    start = data[: 9 + int.from_bytes(data[5:9], "big")]
+    for version, readable in ((1, True), (2, False), (4, False)):
+        older = start[:4] + bytes([version]) + start[5:]
+        (tmp_path / "older").write_bytes(older + zlib.crc32(older).to_bytes(4, "big") + data[len(start) + 4 :])
+        with nullcontext() if readable else pytest.raises(IncompatibleFormatError, match=f"do not match version {version}"):
+            assert read_changelog(tmp_path / "older").header == header

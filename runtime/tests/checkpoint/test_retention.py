@@ -193,6 +193,30 @@ def _situation(history: History, **changes: object) -> Situation:
     return replace(situation, **changes)  # type: ignore[arg-type]  # the tests name fields of Situation
 
 
+def test_checkpoints_that_exceed_the_maximum_age_go(history: History) -> None:
+    """But not the newest one of the job, the pinned ones, and as many as the number allows."""
+    completed_s = [load(history.mini.job, f"chk-{number}/_metadata").created_ms / 1000 for number in (1, 2, 3)]
+    assert completed_s == [0.001] * 3
+    situation = _situation(history, now_s=100.0)
+    later = situation.checkpoints[2].model_copy(update={"created_ms": 60_000, "duration_ms": 10_000})
+    situation = replace(situation, checkpoints={**situation.checkpoints, 2: later})
+    assert plan_retention(situation, retained=3, max_age_s=100.0).checkpoints == ()
+    assert plan_retention(situation, retained=3, max_age_s=30.0).checkpoints == (1,), "the time since their completion counts"
+    assert plan_retention(situation, retained=3, max_age_s=29.0).checkpoints == (1, 2)
+    assert plan_retention(situation, retained=3, max_age_s=1e-9).checkpoints == (1, 2)
+    assert plan_retention(situation, retained=2, max_age_s=1e9).checkpoints == (1,)
+    assert plan_retention(replace(situation, pins=(1,)), retained=3, max_age_s=0.0).checkpoints == (2,)
+    assert plan_retention(replace(situation, damaged=(3,)), retained=3, max_age_s=0.0).checkpoints == (1,)
+
+
+def test_the_newest_checkpoint_of_the_job_stays_although_those_of_another_branch_are_newer(history: History) -> None:
+    """A driver that was replaced has published one more."""
+    situation = _situation(history, now_s=1e9, lineage=history.mini.lineage)
+    foreign = {number: situation.checkpoints[number].model_copy(update={"attempt": 99}) for number in (2, 3)}
+    situation = replace(situation, checkpoints={**situation.checkpoints, **foreign})
+    assert plan_retention(situation, retained=3, max_age_s=1.0).checkpoints == (2,)
+
+
 def test_pinned_checkpoints_stay(history: History) -> None:
     """The base of a checkpoint that is being taken is kept beyond the number retained."""
     assert plan_retention(_situation(history), retained=1).checkpoints == (1, 2)

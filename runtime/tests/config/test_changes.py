@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 
-from statefulspark.config import StatefulSparkJobSpec, validate_job
 from statefulspark.config.changes import Change, Cost, dearest, field_costs, named, refusal, spec_changes
+from statefulspark.config.job import StatefulSparkJobSpec
+from statefulspark.config.manifest import validate_job
 from statefulspark.config.snapshot import StateSnapshotSpec
 
 BASE: dict[str, Any] = {

@@ -11,8 +11,8 @@ import yaml
 from typer.testing import CliRunner
 
 from statefulspark.cli.main import app
-from statefulspark.config import load_manifest
 from statefulspark.config.default_backend import DEFAULT_VARIABLE, default_state_backend, with_default_backend
+from statefulspark.config.manifest import load_manifest
 from statefulspark.config.state_backend import StateBackendType
 from statefulspark.errors import InvalidInputError
 

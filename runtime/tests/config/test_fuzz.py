@@ -9,7 +9,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from statefulspark.config import parse_manifest, validate_job
+from statefulspark.config.manifest import parse_manifest, validate_job
 from statefulspark.errors import InvalidInputError
 
 FULL: dict[str, Any] = {

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from statefulspark.config import validate_job
 from statefulspark.config.job import StatefulSparkJob
 from statefulspark.config.kubernetes import driver_spec, kubernetes_problems, validate_on_kubernetes, validate_snapshot
+from statefulspark.config.manifest import validate_job
 from statefulspark.errors import InvalidInputError
 
 GOOD: dict[str, Any] = {

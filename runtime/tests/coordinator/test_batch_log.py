@@ -53,6 +53,20 @@ def test_a_later_acknowledgement_of_the_same_batch_replaces_the_earlier() -> Non
     assert log.rows_in == 1
 
 
+def test_rows_of_a_slot_count_from_the_last_rescale() -> None:
+    """A slot of the same number had other key groups before; totals, which metrics count, go on."""
+    log = BatchLog(delays_ms={"u": (0,), "v": (0,)})
+    run_batch(log, 0, ack(0), ack(0, uid="v"), ack(0, slot=1))
+    log.commit_current()
+    assert log.slot_rows() == {0: 2, 1: 1}
+    log.reset_slots()
+    assert log.slot_rows() == {0: 0, 1: 0}
+    run_batch(log, 1, ack(1), ack(1, slot=2))
+    log.commit_current()
+    assert log.slot_rows() == {0: 1, 1: 0, 2: 1}
+    assert log.totals["u", 0].rows_in == 2
+
+
 def test_an_acknowledgement_of_a_committed_batch_is_refused() -> None:
     log = BatchLog(delays_ms={"u": (0,)})
     run_batch(log, 0, ack(0))

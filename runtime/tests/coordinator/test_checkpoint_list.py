@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from pathlib import Path
 
 from statefulspark.checkpoint.formats import paths
@@ -9,6 +10,7 @@ from statefulspark.checkpoint.formats.digests import digest_bytes
 from statefulspark.checkpoint.formats.metadata import CheckpointMetadata, FileRef, SlotState
 from statefulspark.checkpoint.lineage.lineage import begin_attempt, ensure_job
 from statefulspark.checkpoint.write.publish import publish
+from statefulspark.coordinator.checkpoint_list import CheckpointList
 from statefulspark.coordinator.durable_job import DurableJob
 from statefulspark.coordinator.pending_checkpoint import info_of
 from statefulspark.storage.base import ObjectStore
@@ -25,15 +27,19 @@ def _started(store: ObjectStore) -> DurableJob:
     )  # fmt: skip
 
 
-def _take(store: ObjectStore, durable: DurableJob, number: int) -> None:
-    """A checkpoint with nothing in it but Spark's location."""
-    folder, digest = paths.checkpoint_folder(number), digest_bytes(LOCATION)
-    store.put(f"{folder}/spark-location", LOCATION)
+def _metadata(number: int, attempt: int) -> CheckpointMetadata:
+    digest = digest_bytes(LOCATION)
     location = FileRef(name="spark-location", path="spark-location", size_bytes=digest.size_bytes, checksum=digest.checksum)
-    metadata = CheckpointMetadata(
-        job_id="job", job_name="job", checkpoint_id=number, kind="checkpoint", attempt=durable.attempt, batch=number, max_parallelism=32,
+    return CheckpointMetadata(
+        job_id="job", job_name="job", checkpoint_id=number, kind="checkpoint", attempt=attempt, batch=number, max_parallelism=32,
         parallelism=1, created_ms=number * 1000, duration_ms=7, states=(), slots=(SlotState(slot=0, first=0, last=31, backend="memory"),), spark_location=location, watermarks={},
     )  # fmt: skip
+
+
+def _take(store: ObjectStore, durable: DurableJob, number: int) -> None:
+    """A checkpoint with nothing in it but Spark's location."""
+    store.put(f"{paths.checkpoint_folder(number)}/spark-location", LOCATION)
+    metadata = _metadata(number, durable.attempt)
     path = publish(store, metadata, None)
     durable.completed_checkpoint(metadata, info_of(metadata, path, sync_ms=3, uploaded_bytes=5))
 
@@ -63,3 +69,26 @@ def test_a_new_driver_tells_of_the_checkpoints_that_those_before_it_have_left(tm
     assert second.completed()[-1].uploaded_bytes == 5, "what this driver knows of its own is not read off the folder"
     second.delete_checkpoints()
     assert _numbers(second) == []
+
+
+class _WhileCompleted(dict[int, CheckpointMetadata]):
+    """What is in the folder. While it is read, another thread completes a checkpoint, or waits to."""
+
+    def __init__(self, listed: CheckpointList) -> None:
+        super().__init__({1: _metadata(1, 1)})
+        later = info_of(_metadata(2, 1), "file:///job/chk-2", sync_ms=0, uploaded_bytes=0)
+        self.other = threading.Thread(target=listed.add, args=(later,))
+
+    def __getitem__(self, number: int) -> CheckpointMetadata:
+        self.other.start()
+        self.other.join(0.05)
+        return super().__getitem__(number)
+
+
+def test_a_checkpoint_that_is_completed_while_retention_ends_stays_listed() -> None:
+    """Publication and retention are in different threads: neither may undo the other's change."""
+    listed = CheckpointList("file:///job")
+    found = _WhileCompleted(listed)
+    listed.retained(found)
+    found.other.join()
+    assert [info.id for info in listed.all()] == [1, 2]

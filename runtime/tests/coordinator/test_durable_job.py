@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
 from statefulspark.checkpoint.formats.bundle import decode_bundle
 from statefulspark.checkpoint.formats.changelog import ChangelogHeader, ChangelogWriter, read_changelog
+from statefulspark.checkpoint.formats.metadata import SlotState
 from statefulspark.checkpoint.formats.paths import changelog_key
 from statefulspark.checkpoint.formats.records import ChangelogRef
 from statefulspark.checkpoint.lineage.lineage import Lineage, begin_attempt, ensure_job
@@ -15,7 +19,9 @@ from statefulspark.checkpoint.spark.location import LocationFiles
 from statefulspark.checkpoint.spark.state_uploader import SparkStateUploader
 from statefulspark.coordinator.batch_log import BatchLog, BatchParameters
 from statefulspark.coordinator.durable_job import DurableJob
+from statefulspark.coordinator.pending_checkpoint import PendingCheckpoint
 from statefulspark.coordinator.recovery import batch_log, recovered_batch, restore_location
+from statefulspark.errors import FencedError
 from statefulspark.keygroups import KeyGroupRange
 from statefulspark.rpc.messages.batches import Acknowledge, RunMetrics
 from statefulspark.storage.base import ObjectStore
@@ -162,3 +168,53 @@ def test_changelogs_of_another_past_are_not_found(tmp_path: Path) -> None:
     found = last.changelogs.complete(0)
     assert found is not None
     assert [ref.key for ref in found.refs] == [info.key for info in store.list("changelog/00000002/")]
+
+
+def _pending(files: LocationFiles) -> PendingCheckpoint:
+    """A checkpoint whose slots have all answered, with what the metadata says besides."""
+    return PendingCheckpoint(
+        checkpoint_id=1,
+        batch=0,
+        request=None,
+        started_s=time.monotonic(),
+        created_ms=1,
+        frame={
+            "files": files.all_files(batch=0),
+            "spark_state": (),
+            "watermarks": {},
+            "second_watermarks": {},
+            "processing_time_ms": 0,
+            "parallelism": 1,
+        },
+        savepoint_folder=None,
+        base_checkpoint_id=None,
+        full=False,
+        waiting=set(),
+        epochs={},
+    )
+
+
+def test_a_checkpoint_that_is_published_while_the_state_is_deleted_goes_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The thread that publishes lives on when the job is cancelled. It must not write ``_metadata`` after the files are gone."""
+    store = open_store((tmp_path / "storage").as_uri())
+    ensure_job(store, "job", 32)
+    durable, files, _, _ = _attempt(store, tmp_path / "location")
+    _plan(tmp_path / "location", 0)
+    slot = SlotState(slot=0, first=0, last=31, backend="memory")
+    checked, deleted = threading.Event(), threading.Event()
+
+    def check_presence(*_: object) -> None:
+        checked.set()
+        deleted.wait(0.3)
+
+    monkeypatch.setattr("statefulspark.checkpoint.write.publish.check_presence", check_presence)
+    with ThreadPoolExecutor(1) as pool:
+        published = pool.submit(durable.publish, _pending(files), (slot,), [])
+        assert checked.wait(10)
+        durable.delete_checkpoints()
+        deleted.set()
+        published.result()
+    assert store.list("chk-") == []
+    with pytest.raises(FencedError):
+        durable.publish(_pending(files), (slot,), [])
+    assert store.list("chk-") == []

@@ -46,6 +46,7 @@ class _Job:
             frame={},
             savepoint_folder=None,
             base_checkpoint_id=None,
+            full=False,
             waiting={0},
             epochs={0: 5},
         )
@@ -96,6 +97,7 @@ def test_entries_beyond_the_limit_are_not_held() -> None:
         frame={},
         savepoint_folder=None,
         base_checkpoint_id=None,
+        full=False,
         limits=InlineLimits(state_bytes=100, checkpoint_bytes=100),
         waiting=set(range(9)),
         epochs={},

@@ -17,7 +17,16 @@ ROOT = Path(__file__).parents[3]
 GLOSSARY = ROOT / "docs" / "glossary.md"
 PAGES = sorted(
     path
-    for pattern in ("*.md", "docs/*.md", "examples/*.md", "examples/*/README.md", "charts/*/README.md", "e2e/README.md")
+    for pattern in (
+        "*.md",
+        "docs/*.md",
+        "docs/[!r]*/*.md",
+        "docs/reports/*.md",
+        "examples/*.md",
+        "examples/*/README.md",
+        "charts/*/README.md",
+        "e2e/README.md",
+    )
     for path in ROOT.glob(pattern)
 )
 # benchmarks.md keeps what dated results said. crd-reference.md is made from the definitions, whose specs are tested below.

@@ -18,9 +18,21 @@ def readme(examples: Path) -> str:
 
 def test_the_sample_is_the_second_example_and_short(readme: str, examples: Path) -> None:
     """The example's first line is for the linter; everything after it is shown."""
-    (sample,) = re.findall(r"```python\n(.*?)```", readme, flags=re.DOTALL)
+    sample, _ = re.findall(r"```python\n(.*?)```", readme, flags=re.DOTALL)
     assert sample.strip() == (examples / "02-sessions" / "sessions.py").read_text().split("\n", 1)[1].strip()
     assert len([line for line in sample.splitlines() if line.strip()]) <= LINES_MAX
+
+
+@pytest.mark.parametrize("page", ["README.md", "docs/how-to/test-functions.md"])
+def test_the_test_that_is_shown_is_the_one_beside_the_example(examples: Path, page: str) -> None:
+    blocks = re.findall(r"```python\n(.*?)```", (examples.parent / page).read_text(), flags=re.DOTALL)
+    assert (examples / "02-sessions" / "test_sessions.py").read_text().split("\n", 1)[1].strip() in {block.strip() for block in blocks}
+
+
+def test_each_example_has_a_test_beside_it(examples: Path) -> None:
+    """But that of Kubernetes, which is the job of another one."""
+    jobs = {path.parent for path in examples.glob("*/job.yaml")} - {examples / "04-kubernetes"}
+    assert [job.name for job in sorted(jobs) if not list(job.glob("test_*.py"))] == []
 
 
 def test_every_manifest_that_is_mentioned_exists(readme: str, examples: Path) -> None:

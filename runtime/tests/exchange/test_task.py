@@ -15,14 +15,23 @@ from hypothesis import strategies as st
 
 from statefulspark.errors import UnavailableError, UserFunctionError
 from statefulspark.exchange import task
-from statefulspark.exchange.config import Endpoint, ExchangeConfig
+from statefulspark.exchange.config import ExchangeConfig
+from statefulspark.exchange.endpoint import Endpoint
 from statefulspark.exchange.task import exchange_partition, slot_of_first_row, spare_collector
 from statefulspark.keygroups import key_group_range
 from statefulspark.rpc.flight import ExchangeStream
 from statefulspark.rpc.listener import FlightListener
-from statefulspark.rpc.messages.batches import BatchRun, Begin, BeginAnswer, EmptyPartition, ExchangeRequest, PartitionRun, Wait
+from statefulspark.rpc.messages.batches import (
+    BatchRun,
+    Begin,
+    BeginAnswer,
+    EmptyPartition,
+    ExchangeRequest,
+    PartitionRun,
+    SlotUnreachable,
+    Wait,
+)
 from statefulspark.rpc.messages.slot_control import Ping
-from statefulspark.rpc.messages.slots import SlotUnreachable
 
 INPUT = pa.schema([("__kh", pa.int64()), ("__src", pa.int32()), ("n", pa.int64())])
 OUTPUT = pa.schema([("n", pa.int64())])

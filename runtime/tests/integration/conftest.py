@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import os
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -12,12 +11,9 @@ import structlog
 from typer.testing import CliRunner
 
 from statefulspark.cli.main import app
+from statefulspark.logs.levels import present_levels, set_levels
 
 from .work import Command, Work
-
-# The one Java of this process is short-lived: do not spend its cores on its own tuning.
-os.environ.setdefault("JAVA_TOOL_OPTIONS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
-
 
 _HERE = Path(__file__).parent
 
@@ -44,9 +40,9 @@ def work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Work]:
 def command(work: Work, monkeypatch: pytest.MonkeyPatch) -> Iterator[Command]:
     """Run a ``statefulspark`` command in this process, and take back what it changes of logging."""
     monkeypatch.setenv("STATEFULSPARK_HOME", str(work.folder / "home"))
-    root = logging.getLogger()
-    handlers, level = root.handlers, root.level
+    handlers, levels = logging.getLogger().handlers, present_levels()
     yield lambda *arguments: CliRunner().invoke(app, [str(each) for each in arguments])
     work.close()
-    root.handlers, root.level = handlers, level
+    logging.getLogger().handlers = handlers
+    set_levels(levels)
     structlog.reset_defaults()

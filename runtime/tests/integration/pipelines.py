@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import os
 import signal
 from pathlib import Path
@@ -22,6 +23,7 @@ from statefulspark import (
     ValueStateDescriptor,
 )
 
+SHOP = logging.getLogger("shop")
 INPUT = "account string, at timestamp, amount bigint, shop string"
 COUNTED = "key string, number bigint, total bigint"
 TIMED = "key string, kind string, at bigint"
@@ -254,6 +256,9 @@ class Fragile(Count):
         for result in super().process_element(value, ctx):
             if value.amount == self.unlucky:
                 self.raised += 1
+                SHOP.info("the unlucky amount, attempt %s", self.attempt)
+                SHOP.debug("not to be seen")
+                print("printed by the function")  # noqa: T201  users do
                 refuse_amount(self.calls, f"attempt {self.attempt} raised {self.raised}\n")
             yield result
 
@@ -268,6 +273,17 @@ def fragile(job: Any) -> Any:
     """The step of ``counts`` with a defect."""
     function = Fragile(Path(job.args[1]).parent / "calls")
     return written(job, job.key_by(rows_of(job), "account").process(function, COUNTED, uid="count", event_time="at"))
+
+
+def printing(job: Any) -> Any:
+    """``fragile``, which prints."""
+    print("printed by the pipeline")  # noqa: T201  users do
+    return fragile(job)
+
+
+def misspelt_column(job: Any) -> Any:
+    """``counts`` of a column that does not exist."""
+    return written(job, job.key_by(rows_of(job).select("acount"), "account").process(Count(), COUNTED, uid="count", event_time="at"))
 
 
 class Misfit(Count):

@@ -36,7 +36,7 @@ def expected_states(inputs: list[list[Input]]) -> list[tuple[str, str]]:
 
 
 # A slot keeps `filesystem` in the same store as `memory`, as state/test_stores.py shows.
-@pytest.mark.parametrize("backend", ["memory", pytest.param("filesystem", marks=pytest.mark.exhaustive), "rocksdb"])
+@pytest.mark.parametrize("backend", [*(pytest.param(each, marks=pytest.mark.exhaustive) for each in ("memory", "filesystem")), "rocksdb"])
 def test_all_kinds_of_state_go_on_after_a_restart_and_expire_by_the_jobs_clock(work: Work, backend: str) -> None:
     """Value with time to live, list, map, reducing and aggregating state; the second run has three slots and a clock an hour ahead."""
     work.entrypoint = "all_states"

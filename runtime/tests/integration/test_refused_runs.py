@@ -1,11 +1,13 @@
-"""``statefulspark run`` on input that is refused: the exit code, one error with its remedy, and a process that ends by itself.
+"""``statefulspark run`` on input that is refused, and of a function that raises: the exit code, one error with its remedy, and a process that ends by itself.
 
 The other tests call the job in their own process, where a thread that never ends, or an attempt that was claimed too early, goes unnoticed.
 """
 
 from __future__ import annotations
 
+import json
 import os
+import re
 import socket
 import subprocess
 import sys
@@ -16,7 +18,7 @@ from typing import Any
 
 import pytest
 
-from .oracles import files
+from .oracles import files, row
 from .work import Work
 
 LEAVES_S = 30.0
@@ -59,6 +61,7 @@ WITH_SPARK = {
     "path": Refusal("writeStream: the sink has no path", entrypoint="sink_without_path"),
     "key": Refusal("key_by: column 'k' of type double cannot be a key", entrypoint="by_double"),
     "pipeline": Refusal("the pipeline raised ZeroDivisionError", entrypoint="raises"),
+    "column": Refusal("spec.job: Spark refuses the pipeline (pipelines.py, line ", entrypoint="misspelt_column"),
     "setting": Refusal("spec.sparkConf[spark.speculation]: is fixed to 'false'", spec=(("sparkConf", {"spark.speculation": "true"}),)),
 }
 IN_MAKE_TEST = {"sink", "pipeline"}
@@ -71,7 +74,7 @@ def running(work: Work, refusal: Refusal) -> Iterator[subprocess.Popen[str]]:
     (work.folder / "in").mkdir(exist_ok=True)
     environment = os.environ | {"STATEFULSPARK_HOME": str(work.folder / "home"), "TMPDIR": str(work.folder / "tmp")}
     command = [sys.executable, "-m", "statefulspark.cli.main", "run", str(work.write_manifest()), "--no-progress", *refusal.arguments]
-    with subprocess.Popen(command, env=environment, cwd=work.folder, stderr=subprocess.PIPE, text=True) as process:
+    with subprocess.Popen(command, env=environment, cwd=work.folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         try:
             yield process
         finally:
@@ -127,3 +130,30 @@ def test_an_error_after_the_claim_ends_the_process_too(work: Work) -> None:
     assert process.returncode == 2, told
     assert "error: spec.job: Spark cannot start the query: " in told
     assert "Traceback" not in told
+
+
+def test_a_function_that_raises_is_told_last_and_alone_and_the_rest_is_in_the_log_file(work: Work) -> None:
+    """On stderr: log records of driver and function, then the error with the user's traceback and what to do. In the file: Spark's stacks."""
+    work.write([row("unlucky", 500, 13)])
+    work.parameters = {"unlucky": 13}
+    path = work.folder / "logs" / "spark.log"
+    with running(work, Refusal("", entrypoint="printing", arguments=("--until-idle", "--log-file", str(path)))) as process:
+        out, told = process.communicate(timeout=300)
+    assert process.returncode == 1, told
+    assert out == "printed by the pipeline\n"
+    records = [json.loads(line) for line in told[: told.index("error: ")].splitlines()]
+    assert (records[1]["event"], records[1]["path"]) == ("log of Spark", str(path))
+    lines = told[told.index("error: ") :].splitlines()
+    start = lines.index("Traceback (most recent call last):")
+    end = lines.index("ValueError: thirteen is not for me")
+    assert lines[0] == f"error: job job failed (UserFunction); Spark's log is {path}"
+    assert re.fullmatch(r"the function raised ValueError in uid 'count', key group \d+", lines[1])
+    assert sum("pipelines.py" in line for line in lines[start:end]) == 2
+    assert lines[-1].startswith("Fix the function (its traceback is above), then run the manifest again")
+    assert len(lines) - (end - start + 1) <= 10, lines
+    of_function = [record for record in records if record["logger"] in {"shop", "stdout"}]
+    assert [record["event"] for record in of_function[:2]] == ["the unlucky amount, attempt 0", "printed by the function"]
+    for record in of_function:
+        assert (record["level"], record["uid"]) == ("info", "count")
+        assert {record["slot"], record["key_group"]} <= set(range(128))
+    assert "\tat org.apache.spark" in path.read_text()

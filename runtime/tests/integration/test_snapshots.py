@@ -12,13 +12,15 @@ from runtime.tests.s3_server import ACCESS_KEY, BUCKET, s3_server
 
 from statefulspark.checkpoint.catalog import list_checkpoints
 from statefulspark.checkpoint.inspect.verify import verify
-from statefulspark.coordinator.controls import JobState
+from statefulspark.coordinator.controls import Cancellation, JobState
+from statefulspark.errors import InvalidInputError
 from statefulspark.job.manifest_settings import storage_settings
+from statefulspark.job.running import RunningJob
 from statefulspark.storage.base import ObjectStore
 from statefulspark.storage.open import open_store
 
 from .oracles import by, counted, files, finals
-from .work import Work, local_path
+from .work import Work, local_path, wait_until
 
 
 @dataclass(kw_only=True)
@@ -98,19 +100,42 @@ def test_snapshots_rescaling_restart_and_fork_give_what_an_uninterrupted_run_giv
     work.write(inputs[4])
     job = work.start(parallelism=2)
     work.wait_rows(200)
-    assert job.status().restored_from == last.path
     assert job.trigger_checkpoint(60).batch == 4
     assert work.rows() == sorted(expected[4])
     assert work.state("count", "number") == finals(expected[4], 1)
     assert len(checkpoints_of(work)) == 2
+    _has_a_past(job, last.path)
+    deleted_while: list[JobState] = []
+    delete = job._canceled._delete
+
+    def watched() -> None:
+        deleted_while.append(job.wait(0))
+        delete()
+
+    job._canceled._delete = watched
     job.cancel()
+    assert deleted_while == [JobState.RUNNING], "the process ends as soon as the job has ended"
     assert job.status().state is JobState.CANCELED
-    assert [info.key for info in work.store().list("")] == ["_job", "attempts/00000003", "attempts/00000003-start"]
+    assert job.status().canceled == Cancellation(deleted=True)
+    assert work.state("count", "total", savepoint.path) == finals(expected[0], 2), "savepoints stay"
+    _begins_anew(work)
 
     moved = f"{place.url}/elsewhere/before-the-change"
     place.move(savepoint.path, moved)
     _is_whole(work, moved)
     _fork(work, place, moved, expected)
+
+
+def _has_a_past(job: RunningJob, restored_from: str) -> None:
+    """The second driver shows what the first one recorded; that its object goes with the state is seen when nothing is left."""
+    assert job.status().restored_from == restored_from
+    wait_until(lambda: [event.kind for event in job.history().events].count("driver") == 2, 30, "the history of the first driver is read")
+    past = job.history()
+    assert sum(sample.rows_in for sample in past.samples) >= 160
+    assert {snapshot.kind for snapshot in past.snapshots if snapshot.error is None} == {"checkpoint", "savepoint"}
+    messages = [event.message for event in past.events]
+    assert "the job has ended: SUSPENDED" in messages
+    assert any(message.startswith("rescaled from ") for message in messages)
 
 
 def _opened(work: Work) -> Callable[[str], ObjectStore]:
@@ -123,6 +148,13 @@ def _is_whole(work: Work, savepoint: str) -> None:
     assert verify(savepoint, open_store=_opened(work)).sound
     (summary,) = list_checkpoints(savepoint, _opened(work))
     assert (summary.kind, summary.status) == ("savepoint", "complete")
+
+
+def _begins_anew(work: Work) -> None:
+    """Nothing of its state is left. It would begin with batch 0, which the sink has, so it is refused."""
+    assert [info.key for info in work.store().list("")] == ["_job", "attempts/00000003", "attempts/00000003-start"]
+    with pytest.raises(InvalidInputError, match="the job has no state and begins with batch 0, but its sink has batches up to 4 "):
+        work.start()
 
 
 def _fork(work: Work, place: Place, savepoint: str, expected: list[Any]) -> None:
@@ -143,6 +175,7 @@ def test_cancel_keeps_checkpoints_unless_told_otherwise_and_a_periodic_one_is_ta
     job = work.start()
     work.wait_checkpoint(batch=0)
     job.cancel()
+    assert job.status().canceled == Cancellation(deleted=False)
     assert checkpoints_of(work) == [1]
     work.write(inputs[1])
     work.run()

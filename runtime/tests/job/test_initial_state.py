@@ -12,7 +12,8 @@ from statefulspark.checkpoint.formats.documents import encode_document
 from statefulspark.checkpoint.formats.records import AttemptStart
 from statefulspark.checkpoint.lineage.fencing import claim_attempt
 from statefulspark.checkpoint.write.removal import remove_state
-from statefulspark.config import StatefulSparkJob, validate_job
+from statefulspark.config.job import StatefulSparkJob
+from statefulspark.config.manifest import validate_job
 from statefulspark.errors import InvalidInputError
 from statefulspark.job.start import _initial_savepoint
 from statefulspark.storage.local import LocalStore

@@ -11,7 +11,8 @@ import pytest
 from statefulspark.checkpoint.write.inline import InlineLimits
 from statefulspark.config.job import StatefulSparkJob
 from statefulspark.config.manifest import validate_job
-from statefulspark.exchange.config import Endpoint, SlotConfig
+from statefulspark.exchange.config import SlotConfig
+from statefulspark.exchange.endpoint import Endpoint
 from statefulspark.job.manifest_settings import durable_options, slot_options
 from statefulspark.job.spark.session import session_settings
 from statefulspark.storage.open import open_store
@@ -117,15 +118,19 @@ def test_the_driver_is_told_how_checkpoints_are_taken() -> None:
         "backend": "rocksdb",
         "savepoint_dir": None,
         "retained": 1,
+        "max_age_s": None,
         "incremental": True,
         "inline_limits": InlineLimits(state_bytes=5 * MIB, checkpoint_bytes=10 * MIB),
     }
-    full = job(checkpointing=storage | {"incremental": False, "savepointDir": "file:///savepoints", "retention": {"count": 3}})
+    full = job(
+        checkpointing=storage | {"incremental": False, "savepointDir": "file:///savepoints", "retention": {"count": 3, "maxAge": "7d"}}
+    )
     assert durable_options(full) == {
         "name": "orders",
         "backend": "rocksdb",
         "savepoint_dir": "file:///savepoints",
         "retained": 3,
+        "max_age_s": 604_800.0,
         "incremental": False,
         "inline_limits": InlineLimits(state_bytes=5 * MIB, checkpoint_bytes=10 * MIB),
     }

@@ -17,7 +17,8 @@ from statefulspark.config.job import StatefulSparkJob
 from statefulspark.config.manifest import validate_job
 from statefulspark.config.state_backend import StateBackendSpec, StateBackendType
 from statefulspark.errors import InvalidInputError
-from statefulspark.exchange.config import Endpoint, SlotConfig
+from statefulspark.exchange.config import SlotConfig
+from statefulspark.exchange.endpoint import Endpoint
 from statefulspark.exchange.rocksdb_choice import RocksDBChoice
 from statefulspark.job.options_factory import rocksdb_choice
 from statefulspark.rocksdb.settings import RocksDBSettings

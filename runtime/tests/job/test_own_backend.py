@@ -13,7 +13,8 @@ import pytest
 from statefulspark.config.job import StatefulSparkJob
 from statefulspark.config.manifest import validate_job
 from statefulspark.errors import InvalidInputError
-from statefulspark.exchange.config import Endpoint, SlotConfig
+from statefulspark.exchange.config import SlotConfig
+from statefulspark.exchange.endpoint import Endpoint
 from statefulspark.job.manifest_settings import slot_options
 from statefulspark.job.own_backend import own_backend_options
 from statefulspark.slot.state_stores import store_opener

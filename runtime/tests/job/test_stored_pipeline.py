@@ -205,6 +205,7 @@ class Past:
             created_ms=1,
             savepoint_folder=None,
             base_checkpoint_id=None,
+            full=False,
             frame={
                 "files": files.all_files(batch=log.committed),
                 "spark_state": (),

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from typing import cast
+
 import pytest
 
 from statefulspark.coordinator.controls import CheckpointInfo
 from statefulspark.coordinator.pending_checkpoint import SlotLostError
 from statefulspark.errors import FencedError, UnavailableError
+from statefulspark.job.history.recorder import HistoryRecorder
+from statefulspark.job.history.storing import StoredHistory
 from statefulspark.job.restarts import FixedDelay, NoRestart
 from statefulspark.job.tolerance import FailureTolerance
 
@@ -16,8 +20,13 @@ _COMPLETE = CheckpointInfo(
 )
 
 
+def unheard() -> HistoryRecorder:
+    """A history that nobody stores."""
+    return HistoryRecorder(cast("StoredHistory", None))
+
+
 def tolerance(number: int) -> FailureTolerance:
-    return FailureTolerance(FixedDelay(attempts=1, delay_s=2.0), restart_user_errors=True, failed_checkpoints=number)
+    return FailureTolerance(FixedDelay(attempts=1, delay_s=2.0), restart_user_errors=True, failed_checkpoints=number, history=unheard())
 
 
 @pytest.mark.parametrize("number", [0, 1, 3])
@@ -62,4 +71,4 @@ def test_the_restart_strategy_decides_how_often() -> None:
     assert failure is not None
     assert job.query_pause_s(failure) == 2.0
     assert job.query_pause_s(failure) is None
-    assert FailureTolerance(NoRestart(), restart_user_errors=True, failed_checkpoints=0).query_pause_s(failure) is None
+    assert FailureTolerance(NoRestart(), restart_user_errors=True, failed_checkpoints=0, history=unheard()).query_pause_s(failure) is None

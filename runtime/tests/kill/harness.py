@@ -19,6 +19,7 @@ from typing import Any
 
 import pandas as pd
 import psutil
+from runtime.tests.java_options import QUICK
 
 from statefulspark.checkpoint.inspect.reader import read_state, state_sizes
 from statefulspark.config.manifest import load_manifest
@@ -29,7 +30,6 @@ from statefulspark.storage.open import open_store
 from . import oracle
 
 _HERE = Path(__file__).parent
-JAVA_OPTIONS = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"  # drivers start often and live for seconds
 _MANIFEST = """
 apiVersion: statefulspark.io/v1alpha1
 kind: StatefulSparkJob
@@ -65,7 +65,7 @@ class Ledger:
     storage_url: str | None = None
     s3: dict[str, Any] = field(default_factory=dict)
     conf: dict[str, str] = field(default_factory=dict)
-    java_options: str = JAVA_OPTIONS
+    java_options: str = QUICK
     """Of every JVM, the executors' too."""
     failpoints: tuple[str, ...] = ()
     """Entries of ``STATEFULSPARK_FAILPOINTS``; none kills before ``arm``."""
@@ -131,7 +131,18 @@ class Ledger:
         }
         environment |= self.environment
         self.starts += 1
-        command = [sys.executable, "-m", "statefulspark.cli.main", "run", str(self.manifest), "--no-progress", "--api-port", "0"]
+        command = [
+            sys.executable,
+            "-m",
+            "statefulspark.cli.main",
+            "run",
+            str(self.manifest),
+            "--no-progress",
+            "--api-port",
+            "0",
+            "--log-file",
+            "-",
+        ]
         with (self.folder / f"log-{self.starts}").open("wb") as log:
             self.process = subprocess.Popen(
                 [*self.prefix, *command, *arguments], cwd=self.temporary, env=environment, stdout=log, stderr=log, start_new_session=True
@@ -214,7 +225,7 @@ class Ledger:
             raise AssertionError(f"the job did not end within {timeout_s:.0f} s") from None
         assert code == 0, f"the job ended with {code}"
 
-    def wait_for_batch(self, batch: int, timeout_s: float = 90.0) -> None:
+    def wait_for_batch(self, batch: int, timeout_s: float = 180.0) -> None:
         """Wait until the driver has committed ``batch``."""
         wait_until(lambda: self.batch() >= batch or not self.running(), timeout_s, f"batch {batch}")
         assert self.running(), "the driver has ended"

@@ -35,7 +35,8 @@ OUTPUT_POINTS = ("driver.output.written",)
 """Between two outputs of a step with side outputs."""
 
 _LONGEST_PAUSE_S = 0.6
-_STRIKE_S = 60.0
+_STRIKE_S = 180.0
+"""Only bounds a broken run: a JVM may need a minute to start on a machine that does much else."""
 
 
 def whenever(points: tuple[str, ...], victim: str = "") -> tuple[str, ...]:
@@ -121,11 +122,11 @@ class DriverKiller:
             ledger.arm(step)
         ledger.start()
         if not at_once:
-            wait_until(lambda: ledger.status() is not None or not ledger.running(), 120.0, "the driver's first answer")
+            wait_until(lambda: ledger.status() is not None or not ledger.running(), _STRIKE_S, "the driver's first answer")
             ledger.wait_for_batch(ledger.batch() + 1)
             time.sleep(ledger.random.uniform(0, _LONGEST_PAUSE_S))
             if step != MOMENT:
                 ledger.arm(step)
         if step != MOMENT:
-            wait_until(lambda: ledger.struck(step) or not ledger.running(), 120.0, step)
+            wait_until(lambda: ledger.struck(step) or not ledger.running(), _STRIKE_S, step)
             assert ledger.struck(step), f"the driver ended before {step}"

@@ -7,23 +7,26 @@ from pathlib import Path
 import pytest
 
 from .harness import Ledger, ending
-from .kills import SLOT_POINTS, Harasser, drawn, whenever
+from .kills import MOMENT, SLOT_POINTS, Harasser, whenever
 
 pytestmark = [pytest.mark.kill, pytest.mark.slow, pytest.mark.cluster, pytest.mark.timeout(900)]
 
 
-def test_killed_executors(tmp_path: Path, java_options: str) -> None:
-    """SIGKILL of an executor, when one of its slots is at a step of the protocol and at random moments."""
+@pytest.mark.parametrize(("moments", "files"), [(3, 75), pytest.param(13, 130, marks=pytest.mark.exhaustive)])
+def test_killed_executors(tmp_path: Path, java_options: str, moments: int, files: int) -> None:
+    """SIGKILL of an executor, when one of its slots is at each step of the protocol, and at random moments."""
     points = whenever(SLOT_POINTS, "executor")
     conf = {
         "spark.master": "local-cluster[2,3,1024]",
         "spark.deploy.maxExecutorRetries": "-1",
     }
-    ledger = Ledger(folder=tmp_path, java_options=java_options, seed=202, files=130, interval="1s", failpoints=points, conf=conf)
+    ledger = Ledger(folder=tmp_path, java_options=java_options, seed=202, files=files, interval="1s", failpoints=points, conf=conf)
     harasser = Harasser(ledger, ledger.executors)
+    plan = [*points, *[MOMENT] * moments]
+    ledger.random.shuffle(plan)
     with ending(ledger):
         ledger.start("--until-idle")
-        harasser.run(drawn(points, 20, ledger.random))
+        harasser.run(plan)
         ledger.wait(180)
-        assert harasser.kills >= 20
+        assert harasser.kills == len(plan)
         ledger.check()

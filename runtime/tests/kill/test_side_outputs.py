@@ -14,7 +14,7 @@ from .kills import OUTPUT_POINTS, SLOT_POINTS, DriverKiller, drawn, whenever
 
 pytestmark = [pytest.mark.kill, pytest.mark.slow, pytest.mark.timeout(1800)]
 
-_KILLS = 3
+_KILLS = 2
 
 
 @dataclass(kw_only=True)
@@ -32,11 +32,12 @@ class LedgerWithSideOutput(Ledger):
         return oracle.ordered(pd.concat([part.drop(columns="batch") for part in parts.values()], ignore_index=True))
 
 
+@pytest.mark.exhaustive
 def test_killed_drivers_between_two_outputs(tmp_path: Path, java_options: str) -> None:
     """Half of the drivers die when the first output has a batch and the second has not, the others while slots work."""
     between, around = whenever(OUTPUT_POINTS), whenever(SLOT_POINTS[1:4], "executor")
     ledger = LedgerWithSideOutput(
-        folder=tmp_path, java_options=java_options, seed=606, files=30, rows=40, interval="1s", failpoints=between + around
+        folder=tmp_path, java_options=java_options, seed=606, files=24, rows=40, interval="1s", failpoints=between + around
     )
     killer = DriverKiller(ledger)
     plan = [(step, number % 2 == 0) for number, step in enumerate(between * _KILLS)]

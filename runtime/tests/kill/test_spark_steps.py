@@ -64,6 +64,7 @@ class StepsLedger(Ledger):
         pd.testing.assert_frame_equal(found[closed.columns], closed[: len(found)], check_dtype=False)
 
 
+@pytest.mark.exhaustive
 def test_drivers_that_lose_their_disks(tmp_path: Path, java_options: str) -> None:
     """The driver's machine is lost: before the last batch's state is stored, when it is and no record names it, and while a batch runs."""
     points = whenever(("driver.begin", "driver.state.stored"))

@@ -48,6 +48,7 @@ def _number(rows: pd.DataFrame) -> pd.Series[int]:
     return rows["shop"].str.removeprefix("shop-").astype("int64")
 
 
+@pytest.mark.exhaustive
 def test_slots_and_a_driver_are_killed(tmp_path: Path, java_options: str) -> None:
     """Slots die in a batch, before and after its changelog is durable, and at any moment; then the driver and its disk are lost."""
     points = whenever(SLOT_POINTS[1:3])

@@ -45,6 +45,7 @@ class LedgerWithWindows(Ledger):
             assert {entry.key: entry.value for entry in read_state(url, "ledger", name)} == expected[name]
 
 
+@pytest.mark.exhaustive
 def test_slots_and_a_driver_are_killed(tmp_path: Path, java_options: str) -> None:
     """Slots die in a batch, before and after its changelog is durable, and at any moment; then the driver and its disk are lost."""
     points = whenever(SLOT_POINTS[1:3])

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 from runtime.tests.small_session import NOWHERE, small_session
+from structlog.testing import capture_logs
 
 from statefulspark import (
     BroadcastConnectedStream,
@@ -75,7 +76,9 @@ def test_the_broadcast_stream_feeds_the_step(job: Job, clicks: DataFrame, rules:
     assert connected.broadcast_state_descriptors == (RULES,)
     late = OutputTag("late", "n bigint")
     options: dict[str, Any] = {"event_time": "at", "broadcast_event_time": "at", "broadcast_watermark": "1 minute"}
-    result = connected.process(Follow(), "n bigint", uid="follow", **options)
+    with capture_logs() as logs:
+        result = connected.process(Follow(), "n bigint", uid="follow", **options)
+    assert [each["event"].split(":")[0] for each in logs] == ["uid 'follow' has event time and no watermark"]
     connected.process(Follow(), "n bigint", uid="tagged", side_outputs=[late])
     paths = [(each.label.removeprefix(each.provider).strip(), each.feeds) for each in source_ids(result)]
     assert [(Path(label).name if label.startswith("file:") or "/" in label else label, feeds) for label, feeds in paths[:2]] == [

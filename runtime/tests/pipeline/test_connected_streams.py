@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 from runtime.tests.small_session import NOWHERE, small_session
+from structlog.testing import capture_logs
 
 from statefulspark import CoFlatMapFunction, CoMapFunction, KeyedCoProcessFunction, KeyedProcessFunction, OutputTag
 from statefulspark.checkpoint.formats.pipeline import TICKS
@@ -84,7 +85,9 @@ class FlatMap(CoFlatMapFunction):
 def test_every_source_of_either_input_feeds_the_step(job: Job, clicks: DataFrame, profiles: DataFrame) -> None:
     """Offsets are matched by the step: a union within an input, and a keyed step before it, change nothing."""
     connected = job.key_by(clicks, "user", "day").connect(job.key_by(profiles.union(profiles), "id", "day"))
-    result = connected.process(Both(), "n bigint", uid="both", event_time1="at", event_time2="changed", watermark2="1 minute")
+    with capture_logs() as logs:
+        result = connected.process(Both(), "n bigint", uid="both", event_time1="at", event_time2="changed", watermark2="1 minute")
+    assert [each["event"].split(":")[0] for each in logs] == ["uid 'both' has event time and no watermark1"]
     first = job.key_by(profiles.select("id", "day"), "id").process(One(), "id string", uid="first")
     chained = job.key_by(clicks, "user").connect(job.key_by(first, "id")).map(Map(), "user string", uid="chained")
     found = [(each.provider, each.feeds) for each in source_ids(result)]

@@ -12,7 +12,7 @@ from pyspark.sql import types as T  # noqa: N812  Spark's own convention
 
 from statefulspark import OutputTag, Types
 from statefulspark.errors import InvalidInputError
-from statefulspark.exchange.config import Endpoint
+from statefulspark.exchange.endpoint import Endpoint
 from statefulspark.pipeline.job import Job
 from statefulspark.pipeline.outputs import outputs_writer
 from statefulspark.pipeline.tagged_streams import TaggedStream, side_outputs_of, spark_schema

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections.abc import Iterator
 
 import pytest
 
 from statefulspark.errors import FencedError, StatefulSparkError, UnavailableError
-from statefulspark.exchange.config import Endpoint
-from statefulspark.pipeline.tick_source import TickReader
+from statefulspark.exchange.endpoint import Endpoint
+from statefulspark.pipeline.tick_reader import TickReader
 from statefulspark.rpc.listener import FlightListener
 from statefulspark.rpc.messages.batches import Planned, Wait
 
@@ -59,3 +61,17 @@ def test_a_batch_that_must_not_run_fails(coordinator: Coordinator, error: type[S
     with pytest.raises(error, match="storage is gone"):
         coordinator.reader().commit({"tick": 0})
     assert coordinator.answers == [None]
+
+
+@pytest.mark.parametrize(
+    ("module", "heavy"),
+    [
+        ("statefulspark.pipeline.tick_reader", {"pydantic", "numpy", "pyarrow", "rocksdict", "yaml"}),
+        ("statefulspark.exchange.task", {"rocksdict", "yaml", "boto3", "statefulspark.config.job"}),
+    ],
+)
+def test_spark_s_processes_import_little(module: str, heavy: set[str]) -> None:
+    """Spark starts several Python processes for each query, and a job that recovers waits for them."""
+    code = f"import sys, {module}; print(sorted({heavy!r} & set(sys.modules)))"
+    done = subprocess.run([sys.executable, "-W", "error", "-c", code], capture_output=True, text=True, check=False, timeout=60)
+    assert (done.returncode, done.stdout) == (0, "[]\n"), done.stderr

@@ -11,6 +11,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812  Spark's own convention
 from pyspark.sql import types as T  # noqa: N812  as above
 from runtime.tests.small_session import NOWHERE, small_session
+from structlog.testing import capture_logs
 
 from statefulspark import KeySelector, OutputTag, Time, TumblingEventTimeWindows, Types
 from statefulspark.errors import InvalidInputError
@@ -58,6 +59,19 @@ def test_results_have_the_declared_or_the_streams_columns(job: Job, df: DataFram
     assert [step.uid for step in job.steps] == ["map", "flat_map", "filter", "reduce", "sum", "min", "max", "min_by", "max_by"]
     assert [step.event_time for step in job.steps][-2:] == [None, "at"]
     assert all(step.key_columns == ("user",) for step in job.steps)
+
+
+def test_event_time_without_a_watermark_is_said_where_there_is_one_to_set(job: Job, df: DataFrame) -> None:
+    """Windows wait for the watermark; the rows of a rolling aggregation are only ordered by event time."""
+    keyed = job.key_by(df, "user")
+    with capture_logs() as logs:
+        keyed.max_by("item", uid="ordered", event_time="at")
+        keyed.window(TumblingEventTimeWindows.of(Time.hours(1))).reduce(
+            lambda first, _: first, uid="silent", event_time="at", watermark="1 hour"
+        )
+        assert logs == []
+        keyed.window(TumblingEventTimeWindows.of(Time.hours(1))).reduce(lambda first, _: first, uid="windows", event_time="at")
+    assert [each["event"].split(":")[0] for each in logs] == ["uid 'windows' has event time and no watermark"]
 
 
 def test_a_watermark_of_the_stream_is_not_one_of_the_result(job: Job, df: DataFrame) -> None:

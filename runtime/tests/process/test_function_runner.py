@@ -394,6 +394,28 @@ def test_calculating_without_a_timestamp_says_why_there_is_none(
         slot.run([(1, 0, "a", None, 0)])
 
 
+class Misspelt(KeyedProcessFunction):
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def process_element(self, value: Any, ctx: KeyedProcessFunction.Context) -> None:
+        getattr(value, self.name)
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("amuont", r"'amuont' is not a column of the row: did you mean amount\?"),
+        ("zzz", r"'zzz' is not a column of the row; the columns are .*amount"),
+    ],
+)
+def test_a_misspelt_column_is_named_with_the_right_one(make_slot: MakeSlot, name: str, said: str) -> None:
+    """Python's AttributeError names a class of ours and no column."""
+    with pytest.raises(UserFunctionError, match=rf"^the function raised AttributeError \({said}") as found:
+        make_slot(Misspelt(name), COUNT).run([(1, 0, "secret-key", 5, 0)])
+    assert "secret-key" not in str(found.value)
+
+
 def test_another_error_has_no_hint_about_timestamps(make_slot: MakeSlot) -> None:
     """A row with a timestamp is not the reason of a TypeError."""
     with pytest.raises(UserFunctionError, match=r"^the function raised TypeError in uid"):

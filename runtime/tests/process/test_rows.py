@@ -26,7 +26,15 @@ def test_a_row_is_read_by_attribute_position_and_name() -> None:
     assert row == ("N1", 3, 4.5, "c", 7)
     assert row._fields == ("tailnum", "count", "dep delay", "class", "_x")
     assert row.as_dict() == {"tailnum": "N1", "count": 3, "dep delay": 4.5, "class": "c", "_x": 7}
+    assert row.asDict() == row.as_dict()
     assert repr(row) == "Row(tailnum='N1', count=3, dep delay=4.5, class='c', _x=7)"
+
+
+def test_columns_named_as_methods_are_read_by_name() -> None:
+    """The methods stay what they are for every schema."""
+    (row,) = rows_of(row_class(("asDict", "as_dict")), [[1], [2]])
+    assert (row["asDict"], row["as_dict"]) == (1, 2)
+    assert row.asDict() == row.as_dict() == {"asDict": 1, "as_dict": 2}
 
 
 def test_an_unknown_column_is_named_with_those_there_are() -> None:
@@ -88,7 +96,7 @@ def test_structs_are_rows_and_maps_are_dicts() -> None:
     assert (first.leg.origin, first.leg.count, first.tags) == ("JFK", 2, {"x": 1})
     assert second is None
     assert (third.leg, third.tags) == (None, None)
-    assert first.as_dict(recursive=True) == {"leg": {"origin": "JFK", "count": 2}, "tags": {"x": 1}}
+    assert first.asDict(True) == first.as_dict(recursive=True) == {"leg": {"origin": "JFK", "count": 2}, "tags": {"x": 1}}
     (many,) = python_values(pa.array([[{"leg": None, "tags": None}]], pa.list_(kind)))
     assert many[0].leg is None
 

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import builtins
+import threading
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from statefulspark.storage.base import ObjectInfo, ObjectStore
+from statefulspark.storage.cancellation import Cancellation
 
 
 class InterleavedStore:
@@ -30,8 +32,8 @@ class InterleavedStore:
     def put_if_absent(self, key: str, data: bytes) -> None:
         self._reached().put_if_absent(key, data)
 
-    def put_file(self, key: str, path: Path) -> None:
-        self._reached().put_file(key, path)
+    def put_file(self, key: str, path: Path, cancellation: Cancellation | None = None) -> None:
+        self._reached().put_file(key, path, cancellation)
 
     def get(self, key: str) -> bytes:
         return self._reached().get(key)
@@ -62,19 +64,38 @@ class InterleavedStore:
 
 
 class Pause:
-    """Before request number ``step``, counted from 0, ``happens`` runs once, without pauses of its own."""
+    """Before request number ``step``, counted from 0, ``happens`` runs once, without pauses of its own, in the thread that makes the request.
+
+    Attributes:
+        over: True if it has run, or runs.
+    """
 
     def __init__(self, store: InterleavedStore, step: int, happens: Callable[[], None]) -> None:
         self.over = False
         self._store = store
         self._left = step
         self._happens = happens
+        self._lock = threading.Lock()
+        self._ended = threading.Event()
         store.pause = self._reached
 
+    def end(self) -> None:
+        """Let it not begin from now on; if it has, wait for its end: a driver deletes what it has canceled in a thread of its own."""
+        with self._lock:
+            self._store.pause = None
+        if self.over:
+            assert self._ended.wait(60)
+
     def _reached(self) -> None:
-        if self._left:
-            self._left -= 1
-            return
-        self._store.pause = None
-        self.over = True
-        self._happens()
+        with self._lock:
+            if self._store.pause is None:
+                return
+            if self._left:
+                self._left -= 1
+                return
+            self._store.pause = None
+            self.over = True
+        try:
+            self._happens()
+        finally:
+            self._ended.set()

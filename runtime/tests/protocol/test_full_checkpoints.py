@@ -9,6 +9,7 @@ import pytest
 from statefulspark.checkpoint.catalog import open_checkpoint
 from statefulspark.checkpoint.inspect.verify import verify
 from statefulspark.coordinator.controls import CheckpointInfo
+from statefulspark.state.backend import KeyedStateBackend
 from statefulspark.storage.local import LocalStore
 from statefulspark.storage.open import open_store
 
@@ -93,3 +94,22 @@ def test_a_full_savepoint_copies_no_file_of_a_checkpoint(
     assert (".sst" in copied) is incremental
     world.store.delete([info.key for info in world.store.list("shared/")])
     assert verify(savepoint.path).problems == ()
+
+
+@pytest.mark.parametrize("incremental", [True, False])
+@pytest.mark.parametrize("world", ["rocksdb"], indirect=True)
+def test_only_full_snapshots_leave_out_what_has_expired(
+    world: World, start: Start, monkeypatch: pytest.MonkeyPatch, incremental: bool
+) -> None:
+    """Slots clean up before a checkpoint if checkpoints are not incremental, and before each savepoint."""
+    world.incremental = incremental
+    world.input = [(f"key-{n % 5}", 10 * n) for n in range(15)]
+    cleaned: list[KeyedStateBackend] = []
+    monkeypatch.setattr(KeyedStateBackend, "sweep_for_full_snapshot", lambda backend: cleaned.append(backend))  # noqa: PLW0108  a bound method is no method
+    driver = start(1)
+    run(driver, 3)
+    checkpoint(driver)
+    assert bool(cleaned) is not incremental
+    cleaned.clear()
+    assert isinstance(driver.checkpoint(f"{world.store.url}-savepoints"), CheckpointInfo)
+    assert cleaned

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from statefulspark import KeyedProcessFunction, RuntimeContext, Types, ValueStateDescriptor
+from statefulspark import KeyedProcessFunction, RuntimeContext, Types, ValueState, ValueStateDescriptor
 from statefulspark.state.encoding.layout import LAZY_STATE_PREFIX
 from statefulspark.testing import BATCH, CHECKPOINT, KILL_DRIVER, KILL_DRIVER_AFTER_SINK_COMMIT, KILL_SLOT, RESCALE, RETRY_BATCH, TestingJob
 
@@ -22,7 +22,8 @@ class Lazy(KeyedProcessFunction):
 
     def process_element(self, value: Any, ctx: KeyedProcessFunction.Context) -> Any:
         of_text = value.state in {"b", "d"}
-        state = self.context.get_state(ValueStateDescriptor(LAZY_STATE_PREFIX + value.state, Types.STRING() if of_text else Types.LONG()))
+        descriptor = ValueStateDescriptor(LAZY_STATE_PREFIX + value.state, Types.STRING() if of_text else Types.LONG())
+        state: ValueState[Any] = self.context.get_state(descriptor)
         count = int(state.value() or 0) + 1
         state.update(str(count) if of_text else count)
         yield value.key, f"{value.state}{count}"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import struct
 import threading
+import time
 from collections import Counter
 from pathlib import Path
 
@@ -13,14 +14,18 @@ from statefulspark.checkpoint.catalog import open_checkpoint
 from statefulspark.checkpoint.formats.metadata import CheckpointMetadata
 from statefulspark.checkpoint.inspect.verify import verify
 from statefulspark.checkpoint.write.inline import InlineLimits
+from statefulspark.config.manifest import validate_job
 from statefulspark.coordinator.controls import CheckpointInfo
 from statefulspark.errors import InternalError, InvalidInputError, StatefulSparkError
+from statefulspark.job.manifest_settings import slot_options
 from statefulspark.rpc.messages.slots import SnapshotDone
+from statefulspark.state.store.base import StoreSnapshot
+from statefulspark.state.store.heap_store import HeapStore
 from statefulspark.storage.open import open_store
 
 from .conftest import Start
 from .test_replaced_drivers import check_all_rows_count_once, checkpoint, finish, run
-from .world import Driver, World
+from .world import Driver, World, state_of
 
 pytestmark = pytest.mark.parametrize("world", ["memory"], indirect=True)
 
@@ -123,7 +128,7 @@ def test_slots_get_the_parts_that_they_need_and_nobody_else_holds_them(world: Wo
             assert plan.base is not None
             has = [bool(each.inline and each.inline.data) for each in plan.base.metadata.slots]
             assert has == [not (each.last < plan.first or each.first > plan.last) for each in plan.base.metadata.slots]
-    known = durable._retention.retained
+    known = durable._retention._retention.retained
     assert len(known) == 2
     assert all(each.inline is not None and not each.inline.data for metadata in known.values() for each in metadata.slots)
     assert [info.size_bytes > metadata.inline_bytes > 0 for info, metadata in zip(durable.completed(), known.values(), strict=True)] == [
@@ -190,3 +195,57 @@ def test_an_error_of_a_limit_is_final_for_who_asked(world: World, start: Start) 
     run(driver, 5)
     limit(driver, 1, 1)
     assert isinstance(driver.checkpoint(), InvalidInputError)
+
+
+@pytest.mark.parametrize("asynchronous", [True, False])
+def test_the_manifest_says_whether_batches_wait_until_a_snapshot_is_written(
+    world: World, start: Start, monkeypatch: pytest.MonkeyPatch, asynchronous: bool
+) -> None:
+    """``memory.asyncSnapshots`` from the manifest to the slots. Either way the checkpoint has the batch before it, and restores."""
+    spec = {
+        "job": {"module": "shop.orders"},
+        "checkpointing": {"dir": "file:///checkpoints"},
+        "stateBackend": {"type": "memory", "memory": {"asyncSnapshots": asynchronous}},
+    }
+    manifest = validate_job(
+        {"apiVersion": "statefulspark.io/v1alpha1", "kind": "StatefulSparkJob", "metadata": {"name": "orders"}, "spec": spec}
+    )
+    world.async_snapshots = slot_options(manifest)["async_snapshots"]
+    world.input = [(f"key-{n % 5}", 10 * n) for n in range(24)]
+    driver = start(1)
+    run(driver, 8)
+    begun, goes_on = threading.Event(), threading.Event()
+    begin_snapshot = HeapStore.begin_snapshot
+
+    def begin(store: HeapStore, directory: Path) -> StoreSnapshot:
+        snapshot = begin_snapshot(store, directory)
+
+        def write() -> None:
+            begun.set()
+            assert goes_on.wait(60)
+            snapshot.write()
+
+        return StoreSnapshot(write=write)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(HeapStore, "begin_snapshot", begin)
+        driver.coordinator.snapshots.request(None)
+        driver.coordinator.poll()
+        assert begun.wait(60)
+        batch = threading.Thread(target=run, args=(driver, 8))
+        batch.start()
+        waiting = 0
+        while batch.is_alive() and waiting < 50:
+            waiting = waiting + 1 if driver.slots[0]._gate.wanted else 0
+            time.sleep(0.002)
+        assert batch.is_alive() is not asynchronous
+        goes_on.set()
+        batch.join(60)
+        assert not batch.is_alive()
+    while driver.coordinator._durable.base_url is None:
+        driver.coordinator.poll()
+        time.sleep(0.001)
+    driver.close()
+    assert sorted(state_of(world, "number")) == sorted(Counter(key for key, _ in world.input[:8]).items())
+    finish(start(1))
+    check_all_rows_count_once(world)

@@ -205,7 +205,7 @@ def test_a_driver_that_starts_during_a_cancellation_goes_on_or_begins_anew(tmp_p
             old.coordinator.delete_state()
         except FencedError:
             assert successors
-        store.pause = None
+        pause.end()
         for driver in successors:
             driver.start_slot(0)
             run(driver, 8)
@@ -248,10 +248,10 @@ def test_a_driver_that_starts_from_a_checkpoint_during_retention_keeps_what_it_n
             except (CorruptDataError, InvalidInputError) as refused:
                 outcome.append(refused)
 
-        old.coordinator._durable._retention._retained = 1
+        old.coordinator._durable._retention._retention._retained = 1
         pause = Pause(store, step, replace)
         old.coordinator._durable.clean(None, tuple)
-        store.pause = None
+        pause.end()
         if pause.over:
             _live_on(world, outcome[0])
             refusals += not isinstance(outcome[0], Driver)

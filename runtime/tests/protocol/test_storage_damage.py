@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from statefulspark.coordinator.controls import CheckpointInfo
-from statefulspark.errors import CorruptDataError, StatefulSparkError
+from statefulspark.errors import CorruptDataError, StatefulSparkError, UnavailableError
 from statefulspark.storage.local import LocalStore
 
 from .conftest import Start
@@ -206,4 +206,17 @@ def test_a_marked_checkpoint_is_the_last_resort(world: World, start: Start) -> N
     for number in {info.key.partition("/")[0] for info in world.store.list("") if info.key.startswith("chk-")}:
         world.store.put(f"{number}/_damaged", b"a bad read")
     finish(start(2))
+    check(world)
+
+
+def test_a_checkpoint_that_was_abandoned_before_the_first_batch_is_no_lost_state(world: World, start: Start) -> None:
+    """Somebody asked for it, and the driver died before it was published. What slots had uploaded does not keep the job from starting."""
+    driver = start(2)
+    world.doomed = "driver.checkpoint.collected"
+    assert isinstance(driver.checkpoint(), UnavailableError)
+    assert world.backend == "memory" or world.store.list("chk-1/")
+    driver.close()
+    world.input = [(f"key-{n % 9}", 10 * n) for n in range(20)]
+    driver = start(3)
+    finish(driver)
     check(world)

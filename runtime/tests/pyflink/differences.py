@@ -62,6 +62,8 @@ DIFFERENCES: dict[str, tuple[str, ...]] = {
     ),
     "Spark builds the query: a job makes keyed streams of DataFrames, and a step is named where it is made.": (
         "only here: Job",
+        *_each("only here: {}", "LocalJob RunningLocalJob local"),
+        "only here: Row.asDict",
         (
             "differs: KeyedStream.__init__ is (self, j_keyed_stream, original_data_type_info, origin_stream) in PyFlink, "
             "(self, job, df, keys) here"

@@ -1,4 +1,4 @@
-"""The examples of the public docstrings and of docs/pyflink.md run."""
+"""The examples of the public docstrings, of docs/pyflink.md and of docs/concepts/two-inputs.md run."""
 
 from __future__ import annotations
 
@@ -23,6 +23,7 @@ from statefulspark.testing import (
 
 WITHOUT_SPARK = sorted(home for home in HOMES if not home.startswith("pipeline."))
 PAGE = Path(__file__).parents[3] / "docs/pyflink.md"
+TWO_INPUTS = Path(__file__).parents[3] / "docs/concepts/two-inputs.md"
 
 
 @pytest.mark.parametrize("home", WITHOUT_SPARK)
@@ -49,9 +50,9 @@ def test_the_page_s_deduplication_works() -> None:
 
 def test_the_page_s_enrichment_works() -> None:
     """A click gets the name that came before it."""
-    code = next(each for each in re.findall(r"```python\n(.*?)```", PAGE.read_text(), re.DOTALL) if "class Enrich" in each)
+    code = next(each for each in re.findall(r"```python\n(.*?)```", TWO_INPUTS.read_text(), re.DOTALL) if "class Enrich" in each)
     names: dict[str, Any] = {}
-    exec(compile(code, str(PAGE), "exec"), names)
+    exec(compile(code, str(TWO_INPUTS), "exec"), names)
     profiles = SecondInput("id STRING, name STRING, changed TIMESTAMP", key="id", event_time="changed")
     clicks, output = "user STRING, page STRING, at TIMESTAMP", "user STRING, page STRING, name STRING"
     with KeyedTwoInputProcessHarness(names["Enrich"](), clicks, profiles, output, key="user", event_time="at") as harness:
@@ -63,9 +64,9 @@ def test_the_page_s_enrichment_works() -> None:
 
 def test_the_page_s_rules_work() -> None:
     """A payment is compared with the limit that came with it or before, until the limit is removed."""
-    code = next(each for each in re.findall(r"```python\n(.*?)```", PAGE.read_text(), re.DOTALL) if "class OverLimit" in each)
+    code = next(each for each in re.findall(r"```python\n(.*?)```", TWO_INPUTS.read_text(), re.DOTALL) if "class OverLimit" in each)
     names: dict[str, Any] = {}
-    exec(compile(code, str(PAGE), "exec"), names)
+    exec(compile(code, str(TWO_INPUTS), "exec"), names)
     rules = BroadcastInput("currency STRING, limit DOUBLE", names["LIMITS"])
     payments, output = "card STRING, currency STRING, amount DOUBLE", "card STRING, amount DOUBLE"
     with KeyedBroadcastProcessHarness(names["OverLimit"](), payments, rules, output, key="card") as harness:

@@ -81,6 +81,7 @@ def test_a_savepoint_of_evolved_lists_restores(tmp_path: Path, backend: Any) -> 
     check(shutil.copytree(_GOLDEN / f"savepoint-{backend}-evolved-lists", tmp_path / "savepoint").as_uri(), tmp_path, backend)
 
 
-def test_a_new_savepoint_of_evolved_lists_restores(tmp_path: Path) -> None:
+@pytest.mark.parametrize("backend", ["memory", "filesystem", "rocksdb"])
+def test_a_new_savepoint_of_evolved_lists_restores(tmp_path: Path, backend: Any) -> None:
     """The same with what today's code writes."""
-    check(write(tmp_path / "old", "memory"), tmp_path, "memory")
+    check(write(tmp_path / "old", backend), tmp_path, backend)

@@ -12,7 +12,8 @@ import pyarrow as pa
 
 from statefulspark.checkpoint.formats.records import ChangelogRef
 from statefulspark.checkpoint.write.upload import SlotUploader
-from statefulspark.exchange.config import Endpoint, SlotConfig
+from statefulspark.exchange.config import SlotConfig
+from statefulspark.exchange.endpoint import Endpoint
 from statefulspark.keygroups import KeyGroupRange
 from statefulspark.process.function_runner import StepSpec
 from statefulspark.process.functions import KeyedProcessFunction
@@ -198,7 +199,7 @@ class Slot:
         """Wait until the sweeps of the last commit notice have ended, which run in the background."""
         self.service._sweeps._thread.submit(int).result(30)
 
-    def begin_snapshot(self, batch: int, savepoint: str | None = None) -> None:
+    def begin_snapshot(self, batch: int, savepoint: str | None = None, *, full: bool = False) -> None:
         self.store.go_on.clear()
         self.coordinator.told.clear()
         request = Snapshot(
@@ -208,6 +209,8 @@ class Slot:
             expected={UID: batch},
             savepoint=SavepointFolder(url=savepoint, name="sp") if savepoint is not None else None,
             base_checkpoint_id=None,
+            full=full or savepoint is not None,
+            nonce="0" * 7,
         )
         self.service.snapshot(request)
 
@@ -218,9 +221,31 @@ class Slot:
         assert done.part is not None, done.error
         return done.part
 
+    def wait_until_canceled(self) -> None:
+        """Wait until the snapshot that runs was told to end."""
+        running = self.service._snapshots._running
+        assert running is not None
+        _wait_for(lambda: running[1].canceled)
+
+    def wait_until_ended(self) -> None:
+        """Wait until no snapshot runs."""
+        _wait_for(lambda: self.service._snapshots._running is None)
+
+    def uploads(self) -> list[str]:
+        """Keys of what snapshots have uploaded."""
+        return [info.key for info in self.job.list("") if info.key.startswith(("chk-", "shared/"))]
+
     def close(self) -> None:
         self.store.go_on.set()
         self.service.close()
+
+
+def _wait_for(true: Callable[[], bool]) -> None:
+    for _ in range(3000):
+        if true():
+            return
+        threading.Event().wait(0.01)
+    raise AssertionError("it did not happen within 30 s")
 
 
 def stored_counts(store: KeyValueStore) -> list[int]:

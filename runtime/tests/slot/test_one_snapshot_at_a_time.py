@@ -50,10 +50,11 @@ def test_snapshots_that_cannot_be_written_do_not_pile_up(slot: Slot, coordinator
         assert stored_counts(slot.store) == counts(batches)
     assert len(slot.store._snapshots) == 1  # type: ignore[attr-defined]  # a HeapStore
     assert snapshot_threads() - before == 1
-    slot.end_snapshot()
+    slot.store.go_on.set()
+    assert coordinator.told.wait(30)
     slot.begin_snapshot(5)
     slot.end_snapshot()
-    assert [done.checkpoint_id for done in coordinator.done] == [1, 6]
+    assert [(done.checkpoint_id, done.error) for done in coordinator.done] == [(1, "ClosedError: checkpoint 1 was canceled"), (6, None)]
 
 
 def test_the_next_snapshot_waits_for_an_upload_and_holds_up_no_batch(slot: Slot, coordinator: Coordinator) -> None:
@@ -91,7 +92,9 @@ def test_the_next_snapshot_waits_for_an_upload_and_holds_up_no_batch(slot: Slot,
     slot.store.go_on.set()
     while len(coordinator.done) < 2:
         assert coordinator.told.wait(30)
-    assert all(done.part is not None for done in coordinator.done)
+    assert [done.error for done in coordinator.done] == ["ClosedError: checkpoint 1 was canceled", None], (
+        "the later one cancels the earlier"
+    )
     assert most == [1, 1]
 
 

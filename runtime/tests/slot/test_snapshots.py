@@ -44,12 +44,12 @@ class Expires(KeyedProcessFunction):
         self.seen.update(value.key)
 
 
-def downloaded(slot: Slot, state: SlotState, folder: Path) -> RocksDBStore:
+def downloaded(slot: Slot, state: SlotState, folder: Path, checkpoint_id: int = 1) -> RocksDBStore:
     """Open what a snapshot uploaded."""
     folder.mkdir()
     for file in SlotState.model_validate(state).files:
         key = file.path.removeprefix("../")
-        slot.job.get_file(key if key.startswith("shared/") else f"chk-1/{key}", folder / file.name)
+        slot.job.get_file(key if key.startswith("shared/") else f"chk-{checkpoint_id}/{key}", folder / file.name)
     return RocksDBStore(folder)
 
 
@@ -230,7 +230,7 @@ def test_an_idle_slot_removes_what_has_expired(make_slot: Callable[..., Slot], t
 
 
 def test_a_full_snapshot_leaves_out_what_has_expired(make_slot: Callable[..., Slot], tmp_path: Path) -> None:
-    """With cleanup_full_snapshot a savepoint holds no expired entries; a checkpoint of RocksDB, which is incremental, does, as in Flink."""
+    """With cleanup_full_snapshot a savepoint holds no expired entries; an incremental checkpoint of RocksDB does, as in Flink."""
     slot = make_slot(1 << 20, Expires(background=False))
     slot.run(0, [1, 2, 3])
     slot.run(1, [4], now_ms=100)
@@ -245,6 +245,20 @@ def test_a_full_snapshot_leaves_out_what_has_expired(make_slot: Callable[..., Sl
         (folder / file.name).write_bytes((tmp_path / "savepoints" / "sp" / file.path).read_bytes())
     copied = RocksDBStore(folder)
     assert held(copied) == 1
+    copied.close()
+
+
+@pytest.mark.parametrize(("full", "left"), [(False, 4), (True, 1)])
+def test_a_checkpoint_that_is_not_incremental_leaves_out_what_has_expired(
+    make_slot: Callable[..., Slot], tmp_path: Path, full: bool, left: int
+) -> None:
+    """The first checkpoint names no file of an earlier one either way, so only the coordinator knows whether it is full."""
+    slot = make_slot(1 << 20, Expires(background=False))
+    slot.run(0, [1, 2, 3])
+    slot.run(1, [4], now_ms=100)
+    slot.begin_snapshot(1, full=full)
+    copied = downloaded(slot, slot.end_snapshot().state, tmp_path / "copied", checkpoint_id=2)
+    assert held(copied) == held(slot.store) == left
     copied.close()
 
 

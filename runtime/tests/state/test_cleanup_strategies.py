@@ -64,7 +64,7 @@ def test_reading_is_an_access(slot: KeyedSlot) -> None:
 
 
 def test_what_cleanup_did_is_reported(slot: KeyedSlot) -> None:
-    """Deleted entries by state, and the part of a round that was left over when the clock moved."""
+    """Deleted entries by state, and how late the sweep was when the clock moved, in units of two fifths of the time to live."""
     state = slot.backend.value_state(value_descriptor(ttl()))
     with slot.batch():
         for letter in "abcdefghij":
@@ -86,7 +86,7 @@ def test_what_cleanup_did_is_reported(slot: KeyedSlot) -> None:
 
 
 def test_explicit_checks_never_make_cleanup_slower(slot: KeyedSlot) -> None:
-    """Rounds that accesses pay for do not count for the schedule: when accesses end, an entry is still deleted within two fifths of its life."""
+    """Rounds that accesses pay for do not count for the schedule: when accesses end, an entry is still deleted when it would have been without them."""
     state = slot.backend.value_state(value_descriptor(ttl(lambda builder: builder.cleanup_incrementally(1000))))
     for _ in range(50):
         slot.now_ms += 1

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
+from itertools import count, islice
 from pathlib import Path
 from typing import Any
 
@@ -48,6 +50,47 @@ def test_the_state_of_one_busy_key_stays_bounded(slot: KeyedSlot, kind: str) -> 
         written = sum(len(value or b"") for _, value in slot.changes)
         assert written <= 5 * 50 * 40, f"batch {batch}"
         assert sum(map(len, slot.entries().values())) <= 1.5 * 5 * 50 * 40, f"batch {batch}"
+
+
+@pytest.mark.parametrize("then", ["spread", "one key", "few keys"])
+def test_keys_that_are_spread_evenly_cost_few_checks(make_slot: MakeSlot, then: str) -> None:
+    """An entry is checked 2.2 times before it goes, and at most 1.5 times the live entries and two batches are stored.
+
+    Also after all traffic has gone to one key or to a few, whose expired entries wait in few places.
+    """
+    slot = make_slot()
+    lives_for, arriving = 20, 400
+    state = declared(slot, "map", StateTtlConfig.new_builder(Time.milliseconds(100 * lives_for)).build())
+    checks = 0
+    scan = slot.store.scan
+
+    def counted(first: bytes, end: bytes) -> Iterator[tuple[bytes, bytes]]:
+        nonlocal checks
+        for entry in scan(first, end):
+            checks += 1
+            yield entry
+
+    def run(batches: int, key_of: Callable[[int], str]) -> None:
+        for _ in range(batches):
+            slot.now_ms += 100
+            with slot.batch():
+                for number in islice(numbers, arriving):
+                    slot.key(key_of(number))
+                    state.put(number, 1)
+            slot.store.scan = counted  # type: ignore[method-assign]  # the only way to count checks
+            sweep(slot)
+            slot.store.scan = scan  # type: ignore[method-assign]
+            assert len(slot.entries()) <= (1.5 * lives_for + 2) * arriving
+
+    numbers = count()
+    run(2 * lives_for, lambda number: f"{chr(97 + number % 26)}{number}")
+    checks = 0
+    if then == "spread":
+        run(3 * lives_for, lambda number: f"{chr(97 + number % 26)}{number}")
+        assert checks < 2.5 * 3 * lives_for * arriving, "six of the 32 key groups have no letter"
+    else:
+        keys = "k" if then == "one key" else "dk"
+        run(3 * lives_for, lambda number: keys[number % len(keys)])
 
 
 @pytest.mark.parametrize("begins_pay", [False, True])

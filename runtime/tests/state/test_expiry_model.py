@@ -139,6 +139,11 @@ class Model:
                 found[name, place] = int.from_bytes(data[1:9], "big")
         return found
 
+    @property
+    def round_ms(self) -> float:
+        """The longest round, which is half as long if all entries are in one key group."""
+        return self.ttl_ms * (0.45 if self.order in ("ascending", "descending") else 0.9)
+
     def living(self) -> dict[tuple[str, int], int]:
         """What must be stored, as `stored` gives it."""
         found: dict[tuple[str, int], int] = {}
@@ -154,7 +159,6 @@ def test_nothing_visible_goes_and_nothing_expired_stays(kind: str, ttl_batches: 
     """Batches of any size, jumps of the clock, restarts, and snapshots during which nothing is swept; kinds and orders of keys."""
     with tempfile.TemporaryDirectory() as folder:
         model = Model(kind, ttl_batches * _BATCH_MS, order, Path(folder))
-        round_ms = model.ttl_ms * 2 / 5
         for what, size, arrivals in steps:
             if what == "restart":
                 model.restart()
@@ -177,25 +181,25 @@ def test_nothing_visible_goes_and_nothing_expired_stays(kind: str, ttl_batches: 
             living = model.living()
             assert {name: stored.get(name) for name in living} == living
             # A group counts for the schedule when its visit has ended, and a step of the clock comes late.
-            late_ms = round_ms * (1 + 2 / _GROUPS) + model.longest_ms
+            late_ms = model.round_ms * (1 + 2 / _GROUPS) + model.longest_ms
             assert min(stored.values(), default=1 << 62) > model.slot.now_ms - late_ms
-            check_due(model, stored, round_ms)
-        idle(model, round_ms)
+            check_due(model, stored)
+        idle(model)
         model.slot.store.close()
 
 
-def check_due(model: Model, stored: dict[tuple[str, int], int], round_ms: float) -> None:
+def check_due(model: Model, stored: dict[tuple[str, int], int]) -> None:
     """As long as something is stored that expires, the cleanup says by when it needs a batch."""
     due_ms = model.slot.backend.cleanup_report().due_ms
     if stored:
         assert due_ms is not None
         # What was written since the sweep passed counts from the last write.
-        assert due_ms <= max(*stored.values(), model.slot.now_ms) + 3 * round_ms
+        assert due_ms <= max(*stored.values(), model.slot.now_ms) + 1.2 * model.ttl_ms
 
 
-def idle(model: Model, round_ms: float) -> None:
-    """Without rows, a batch whenever the cleanup is due: everything goes within a round and a time to live, and then no more batches are due."""
-    until_ms = max(*model.expiries.values(), model.slot.now_ms, 0) + 3 * round_ms
+def idle(model: Model) -> None:
+    """Without rows, a batch whenever the cleanup is due: everything goes within a bit more than a time to live, and then no more batches are due."""
+    until_ms = max(*model.expiries.values(), model.slot.now_ms, 0) + 1.2 * model.ttl_ms
     batches = 0
     while (due_ms := model.slot.backend.cleanup_report().due_ms) is not None:
         assert due_ms <= until_ms
@@ -245,5 +249,5 @@ def test_an_idle_job_needs_few_batches_for_what_has_expired(groups: int, more_ba
             if not late:
                 model.slot.backend.apply_pending()
                 model.sweep()
-        idle(model, model.ttl_ms * 2 / 5)
+        idle(model)
         model.slot.store.close()

@@ -24,7 +24,8 @@ def test_fields_by_name_keep_their_order() -> None:
     assert row[0] == row["user"] == row.user == "ada"
     row["n"] += 1
     row[0] = "bob"
-    assert row.as_dict() == {"user": "bob", "n": 4}
+    assert row.as_dict() == row.asDict() == {"user": "bob", "n": 4}
+    assert Row(a=Row(b=1)).asDict(True) == {"a": {"b": 1}}
 
 
 def test_contains_asks_for_names_first() -> None:

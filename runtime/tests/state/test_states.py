@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -17,10 +17,13 @@ from statefulspark.state.api.descriptors import (
     StateDescriptor,
     ValueStateDescriptor,
 )
-from statefulspark.state.api.functions import AggregateFunction, ReduceFunction
+from statefulspark.state.api.functions import ReduceFunction
 from statefulspark.state.api.states import AggregatingState, AppendingState, ListState, MapState, MergingState, ReducingState, ValueState
+from statefulspark.state.tables.value import KeyedValueState
 from statefulspark.state.types.types import TypeInformation, Types
-from statefulspark.testing.keyed_state import KeyedSlot
+from statefulspark.testing.keyed_state import STRING_KEYS, KeyedSlot, key_group
+
+from .mean import Mean
 
 COUNT = ValueStateDescriptor("count", Types.LONG())
 
@@ -52,20 +55,6 @@ def test_states_that_take_values_can_be_merged() -> None:
 class Smaller(ReduceFunction[int]):
     def reduce(self, value1: int, value2: int) -> int:
         return min(value1, value2)
-
-
-class Mean(AggregateFunction[int, tuple[int, int], float]):
-    def create_accumulator(self) -> tuple[int, int]:
-        return 0, 0
-
-    def add(self, value: int, accumulator: tuple[int, int]) -> tuple[int, int]:
-        return accumulator[0] + value, accumulator[1] + 1
-
-    def get_result(self, accumulator: tuple[int, int]) -> float:
-        return accumulator[0] / accumulator[1]
-
-    def merge(self, acc_a: tuple[int, int], acc_b: tuple[int, int]) -> tuple[int, int]:
-        return acc_a[0] + acc_b[0], acc_a[1] + acc_b[1]
 
 
 class TestStates:
@@ -197,3 +186,42 @@ class TestStates:
             entries.put(1.0, "float")
             entries.put(True, "bool")
             assert [entries.get(key) for key in (1, 1.0, True)] == ["int", "float", "bool"]
+
+
+def test_whether_values_of_a_key_group_exist(slot: KeyedSlot) -> None:
+    """Known without a look at the store for each key, also after changes that are committed, undone or spilled; keys of an empty group are not read."""
+
+    def may_have(key: str, *, look_again: bool = False) -> bool:
+        slot.key(key)
+        return state.may_have_entries(look_again=look_again)
+
+    with slot.batch():
+        state = cast("KeyedValueState", slot.backend.value_state(COUNT))
+        assert [may_have(key) for key in "abc"] == [False, False, False]
+        slot.key("a")
+        state.update(1)
+        assert may_have("ax")
+    slot.begin()
+    assert [may_have(key) for key in "abc"] == [True, False, False]
+    slot.key("b")
+    state.update(2)
+    slot.backend.abort_batch()
+    slot.begin()
+    assert [may_have(key) for key in "abc"] == [True, False, False]
+    misses = state.misses
+    slot.backend.prefetch([(key_group(key), STRING_KEYS.encode(key)) for key in ("bb", "cc")])
+    assert state.misses == misses
+    slot.key("c")
+    state.update(3)
+    slot.backend._spill()
+    assert may_have("cx")
+    slot.key("a")
+    state.clear()
+    slot.finish()
+    slot.begin()
+    assert [may_have(key) for key in "abc"] == [True, False, True]
+    assert [may_have(key, look_again=True) for key in "abc"] == [False, False, True]
+    slot.backend.clear_current_key()
+    with pytest.raises(InvalidInputError, match="no current key"):
+        state.may_have_entries()
+    slot.finish()

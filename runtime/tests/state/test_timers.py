@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
 
 import pytest
 
 from statefulspark.errors import InvalidInputError
+from statefulspark.keygroups import KeyGroupRange
+from statefulspark.state.api.descriptors import ValueStateDescriptor
+from statefulspark.state.backend import BatchBudget
 from statefulspark.state.store.heap_store import HeapStore
 from statefulspark.state.timers import EVENT_TIMERS, PROCESSING_TIMERS, TIMESTAMP_MS_MAX, TIMESTAMP_MS_MIN
+from statefulspark.state.types.types import Types
 from statefulspark.testing.keyed_state import KeyedSlot, key_group
 
 MakeSlot = Callable[..., KeyedSlot]
@@ -169,3 +174,33 @@ def test_applied_timers_take_no_memory_each(make_slot: MakeSlot) -> None:
         store.reads = 0
         assert due(slot, 10_000) == sorted(timers)
         assert store.reads < 5000 / 20
+
+
+def test_states_of_keys_whose_timers_are_due_are_read_together(tmp_path: Path) -> None:
+    """Not key by key as their timers fire, and not for keys whose timers are not due; also if the timers were read before they were due."""
+    budget = BatchBudget(cache_bytes=1 << 20, dirty_bytes=1 << 20)
+    slot = KeyedSlot(CountingStore(), tmp_path, budget, key_groups=KeyGroupRange(97, 97))
+    descriptor = ValueStateDescriptor("count", Types.LONG())
+    keys = [f"a{number:03d}" for number in range(150)]
+    with slot.batch():
+        state = slot.backend.value_state(descriptor)
+        for number, key in enumerate(keys):
+            slot.key(key)
+            state.update(number)
+        register(slot, *((number, key) for number, key in enumerate(keys)))
+    slot.backend.apply_pending()
+    slot.backend = slot.new_backend()
+    slot.backend.batch = 0
+    slot.begin(1)
+    assert isinstance(slot.store, CountingStore)
+    state = slot.backend.value_state(descriptor)
+    found: list[int] = []
+    for up_to_ms in (9, 19, 139):
+        slot.store.reads = 0
+        for _, group, key, key_bytes in slot.backend.timers.due(EVENT_TIMERS, up_to_ms):
+            slot.backend.set_current_key(group, key, key_bytes)
+            found.append(state.value() or 0)
+        assert slot.store.reads <= 8
+    assert found == list(range(140))
+    assert sum(slot.backend.cache_lookups()["count"]) < 2 * 140
+    slot.finish()

@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from statefulspark.errors import ConflictError, CorruptDataError, InvalidInputError, UnavailableError
+from statefulspark.errors import ClosedError, ConflictError, CorruptDataError, InvalidInputError, UnavailableError
+from statefulspark.storage.cancellation import Cancellation
 from statefulspark.storage.local import LocalStore
 from statefulspark.storage.retrying import RetryingStore, RetryPolicy
 
@@ -44,6 +45,10 @@ class Scripted(LocalStore):
     def put(self, key: str, data: bytes) -> None:
         self._next()
         super().put(key, data)
+
+    def put_file(self, key: str, path: Path, cancellation: Cancellation | None = None) -> None:
+        self._next()
+        super().put_file(key, path, cancellation)
 
     def get(self, key: str) -> bytes:
         self._next()
@@ -115,6 +120,28 @@ def test_decided_failures_pass_at_once(tmp_path: Path, time: VirtualTime, failur
     with pytest.raises(type(failure)) as caught:
         store.get("a")
     assert caught.value is failure
+    assert time.sleeps == []
+
+
+def test_a_canceled_upload_is_not_repeated(tmp_path: Path, time: VirtualTime) -> None:
+    """And nobody waits for its next attempt."""
+    (tmp_path / "source").write_bytes(b"x")
+    cancellation = Cancellation("canceled")
+    waits: list[float] = []
+    wait = cancellation._canceled.wait
+
+    def cancel_while_waiting(timeout: float | None = None) -> bool:
+        waits.append(timeout or 0.0)
+        cancellation.cancel()
+        return wait(timeout)
+
+    cancellation._canceled.wait = cancel_while_waiting  # type: ignore[method-assign]  # an hour would pass otherwise
+    failures: list[Exception] = [UnavailableError("busy")] * 3
+    policy = RetryPolicy(budget_s=1e6, wait_s_first=3600, wait_s_max=3600)
+    store = RetryingStore(scripted(tmp_path / "store", time, failures), policy, time.sleep, time.clock)
+    with pytest.raises(ClosedError, match="canceled"):
+        store.put_file("a", tmp_path / "source", cancellation)
+    assert len(waits) == 1
     assert time.sleeps == []
 
 

@@ -20,7 +20,8 @@ from moto.s3.models import s3_backends
 from runtime.tests.s3_server import BUCKET
 from runtime.tests.storage.flaky_proxy import Fault, FlakyProxy
 
-from statefulspark.errors import ConflictError, CorruptDataError, InvalidInputError, UnavailableError
+from statefulspark.errors import ClosedError, ConflictError, CorruptDataError, InvalidInputError, UnavailableError
+from statefulspark.storage.cancellation import Cancellation
 from statefulspark.storage.s3 import S3Store
 from statefulspark.storage.storage_settings import S3Limits, StorageSettings
 
@@ -268,6 +269,30 @@ class TestTransfers:
             s3_store.put_file("large", tmp_path / "large")
         assert s3_store.list("") == []
         assert not s3_backends[DEFAULT_ACCOUNT_ID]["aws"].buckets[BUCKET].multiparts
+
+    def test_a_canceled_upload_leaves_nothing(self, s3_store: S3Store, proxy: FlakyProxy, tmp_path: Path) -> None:
+        """It ends between two parts: those that have not begun are not sent, and no parts that cost money are left."""
+        (tmp_path / "large").write_bytes(b"x" * (40 << 20))
+        cancellation = Cancellation("canceled")
+        answered: list[str] = []
+
+        def cancel_at_the_first_part(_method: str, path: str) -> bool:
+            if "partNumber=" in path:
+                answered.append(path)
+                cancellation.cancel()
+            return False
+
+        proxy.matches = cancel_at_the_first_part
+        proxy.faults = [NEVER_ARRIVED]
+        with pytest.raises(ClosedError, match="canceled"):
+            s3_store.put_file("large", tmp_path / "large", cancellation)
+        assert 1 <= len(answered) < 8
+        assert s3_store.list("") == []
+        assert not s3_backends[DEFAULT_ACCOUNT_ID]["aws"].buckets[BUCKET].multiparts
+        proxy.requests.clear()
+        with pytest.raises(ClosedError, match="canceled"):
+            s3_store.put_file("large", tmp_path / "large", cancellation)
+        assert proxy.requests == []
 
     def test_checksums(self, s3_store: S3Store, proxy: FlakyProxy) -> None:
         """Each write carries one, and bytes damaged on the way down are not given to anybody."""

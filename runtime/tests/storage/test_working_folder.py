@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from statefulspark.errors import InvalidInputError
-from statefulspark.storage.working_folder import open_socket_folder, open_working_folder, private_folder
+from statefulspark.storage.working_folder import open_scratch_folder, open_socket_folder, open_working_folder, private_folder
 
 _SLOT = """
 import sys
@@ -116,3 +116,32 @@ def test_closing_a_folder_twice_closes_no_file_of_others(tmp_path: Path) -> None
         folder.close()
         other.write("still open")
     assert (tmp_path / "other").read_text() == "still open"
+
+
+def test_the_scratch_folder_of_a_killed_reader_goes_and_a_living_ones_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It may hold a whole slot's files: workers of the data source are killed with their query."""
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    code = _SLOT.replace("open_working_folder(Path(sys.argv[1]), 1)", "open_scratch_folder()").replace(
+        "open_working_folder", "open_scratch_folder"
+    )
+    command = [sys.executable, "-c", code]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env={"TMPDIR": str(tmp_path)}) as other:
+        assert other.stdout is not None
+        theirs = Path(other.stdout.readline().strip())
+        mine = open_scratch_folder()
+        assert {path.name for path in tmp_path.iterdir()} == {theirs.name, mine.path.name}
+        other.send_signal(signal.SIGKILL)
+        other.wait()
+    open_scratch_folder().close()
+    assert [path.name for path in tmp_path.iterdir()] == [mine.path.name]
+    mine.close()
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_scratch_folder_of_an_earlier_release_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It takes no lock on its folder, so whether it still reads cannot be told; a store without files would read as empty."""
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    theirs = tmp_path / "statefulspark-inspect-k3x_9a2b"
+    theirs.mkdir()
+    open_scratch_folder().close()
+    assert theirs.exists()

@@ -15,8 +15,11 @@ from statefulspark.config.job import StatefulSparkJobSpec
 from statefulspark_operator.api.names import ANNOTATION_KEY_ID, COMPONENT_DRIVER, COMPONENT_EXECUTOR, COMPONENT_STORAGE
 from statefulspark_operator.builders.identities import JobIdentity
 
-GRACE_S: Final = 60
-"""Grace period for the driver's last checkpoint. The namespace controller checks a terminating namespace again only after half of the longest grace period in it."""
+STOP_GRACE_S: Final = 60
+"""Least grace period, in seconds, of a driver that the operator stops: time for its last checkpoint. See `stop_grace_s`."""
+_GRACE_S: Final = 30
+"""Grace period in the driver's spec, which holds for every other deletion. It is Kubernetes' default: the namespace controller checks a terminating
+namespace again only after half of the longest grace period in the specs of its pods, so a longer one delays the deletion of every namespace with a job."""
 STORAGE_POD_S: Final = 300
 """Deadline of a storage pod."""
 _USER: Final = 10001
@@ -26,12 +29,18 @@ _LOST_NODE_S: Final = 30
 """A pod on an unreachable node is evicted after this time instead of Kubernetes' five minutes."""
 
 
+def stop_grace_s(pod_spec: Mapping[str, Any]) -> int:
+    """Grace period, in seconds, of a driver that the operator stops: the longer one of the operator's and of the pod's spec or template."""
+    given = pod_spec.get("terminationGracePeriodSeconds")
+    return max(STOP_GRACE_S, given) if isinstance(given, int) else STOP_GRACE_S
+
+
 def driver_pod(job: JobIdentity, spec: StatefulSparkJobSpec, *, image: str, account: str, key_id: str) -> dict[str, Any]:
     """The driver's pod. ``key_id`` tells which key of the operator its Secrets were made with."""
     ours = {
         "serviceAccountName": account,
         "restartPolicy": "OnFailure",
-        "terminationGracePeriodSeconds": GRACE_S,
+        "terminationGracePeriodSeconds": _GRACE_S,
         "securityContext": _pod_security(),
         "imagePullSecrets": [{"name": name} for name in spec.image_pull_secrets],
         "tolerations": _tolerations(),
@@ -65,7 +74,7 @@ def _driver_container(job: JobIdentity, spec: StatefulSparkJobSpec, image: str) 
             "--master=kubernetes",
             "--api-host=0.0.0.0",
             f"--api-port={pods.API_PORT}",
-            f"--stop-timeout={GRACE_S - 10}",
+            f"--stop-timeout={stop_grace_s(_pod_spec(spec.driver.pod_template)) - 10}",
             "--termination-log=/dev/termination-log",
             "--no-progress",
         ],
@@ -278,6 +287,11 @@ def _tolerations() -> list[dict[str, Any]]:
         {"key": f"node.kubernetes.io/{taint}", "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": _LOST_NODE_S}
         for taint in ("not-ready", "unreachable")
     ]
+
+
+def _pod_spec(template: Mapping[str, Any]) -> Mapping[str, Any]:
+    spec = template.get("spec")
+    return spec if isinstance(spec, dict) else {}
 
 
 # -- templates -----------------------------------------------------------------------------------------------------------

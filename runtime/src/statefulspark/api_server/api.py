@@ -25,7 +25,9 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from statefulspark.api_server import pages
 from statefulspark.api_server.authentication import BearerGate
 from statefulspark.api_server.bodies import BodyLimit
+from statefulspark.api_server.history_models import SAMPLES_MAX, HistoryModel
 from statefulspark.api_server.models import (
+    CancelRequest,
     CheckpointListModel,
     CheckpointModel,
     HealthModel,
@@ -53,7 +55,7 @@ _log = logging.getLogger(__name__)
 TIMEOUT_S_MAX = 86_400.0
 
 _DESCRIPTION = (
-    "Look at one statefulspark job and steer it: checkpoints, savepoints, rescaling, stopping. "
+    "Monitor and control a running statefulspark job: checkpoints, savepoints, rescaling, stopping. "
     "Send `Authorization: Bearer <token>` with every request but the health probes. "
     'Every refusal has the body `{"error": {"reason", "message"}}`.'
 )
@@ -62,6 +64,10 @@ Wait = Annotated[bool, Query(description="false: answer 202 at once; ask `/v1/op
 Timeout = Annotated[
     float,
     Query(gt=0, le=TIMEOUT_S_MAX, description="Operation timeout in seconds (503); the job continues.", examples=[600]),
+]
+Since = Annotated[int, Query(ge=0, description="Leave out what ended at this time or before; milliseconds since the epoch.")]
+Samples = Annotated[
+    int, Query(ge=1, le=SAMPLES_MAX, description="Join neighboring samples until at most so many are left.", examples=[200])
 ]
 IdempotencyKey = Annotated[
     str | None,
@@ -162,6 +168,10 @@ def _monitoring_routes(job: JobControls, operations: Operations) -> APIRouter:
     def checkpoints() -> CheckpointListModel:
         return CheckpointListModel(checkpoints=[CheckpointModel.model_validate(info) for info in job.checkpoints()])
 
+    @router.get("/history", summary="What the job has done over time", responses=_responses(401, 422, 500))
+    def history(since_ms: Since = 0, samples: Samples = SAMPLES_MAX) -> HistoryModel:
+        return HistoryModel.of(job.history(), since_ms=since_ms, samples=samples)
+
     @router.get("/operations", summary="Recent operations of the driver", responses=_responses(401, 500))
     def list_operations() -> OperationListModel:
         return OperationListModel(operations=[OperationModel.of(operation) for operation in operations.all()])
@@ -222,8 +232,13 @@ def _steer_routes(job: JobControls, operations: Operations) -> APIRouter:
         return await run("stop", asked.model_dump_json(), work, call, model)
 
     @router.post("/cancel", summary="Cancel the job without a checkpoint", responses=_LONG, response_model=StatusModel)
-    async def cancel(call: Call) -> Any:
-        return await run("cancel", "{}", job.cancel, call, lambda _: StatusModel.of(job.status()))
+    async def cancel(call: Call, body: CancelRequest | None = None) -> Any:
+        asked = body or CancelRequest()
+
+        def work() -> None:
+            job.cancel(retain=asked.retain)
+
+        return await run("cancel", asked.model_dump_json(), work, call, lambda _: StatusModel.of(job.status()))
 
     @router.post("/rescale", summary="Rescale the job", responses=_LONG, response_model=StatusModel)
     async def rescale(call: Call, body: RescaleRequest) -> Any:

@@ -8,10 +8,12 @@ import ssl
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, TypeVar
+from urllib.parse import quote
 
 import httpx
 from pydantic import BaseModel, ValidationError
 
+from statefulspark.api_server.history_models import HistoryModel
 from statefulspark.api_server.models import (
     CheckpointListModel,
     CheckpointModel,
@@ -41,12 +43,13 @@ class JobClient:
         url: ``http://host:port`` or ``https://…`` of the driver.
         token: Its bearer token.
         ca_file: PEM file with the authority of its certificate; None for those that this machine trusts.
+        request_s: Timeout in seconds of requests that answer at once.
 
     Every method raises UnavailableError when the driver does not answer, InvalidInputError when the token or the request is
     refused, ConflictError when the job's state does not allow it now.
     """
 
-    def __init__(self, url: str, token: str, *, ca_file: Path | None = None) -> None:
+    def __init__(self, url: str, token: str, *, ca_file: Path | None = None, request_s: float = _REQUEST_S) -> None:
         try:
             parsed = httpx.URL(url)
         except httpx.InvalidURL as exc:
@@ -54,11 +57,12 @@ class JobClient:
         if parsed.scheme not in {"http", "https"} or not parsed.host:
             raise InvalidInputError(f"{url!r} is not an http:// or https:// URL", field="--job")
         self._url = str(parsed.copy_with(userinfo=b""))
+        self._token = token
         # A proxy from the environment must not see requests to this machine (nor could it carry them out).
         self._http = httpx.Client(
             base_url=parsed,
             headers={"Authorization": f"Bearer {token}", "Accept": "application/json"},
-            timeout=httpx.Timeout(_REQUEST_S, connect=_CONNECT_S),
+            timeout=httpx.Timeout(request_s, connect=min(request_s, _CONNECT_S)),
             trust_env=not _is_loopback(parsed.host),
             verify=_verification(ca_file),
         )
@@ -67,9 +71,17 @@ class JobClient:
         """Look at the job."""
         return self._call("GET", "/v1/status", StatusModel)
 
+    def page_url(self) -> str:
+        """URL of the job's status page, with the token in the fragment: anyone who has it may control the job."""
+        return f"{self._url.rstrip('/')}/#token={quote(self._token, safe='')}"
+
     def checkpoints(self) -> list[CheckpointModel]:
         """Retained checkpoints and this driver's savepoints, oldest first."""
         return self._call("GET", "/v1/checkpoints", CheckpointListModel).checkpoints
+
+    def history(self, *, since_ms: int, samples: int) -> HistoryModel:
+        """Return what the job has done since a time, with at most so many samples."""
+        return self._call("GET", f"/v1/history?since_ms={since_ms}&samples={samples}", HistoryModel)
 
     def checkpoint(self, *, timeout_s: float) -> CheckpointModel:
         """Take a checkpoint now."""

@@ -2,6 +2,9 @@
 
 ``<home>/jobs/<name>.json`` contains URL and token and is readable by its owner only. ``<name>.lock`` is locked as
 long as the job's process lives, so that a second start of the same job is rejected and the file of a killed process is detected.
+
+Only a process that holds the lock deletes files, the lock file last. A process that locks a file which was deleted meanwhile has locked
+nothing, so it checks that the path still leads to that file.
 """
 
 from __future__ import annotations
@@ -59,6 +62,19 @@ def running_jobs(home: Path) -> list[str]:
     return sorted(path.stem for path in folder.glob("*.json") if _is_locked(path.with_suffix(".lock"))) if folder.is_dir() else []
 
 
+def remove_dead_files(home: Path) -> None:
+    """Delete the files of jobs whose process was killed; those of running and starting jobs stay."""
+    folder = home / "jobs"
+    files = list(folder.iterdir()) if folder.is_dir() else []
+    for name in sorted({found for path in files if (found := _name_of(path)) is not None}):
+        lock_file = folder / f"{name}.lock"
+        lock = _claimed(lock_file, pauses_s=(0.0,))
+        if lock is not None:
+            for path in (*(path for path in files if _name_of(path) == name and path != lock_file), lock_file):
+                path.unlink(missing_ok=True)
+            os.close(lock)
+
+
 def read_connection(home: Path, name: str) -> Connection:
     """Find a running job.
 
@@ -108,12 +124,12 @@ class ConnectionFile:
     def __enter__(self) -> Self:
         """Claim the name."""
         self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        lock = os.open(self._path.with_suffix(".lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        if not _lock(lock):
-            os.close(lock)
+        lock = _claimed(self._path.with_suffix(".lock"))
+        if lock is None:
             raise ConflictError(f"job {self._name!r} already runs on this machine. Stop it first: statefulspark stop --job {self._name}")
         self._lock = lock
         self._path.unlink(missing_ok=True)
+        remove_dead_files(self._path.parent.parent)
         return self
 
     def write(self, connection: Connection) -> None:
@@ -128,9 +144,10 @@ class ConnectionFile:
         temporary.replace(self._path)
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        """Remove the file and give the name back. The lock file stays: removing it would race with the next owner."""
-        self._path.unlink(missing_ok=True)
+        """Remove the files and give the name back."""
         if self._lock is not None:
+            self._path.unlink(missing_ok=True)
+            self._path.with_suffix(".lock").unlink(missing_ok=True)
             os.close(self._lock)
             self._lock = None
 
@@ -152,8 +169,31 @@ def _unknown(home: Path, name: str) -> InvalidInputError:
     )
 
 
-def _lock(descriptor: int) -> bool:
-    for pause_s in (0.05, 0.1, 0.2, 0.0):  # `statefulspark status` holds the shared lock briefly while it checks
+_PAUSES_S = (0.05, 0.1, 0.2, 0.0)
+"""Pauses between attempts to lock: `statefulspark status` holds the shared lock briefly while it checks."""
+
+
+def _claimed(path: Path, *, pauses_s: tuple[float, ...] = _PAUSES_S) -> int | None:
+    """Return the descriptor of the lock file, created if absent and locked; None if another process holds it."""
+    while True:
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        if not _lock(descriptor, pauses_s):
+            os.close(descriptor)
+            return None
+        if _leads_to(path, descriptor):
+            return descriptor
+        os.close(descriptor)  # its owner deleted it before it gave the lock back
+
+
+def _leads_to(path: Path, descriptor: int) -> bool:
+    try:
+        return os.path.samestat(path.stat(), os.fstat(descriptor))
+    except FileNotFoundError:
+        return False
+
+
+def _lock(descriptor: int, pauses_s: tuple[float, ...]) -> bool:
+    for pause_s in pauses_s:
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
@@ -161,6 +201,12 @@ def _lock(descriptor: int) -> bool:
         else:
             return True
     return False
+
+
+def _name_of(path: Path) -> str | None:
+    """Name of the job that a file in the folder belongs to; None if the file is not ours."""
+    stem = path.stem if path.suffix in {".json", ".lock"} else path.stem.rpartition(".")[0] if path.suffix == ".tmp" else ""
+    return stem if _NAME.fullmatch(stem) else None
 
 
 def _is_locked(path: Path) -> bool:

@@ -40,6 +40,13 @@ class FailingModel(_Answer):
     error: ErrorModel = Field(description="The last one: its type and first sentence.")
 
 
+class CancellationModel(_Answer):
+    """What became of the state of a job that was canceled; its savepoints always stay."""
+
+    deleted: bool = Field(description="True if checkpoints and changelogs were deleted (`retention.onCancellation: DELETE`).")
+    problem: str | None = Field(default=None, description="Why they were not all deleted, although the manifest says DELETE.")
+
+
 class ProblemModel(_Answer):
     """Body of every answer that is not a success."""
 
@@ -101,7 +108,9 @@ class SlotModel(_Answer):
     host: str | None = Field(examples=["10.1.2.3"])
     pid: int | None = Field(description="Process id on that host.", examples=[4711])
     restarts: int = Field(description="Times this slot was started again in this attempt.", examples=[0])
-    rows_in: int = Field(default=0, description="Rows of all keyed steps in committed batches of this driver.")
+    rows_in: int = Field(
+        default=0, description="Rows of all keyed steps in committed batches since this driver started, or the job was last rescaled in it."
+    )
     store_bytes: int | None = Field(default=None, description="Live bytes of the store; null before the first heartbeat.")
     cache_hit_ratio: float | None = Field(
         default=None, description="Look-ups of state that the cache of decoded objects answered since the slot started, 0 to 1."
@@ -117,11 +126,20 @@ class BusyKeyGroupModel(_Answer):
     rows: int = Field(description="In the slot's window of its last one to two million rows.", examples=[120_000])
 
 
+class SlotSpreadModel(_Answer):
+    """Rows of a keyed step over the key groups of one slot, in the slot's window of its last one to two million rows."""
+
+    slot: int = Field(examples=[0])
+    rows_max: int = Field(description="Of the slot's fullest key group.", examples=[120_000])
+    rows_mean: float = Field(description="Mean over the slot's key groups.", examples=[15_625.0])
+
+
 class StepSkewModel(_Answer):
     """Skew of a keyed step's rows over key groups."""
 
     ratio: float = Field(description="Rows of the fullest key group by the mean; 1 is even.", examples=[3.2])
     top: list[BusyKeyGroupModel] = Field(description="The fullest key groups, the fullest first.")
+    slots: list[SlotSpreadModel] = Field(default_factory=list, description="Of the slots that had rows.")
 
 
 class PendingTimersModel(_Answer):
@@ -166,6 +184,7 @@ class StatusModel(_Answer):
         description="Set from the first failure of a batch until one is committed; the job runs on under its restart strategy.",
     )
     error: ErrorModel | None = Field(description="Set when the state is FAILED.")
+    canceled: CancellationModel | None = Field(default=None, description="Set when the state is CANCELED.")
 
     @classmethod
     def of(cls, status: JobStatus) -> Self:
@@ -276,6 +295,14 @@ class StopRequest(_Request):
     )
     target: Target = None
     drain: bool = Field(default=False, description="Advance the watermark to its end first, so that every event-time timer fires.")
+
+
+class CancelRequest(_Request):
+    """What becomes of the job's state."""
+
+    retain: bool = Field(
+        default=False, description="true keeps checkpoints and changelogs even if the manifest says `retention.onCancellation: DELETE`."
+    )
 
 
 class RescaleRequest(_Request):

@@ -17,21 +17,44 @@ from typing import Any
 REFERENCE_POLICY = "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 
 
+_REFERENCE_STYLE = (
+    "body{font:15px/1.5 system-ui,sans-serif;max-width:60rem;margin:2rem auto;padding:0 1rem}"
+    "table{border-collapse:collapse;width:100%;margin-bottom:1rem}td,th{border:1px solid #8886;padding:.25rem .5rem;text-align:left;vertical-align:top}"
+)
+_SCRIPTS = ("status_page.js", "status_page_charts.js", "status_page_commands.js", "status_page_start.js")
+
+
 @cache
 def status_page() -> str:
-    """Return the page of ``GET /``."""
-    return files("statefulspark.api_server").joinpath("status_page.html").read_text(encoding="utf-8")
+    """Return the page of ``GET /``, with its style and scripts inside, because a refused request is answered with it too."""
+    page = _part("status_page.html")
+    page = page.replace("<style></style>", f"<style>{_part('status_page.css')}</style>")
+    return page.replace("<script></script>", f"<script>{''.join(map(_part, _SCRIPTS))}</script>")
+
+
+def _part(name: str) -> str:
+    return files("statefulspark.api_server").joinpath(name).read_text(encoding="utf-8")
 
 
 @cache
 def status_policy() -> str:
-    """Return the Content-Security-Policy that lets exactly the page's own script run."""
-    scripts = re.findall(r"<script>(.*?)</script>", status_page(), flags=re.DOTALL)
-    hashes = " ".join(f"'sha256-{base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()}'" for script in scripts)
+    """Return the Content-Security-Policy that lets exactly the page's own script and style take effect.
+
+    The page opens the reference as a blob, which inherits this policy.
+    """
     return (
-        f"default-src 'none'; script-src {hashes}; style-src 'unsafe-inline'; connect-src 'self'; base-uri 'none'; "
+        f"default-src 'none'; script-src {_hashes('script')}; style-src {_hashes('style')} {_hash(_REFERENCE_STYLE)}; connect-src 'self'; base-uri 'none'; "
         "form-action 'none'; frame-ancestors 'none'"
     )
+
+
+def _hashes(tag: str) -> str:
+    parts = re.findall(rf"<{tag}>(.*?)</{tag}>", status_page(), flags=re.DOTALL)
+    return " ".join(map(_hash, parts))
+
+
+def _hash(part: str) -> str:
+    return f"'sha256-{base64.b64encode(hashlib.sha256(part.encode()).digest()).decode()}'"
 
 
 def reference_page(document: Mapping[str, Any]) -> str:
@@ -53,12 +76,9 @@ def reference_page(document: Mapping[str, Any]) -> str:
     parts.append("<h1>Bodies</h1>")
     for name, schema in document["components"]["schemas"].items():
         parts.append(f'<h2 id="{_text(name)}">{_text(name)}</h2><p>{_text(schema.get("description", ""))}</p>{_fields(schema)}')
-    style = (
-        "body{font:15px/1.5 system-ui,sans-serif;max-width:60rem;margin:2rem auto;padding:0 1rem}"
-        "table{border-collapse:collapse;width:100%;margin-bottom:1rem}td,th{border:1px solid #8886;padding:.25rem .5rem;text-align:left;vertical-align:top}"
-    )
     return (
-        f'<!doctype html><html lang="en"><meta charset="utf-8"><title>API</title><style>{style}</style><body>{"".join(parts)}</body></html>'
+        f'<!doctype html><html lang="en"><meta charset="utf-8"><title>API</title><style>{_REFERENCE_STYLE}</style>'
+        f"<body>{''.join(parts)}</body></html>"
     )
 
 

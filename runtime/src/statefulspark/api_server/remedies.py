@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from statefulspark.api_server.instants import at
+from statefulspark.api_server.models import CheckpointModel, StatusModel
 from statefulspark.coordinator.controls import CheckpointInfo, JobState, JobStatus, PendingTimers
 
 _BY_REASON = {
     "UserFunction": "Fix the function (its traceback is above), then run the manifest again",
     "InvalidInput": "Change what the message names, then run the manifest again",
     "NotRestorable": "State and job do not fit each other: undo the change the message names, or start without the state",
-    "Unavailable": "Make sure that storage, sources and sink answer, then run the manifest again",
+    "Unavailable": "Correct what the message names, or make sure that storage, sources and sink answer, then run the manifest again",
     "JvmLost": "Run the manifest again",
     "CorruptData": "Choose an older checkpoint (`statefulspark checkpoints DIR` lists them) and run with --from PATH",
     "IncompatibleFormat": "Run with the release that wrote the checkpoint, or choose another one with --from PATH",
@@ -18,7 +19,7 @@ _BY_REASON = {
 }
 
 
-def newest(status: JobStatus) -> CheckpointInfo | None:
+def newest(status: JobStatus | StatusModel) -> CheckpointInfo | CheckpointModel | None:
     """Return the newest checkpoint or savepoint a status knows."""
     known = [info for info in (status.last_checkpoint, status.last_savepoint) if info is not None]
     return max(known, key=lambda info: (info.batch, info.completed_ms), default=None)
@@ -31,6 +32,8 @@ def what_to_do(status: JobStatus) -> str:
         return "Run the manifest again to resume." + (f" Its state is kept in {info.path}." if info else "")
     if status.state is JobState.FINISHED:
         return "\n".join(_unfired(uid, timers) for uid, timers in status.timers.items())
+    if status.state is JobState.CANCELED:
+        return after_cancel(status)
     if status.state is not JobState.FAILED:
         return ""
     reason = status.error.reason if status.error else ""
@@ -39,6 +42,24 @@ def what_to_do(status: JobStatus) -> str:
         return first + "."
     after = f"after batch {status.batch}" if status.batch >= 0 else "at the beginning"
     return f"{first}: it resumes {after}, nothing is lost."
+
+
+def after_cancel(status: JobStatus | StatusModel) -> str:
+    """Return what a canceled job has left in storage, and how to continue."""
+    if status.canceled is not None and status.canceled.deleted:
+        return (
+            "Its checkpoints and changelogs were deleted (checkpointing.retention.onCancellation is DELETE); savepoints stay. "
+            "Run the manifest again to start with empty state, or with --from SAVEPOINT to restore a savepoint."
+        )
+    if status.canceled is not None and status.canceled.problem is not None:
+        return (
+            f"Its checkpoints and changelogs were not all deleted: {status.canceled.problem}. "
+            "Make sure that storage answers, then delete the job's directory in checkpointing.dir."
+        )
+    info = newest(status)
+    kept = f" Its last {info.kind} is {info.path}." if info is not None else ""
+    after = f"after batch {status.batch}" if status.batch >= 0 else "at the beginning"
+    return f"No checkpoint was taken. Its state is kept: run the manifest again to resume {after}.{kept}"
 
 
 def _unfired(uid: str, timers: PendingTimers) -> str:

@@ -53,8 +53,11 @@ class RunSettings:
     """Interval between status reports; also the maximum delay of a signal."""
     stop_timeout_s: float = 300.0
     """Checkpoint timeout of a stop that was requested by a signal."""
-    slots_gone_s: float = 10.0
-    """Such a stop is abandoned if no slot has sent a heartbeat for this long: the executors are ending too, as when the namespace is deleted."""
+    slots_gone_s: float = 5.0
+    """Such a stop is abandoned if no slot has sent a heartbeat (one a second) for this long and no executor is connected: they are ending too, as
+    when the namespace is deleted, and storage holds all that a final checkpoint would."""
+    slots_silent_s: float = 30.0
+    """The same while executors are connected: on a busy machine, slots that start need seconds until their first heartbeat."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -139,10 +142,15 @@ class _Stop:
     def failed(self) -> bool:
         return self.error is not None
 
-    def see(self, silence_s: float, gone_s: float) -> None:
+    def see(self, settings: RunSettings) -> None:
         """Stops waiting when no slot is left and none comes back: a checkpoint would hold no more than storage does already."""
-        if silence_s > gone_s and self.error is None:
-            self.error = UnavailableError(f"no slot has sent a heartbeat for {gone_s:.0f} s; the executors have ended")
+        silence_s = self._job.silence_s()
+        if self.error is not None or silence_s <= settings.slots_gone_s:
+            return
+        if not self._job.has_executors():
+            self.error = UnavailableError(f"the executors have ended, and no slot has sent a heartbeat for {settings.slots_gone_s:.0f} s")
+        elif silence_s > settings.slots_silent_s:
+            self.error = UnavailableError(f"no slot has sent a heartbeat for {settings.slots_silent_s:.0f} s")
 
     def _run(self) -> None:
         deadline_s = time.monotonic() + self._timeout_s
@@ -171,7 +179,7 @@ def _watch(job: JobControls, signals: StopSignals, settings: RunSettings, report
         state = job.wait(settings.poll_s)
         reporter.progress(job.status())
         if stop is not None:
-            stop.see(job.silence_s(), settings.slots_gone_s)
+            stop.see(settings)
         if state.final or (stop is not None and stop.failed):
             return stop
         if stop is None and signals.asked is not None:

@@ -42,7 +42,7 @@ class StoredCheckpoint:
     @property
     def url(self) -> str:
         """URL of the checkpoint's folder."""
-        return paths.url_of(self.store.url, self.folder)
+        return paths.folder_url(self.store.url, self.folder)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,6 +56,8 @@ class CheckpointSummary:
     problem: str | None = None
     """Description of the damage."""
     kind: CheckpointKind | None = None
+    format: Literal["canonical", "native"] | None = None
+    """Native: in the format of the state backend that took it."""
     job_id: str | None = None
     job_name: str | None = None
     checkpoint_id: int | None = None
@@ -104,7 +106,7 @@ def open_checkpoint(url: str, open_store: OpenStore) -> StoredCheckpoint:
         store, folder = above
         return StoredCheckpoint(store, folder, load(store, paths.metadata_key(folder)))
     root = open_store(url)
-    if not _is_job_folder(root):
+    if not is_job_folder(root):
         raise InvalidInputError(
             f"{root.url} is neither a checkpoint, a savepoint nor a job's folder",
             field="path",
@@ -112,7 +114,7 @@ def open_checkpoint(url: str, open_store: OpenStore) -> StoredCheckpoint:
         )
     for summary in reversed(_list_folder(root)):
         if summary.status == "complete":
-            name = summary.url.rpartition("/")[2]
+            _, name = paths.folder_of(summary.url)
             return StoredCheckpoint(root, name, load(root, paths.metadata_key(name)))
     raise InvalidInputError(f"{root.url} holds no complete checkpoint", field="path", remedy="Pass a savepoint or another job's folder.")
 
@@ -133,7 +135,7 @@ def list_checkpoints(url: str, open_store: OpenStore) -> list[CheckpointSummary]
     found = _list_folder(root)
     for name in root.list_folders(""):
         if not name.startswith(("chk-", "savepoint-")):
-            found += _list_folder(open_store(paths.url_of(root.url, name)))
+            found += _list_folder(open_store(paths.folder_url(root.url, name)))
     if not found:
         raise InvalidInputError(
             f"{root.url} holds no checkpoints", field="path", remedy="Pass a checkpoint directory, a job's folder in it, or a savepoint."
@@ -189,7 +191,7 @@ def check_location(checkpoint: StoredCheckpoint) -> None:
 
 def checkpoint_before(url: str, open_store: OpenStore) -> str | None:
     """URL of the newest complete checkpoint before ``url`` in the same job folder, None when there is none or ``url`` is a savepoint."""
-    parent, _, name = open_store(url.rstrip("/").removesuffix(f"/{METADATA_NAME}")).url.rstrip("/").rpartition("/")
+    parent, name = paths.folder_of(open_store(url.rstrip("/").removesuffix(f"/{METADATA_NAME}")).url)
     number = paths.checkpoint_id_of(name)
     if number is None:
         return None
@@ -239,7 +241,8 @@ def stored_sizes(store: ObjectStore, folder: str) -> dict[str, int]:
     return _sizes(store, (f"{folder}/", *shared))
 
 
-def _is_job_folder(store: ObjectStore) -> bool:
+def is_job_folder(store: ObjectStore) -> bool:
+    """True if the store is opened at the folder of one job."""
     return store.head(paths.JOB_KEY) is not None or bool(checkpoint_ids(store))
 
 
@@ -253,7 +256,7 @@ def _list_folder(store: ObjectStore) -> list[CheckpointSummary]:
 
 def _summarize(store: ObjectStore, folder: str, sizes: Mapping[str, int]) -> CheckpointSummary:
     key = paths.metadata_key(folder)
-    url = paths.url_of(store.url, folder)
+    url = paths.folder_url(store.url, folder)
     if key not in sizes:
         return CheckpointSummary(url=url, status="unfinished", checkpoint_id=paths.checkpoint_id_of(folder))
     try:
@@ -271,6 +274,7 @@ def _summarize(store: ObjectStore, folder: str, sizes: Mapping[str, int]) -> Che
         status="damaged" if problem_text else "complete",
         problem=problem_text,
         kind=metadata.kind,
+        format="canonical" if metadata.is_canonical else "native",
         job_id=metadata.job_id,
         job_name=metadata.job_name,
         checkpoint_id=metadata.checkpoint_id,
@@ -307,7 +311,7 @@ def _sizes(store: ObjectStore, prefixes: tuple[str, ...]) -> dict[str, int]:
 
 def _open_above(url: str, open_store: OpenStore) -> tuple[ObjectStore, str] | None:
     """The folder above a checkpoint's folder and its name; None when ``url`` is no checkpoint's folder or ``_metadata``."""
-    parent, _, name = open_store(url.rstrip("/").removesuffix(f"/{METADATA_NAME}")).url.rstrip("/").rpartition("/")
+    parent, name = paths.folder_of(open_store(url.rstrip("/").removesuffix(f"/{METADATA_NAME}")).url)
     if parent.endswith(("/", ":")):
         # A bucket has no parent; a checkpoint directly in the root of a file system belongs to no job.
         return None

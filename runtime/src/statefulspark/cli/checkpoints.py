@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import time
-from typing import TYPE_CHECKING, Annotated, Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
@@ -35,15 +36,24 @@ def checkpoints(
     found = list_checkpoints(directory, storage_opener(endpoint, region, path_style))
     now_ms = int(time.time() * 1000)
     document = {"checkpoints": [_as_json(summary, now_ms) for summary in found]}
-    problems = [summary for summary in found if summary.problem is not None]
     root = _shared_root([summary.url for summary in found])
-    tables = [TableView(root, _COLUMNS, [_as_row(summary, root, now_ms) for summary in found])]
+    names = [_below(root, summary.url) for summary in found]
+    problems = [(name, summary.problem) for name, summary in zip(names, found, strict=True) if summary.problem is not None]
+    # Beside long paths nothing else has room: they follow the table, whole, so that they can be copied.
+    long = any(len(name) > _PATH_WIDTH for name in names)
+    first: Sequence[object] = range(1, len(names) + 1) if long else names
+    rows = [(place, *_as_row(summary, now_ms)) for place, summary in zip(first, found, strict=True)]
+    tables = [TableView(root, ("no" if long else "path", *_COLUMNS), rows, whole=("no", "path", "kind", "status", "batch", "slots"))]
     if problems:
-        tables.append(TableView("damaged", ("path", "problem"), [(_below(root, summary.url), summary.problem) for summary in problems]))
+        tables.append(TableView("damaged", ("path", "problem"), problems))
     show(document, output, *tables)
+    if output is Output.TABLE and long:
+        for number, name in enumerate(names, start=1):
+            typer.echo(f"{number}: {name}")
 
 
-_COLUMNS = ("path", "kind", "status", "batch", "slots", "age", "took", "size", "new")
+_COLUMNS: Final = ("kind", "status", "batch", "slots", "age", "took", "size", "new")
+_PATH_WIDTH: Final = 10
 
 
 def _shared_root(urls: list[str]) -> str:
@@ -67,11 +77,10 @@ def _as_json(summary: CheckpointSummary, now_ms: int) -> dict[str, Any]:
     return document
 
 
-def _as_row(summary: CheckpointSummary, root: str, now_ms: int) -> tuple[object, ...]:
+def _as_row(summary: CheckpointSummary, now_ms: int) -> tuple[object, ...]:
     known = summary.created_ms is not None
     return (
-        _below(root, summary.url),
-        summary.kind,
+        "canonical" if summary.kind == "savepoint" and summary.format == "canonical" else summary.kind,
         summary.status,
         summary.batch,
         summary.parallelism,

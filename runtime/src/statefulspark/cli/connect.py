@@ -35,8 +35,17 @@ CaFileOption = Annotated[
 TimeoutOption = Annotated[float, typer.Option(help="Timeout in seconds for the driver's response.", min=0.1, max=86_400)]
 
 
-def connect(job: str, token_file: Path | None, ca_file: Path | None = None, *, environ: Mapping[str, str] = os.environ) -> JobClient:
+def connect(
+    job: str, token_file: Path | None, ca_file: Path | None = None, *, environ: Mapping[str, str] = os.environ, request_s: float = 15.0
+) -> JobClient:
     """Return a client for the job that ``--job`` names.
+
+    Args:
+        job: Name or URL.
+        token_file: File with the token; None for the usual places.
+        ca_file: See `JobClient`.
+        environ: Environment variables of this process.
+        request_s: See `JobClient`.
 
     Raises:
         InvalidInputError: No such job runs on this machine, or no token was found for the URL.
@@ -50,10 +59,10 @@ def connect(job: str, token_file: Path | None, ca_file: Path | None = None, *, e
                 field="token",
                 remedy=f"Set {TOKEN_VARIABLE} or {TOKEN_FILE_VARIABLE}, or use --token-file",
             )
-        return JobClient(job, token, ca_file=ca_file or _own_authority(environ))
+        return JobClient(job, token, ca_file=ca_file or _own_authority(environ), request_s=request_s)
     # The connection file's token, not the environment's: that one may be for another job.
     connection = read_connection(home_directory(environ, Path.home()), job)
-    return JobClient(connection.url, file_token or connection.token, ca_file=ca_file or _own_authority(environ))
+    return JobClient(connection.url, file_token or connection.token, ca_file=ca_file or _own_authority(environ), request_s=request_s)
 
 
 def _own_authority(environ: Mapping[str, str]) -> Path | None:

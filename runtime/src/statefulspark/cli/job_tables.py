@@ -120,14 +120,15 @@ def _brief(info: CheckpointModel) -> str:
 
 
 def _fitted(facts: Iterable[tuple[str, object]]) -> list[tuple[object, ...]]:
-    return [(_cut(name, 28), value if value is None else _cut(str(value), 45)) for name, value in facts]
+    return [(cut(name, 28), value if value is None else cut(str(value), 45)) for name, value in facts]
 
 
 def _short(row: Sequence[object]) -> tuple[object, ...]:
     """Cut the texts of a slot's row to what 80 columns hold."""
     widths = (5, 11, 9, 5, 23, 7)
-    return tuple(_cut(cell, width) if isinstance(cell, str) else cell for cell, width in zip(row, widths, strict=True))
+    return tuple(cut(cell, width) if isinstance(cell, str) else cell for cell, width in zip(row, widths, strict=True))
 
 
-def _cut(text: str, width: int) -> str:
+def cut(text: str, width: int) -> str:
+    """Return ``text`` cut to ``width`` characters, the last one a tilde if something is missing."""
     return text if len(text) <= width else text[: width - 1] + "~"

@@ -13,14 +13,21 @@ import importlib.metadata
 from typing import Annotated, Any
 
 import typer
-from typer.core import TyperGroup
 
+from statefulspark.cli.groups import CommandGroup
 from statefulspark.errors import InvalidInputError, StatefulSparkError
 
 COMMAND_MODULES = (
+    "cancel",
     "checkpoints",
+    "convert",
+    "delete_keys",
     "executor",
+    "gc",
+    "history",
+    "init",
     "key_groups",
+    "list",
     "memory",
     "rescale",
     "run",
@@ -30,6 +37,8 @@ COMMAND_MODULES = (
     "status",
     "stop",
     "tune",
+    "ui",
+    "validate",
     "verify",
 )
 """Modules of this package with sub-commands, sorted; the help lists the commands in this order."""
@@ -38,7 +47,7 @@ _EXIT_FAILED = 1
 _EXIT_INVALID_INPUT = 2
 
 
-class _Commands(TyperGroup):
+class _Commands(CommandGroup):
     """The command group; the one place where an error becomes text and an exit code."""
 
     def invoke(self, ctx: Any) -> Any:
@@ -70,6 +79,7 @@ def build_app() -> typer.Typer:
         callback=_root,
         no_args_is_help=True,
         add_completion=False,
+        rich_markup_mode=None,  # rich cuts names of options and variables to fit its tables
         # A traceback of ours is for a bug report; rich's rendering of locals could show secrets.
         pretty_exceptions_enable=False,
     )

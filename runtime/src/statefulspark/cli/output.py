@@ -6,14 +6,20 @@ The document is the complete answer; tables show the same facts. Both go to stdo
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+import os
+import sys
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager, redirect_stdout
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Annotated, Any
+from typing import Annotated, Any, Final, Literal
 
 import typer
 from rich.console import Console
 from rich.table import Table
+
+_STDOUT: Final = 1
+_STDERR: Final = 2
 
 
 class Output(StrEnum):
@@ -29,12 +35,16 @@ OutputOption = Annotated[Output, typer.Option("--output", "-o", help="Output for
 
 @dataclass(frozen=True, slots=True)
 class TableView:
-    """One table of an answer; numbers and the columns named in ``right`` are aligned to the right, None is shown as a dash."""
+    """One table of an answer; numbers and the columns named in ``right`` are aligned to the right, None is shown as a dash.
+
+    Where there are columns named in ``whole``, these keep their width: the texts of the others go on in further lines instead.
+    """
 
     title: str
     columns: Sequence[str]
     rows: Iterable[Sequence[object]]
     right: Sequence[str] = ()
+    whole: Sequence[str] = ()
 
 
 def show(document: Any, output: Output, *tables: TableView) -> None:
@@ -53,12 +63,42 @@ def show(document: Any, output: Output, *tables: TableView) -> None:
         console.print(_rendered(view))
 
 
+def say_waiting(what: str, timeout_s: float) -> None:
+    """Tell on stderr what a command waits for, before a request that may take minutes."""
+    typer.echo(f"{what}, for at most {timeout_s:g} s", err=True)
+
+
+@contextmanager
+def kept_for_answer(output: Output) -> Iterator[None]:
+    """Meanwhile, send to stderr what the user's code, its child processes and Spark's JVM print, if the answer on stdout is one JSON document.
+
+    Args:
+        output: What the person asked for; tables may have other lines before them.
+    """
+    held = sys.stdout  # the user's code may have kept it too
+    # None: closed at the start, so nobody reads the answer, and the descriptor may be that of another file by now.
+    if output is not Output.JSON or held is None or sys.stderr is None:
+        yield
+        return
+    stdout = os.dup(_STDOUT)
+    # Processes that start meanwhile inherit the descriptor, and do not know sys.stdout.
+    os.dup2(_STDERR, _STDOUT)
+    try:
+        with redirect_stdout(sys.stderr):
+            yield
+    finally:
+        held.flush()
+        os.dup2(stdout, _STDOUT)
+        os.close(stdout)
+
+
 def _rendered(view: TableView) -> Table:
     rows = [tuple(row) for row in view.rows]
     table = Table(title=view.title, title_justify="left")
     for position, column in enumerate(view.columns):
         numeric = bool(rows) and all(row[position] is None or _is_number(row[position]) for row in rows)
-        table.add_column(column, justify="right" if numeric or column in view.right else "left")
+        justify: Literal["left", "right"] = "right" if numeric or column in view.right else "left"
+        table.add_column(column, justify=justify, no_wrap=column in view.whole, overflow="fold" if view.whole else "ellipsis")
     for row in rows:
         table.add_row(*("-" if cell is None else str(cell) for cell in row))
     return table

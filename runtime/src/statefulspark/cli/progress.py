@@ -68,11 +68,16 @@ class TerminalReporter:
         """Take the line away."""
         self._live.stop()
 
+    def log_file(self, path: str) -> None:
+        """Say where Spark's log is."""
+        self.notice(f"log of Spark: {path}")
+
     def started(self, status: JobStatus, *, url: str, connection_file: str) -> None:
         """Say where the API is; the token is in the file, never on the screen."""
         origin = f" from {status.restored_from}" if status.restored_from else ""
         self.notice(f"job {status.name} runs (attempt {status.attempt}, {status.parallelism} slots){origin}")
         self.notice(f"API {url}, token in {connection_file}")
+        self.notice(f"status page {url}/ (statefulspark ui --job {status.name} opens it with the token)")
 
     def progress(self, status: JobStatus) -> None:
         """Redraw the line with the metrics of ``status``."""
@@ -104,11 +109,16 @@ class LogReporter:
         self._told_s = clock_s()
 
     def __enter__(self) -> Self:
-        """Return the reporter; log records need no setup."""
+        """Log that the start has begun: Spark and a large state need a while until there is more to tell."""
+        self._log.info("starting Spark and restoring state")
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         """Do nothing; every record has been written already."""
+
+    def log_file(self, path: str) -> None:
+        """Log where Spark's log is."""
+        self._log.info("log of Spark", path=path)
 
     def started(self, status: JobStatus, *, url: str, connection_file: str) -> None:
         """Log the job's name, attempt, slots and API address; the token is in the file, never in the log."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import sys
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -12,11 +11,13 @@ from typing import TYPE_CHECKING, Annotated, NoReturn
 
 import typer
 
-from statefulspark.cli.output import Output, OutputOption
+from statefulspark.cli.output import Output, OutputOption, kept_for_answer
 from statefulspark.errors import InvalidInputError, StatefulSparkError
+from statefulspark.logs.levels import LogLevel
 
 if TYPE_CHECKING:
     from statefulspark.api_server.run_job import RunResult
+    from statefulspark.cli.run_logs import RunLogs
     from statefulspark.coordinator.controls import JobControls
 
 
@@ -60,12 +61,26 @@ def run(
         Path | None,
         typer.Option(help="Write the job's outcome to this file. The exit code is then 0 unless a restart could change the outcome."),
     ] = None,
+    log_file: Annotated[
+        str | None,
+        typer.Option(
+            metavar="PATH",
+            help="File for the log of Spark and its JVM, or - for stderr. Defaults to logs/NAME.log in the home directory (~/.statefulspark), "
+            "and to - with --master kubernetes.",
+            show_default=False,
+        ),
+    ] = None,
+    log_level: Annotated[
+        LogLevel, typer.Option(help="Minimum level of the log records of your code, in functions too.", case_sensitive=False)
+    ] = LogLevel.INFO,
     output: OutputOption = Output.TABLE,
 ) -> None:
     """Run a job until it finishes. The first SIGINT, SIGTERM or SIGHUP stops it with a checkpoint; a second one stops it immediately.
 
     Exits with 0 if the job finished or was stopped, 1 if it failed, and 2 if the input is invalid.
     """
+    from statefulspark.api_server.tokens import claim_token
+    from statefulspark.cli.run_logs import run_logs
     from statefulspark.config.default_backend import default_state_backend
     from statefulspark.config.manifest import load_manifest
 
@@ -76,62 +91,62 @@ def run(
     with _settling(termination_log):
         job = load_manifest(manifest, default_backend=default_state_backend(os.environ))
 
-    def start() -> JobControls:
-        from statefulspark.job.start import RunOptions, start_job
+    api, token = job.spec.api, claim_token(os.environ)
+    with (
+        _settling(termination_log),
+        run_logs(job.metadata.name, log_file, log_level, progress=progress, master=master) as logs,
+        kept_for_answer(output),
+    ):
 
-        options = RunOptions(parallelism=parallelism, restore_from=from_, until_idle=until_idle, drain=drain, master=master)
-        return start_job(job, options)
+        def start() -> JobControls:
+            from statefulspark.job.start import RunOptions, start_job
 
-    api = job.spec.api
-    listen = (api.host if api_host is None else api_host, api.port if api_port is None else api_port)
-    result = _supervised(job.metadata.name, start, listen, stop_timeout, progress=progress, termination_log=termination_log)
-    _end(result, output, termination_log)
+            options = RunOptions(
+                parallelism=parallelism,
+                restore_from=from_,
+                until_idle=until_idle,
+                drain=drain,
+                master=master,
+                spark_output=logs.spark_output,
+                slot_logs=logs.slots,
+            )
+            return start_job(job, options)
+
+        listen = (api.host if api_host is None else api_host, api.port if api_port is None else api_port)
+        result = _supervised(job.metadata.name, start, listen, stop_timeout, token=token, logs=logs)
+    _end(result, output, termination_log, logs)
 
 
 def _supervised(
-    name: str,
-    start: Callable[[], JobControls],
-    listen: tuple[str, int],
-    stop_timeout_s: float,
-    *,
-    progress: bool | None,
-    termination_log: Path | None,
+    name: str, start: Callable[[], JobControls], listen: tuple[str, int], stop_timeout_s: float, *, token: str, logs: RunLogs
 ) -> RunResult:
     """Start a job, serve its API, show its progress and wait for its end; leaves the process if a second signal interrupts that."""
-    from rich.console import Console
-
     from statefulspark.api_server.connection_files import ConnectionFile, home_directory
     from statefulspark.api_server.run_job import RunSettings, run_job
     from statefulspark.api_server.server import ServerSettings
     from statefulspark.api_server.signals import Interrupted
-    from statefulspark.api_server.tokens import claim_token
-    from statefulspark.cli.logs import configure_logging
-    from statefulspark.cli.progress import LogReporter, TerminalReporter
+    from statefulspark.cli.run_logs import now_ms
     from statefulspark.rpc.certificates import CertificateFolder
 
-    console = Console(stderr=True)
-    live = console.is_terminal if progress is None else progress
-    configure_logging(console if live else None)
-    token = claim_token(os.environ)
-    with _settling(termination_log):
-        server = ServerSettings(host=listen[0], port=listen[1], certificates=CertificateFolder.of(os.environ))
-    reporter = TerminalReporter(console, clock_s=time.monotonic, clock_ms=_now_ms) if live else LogReporter(clock_s=time.monotonic)
+    server = ServerSettings(host=listen[0], port=listen[1], certificates=CertificateFolder.of(os.environ))
     try:
-        with _settling(termination_log), reporter:
+        with logs.reporter as reporter:
+            if logs.file is not None:
+                reporter.log_file(str(logs.file.path))
             return run_job(
                 start,
                 claim=ConnectionFile(home_directory(os.environ, Path.home()), name),
                 token=token,
                 settings=RunSettings(server=server, stop_timeout_s=stop_timeout_s),
                 reporter=reporter,
-                clock_ms=_now_ms,
+                clock_ms=now_ms,
             )
     except Interrupted as interrupted:
         typer.echo(f"{interrupted}: stopped immediately; run the manifest again to resume after the last committed batch", err=True)
         _leave(interrupted.exit_code)
 
 
-def _end(result: RunResult, output: Output, termination_log: Path | None) -> NoReturn:
+def _end(result: RunResult, output: Output, termination_log: Path | None, logs: RunLogs) -> NoReturn:
     """Print how the job ended and exit."""
     from statefulspark.api_server import termination
     from statefulspark.api_server.models import StatusModel
@@ -140,9 +155,11 @@ def _end(result: RunResult, output: Output, termination_log: Path | None) -> NoR
     from statefulspark.cli.output import show
 
     status = StatusModel.of(result.status)
-    show(status.model_dump(mode="json"), output, *status_tables(status))
+    if output is Output.JSON or status.error is None:  # tables would bury the error
+        show(status.model_dump(mode="json"), output, *status_tables(status))
     if status.error is not None:
-        typer.echo(f"error: job {status.name} failed ({status.error.reason})\n{status.error.message}", err=True)
+        where = f"; Spark's log is {logs.file.path}" if logs.file is not None else ""
+        typer.echo(f"error: job {status.name} failed ({status.error.reason}){where}\n{status.error.message}", err=True)
     if advice := what_to_do(result.status):
         typer.echo(advice, err=True)
     if result.abandoned:
@@ -166,10 +183,6 @@ def _settling(termination_log: Path | None) -> Iterator[None]:
         typer.echo(f"error: {error}", err=True)
         termination.write(termination_log, termination.of_error(error))
         raise typer.Exit from error
-
-
-def _now_ms() -> int:
-    return time.time_ns() // 1_000_000
 
 
 def _leave(code: int) -> NoReturn:

@@ -8,7 +8,7 @@ import typer
 
 from statefulspark.cli.connect import CaFileOption, JobOption, TimeoutOption, TokenFileOption, connect
 from statefulspark.cli.job_tables import paths, snapshot_table
-from statefulspark.cli.output import Output, OutputOption, show
+from statefulspark.cli.output import Output, OutputOption, say_waiting, show
 
 
 def register(app: typer.Typer) -> None:
@@ -28,6 +28,7 @@ def savepoint(
 ) -> None:
     """Take a savepoint of a running job: a self-contained directory with its complete state, which the job never deletes."""
     with connect(job, token_file, ca_file) as client:
+        say_waiting("waiting for the savepoint", timeout)
         info = client.savepoint(target=target, timeout_s=timeout)
     show(info.model_dump(mode="json"), output, snapshot_table(info))
     if output is Output.TABLE:

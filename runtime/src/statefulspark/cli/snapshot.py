@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from statefulspark.cli.groups import CommandGroup
 from statefulspark.cli.output import Output, OutputOption, TableView, show
 from statefulspark.cli.storage_options import EndpointOption, PathStyleOption, RegionOption, bytes_text, storage_opener, time_text
 from statefulspark.errors import StatefulSparkError
@@ -31,7 +32,7 @@ PathArgument = Annotated[str, typer.Argument(help="URL or path of a checkpoint o
 
 def register(app: typer.Typer) -> None:
     """Add the commands to ``app``."""
-    group = typer.Typer(help="Describe or dispose of a snapshot in storage.", no_args_is_help=True)
+    group = typer.Typer(help="Describe or dispose of a snapshot in storage.", cls=CommandGroup, no_args_is_help=True)
     group.command(name="describe")(describe)
     group.command(name="dispose")(dispose)
     app.add_typer(group, name="snapshot")

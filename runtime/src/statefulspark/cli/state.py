@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from statefulspark.cli.output import Output, OutputOption, TableView, show
-from statefulspark.cli.storage_options import EndpointOption, PathStyleOption, RegionOption, bytes_text, storage_opener, time_text
+from statefulspark.cli.storage_options import CheckpointArgument, EndpointOption, PathStyleOption, RegionOption, bytes_text, storage_opener, time_text
 from statefulspark.errors import InvalidInputError
 from statefulspark.state.row import Row, field_names
 
@@ -31,9 +31,7 @@ def register(app: typer.Typer) -> None:
 
 
 def state(
-    path: Annotated[
-        str, typer.Argument(help="URL or path of a checkpoint or savepoint, or of a job's directory to use its latest checkpoint.")
-    ],
+    path: CheckpointArgument,
     uid: Annotated[str | None, typer.Option(help="uid of a keyed step. With --state, show the entries of that state.")] = None,
     state_name: Annotated[
         str | None, typer.Option("--state", help="Name of the state, or event-timers or processing-timers to show timers.")

@@ -1,4 +1,4 @@
-"""Options of the commands that look into storage, and the store they open."""
+"""Arguments and options of the commands that look into storage, and the store they open."""
 
 from __future__ import annotations
 
@@ -11,6 +11,10 @@ import typer
 if TYPE_CHECKING:
     from statefulspark.storage.base import ObjectStore
 
+CheckpointArgument = Annotated[
+    str, typer.Argument(help="URL or path of a checkpoint or savepoint, or of a job's directory to use its latest checkpoint.")
+]
+NewSavepointArgument = Annotated[str, typer.Argument(metavar="DIR", help="URL or path of the directory in which to create the savepoint.")]
 EndpointOption = Annotated[str | None, typer.Option("--endpoint", help="URL of an S3-compatible service. Defaults to AWS.")]
 RegionOption = Annotated[str | None, typer.Option("--region", help="AWS region. Defaults to AWS_REGION or the shared AWS configuration.")]
 PathStyleOption = Annotated[

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from statefulspark.cli.output import Output, OutputOption, TableView, show
-from statefulspark.cli.storage_options import EndpointOption, PathStyleOption, RegionOption, bytes_text, storage_opener
+from statefulspark.cli.storage_options import CheckpointArgument, EndpointOption, PathStyleOption, RegionOption, bytes_text, storage_opener
 
 _EXIT_DAMAGED = 1
 
@@ -19,9 +19,7 @@ def register(app: typer.Typer) -> None:
 
 
 def verify(
-    path: Annotated[
-        str, typer.Argument(help="URL or path of a checkpoint or savepoint, or of a job's directory to use its latest checkpoint.")
-    ],
+    path: CheckpointArgument,
     output: OutputOption = Output.TABLE,
     endpoint: EndpointOption = None,
     region: RegionOption = None,

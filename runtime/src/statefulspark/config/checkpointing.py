@@ -31,11 +31,23 @@ class OnCancellation(StrEnum):
 class RetentionSpec(Model):
     """Retention of completed checkpoints."""
 
+    cel_rules = (
+        CelRule(
+            "!has(self.maxAge) || self.count > 1",
+            "maxAge: has no effect if count is 1, because the newest checkpoint is always retained. Set count to 2 or more",
+        ),
+    )
+
     count: Annotated[WholeNumber, Field(ge=1, le=1000)] = Field(default=1, json_schema_extra=UPGRADE)
     """Number of completed checkpoints to retain (1 to 1000). The oldest are deleted first."""
 
+    max_age: Annotated[Duration, at_least("1s")] | None = Field(default=None, json_schema_extra=UPGRADE)
+    """Maximum age of completed checkpoints (minimum 1s). Older ones are deleted, also while the job is idle, except the newest one.
+    count still limits their number, and must be above 1. Defaults to no limit."""
+
     on_cancellation: OnCancellation = Field(default=OnCancellation.RETAIN, json_schema_extra=UPGRADE)
-    """Whether to keep (RETAIN) or delete (DELETE) checkpoints when the job is cancelled."""
+    """Whether to keep (RETAIN) or delete (DELETE) checkpoints and changelogs when the job is canceled: by statefulspark cancel, or on Kubernetes
+    by deleting the resource without savepointOnDeletion. Savepoints are always kept."""
 
     listed: Annotated[WholeNumber, Field(ge=0, le=100)] | None = Field(default=None, json_schema_extra=IGNORE)
     """Number of retained checkpoints that have a StateSnapshot object, newest first (0 to 100, Kubernetes only). Defaults to 0 if count
@@ -48,6 +60,13 @@ class RetentionSpec(Model):
         if self.listed is not None:
             return min(self.listed, self.count)
         return 0 if self.count == 1 else min(self.count, 3)
+
+    def conflicts(self) -> Iterator[Problem]:
+        """The newest checkpoint has no maximum age."""
+        if self.max_age is not None and self.count == 1:
+            yield Problem(
+                "maxAge", "has no effect if count is 1, because the newest checkpoint is always retained", "Set count to 2 or more"
+            )
 
 
 class CaBundleKey(Model):

@@ -11,7 +11,7 @@ from pydantic import ValidationError
 
 from statefulspark.config.default_backend import with_default_backend
 from statefulspark.config.job import KIND, StatefulSparkJob
-from statefulspark.config.problems import as_invalid_input, did_you_mean
+from statefulspark.config.problems import Problem, did_you_mean, problem_of, problems_of, sentences
 from statefulspark.config.state_backend import StateBackendType
 from statefulspark.errors import InvalidInputError
 
@@ -31,6 +31,15 @@ def load_manifest(path: Path | str, *, default_backend: str = StateBackendType.R
     Raises:
         InvalidInputError: The file cannot be read, is no YAML, or is no valid job; one sentence per problem.
     """
+    return parse_manifest(read_manifest(path), folder=Path(path).resolve().parent, default_backend=default_backend)
+
+
+def read_manifest(path: Path | str) -> str:
+    """Read the text of a manifest file.
+
+    Raises:
+        InvalidInputError: The file cannot be read, is larger than 1 MiB, or is no text.
+    """
     path = Path(path)
     try:
         with path.open("rb") as file:
@@ -40,10 +49,9 @@ def load_manifest(path: Path | str, *, default_backend: str = StateBackendType.R
     if len(content) > _BYTES_MAX:
         raise InvalidInputError("is larger than 1Mi", field=str(path), remedy="Give the path of a manifest")
     try:
-        text = content.decode()
+        return content.decode()
     except UnicodeDecodeError as error:
         raise InvalidInputError("is not UTF-8 text", field=str(path), remedy="Give the path of a manifest") from error
-    return parse_manifest(text, folder=path.resolve().parent, default_backend=default_backend)
 
 
 def parse_manifest(text: str, *, folder: Path | None = None, default_backend: str = StateBackendType.ROCKSDB) -> StatefulSparkJob:
@@ -60,6 +68,17 @@ def parse_manifest(text: str, *, folder: Path | None = None, default_backend: st
     return validate_job(with_default_backend(_only_job(_documents(text)), default_backend), folder=folder)
 
 
+def manifest_problems(
+    text: str, *, folder: Path | None = None, default_backend: str = StateBackendType.ROCKSDB
+) -> StatefulSparkJob | tuple[Problem, ...]:
+    """Read a manifest as `parse_manifest` does, and return the job, or each problem instead of one error."""
+    try:
+        document = with_default_backend(_only_job(_documents(text)), default_backend)
+    except InvalidInputError as error:
+        return (problem_of(error),)
+    return _checked(document, folder)
+
+
 def validate_job(document: object, *, folder: Path | None = None) -> StatefulSparkJob:
     """Check a job that is already parsed, for example an object of the Kubernetes API.
 
@@ -70,10 +89,17 @@ def validate_job(document: object, *, folder: Path | None = None) -> StatefulSpa
     Raises:
         InvalidInputError: No valid job; one sentence per problem, with the field's path as in YAML.
     """
+    found = _checked(document, folder)
+    if not isinstance(found, StatefulSparkJob):
+        raise sentences(found)
+    return found
+
+
+def _checked(document: object, folder: Path | None) -> StatefulSparkJob | tuple[Problem, ...]:
     try:
         job = StatefulSparkJob.model_validate(document, by_alias=True, by_name=False)
     except ValidationError as error:
-        raise as_invalid_input(error, StatefulSparkJob) from None  # the cause holds the input, which may have secrets
+        return problems_of(error, StatefulSparkJob)
     return _with_absolute_paths(job, folder) if folder is not None else job
 
 

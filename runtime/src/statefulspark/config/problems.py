@@ -78,7 +78,17 @@ def as_invalid_input(error: ValidationError, model: type[BaseModel]) -> InvalidI
         error: What validation of ``model`` raised.
         model: The outermost model, to find the names that could have been meant.
     """
-    return sentences(tuple(_problems(error, model)))
+    return sentences(problems_of(error, model))
+
+
+def problems_of(error: ValidationError, model: type[BaseModel]) -> tuple[Problem, ...]:
+    """Return each problem that pydantic found in ``model``, the outermost one."""
+    return tuple(_problems(error, model))
+
+
+def problem_of(error: InvalidInputError) -> Problem:
+    """Return an error as a problem of the manifest."""
+    return Problem(error.field or "manifest", error.message.strip(), error.remedy or "Correct it")
 
 
 def sentences(problems: Sequence[Problem]) -> InvalidInputError:

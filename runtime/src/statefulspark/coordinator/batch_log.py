@@ -73,6 +73,8 @@ class BatchLog:
     rows_out: int = 0
     totals: dict[tuple[str, int], StepTotals] = field(default_factory=dict)
     """Of this driver's committed batches per (uid, slot)."""
+    rows_before: dict[int, int] = field(default_factory=dict)
+    """Rows of these per slot as of the last rescale."""
 
     def commit_current(self) -> None:
         """The current batch is committed. Does nothing when it already is."""
@@ -175,6 +177,17 @@ class BatchLog:
         self.expected = {}
         self.expected_base = self.committed
         self.timers = {}
+        self.rows_before = self._rows_by_slot()
+
+    def slot_rows(self) -> dict[int, int]:
+        """Rows of all keyed steps per slot since the last rescale: a slot of the same number had other key groups before."""
+        return {slot: rows - self.rows_before.get(slot, 0) for slot, rows in self._rows_by_slot().items()}
+
+    def _rows_by_slot(self) -> dict[int, int]:
+        found: dict[int, int] = {}
+        for (_, slot), total in list(self.totals.items()):
+            found[slot] = found.get(slot, 0) + total.rows_in
+        return found
 
     def rebase(self, batch: int) -> None:
         """A checkpoint of ``batch`` is complete: earlier changelogs are no longer needed by this attempt."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Mapping
 
 from statefulspark.checkpoint.catalog import file_sizes, incremental_bytes
@@ -20,6 +21,7 @@ class CheckpointList:
 
     def __init__(self, url: str) -> None:
         self._url = url
+        self._lock = threading.Lock()
         self._infos: tuple[CheckpointInfo, ...] = ()
 
     def all(self) -> list[CheckpointInfo]:
@@ -28,20 +30,23 @@ class CheckpointList:
 
     def add(self, info: CheckpointInfo) -> None:
         """This driver has completed one."""
-        self._infos = (*self._infos, info)
+        with self._lock:
+            self._infos = (*self._infos, info)
 
     def retained(self, found: Mapping[int, CheckpointMetadata]) -> None:
         """These checkpoints are in the folder; later ones, completed since the folder was listed, stay."""
-        own = {info.id: info for info in self._infos if info.kind == "checkpoint"}
         newest = max(found, default=-1)
-        checkpoints = [own.get(number) or self._described(found[number]) for number in found]
-        checkpoints += [info for number, info in own.items() if number > newest]
-        savepoints = [info for info in self._infos if info.kind == "savepoint"]
-        self._infos = tuple(sorted((*checkpoints, *savepoints), key=lambda info: info.id))
+        with self._lock:
+            own = {info.id: info for info in self._infos if info.kind == "checkpoint"}
+            checkpoints = [own.get(number) or self._described(found[number]) for number in found]
+            checkpoints += [info for number, info in own.items() if number > newest]
+            savepoints = [info for info in self._infos if info.kind == "savepoint"]
+            self._infos = tuple(sorted((*checkpoints, *savepoints), key=lambda info: info.id))
 
     def drop_checkpoints(self) -> None:
         """All checkpoints were deleted."""
-        self._infos = tuple(info for info in self._infos if info.kind == "savepoint")
+        with self._lock:
+            self._infos = tuple(info for info in self._infos if info.kind == "savepoint")
 
     def _described(self, metadata: CheckpointMetadata) -> CheckpointInfo:
         """One of an earlier driver. How long slots waited for it is not stored with it, so that is 0."""

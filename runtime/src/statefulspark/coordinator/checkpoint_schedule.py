@@ -14,6 +14,7 @@ import structlog
 from statefulspark.checkpoint.formats.metadata import SlotState
 from statefulspark.checkpoint.write.inline import check_inline
 from statefulspark.coordinator.batch_log import BatchLog
+from statefulspark.coordinator.canceled_snapshots import CanceledSnapshots
 from statefulspark.coordinator.controls import CheckpointInfo
 from statefulspark.coordinator.dry_runs import DryRuns
 from statefulspark.coordinator.durable_job import DurableJob
@@ -22,11 +23,13 @@ from statefulspark.coordinator.pending_checkpoint import CheckpointCoordinator, 
 from statefulspark.coordinator.slot_state import READY, RESTORING
 from statefulspark.coordinator.snapshot_requests import SnapshotRequests
 from statefulspark.coordinator.totals import SnapshotTotals
-from statefulspark.errors import FencedError, StatefulSparkError
+from statefulspark.errors import FencedError, StatefulSparkError, UnavailableError
 from statefulspark.rpc.messages.slots import SnapshotDone
 from statefulspark.state.registry import StateRegistry
 
 _log = structlog.get_logger("statefulspark.checkpoints")
+_CLEAN_PAUSE_S = 30.0
+"""Least pause between two looks at the folder because a checkpoint is too old: it may have to stay for a slot that restores."""
 
 
 class CheckpointSchedule:
@@ -82,7 +85,9 @@ class CheckpointSchedule:
         self._requests = requests
         self._last_started_s = time.monotonic()
         self._last_ended_s = float("-inf")
+        self._last_cleaned_s = float("-inf")
         self._checkpointed_batch = batches.base
+        self._canceled = CanceledSnapshots(slots.cancel_snapshot)
         self._snapshots = CheckpointCoordinator(
             call_slot=slots.snapshot, publish=self._publish, finished=self._finished, timeout_s=times.timeout_s
         )
@@ -92,8 +97,13 @@ class CheckpointSchedule:
         self._told = told
 
     def expire(self) -> None:
-        """Cancel a checkpoint that takes too long or whose slots are gone."""
+        """Cancel a checkpoint that takes too long or whose slots are gone, and delete what is not needed any more, also while the job is idle."""
+        self._canceled.poll()
         self._snapshots.expire(gone={slot.index: slot.epoch for slot in self._slots.all() if slot.state == READY})
+        now_s = time.monotonic()
+        if now_s - self._last_cleaned_s >= _CLEAN_PAUSE_S and self._durable.retention_due:
+            self._last_cleaned_s = now_s
+            threading.Thread(target=self._clean, name="retention", daemon=True).start()
 
     def is_due(self) -> bool:
         """Whether a checkpoint was requested or the interval is over. The caller holds the lock."""
@@ -117,14 +127,16 @@ class CheckpointSchedule:
         request = self._requests.next()
         slots = self._slots.all()
         self._last_started_s = time.monotonic()
+        is_savepoint = request is not None and request.savepoint is not None
         progress = PendingCheckpoint(
             checkpoint_id=self._durable.next_checkpoint_id(),
             batch=log.committed,
             request=request,
             started_s=time.monotonic(),
             created_ms=int(time.time() * 1000),
-            savepoint_folder=self._durable.savepoint_folder() if request is not None and request.savepoint is not None else None,
+            savepoint_folder=self._durable.savepoint_folder() if is_savepoint else None,
             base_checkpoint_id=self._durable.reusable_checkpoint_id,
+            full=is_savepoint or not self._durable.incremental,
             frame={
                 "files": self._files.all_files(batch=log.committed),
                 "spark_state": self._spark_state.freeze(),
@@ -143,11 +155,17 @@ class CheckpointSchedule:
     def slot_done(self, done: SnapshotDone) -> None:
         """A slot's background part has ended."""
         self._snapshots.slot_done(done)
+        self._canceled.reported(done)
 
     def _publish(self, progress: PendingCheckpoint, slots: tuple[SlotState, ...]) -> CheckpointInfo:
         states = self._states.states()
         check_inline(progress.checkpoint_id, slots, progress.state_bytes, states, progress.limits)
         metadata, path = self._durable.publish(progress, slots, [state.to_json() for state in states])
+        if progress.age_s > self._times.timeout_s:
+            # Its driver was frozen. Another driver may have deleted its files as unreferenced before it was published.
+            self._durable.withdraw(metadata, path)
+            progress.sealed = progress.savepoint is None  # the _metadata of a savepoint is gone, and its files go too
+            raise UnavailableError(f"checkpoint {progress.checkpoint_id} took longer than {self._times.timeout_s:.0f} s")
         info = info_of(metadata, path, sync_ms=progress.sync_ms, uploaded_bytes=progress.uploaded_bytes)
         with self._lock:
             self._durable.completed_checkpoint(metadata, info)
@@ -172,6 +190,8 @@ class CheckpointSchedule:
         else:
             totals.failed += 1
             self.failed += 1
+            if progress.slots and not progress.publishing:
+                self._canceled.add(self._durable.uploads_of(progress), progress.slots)
             if isinstance(outcome, FencedError) and self._durable.fence.fenced:
                 self._fenced(outcome)
         if progress.request is not None:
@@ -193,3 +213,4 @@ class CheckpointSchedule:
         """Cancel the pending checkpoint. Callers that still wait get an error: the job is ending."""
         self._snapshots.close()
         self._requests.close()
+        self._canceled.close()

@@ -1,7 +1,7 @@
 """JobControls: what the driver API, the command line and the operator may see of a running job and ask of it.
 
 Implemented by ``job.running.RunningJob``; called by the REST API (many threads) and by the ``run`` command (main thread).
-This module imports nothing but the error tree, so the job may import its data classes without pulling in a web server.
+This module imports nothing but the error tree and other data classes, so the job may import its data classes without pulling in a web server.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Literal, Protocol
 
+from statefulspark.coordinator.history import JobHistory
 from statefulspark.errors import StatefulSparkError
 
 
@@ -68,6 +69,16 @@ class JobFailing:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Cancellation:
+    """What became of the state of a job that was canceled; its savepoints always stay."""
+
+    deleted: bool
+    """True if its checkpoints and changelogs were deleted: it would start with empty state."""
+    problem: str | None = None
+    """Why they were not all deleted, although the manifest says DELETE."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class SlotMemory:
     """Memory of a slot's process at its last heartbeat, in bytes."""
 
@@ -118,7 +129,7 @@ class SlotStatus:
     pid: int | None = None
     restarts: int = 0
     rows_in: int = 0
-    """Rows of all keyed steps in committed batches of this driver."""
+    """Rows of all keyed steps in committed batches since this driver started, or the job was last rescaled in it."""
     store_bytes: int | None = None
     """Live bytes of the store; None before the first heartbeat, as are the next two."""
     cache_hit_ratio: float | None = None
@@ -137,6 +148,17 @@ class BusyKeyGroup:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class SlotSpread:
+    """How the rows of a keyed step spread over the key groups of one slot."""
+
+    slot: int
+    rows_max: int
+    """Of the slot's fullest key group, in its window of its last one to two million rows."""
+    rows_mean: float
+    """Mean over the slot's key groups."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class StepSkew:
     """How unevenly the rows of a keyed step spread over key groups."""
 
@@ -144,6 +166,8 @@ class StepSkew:
     """Rows of the fullest key group by the mean; 1 is even."""
     top: tuple[BusyKeyGroup, ...]
     """The fullest key groups, the fullest first."""
+    slots: tuple[SlotSpread, ...] = ()
+    """Of the slots that had rows."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -254,6 +278,8 @@ class JobStatus:
     """Set from the first failure of a batch until one is committed, or the job is idle."""
     error: JobError | None = None
     """Set when ``state`` is FAILED."""
+    canceled: Cancellation | None = None
+    """Set when ``state`` is CANCELED."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -300,8 +326,13 @@ class JobControls(Protocol):
             What the job can be restored from; None when it had no state to keep.
         """
 
-    def cancel(self) -> None:
-        """End the job now, without a checkpoint; the manifest's retention decides whether old ones stay. Repeating it is fine."""
+    def cancel(self, *, retain: bool = False) -> None:
+        """End the job now, without a checkpoint, and delete its state if the manifest's retention says so. Repeating it is fine.
+
+        With ``retain`` the state stays, whatever the manifest says.
+
+        ``JobStatus.canceled`` says what became of the state. A job that has ended in another way stays as it is.
+        """
 
     def rescale(self, parallelism: int, timeout_s: float) -> JobStatus:
         """Checkpoint, start slots and query again with ``parallelism`` (1..max_parallelism), and return once batches run again."""
@@ -319,11 +350,17 @@ class JobControls(Protocol):
             UnavailableError: A slot did not take it over in time; it does so with its next heartbeat.
         """
 
+    def history(self) -> JobHistory:
+        """What the job has done since its first driver started, bounded; never blocks on storage or slots."""
+
     def metrics(self) -> list[MetricSample]:
         """All samples at this moment; samples of one name agree in kind and help."""
 
     def silence_s(self) -> float:
         """Seconds since the last heartbeat of any slot, or since slots were submitted; 0 if there are no slots."""
+
+    def has_executors(self) -> bool:
+        """Return whether Spark is connected to an executor; True if Spark cannot say so."""
 
     def wait(self, timeout_s: float | None) -> JobState:
         """Block until the state is final or ``timeout_s`` has passed (None: indefinitely); return the state then."""

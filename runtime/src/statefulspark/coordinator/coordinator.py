@@ -34,7 +34,7 @@ from statefulspark.coordinator.slot_table import SlotTable
 from statefulspark.coordinator.snapshot_requests import SnapshotRequests
 from statefulspark.coordinator.view import CoordinatorView, view_of
 from statefulspark.errors import FencedError, StatefulSparkError, UserFunctionError
-from statefulspark.exchange.config import Endpoint
+from statefulspark.exchange.endpoint import Endpoint
 from statefulspark.rpc.certificates import CertificateFolder
 from statefulspark.rpc.listener import FlightListener
 from statefulspark.rpc.messages.slots import SnapshotDone

@@ -7,7 +7,6 @@ import time
 from collections.abc import Callable, Collection
 from dataclasses import replace
 from typing import Any
-from uuid import uuid4
 
 from statefulspark.checkpoint.catalog import StoredCheckpoint, checkpoint_before, checkpoint_ids, damaged_checkpoints
 from statefulspark.checkpoint.formats import paths
@@ -21,18 +20,19 @@ from statefulspark.checkpoint.restore.slot import RestorePlan
 from statefulspark.checkpoint.spark.location import LocationFiles
 from statefulspark.checkpoint.spark.state_packs import references_to, store_in_savepoint
 from statefulspark.checkpoint.spark.state_uploader import SparkStateUploader
+from statefulspark.checkpoint.write.canceled import CanceledUploads
 from statefulspark.checkpoint.write.inline import DEFAULT_LIMITS, InlineLimits
 from statefulspark.checkpoint.write.publish import publish
 from statefulspark.checkpoint.write.removal import remove_state
-from statefulspark.checkpoint.write.retention import Retention
 from statefulspark.coordinator.batch_changelogs import BatchChangelogs
 from statefulspark.coordinator.batch_log import BatchLog, BatchParameters
 from statefulspark.coordinator.batch_records import BatchRecords
 from statefulspark.coordinator.checkpoint_list import CheckpointList
 from statefulspark.coordinator.controls import CheckpointInfo
 from statefulspark.coordinator.fence import Fence
+from statefulspark.coordinator.job_retention import JobRetention
 from statefulspark.coordinator.pending_checkpoint import PendingCheckpoint
-from statefulspark.errors import CorruptDataError, FencedError, IncompatibleFormatError, InternalError, InvalidInputError
+from statefulspark.errors import CorruptDataError, IncompatibleFormatError, InternalError, InvalidInputError
 from statefulspark.keygroups import key_group_range
 from statefulspark.storage.base import ObjectStore
 
@@ -54,6 +54,7 @@ class DurableJob:
         lineage: Lineage,
         savepoint_dir: str | None,
         retained: int,
+        max_age_s: float | None = None,
         incremental: bool = True,
         inline_limits: InlineLimits = DEFAULT_LIMITS,
     ) -> None:
@@ -69,6 +70,7 @@ class DurableJob:
             lineage: what the attempt starts from.
             savepoint_dir: where savepoints go when the caller names no place.
             retained: how many checkpoints are kept.
+            max_age_s: seconds for which a checkpoint is kept that is not the newest one; None for no limit.
             incremental: whether a snapshot may name or copy the files of an earlier checkpoint.
             inline_limits: what bounds the state that slots send for ``_metadata``.
         """
@@ -85,19 +87,19 @@ class DurableJob:
         self._lineage = lineage
         self._base: StoredCheckpoint | None = lineage.base
         self.restored_from = lineage.copied_from or (lineage.base.url if lineage.base is not None else None)
-        self._incremental = incremental
+        self.incremental = incremental
         self.inline_limits = inline_limits
         self._reusable = True
         self._failed: set[str] = set()
         """Checkpoints that slots could not restore in this attempt."""
         self._savepoint_dir = savepoint_dir
-        self._retention = Retention(store, retained=retained)
         self.pipeline: Pipeline | None = None
         """Keyed steps and sources of the job's query; stored with every batch and checkpoint."""
         self.changelogs = BatchChangelogs(store, lineage, max_parallelism)
         self._records = BatchRecords(store, lineage, self.fence.check, self.changelogs)
         self._completed = CheckpointList(store.url)
-        self._cleaning = threading.Lock()
+        self._retention = JobRetention(store, lineage, self.fence, self._completed, retained=retained, max_age_s=max_age_s)
+        self._publishing = threading.Lock()
         taken = checkpoint_ids(store)
         if lineage.base is not None:
             taken.append(lineage.base.metadata.checkpoint_id)
@@ -131,7 +133,7 @@ class DurableJob:
     @property
     def reusable_checkpoint_id(self) -> int | None:
         """The checkpoint whose files the next snapshot may name or copy; None for a full one, and after damage was found, because it may be in any of them."""
-        return self.base_checkpoint_id if self._incremental and self._reusable else None
+        return self.base_checkpoint_id if self.incremental and self._reusable else None
 
     def capture_state(self, state: SparkStateUploader, batch: int) -> None:
         """Make Spark's own state after the committed ``batch`` durable.
@@ -204,11 +206,17 @@ class DurableJob:
         Returns:
             The metadata and the URL of the checkpoint's folder.
         """
+        with self._publishing:
+            return self._publish(progress, slots, states)
+
+    def _publish(
+        self, progress: PendingCheckpoint, slots: tuple[SlotState, ...], states: list[dict[str, Any]]
+    ) -> tuple[CheckpointMetadata, str]:
         self.fence.check()
         store = self.store if progress.savepoint is None else self._open_store(progress.savepoint)
         folder = progress.savepoint_folder or paths.checkpoint_folder(progress.checkpoint_id)
         bundle = encode_bundle(progress.frame["files"])
-        location = f"{_LOCATION_FILE}-{uuid4().hex[:8]}"  # a driver that does not know yet that it is fenced may write to this folder too
+        location = paths.bundle_name(progress.nonce)
         store.put(f"{folder}/{location}", bundle)
         digest = digest_bytes(bundle)
         packs = progress.frame["spark_state"]
@@ -235,7 +243,33 @@ class DurableJob:
             pipeline=self.pipeline,
             operator_state=tuple(progress.operator_state[slot] for slot in sorted(progress.operator_state)),
         )
-        return metadata, publish(store, metadata, progress.savepoint_folder)
+        return metadata, publish(store, metadata, progress.savepoint_folder, before_write=progress.seal)
+
+    def uploads_of(self, progress: PendingCheckpoint) -> CanceledUploads:
+        """Name what a checkpoint or savepoint that was canceled has uploaded."""
+        target = progress.savepoint
+        return CanceledUploads(
+            open_store=lambda: self.store if target is None else self._open_store(target),
+            checkpoint_id=progress.checkpoint_id,
+            nonce=progress.nonce,
+            savepoint_folder=progress.savepoint_folder,
+        )
+
+    def withdraw(self, metadata: CheckpointMetadata, path: str) -> None:
+        """Let nobody rely on a checkpoint or savepoint that was published too late: its files may have been deleted as left behind.
+
+        A checkpoint is marked as damaged and not deleted, because another driver may have begun to restore it meanwhile.
+
+        Raises:
+            FencedError: a newer attempt runs the job; it decides about the checkpoint.
+            UnavailableError: storage does not answer.
+        """
+        root, folder = paths.folder_of(path)
+        if metadata.kind == "savepoint":
+            self._open_store(root).delete([paths.metadata_key(folder)])
+            return
+        self.fence.check()
+        self.store.put(paths.damaged_key(folder), b"published too late")
 
     def completed_checkpoint(self, metadata: CheckpointMetadata, info: CheckpointInfo) -> None:
         """A checkpoint or savepoint is complete; a checkpoint becomes what slots restore from."""
@@ -255,24 +289,12 @@ class DurableJob:
             in_flight: number of the checkpoint that is being taken meanwhile.
             packs_in_use: asked for the keys of the packs of Spark's state that are needed beside those that checkpoints name.
         """
-        if not self._cleaning.acquire(blocking=False):
-            return
-        try:
-            self.fence.check()
-            base = self.base_checkpoint_id
-            self._retention.run(
-                self._lineage,
-                now_s=time.time(),
-                in_flight=() if in_flight is None else (in_flight,),
-                pins=() if base is None else (base,),
-                packs_in_use=packs_in_use,
-                check_fence=self.fence.check,
-            )
-            self._completed.retained(self._retention.retained)
-        except FencedError:
-            return  # what is here belongs to the newer attempt; batches and the idle watch report it
-        finally:
-            self._cleaning.release()
+        self._retention.run(lambda: self.base_checkpoint_id, in_flight=in_flight, packs_in_use=packs_in_use)
+
+    @property
+    def retention_due(self) -> bool:
+        """True if a checkpoint may exceed the maximum age, so that `clean` is due although no checkpoint was completed."""
+        return self._retention.is_due()
 
     def fall_back(self, error: CorruptDataError, log: BatchLog) -> None:
         """Slots could not restore the base: mark it as damaged and resume from the checkpoint before it and the batches since.
@@ -290,6 +312,10 @@ class DurableJob:
             raise error  # the release is too old for the file, which is sound
         if base is None or _is_changelog(error):
             raise self._refusal(error, base)
+        with self._retention.held():
+            self._fall_back(error, base, log)
+
+    def _fall_back(self, error: CorruptDataError, base: StoredCheckpoint, log: BatchLog) -> None:
         self.fence.check()  # a newer attempt may stand on this checkpoint
         self._failed.add(base.url)
         if self.base_checkpoint_id is not None:
@@ -354,7 +380,9 @@ class DurableJob:
             FencedError: a newer attempt runs the job; nothing was deleted.
             UnavailableError: storage does not answer.
         """
-        remove_state(self.store, self._claim, now_ms=int(time.time() * 1000))
+        # What is published before this is deleted too, and what comes later is fenced.
+        with self._publishing:
+            remove_state(self.store, self._claim, now_ms=int(time.time() * 1000))
         self._completed.drop_checkpoints()
 
 

@@ -11,7 +11,7 @@ from statefulspark.coordinator.slot_crashes import CrashWatch
 from statefulspark.coordinator.slot_state import READY, Slot
 from statefulspark.coordinator.slot_table import SlotTable
 from statefulspark.errors import UnavailableError
-from statefulspark.rpc.messages.slot_control import Snapshot
+from statefulspark.rpc.messages.slot_control import CancelSnapshot, Snapshot
 
 
 class JobSlots:
@@ -66,6 +66,15 @@ class JobSlots:
             self._crashes.forget()
             self._batches.reset_slots()
             self._operator_states.forget()
+
+    def cancel_snapshot(self, slot: Slot, request: CancelSnapshot) -> None:
+        """Let the slot end a snapshot that was canceled.
+
+        Raises:
+            FencedError: Another incarnation of the slot answers.
+            UnavailableError: The slot does not answer.
+        """
+        self._calls.cancel_snapshot(slot, request)
 
     def snapshot(self, slot: Slot, request: Snapshot) -> None:
         """Ask a slot for a snapshot; one that does not answer gets no rows until its next heartbeat.

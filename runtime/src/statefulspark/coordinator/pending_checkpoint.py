@@ -16,6 +16,7 @@ from typing import Any
 import structlog
 
 from statefulspark import failpoints
+from statefulspark.checkpoint.formats import paths
 from statefulspark.checkpoint.formats.metadata import CheckpointMetadata, FileRef, OperatorFile, SlotState
 from statefulspark.checkpoint.write.inline import DEFAULT_LIMITS, InlineLimits
 from statefulspark.coordinator.controls import CheckpointInfo
@@ -41,6 +42,11 @@ class CheckpointTimes:
     """Least pause between the end of one checkpoint and the start of the next."""
 
 
+def _clocks() -> tuple[float, float]:
+    """Return the time in seconds by the monotonic clock and by the wall clock."""
+    return time.monotonic(), time.time()
+
+
 class SlotLostError(UnavailableError):
     """A checkpoint failed because a slot was gone. The slot is started again by itself, so this says nothing about storage."""
 
@@ -58,8 +64,12 @@ class PendingCheckpoint:
     """What the metadata says besides the slots: fixed at the boundary."""
     savepoint_folder: str | None
     """Name of the folder when it is a savepoint."""
+    nonce: str = field(default_factory=paths.new_nonce)
+    """Part of the names of what is uploaded."""
     base_checkpoint_id: int | None
     """Complete checkpoint whose files the new one may name."""
+    full: bool
+    """True for a savepoint, and for each checkpoint of a job whose checkpoints are not incremental."""
     waiting: set[int]
     """Slots that have not answered, with their epochs in ``epochs``."""
     epochs: dict[int, int]
@@ -76,6 +86,18 @@ class PendingCheckpoint:
     uploaded_bytes: int = 0
     parts: dict[int, SlotSnapshot] = field(default_factory=dict)
     """What each slot said of its own part."""
+    begun: tuple[float, float] = field(default_factory=_clocks)
+    slots: tuple[Slot, ...] = ()
+    """The slots that were asked; none while nothing can have been uploaded."""
+    publishing: bool = False
+    """True from the last slot's answer on, until it is certain that ``_metadata`` is not written; True forever if that is uncertain."""
+    sealed: bool = False
+    """True if ``_metadata`` may have been written."""
+
+    @property
+    def age_s(self) -> float:
+        """Seconds since it was begun, by the clock that has moved further: one may stand still while the machine is suspended."""
+        return max(now - then for now, then in zip(_clocks(), self.begun, strict=True))
 
     def take(self, slot: int, part: SnapshotPart) -> None:
         """Keep the part of a slot, but not the entries of a checkpoint that will be refused because they are too many: memory is bounded."""
@@ -90,6 +112,10 @@ class PendingCheckpoint:
         self.sync_ms = max(self.sync_ms, part.sync_ms)
         self.uploaded_bytes += part.uploaded_bytes
         self.waiting.discard(slot)
+
+    def seal(self) -> None:
+        """``_metadata`` is about to be written."""
+        self.sealed = True
 
     @property
     def savepoint(self) -> str | None:
@@ -114,7 +140,7 @@ class CheckpointCoordinator:
             call_slot: sends a snapshot request to a slot.
             publish: writes the metadata (may raise).
             finished: told of every outcome, from a background thread.
-            timeout_s: a checkpoint that takes longer is cancelled.
+            timeout_s: a checkpoint that takes longer is canceled.
         """
         self._call_slot = call_slot
         self._publish = publish
@@ -149,6 +175,7 @@ class CheckpointCoordinator:
             self._end(progress, SlotLostError("a slot is starting; the checkpoint will be retried"))
             return
 
+        progress.slots = tuple(slots)
         started = time.monotonic()
 
         def ask(slot: Slot) -> None:
@@ -159,6 +186,8 @@ class CheckpointCoordinator:
                 expected=dict(expected[slot.index]),
                 savepoint=_savepoint(progress),
                 base_checkpoint_id=progress.base_checkpoint_id,
+                full=progress.full,
+                nonce=progress.nonce,
             )
             self._call_slot(slot, request)
 
@@ -166,9 +195,9 @@ class CheckpointCoordinator:
             list(self._pool.map(ask, slots))
             progress.handover_ms = (time.monotonic() - started) * 1000
         except (UnavailableError, FencedError) as error:  # the slot is gone, or another incarnation is coming
-            self._end(progress, SlotLostError(str(error)))
+            self._end(progress, SlotLostError(str(error)), unless_publishing=True)
         except StatefulSparkError as error:
-            self._end(progress, error)
+            self._end(progress, error, unless_publishing=True)
 
     def slot_done(self, done: SnapshotDone) -> None:
         """A slot's background part has ended; the last one publishes."""
@@ -181,6 +210,7 @@ class CheckpointCoordinator:
                 progress.take(done.slot, part)
                 if progress.waiting:
                     return
+                progress.publishing = True
         if part is None:
             self._end(progress, UnavailableError(f"slot {done.slot}: {done.error}"))
         else:
@@ -192,25 +222,31 @@ class CheckpointCoordinator:
             info = self._publish(progress, tuple(progress.states[slot] for slot in sorted(progress.states)))
             failpoints.reach("driver.checkpoint.published")
         except StatefulSparkError as error:
+            progress.publishing = progress.sealed
             self._end(progress, error)
         except Exception as error:  # noqa: BLE001  a checkpoint that fails must not hang
+            progress.publishing = progress.sealed
             self._end(progress, UnavailableError(f"{type(error).__name__}: {error}"))
         else:
             self._end(progress, info)
 
     def expire(self, *, gone: Mapping[int, int] | None = None) -> None:
-        """Cancel a checkpoint that takes too long, or one of whose slots has another epoch by now."""
+        """Cancel a checkpoint that takes too long, or one of whose slots has another epoch by now.
+
+        One that is being published is left to `PendingCheckpoint.age_s`: its files must not be deleted while ``_metadata`` may appear.
+        """
         progress = self._current
         if progress is None:
             return
         if time.monotonic() - progress.started_s > self._timeout_s:
-            self._end(progress, UnavailableError(f"checkpoint {progress.checkpoint_id} took longer than {self._timeout_s:.0f} s"))
+            late = UnavailableError(f"checkpoint {progress.checkpoint_id} took longer than {self._timeout_s:.0f} s")
+            self._end(progress, late, unless_publishing=True)
         elif gone is not None and any(gone.get(slot) != epoch for slot, epoch in progress.epochs.items() if slot in progress.waiting):
-            self._end(progress, SlotLostError("a slot was lost while it took its snapshot"))
+            self._end(progress, SlotLostError("a slot was lost while it took its snapshot"), unless_publishing=True)
 
-    def _end(self, progress: PendingCheckpoint, outcome: CheckpointInfo | StatefulSparkError) -> None:
+    def _end(self, progress: PendingCheckpoint, outcome: CheckpointInfo | StatefulSparkError, *, unless_publishing: bool = False) -> None:
         with self._lock:
-            if self._current is not progress:
+            if self._current is not progress or (unless_publishing and progress.publishing):
                 return
             self._current = None
         if isinstance(outcome, StatefulSparkError):

@@ -24,7 +24,7 @@ from statefulspark.coordinator.slot_crashes import CrashWatch
 from statefulspark.coordinator.slot_table import SlotTable
 from statefulspark.errors import NotRestorableError, StatefulSparkError
 from statefulspark.rpc.codec import Action
-from statefulspark.rpc.messages.batches import Wait
+from statefulspark.rpc.messages.batches import SlotUnreachable, Wait
 from statefulspark.rpc.messages.heartbeat import Heartbeat, HeartbeatAnswer
 from statefulspark.rpc.messages.slots import (
     Changelogs,
@@ -38,7 +38,6 @@ from statefulspark.rpc.messages.slots import (
     ReopenedAnswer,
     RestoreFailed,
     RestoreFailedAnswer,
-    SlotUnreachable,
 )
 from statefulspark.state.registry import StateRegistry
 

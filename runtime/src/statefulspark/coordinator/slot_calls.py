@@ -12,13 +12,14 @@ from statefulspark.coordinator.slot_state import READY, Slot
 from statefulspark.errors import StatefulSparkError
 from statefulspark.rpc.certificates import CertificateFolder
 from statefulspark.rpc.flight import FlightPeer
-from statefulspark.rpc.messages.slot_control import Settle, Snapshot, Stop, Undo
+from statefulspark.rpc.messages.slot_control import CancelSnapshot, Settle, Snapshot, Stop, Undo
 
 _log = structlog.get_logger("statefulspark.coordinator")
 _PEERS_MAX = 1024
 _SETTLING_AT_ONCE = 16
 _SETTLE_TIMEOUT_S = 10
 _UNDO_TIMEOUT_S = 10
+_CANCEL_TIMEOUT_S = 10
 
 
 class SlotCalls:
@@ -62,6 +63,15 @@ class SlotCalls:
             UnavailableError: the slot does not answer.
         """
         self._peer(slot.location).call(request, timeout_s=60)
+
+    def cancel_snapshot(self, slot: Slot, request: CancelSnapshot) -> None:
+        """Let the slot end a snapshot that was canceled.
+
+        Raises:
+            FencedError: another incarnation of the slot answers.
+            UnavailableError: the slot does not answer.
+        """
+        self._peer(slot.location).call(request, timeout_s=_CANCEL_TIMEOUT_S)
 
     def undo(self, slot: Slot, batch: int) -> None:
         """Let the slot drop what it changed in ``batch``.

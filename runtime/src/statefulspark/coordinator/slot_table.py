@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable
 from dataclasses import replace
 
+from statefulspark.coordinator.slot_notices import SlotNotices
 from statefulspark.coordinator.slot_replacement import SILENT_AFTER_S, is_back, is_lost, occupies
 from statefulspark.coordinator.slot_state import LOST, READY, RESTORING, Slot
 from statefulspark.errors import FencedError, InvalidInputError
@@ -24,6 +25,7 @@ class SlotTable:
         executors: Callable[[], int] = lambda: 1,
         spread_s: float = 5.0,
         silent_s: float = SILENT_AFTER_S,
+        notices: SlotNotices | None = None,
     ) -> None:
         """Create the table.
 
@@ -33,6 +35,7 @@ class SlotTable:
             executors: how many executors there are now.
             spread_s: how long a slot that starts waits for an executor that holds fewer slots.
             silent_s: a slot without a heartbeat for this long no longer counts for its executor.
+            notices: logs losses of slots; None logs nothing.
         """
         self._made_s = time.monotonic()
         self._lock = threading.Lock()
@@ -42,6 +45,7 @@ class SlotTable:
         self._executors = executors
         self._spread_s = spread_s
         self._asked_s: dict[int, float] = {}
+        self._notices = notices or SlotNotices(silent=True)
         self.next_epoch = 1
         self.stopping = False
 
@@ -83,7 +87,10 @@ class SlotTable:
                 attempt=slot.attempt + 1,
                 last_heartbeat_s=time.monotonic(),
             )
-            return self._slots[index].epoch
+            epoch = self._slots[index].epoch
+        if slot.state == READY:
+            self._notices.lost(slot, "its process has ended")
+        return epoch
 
     def reopened(self, index: int, epoch: int) -> int:
         """Return the attempt number of a function that this incarnation opens again, because a batch was rolled back or it caught up."""
@@ -112,28 +119,38 @@ class SlotTable:
         """The incarnation has restored its state and serves."""
         with self._lock:
             slot = self._current(index, epoch)
-            self._slots[index] = replace(slot, state=READY, location=location, unix=unix, served=True, last_heartbeat_s=time.monotonic())
+            slot = replace(slot, state=READY, location=location, unix=unix, served=True, last_heartbeat_s=time.monotonic())
+            self._slots[index] = slot
+        self._notices.serves(slot)
 
     def heartbeat(self, index: int, epoch: int, report: SlotReport) -> None:
         """A slot has reported."""
         with self._lock:
             slot = self._current(index, epoch)
-            state = READY if is_back(slot) else slot.state
-            self._slots[index] = replace(slot, report=report, state=state, last_heartbeat_s=time.monotonic())
+            back = is_back(slot)
+            self._slots[index] = replace(slot, report=report, state=READY if back else slot.state, last_heartbeat_s=time.monotonic())
+        if back:
+            self._notices.serves(slot)
 
     def lose(self, index: int, epoch: int) -> None:
         """An exchange could not reach this incarnation; nobody is sent to it until its next heartbeat, or until a new one registers."""
         with self._lock:
             slot = self._slot(index)
-            if slot.epoch == epoch and is_lost(slot, time.monotonic()):
-                self._slots[index] = replace(slot, state=LOST)
+            if slot.epoch != epoch or not is_lost(slot, time.monotonic()):
+                return
+            self._slots[index] = replace(slot, state=LOST)
+        if not self.stopping:
+            self._notices.lost(slot, f"no heartbeat for {time.monotonic() - slot.last_heartbeat_s:.0f} s")
 
     def retire(self, index: int, epoch: int) -> None:
         """Fence this incarnation for good, because its state may be wrong; it ends at its next heartbeat and the slot is started again."""
         with self._lock:
             slot = self._slot(index)
-            if slot.epoch == epoch:
-                self._slots[index] = replace(slot, epoch=self._new_epoch(), state=LOST, location="", unix="")
+            if slot.epoch != epoch:
+                return
+            self._slots[index] = replace(slot, epoch=self._new_epoch(), state=LOST, location="", unix="")
+        if slot.state == READY and not self.stopping:
+            self._notices.lost(slot, "its state must be restored again")
 
     def silence_s(self) -> float:
         """Seconds since the last heartbeat of any slot, or since the table was made; 0 if there are no slots."""

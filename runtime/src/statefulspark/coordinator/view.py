@@ -48,6 +48,8 @@ class CoordinatorView:
     """Earliest event-time and processing-time timer per uid and slot."""
     totals: Mapping[tuple[str, int], StepTotals]
     """Of this driver's committed batches, per uid and slot."""
+    slot_rows: Mapping[int, int]
+    """Rows per slot since the driver started, or the job was last rescaled in it."""
     states: tuple[StateInfo, ...]
     """All states of the job by number."""
     dry_run: int | None
@@ -102,6 +104,7 @@ def view_of(
         watermarks={uid: batches.watermark(uid) for uid in batches.delays_ms},
         timers=dict(batches.timers),
         totals={key: total.copy() for key, total in list(batches.totals.items())},
+        slot_rows=batches.slot_rows(),
         states=tuple(states.states()),
         dry_run=dry_runs.batch,
         slots=tuple(slots.all()),

@@ -5,23 +5,21 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
+from statefulspark.exchange.endpoint import Endpoint
 from statefulspark.exchange.rocksdb_choice import RocksDBChoice
+from statefulspark.logs.levels import LogLevels
 from statefulspark.memory.split import HIGH_PRIO_POOL_RATIO, WRITE_BUFFER_RATIO
-from statefulspark.rpc.certificates import CertificateFolder
 from statefulspark.storage.base import ObjectStore
 from statefulspark.storage.storage_settings import StorageSettings
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Endpoint:
-    """Where the coordinator answers, and the job's secret."""
+class SlotLogs:
+    """Which log records slots write, and where to."""
 
-    location: str
-    """Flight location, ``grpc+tls://host:port`` or ``grpc+unix://path``."""
-    secret: str = field(repr=False)
-    """Shared by all parts of one attempt of the job; each attempt makes its own."""
-    certificates: CertificateFolder | None = None
-    """Of the job's processes; None when all of them are on one machine."""
+    levels: LogLevels = field(default_factory=LogLevels)
+    socket: str | None = None
+    """Path of the driver's socket for records. If it is None or absent, as on other machines, records are JSON lines on standard error."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,6 +40,8 @@ class SlotConfig:
     """Durable storage, rooted at the job's folder."""
     storage: StorageSettings
     """How to reach other places in storage (savepoints)."""
+    logs: SlotLogs = field(default_factory=SlotLogs)
+    """How the slot writes log records."""
     backend: str
     """memory | filesystem | rocksdb, or a class of the job's own as ``module:Class``."""
     backend_class: bytes | None = None

@@ -17,14 +17,14 @@ from pathlib import Path
 import pyarrow as pa
 
 from statefulspark.errors import FencedError, UnavailableError
-from statefulspark.exchange.config import Endpoint, ExchangeConfig
+from statefulspark.exchange.config import ExchangeConfig
+from statefulspark.exchange.endpoint import Endpoint
 from statefulspark.keygroups import key_group_of_hash, slot_of
 from statefulspark.process.pieces import pieces
 from statefulspark.process.reserved_columns import KEY_HASH, SOURCE
 from statefulspark.rpc.flight import ExchangeCall, FlightPeer
-from statefulspark.rpc.messages.batches import Begin, BeginAnswer, EmptyPartition, ExchangeRequest, PartitionRun, Wait
+from statefulspark.rpc.messages.batches import Begin, BeginAnswer, EmptyPartition, ExchangeRequest, PartitionRun, SlotUnreachable, Wait
 from statefulspark.rpc.messages.slot_control import Ping
-from statefulspark.rpc.messages.slots import SlotUnreachable
 
 _POLL_S = 0.05
 _MESSAGE_BYTES = 8 << 20

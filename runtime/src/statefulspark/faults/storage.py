@@ -23,6 +23,7 @@ from typing import Any, TypeVar
 
 from statefulspark.errors import InvalidInputError, StatefulSparkError, UnavailableError
 from statefulspark.storage.base import ObjectInfo, ObjectStore
+from statefulspark.storage.cancellation import Cancellation
 
 FAULTS_ENVIRONMENT = "STATEFULSPARK_STORAGE_FAULTS"
 """Name of the environment variable."""
@@ -149,9 +150,9 @@ class FaultyStore:
         """Create; ConflictError when the key exists with other bytes."""
         self._call("put_if_absent", key, lambda: self._inner.put_if_absent(key, data))
 
-    def put_file(self, key: str, path: Path) -> None:
+    def put_file(self, key: str, path: Path, cancellation: Cancellation | None = None) -> None:
         """Upload a local file; a torn upload reads half of it."""
-        self._call("put_file", key, lambda: self._inner.put_file(key, path), torn=lambda: _read_half(path))
+        self._call("put_file", key, lambda: self._inner.put_file(key, path, cancellation), torn=lambda: _read_half(path))
 
     def get(self, key: str) -> bytes:
         """Read whole; KeyError when absent."""

@@ -10,7 +10,7 @@ from pyspark.sql.streaming.readwriter import DataStreamWriter
 from statefulspark.checkpoint.formats.pipeline import Pipeline as StoredPipeline
 from statefulspark.config.job import StatefulSparkJob
 from statefulspark.errors import InvalidInputError
-from statefulspark.job.preflight import RestorableState, check_spark_steps, check_uids, check_way_back
+from statefulspark.job.preflight import RestorableState, check_new_sink, check_spark_steps, check_uids, check_way_back
 from statefulspark.job.spark.file_sinks import FileSink, file_sink_of
 from statefulspark.job.spark.query_plan import check_spark_state, spark_state_steps
 from statefulspark.job.spark.sinks import check_sink
@@ -70,7 +70,9 @@ def checked_pipeline(
     check_pipeline(restorable, stored, may_drop=spec.allow_non_restored_state)
     warn_of_repeated_steps(stored)
     sink = file_sink_of(spark, writer)
-    sink_batch = sink.last_batch() if sink is not None and from_origin else -1
+    known = sink.last_batch() if sink is not None and (from_origin or restorable.is_empty) else -1
+    check_new_sink(restorable, known)
+    sink_batch = known if from_origin else -1
     check_way_back(store, restorable, state_steps, sink_batch)
     return CheckedPipeline(
         steps=steps,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import threading
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import structlog
@@ -47,6 +48,7 @@ class Engine:
         next_pause_s: Callable[[int, StatefulSparkError], float | None],
         name: str,
         local_checkpoint: str,
+        query_settings: Callable[[], AbstractContextManager[None]] = nullcontext,
     ) -> None:
         """Hold the parts; nothing runs yet.
 
@@ -59,6 +61,7 @@ class Engine:
             next_pause_s: see `SlotSupervisors`.
             name: the query's.
             local_checkpoint: Spark's local checkpoint location.
+            query_settings: sets what a query needs in a session that is the user's, while one is built and started.
         """
         self.spark = spark
         self.build = build
@@ -69,6 +72,7 @@ class Engine:
         self._next_pause_s = next_pause_s
         self._name = name
         self._local_checkpoint = local_checkpoint
+        self._query_settings = query_settings
         self._slot_supervisors: SlotSupervisors | None = None
         self._progress: dict[int, dict[str, Any]] = {}
         self._progress_of: StreamingQuery | None = None
@@ -102,8 +106,9 @@ class Engine:
 
     def start_query_again(self) -> None:
         """Rebuild the pipeline for the current slots and start its query; the previous query has ended."""
-        _, writer = self.build(self.parallelism)
-        self.start_query(writer)
+        with self._query_settings():
+            _, writer = self.build(self.parallelism)
+            self.start_query(writer)
 
     def change_query(self, ending: Callable[[], bool]) -> None:
         """Switch to the dry run of a batch, or back to the real query. A command that pauses batches waits for that.

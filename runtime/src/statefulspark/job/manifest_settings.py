@@ -39,11 +39,13 @@ def inline_limits(manifest: StatefulSparkJob) -> InlineLimits:
 def durable_options(manifest: StatefulSparkJob) -> dict[str, Any]:
     """Keyword options of DurableJob that come from the manifest."""
     spec = manifest.spec
+    retention = spec.checkpointing.retention
     return {
         "name": manifest.metadata.name,
         "backend": spec.state_backend.type,
         "savepoint_dir": spec.checkpointing.savepoint_dir,
-        "retained": spec.checkpointing.retention.count,
+        "retained": retention.count,
+        "max_age_s": retention.max_age / 1000 if retention.max_age is not None else None,
         "incremental": spec.checkpointing.incremental,
         "inline_limits": inline_limits(manifest),
     }

@@ -17,11 +17,25 @@ from statefulspark.state.user_modules import imported_module
 
 
 def rocksdb_choice(manifest: StatefulSparkJob) -> RocksDBChoice:
-    """Return what the manifest chooses about RocksDB; called after the pipeline was loaded, which makes the job's modules importable.
+    """Return what the manifest chooses about RocksDB, and log which choices do not hold.
+
+    Called after the pipeline was loaded, which makes the job's modules importable.
 
     Raises:
-        InvalidInputError: The factory cannot be imported, raised or returned something else, one of its settings is wrong, options do
-            not go together, or the budget of a slot is too small.
+        InvalidInputError: See `checked_choice`.
+    """
+    choice = checked_choice(manifest)
+    if manifest.spec.state_backend.type == StateBackendType.ROCKSDB:
+        report(choice.final(), manifest.spec.memory_plan().split)
+    return choice
+
+
+def checked_choice(manifest: StatefulSparkJob) -> RocksDBChoice:
+    """Return what the manifest chooses about RocksDB.
+
+    Raises:
+        InvalidInputError: The factory cannot be imported, raised or returned something else, one of its settings is wrong, or options do
+            not go together.
     """
     backend = manifest.spec.state_backend
     if backend.type != StateBackendType.ROCKSDB:
@@ -34,7 +48,7 @@ def rocksdb_choice(manifest: StatefulSparkJob) -> RocksDBChoice:
         else None,
         options=backend.options,
     )
-    report(choice.final(), manifest.spec.memory_plan().split)
+    choice.final()  # raises if a setting is wrong
     return choice
 
 

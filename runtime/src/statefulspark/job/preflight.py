@@ -54,6 +54,11 @@ class RestorableState:
     location: Mapping[str, bytes] = field(default_factory=dict)
     """Files of Spark's checkpoint location."""
 
+    @property
+    def is_empty(self) -> bool:
+        """True if the job begins with batch 0, which no attempt has begun."""
+        return self.origin is None and self.batch < 0 and not self.location
+
 
 def restorable_state(store: ObjectStore, origin: str | None, opened: Callable[[str], ObjectStore]) -> RestorableState:
     """Determine the state that the next attempt would resume from.
@@ -157,6 +162,25 @@ def check_way_back(store: ObjectStore, restorable: RestorableState, steps: tuple
             "batches stays in the sink",
             restored_batch=restorable.batch,
             last_batch=last,
+        )
+
+
+def check_new_sink(restorable: RestorableState, sink_batch: int) -> None:
+    """Raise if a job without state writes to a file sink that knows batches: it would skip those of the same numbers, and their output be lost.
+
+    Args:
+        restorable: the state that is there.
+        sink_batch: the last batch that the sink is known to have.
+
+    Raises:
+        InvalidInputError: it does.
+    """
+    if restorable.is_empty and sink_batch >= 0:
+        raise InvalidInputError(
+            f"the job has no state and begins with batch 0, but its sink has batches up to {sink_batch} and would drop the output of batches "
+            "with the same numbers",
+            field="spec.job",
+            remedy="Write to a new path, or delete the sink's folder; to continue from a savepoint, use --from",
         )
 
 

@@ -11,6 +11,7 @@ from pyspark.sql import SparkSession
 from statefulspark.coordinator.controls import JobState
 from statefulspark.coordinator.job_slots import JobSlots
 from statefulspark.coordinator.query_lifecycle import QueryLifecycle
+from statefulspark.coordinator.slot_notices import SlotNotices
 from statefulspark.coordinator.slot_table import SlotTable
 from statefulspark.coordinator.view import CoordinatorView
 from statefulspark.errors import StatefulSparkError
@@ -89,7 +90,9 @@ class Rescaling:
         """Start slots and query, of which none run, with ``parallelism``."""
         with quiet(self.spark):
             resize_executors(self.spark, self.settings.executors_for(parallelism))
-        slots = SlotTable(parallelism, slots_per_executor=self.settings.slots_per_executor, executors=executor_counter(self.spark))
+        slots = SlotTable(
+            parallelism, slots_per_executor=self.settings.slots_per_executor, executors=executor_counter(self.spark), notices=SlotNotices()
+        )
         self.slots.replace(slots)
         job, writer = self.engine.build(parallelism)
         self.engine.start_slots(job)

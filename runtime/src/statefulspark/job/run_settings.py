@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 
 from statefulspark.errors import InvalidInputError
@@ -33,6 +34,10 @@ class RunSettings:
     """True if ``cancel`` keeps checkpoints."""
     native_metrics: tuple[str, ...] = ()
     """Flink's names of the native RocksDB metrics that slots report."""
+    own_session: bool = True
+    """True if the session ends with the job; False if it is the user's."""
+    query_settings: Callable[[], AbstractContextManager[None]] = nullcontext
+    """Sets what a query needs in a session that is the user's, while one is built and started."""
     executors_for: Callable[[int], int]
     """Returns the number of executors that a parallelism needs."""
 

@@ -14,23 +14,28 @@ from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from statefulspark.coordinator.controls import CheckpointInfo, JobError, JobState, JobStatus, MemoryChange, MemoryStatus, MetricSample
 from statefulspark.coordinator.coordinator import Coordinator
+from statefulspark.coordinator.history import JobHistory
 from statefulspark.coordinator.slot_state import READY
 from statefulspark.coordinator.waiting import repeat, wait_for
-from statefulspark.errors import ClosedError, ConflictError, FencedError, StatefulSparkError, UnavailableError
+from statefulspark.errors import ClosedError, ConflictError, StatefulSparkError, UnavailableError
 from statefulspark.exchange.config import SlotConfig
 from statefulspark.job.available_now import Finish
+from statefulspark.job.cancellation import CanceledState
+from statefulspark.job.draining import Draining
 from statefulspark.job.engine import Engine, quietly
 from statefulspark.job.failing_batches import FailingBatches
+from statefulspark.job.history.recorder import HistoryRecorder
 from statefulspark.job.metrics.collection import samples_of
 from statefulspark.job.rescaling import Rescaling
 from statefulspark.job.restarts import RestartStrategy
 from statefulspark.job.run_settings import RunSettings
+from statefulspark.job.spark.executors import has_executors
 from statefulspark.job.spark.jvm import JVM_EXIT_S, jvm_lost
 from statefulspark.job.spark.query_failures import query_error, start_error
 from statefulspark.job.spark.session import quiet
 from statefulspark.job.statuses import QueryHealth, status_of
 from statefulspark.job.tolerance import FailureTolerance
-from statefulspark.job.until_idle import IDLE_STOP_S, stop_when_idle
+from statefulspark.job.until_idle import IDLE_STOP_S, UntilIdle
 from statefulspark.pipeline.job import Job
 
 _log = structlog.get_logger("statefulspark.job")
@@ -41,7 +46,7 @@ _FENCE_POLL_S = 5.0
 
 
 class RunningJob:
-    """Implements JobControls. Commands (rescale, stop) run one at a time in the caller's thread."""
+    """Implements JobControls. Commands (rescale, stop) run one at a time in the caller's thread. ``failure`` is what ended the job, or None."""
 
     def __init__(
         self,
@@ -52,21 +57,24 @@ class RunningJob:
         slot_config: Callable[[Job], SlotConfig],
         restart: RestartStrategy,
         settings: RunSettings,
+        history: HistoryRecorder,
     ) -> None:
         """Hold the parts; ``start`` sets them going.
 
         Args:
-            spark: the session; it is stopped with the job.
+            spark: the session; it is stopped with the job, unless it is the user's (`RunSettings.own_session`).
             coordinator: serving already.
             build: builds the pipeline for a parallelism.
             slot_config: what slots of that pipeline need.
             restart: what to do when the query fails.
             settings: the rest.
+            history: records what happens.
         """
         self._spark = spark
         self._coordinator = coordinator
+        self._history = history
         self._tolerance = FailureTolerance(
-            restart, restart_user_errors=settings.restart_user_errors, failed_checkpoints=settings.tolerable_failures
+            restart, restart_user_errors=settings.restart_user_errors, failed_checkpoints=settings.tolerable_failures, history=history
         )
         coordinator.report_to(checkpoint_ended=self._tolerance.checkpoint_ended, slot_crashed=self._tolerance.slot_crashes)
         self._engine = Engine(
@@ -78,6 +86,7 @@ class RunningJob:
             next_pause_s=self._slot_failed,
             name=settings.name,
             local_checkpoint=settings.local_checkpoint,
+            query_settings=settings.query_settings,
         )
         self._settings = settings
         self._rescaling = Rescaling(
@@ -96,14 +105,16 @@ class RunningJob:
         self._final: JobState | None = None
         self._state = JobState.CREATED
         self._since_ms = int(time.time() * 1000)
+        self.failure: Exception | None = None
         self._error: JobError | None = None
+        self._canceled = CanceledState(coordinator.delete_state, retain=settings.retain_on_cancellation)
         self._ended = threading.Event()
         self._restarts = 0
         self._failing = FailingBatches(lambda: coordinator.view().committed)
         self._idle = False
-        self._draining = False
-        self._drained = False
-        self._looked_s = 0.0
+        self._draining = Draining(coordinator.query, when_idle=settings.drain_when_idle, check_open=self._check_open)
+        self._checked_s = 0.0
+        self._until_idle = UntilIdle(ended=self._ended, query=self._batches_of, idle=coordinator.query.idle)
         self._finish = Finish(lambda: self._stop(savepoint=None, timeout_s=IDLE_STOP_S, final=JobState.FINISHED), self._fail)
 
     def start(self, job: Job, writer: DataStreamWriter) -> None:
@@ -119,10 +130,11 @@ class RunningJob:
             self._close(JobState.FAILED)
             raise start_error(error) from error
         self._enter(JobState.RUNNING)
+        self._history.start(self._coordinator.view, self.status)
         threading.Thread(target=self._watch, name="job-watch", daemon=True).start()
         repeat("job-fence", self._coordinator.check_fence, every_s=_FENCE_POLL_S, until=self._ended)
         if self._settings.until_idle:
-            threading.Thread(target=self._finish_when_idle, name="job-until-idle", daemon=True).start()
+            self._until_idle.begin(self._stop_idle, self._fail)
 
     def _enter(self, state: JobState) -> None:
         if state != self._state:
@@ -155,9 +167,7 @@ class RunningJob:
             return failure
         if change_query:
             self._change_query()
-        if time.monotonic() - self._looked_s > _IDLE_POLL_S:
-            self._looked_s = time.monotonic()
-            self._check_idle()
+        self._check_idle()
         query = self._engine.query
         if query is not None and (self._tolerance.query_failure or not query.isActive) and self._commands.acquire(blocking=False):
             try:
@@ -175,7 +185,10 @@ class RunningJob:
         return self._tolerance.slot_pause_s(slot, error)
 
     def _check_idle(self) -> None:
-        """Look whether the query waits for rows; a query that has waited once since it began has no batch to repeat."""
+        """Note, once a second, whether the query waits for rows; one that has waited since it began has no batch to repeat."""
+        if time.monotonic() - self._checked_s <= _IDLE_POLL_S:
+            return
+        self._checked_s = time.monotonic()
         self._idle = self._coordinator.query.idle() and self._engine.has_waited()
         if self._idle:
             self._failing.idle()
@@ -192,7 +205,7 @@ class RunningJob:
         error = self._tolerance.take_query_failure()
         if error is None:
             if (failure := query.exception()) is None:
-                if self._must_drain():
+                if self._draining.query_must_run_again():
                     self._start_query_again()
                 else:
                     self._finish.begin(query, lambda: self._engine.query)
@@ -209,15 +222,6 @@ class RunningJob:
         self._ended.wait(pause_s)
         self._start_query_again()
 
-    def _must_drain(self) -> bool:
-        """True if a query that has ended by itself runs once more, to fire the timers that draining the job makes due."""
-        if self._drained or not (self._settings.drain_when_idle or self._draining):
-            return False
-        self._drain_timers()
-        left = not self._coordinator.query.idle()
-        self._drained = True
-        return left
-
     def _start_query_again(self) -> None:
         try:
             self._engine.start_query_again()
@@ -225,25 +229,23 @@ class RunningJob:
             self._tolerance.fatal = UnavailableError(f"the query could not be restarted: {problem}")
 
     def _fail(self, error: Exception) -> None:
-        self._error = JobError.of(jvm_lost(self._spark, within_s=JVM_EXIT_S) or error)
+        self.failure = jvm_lost(self._spark, within_s=JVM_EXIT_S) or error
+        self._error = JobError.of(self.failure)
         _log.error("job failed", reason=self._error.reason)
         self._close(JobState.FAILED)
 
-    def _finish_when_idle(self) -> None:
-        """Stop with a checkpoint when the sources have nothing more and no timer is due."""
+    def _stop_idle(self) -> None:
+        if self._settings.drain_when_idle:
+            self._draining.drain(IDLE_STOP_S)
+        self._stop(savepoint=None, timeout_s=IDLE_STOP_S, final=JobState.FINISHED)
 
-        def stop() -> None:
-            if self._settings.drain_when_idle:
-                self._drain(IDLE_STOP_S)
-            self._stop(savepoint=None, timeout_s=IDLE_STOP_S, final=JobState.FINISHED)
+    def wait_until_idle(self) -> bool:
+        """Wait until the sources have nothing more and no timer is due; False if the job has ended before."""
+        return self._until_idle.wait()
 
-        stop_when_idle(
-            ended=self._ended,
-            query=lambda: self._engine.query if self._state is JobState.RUNNING and self._final is None else None,
-            idle=self._coordinator.query.idle,
-            stop=stop,
-            fail=self._fail,
-        )
+    def _batches_of(self) -> StreamingQuery | None:
+        """The query if batches may run now, else None (restart, rescale)."""
+        return self._engine.query if self._state is JobState.RUNNING and self._final is None else None
 
     def _close(self, state: JobState) -> None:
         """End everything; the last step of every way to end. The first caller decides how the job ended."""
@@ -253,7 +255,11 @@ class RunningJob:
             self._final = state
         quietly(self._end)
         self._coordinator.close()
-        quietly(self._spark.stop)
+        self._history.close(state, self._error, keep=state is not JobState.CANCELED or self._canceled.retained)
+        if self._settings.own_session:
+            quietly(self._spark.stop)
+        if state is JobState.CANCELED:
+            self._canceled.settle()
         self._enter(state)
         self._ended.set()
 
@@ -274,6 +280,7 @@ class RunningJob:
             state=self._state,
             since_ms=self._since_ms,
             error=self._error,
+            canceled=self._canceled.outcome,
             ended=self._ended.is_set(),
             query=QueryHealth(restarts=self._restarts, failing=self._failing.present(), idle=self._idle),
         )
@@ -299,23 +306,8 @@ class RunningJob:
         wanted = target is not None or self._coordinator.view().has_savepoint_dir if savepoint is None else savepoint
         where = self._coordinator.snapshots.savepoint_target(target) if wanted else None
         if drain:
-            self._drain(timeout_s)
+            self._draining.drain(timeout_s)
         return self._stop(savepoint=where, timeout_s=timeout_s, final=JobState.FINISHED if drain else JobState.SUSPENDED)
-
-    def _drain(self, timeout_s: float) -> None:
-        """Let every event-time timer fire: a batch with the greatest watermark."""
-        self._drain_timers()
-        try:
-            late = f"the job was not drained within {timeout_s:.0f} s and runs on"
-            wait_for(self._coordinator.query.idle, timeout_s, check_open=self._check_open, late=lambda: late)
-        except StatefulSparkError:
-            self._draining = False
-            self._coordinator.query.drain(on=False)
-            raise
-
-    def _drain_timers(self) -> None:
-        self._draining = True
-        self._coordinator.query.drain()
 
     def _stop(self, *, savepoint: str | None, timeout_s: float, final: JobState) -> CheckpointInfo | None:
         if not self._commands.acquire(blocking=False):
@@ -338,17 +330,14 @@ class RunningJob:
             self._coordinator.query.resume()
             raise
 
-    def cancel(self) -> None:
+    def cancel(self, *, retain: bool = False) -> None:
         """See JobControls."""
         if self._ended.is_set():
             return
         with self._commands:
+            if retain:
+                self._canceled.keep()
             self._close(JobState.CANCELED)
-            if not self._settings.retain_on_cancellation:
-                try:
-                    self._coordinator.delete_state()
-                except FencedError as error:
-                    _log.warning("the job's state was not deleted, because another driver is running the job", error=str(error)[:300])
 
     def rescale(self, parallelism: int, timeout_s: float) -> JobStatus:
         """See JobControls."""
@@ -368,6 +357,10 @@ class RunningJob:
     def recent_progress(self) -> list[dict[str, Any]]:
         """Spark's progress of the last batches: ``batch``, ``rows`` of all sources, ``ms`` of the whole trigger."""
         return [] if self._ended.is_set() else self._engine.recent_progress()
+
+    def history(self) -> JobHistory:
+        """See JobControls."""
+        return self._history.history()
 
     def metrics(self) -> list[MetricSample]:
         """See JobControls."""
@@ -393,6 +386,10 @@ class RunningJob:
     def silence_s(self) -> float:
         """See JobControls."""
         return self._coordinator.view().silence_s
+
+    def has_executors(self) -> bool:
+        """See JobControls."""
+        return has_executors(self._spark)
 
     def wait(self, timeout_s: float | None) -> JobState:
         """See JobControls."""

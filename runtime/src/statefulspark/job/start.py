@@ -10,13 +10,13 @@ import os
 import secrets
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from contextlib import nullcontext
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import structlog
 from pyspark.sql import SparkSession
-from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from statefulspark.checkpoint.catalog import damaged_checkpoints
 from statefulspark.checkpoint.formats import paths
@@ -31,30 +31,32 @@ from statefulspark.coordinator.dry_runs import DryRuns
 from statefulspark.coordinator.durable_job import DurableJob
 from statefulspark.coordinator.pending_checkpoint import CheckpointTimes
 from statefulspark.coordinator.recovery import batch_log, recovered_batch, restore_location, restore_spark_state, state_registry
+from statefulspark.coordinator.slot_notices import SlotNotices
 from statefulspark.coordinator.slot_table import SlotTable
-from statefulspark.errors import CorruptDataError, InvalidInputError, StatefulSparkError, type_name
-from statefulspark.exchange.config import Endpoint, SlotConfig
+from statefulspark.errors import CorruptDataError, InvalidInputError
+from statefulspark.exchange.config import SlotConfig, SlotLogs
+from statefulspark.exchange.endpoint import Endpoint
 from statefulspark.exchange.rocksdb_choice import RocksDBChoice
 from statefulspark.job.checked_pipeline import checked_pipeline
+from statefulspark.job.history.recorder import HistoryRecorder
+from statefulspark.job.history.storing import StoredHistory
+from statefulspark.job.interactive import Interactive
 from statefulspark.job.manifest_settings import durable_options, memory_tuner, restart_strategy, slot_options, storage_settings
 from statefulspark.job.metrics.native import check_native_metrics
 from statefulspark.job.options_factory import rocksdb_choice
 from statefulspark.job.own_backend import own_backend_options
-from statefulspark.job.preflight import (
-    choose_max_parallelism,
-    restorable_state,
-)
+from statefulspark.job.pipeline_builder import PipelineBuilder
+from statefulspark.job.preflight import choose_max_parallelism, restorable_state
 from statefulspark.job.run_settings import RunSettings
 from statefulspark.job.running import RunningJob
 from statefulspark.job.spark.checkpoint_location import open_location
 from statefulspark.job.spark.executors import executor_counter
 from statefulspark.job.spark.query_plan import shares_disk
-from statefulspark.job.spark.session import check_spark_version, local_threads, open_session
-from statefulspark.job.spark.stream_writer import check_writer
+from statefulspark.job.spark.session import check_spark_version, open_session, parallelism_max
 from statefulspark.job.stored_pipeline import hashings
+from statefulspark.pipeline.first_build import printing_once
 from statefulspark.pipeline.job import Job
-from statefulspark.pipeline.script import Pipeline, load_pipeline, python_path, register_by_value, trace_in_user_code
-from statefulspark.pipeline.tick_source import tick_source
+from statefulspark.pipeline.script import Pipeline, load_pipeline, python_path
 from statefulspark.process.checkpointed_functions import is_checkpointed
 from statefulspark.process.step_spec import StepSpec
 from statefulspark.rpc.certificates import CertificateFolder
@@ -79,6 +81,12 @@ class RunOptions:
     """With ``until_idle``: fire every event-time timer before that."""
     master: str | None = None
     """Spark master instead of the manifest's or an embedded one."""
+    spark_output: int | None = None
+    """Descriptor of the file that Spark's JVM writes its log and output to; None leaves them on this process's stderr and stdout."""
+    slot_logs: SlotLogs = field(default_factory=SlotLogs)
+    """Which log records slots write, and where to."""
+    interactive: Interactive | None = None
+    """For a job in a notebook, on the user's session."""
 
 
 def start_job(manifest: StatefulSparkJob, options: RunOptions) -> RunningJob:
@@ -93,7 +101,8 @@ def start_job(manifest: StatefulSparkJob, options: RunOptions) -> RunningJob:
     parallelism = _parallelism(manifest, options)
     check_native_metrics(manifest)
     check_spark_version(manifest)
-    pipeline = load_pipeline(manifest)
+    interactive = options.interactive
+    pipeline = printing_once(load_pipeline(manifest)) if interactive is None else interactive.pipeline
     rocksdb = rocksdb_choice(manifest)
     own_backend = own_backend_options(manifest)
     settings = storage_settings(manifest)
@@ -109,10 +118,15 @@ def start_job(manifest: StatefulSparkJob, options: RunOptions) -> RunningJob:
     max_parallelism = choose_max_parallelism(manifest, parallelism, restorable)
     for warning in manifest.spec.memory_plan(parallelism).warnings:
         _log.warning("memory", warning=warning)
-    spark = open_session(manifest, options.master, parallelism, continued=restorable.continued)
+    if interactive is None:
+        spark = open_session(manifest, options.master, parallelism, continued=restorable.continued, output=options.spark_output)
+    else:
+        spark = interactive.session
     try:
         certificates = _certificates(str(spark.sparkContext.master))
-        trial = _Builder(spark, manifest, pipeline, max_parallelism, Endpoint(location="grpc+unix:///", secret=""), hashings(restorable))
+        trial = PipelineBuilder(
+            spark, manifest, pipeline, max_parallelism, Endpoint(location="grpc+unix:///", secret=""), hashings(restorable)
+        )
         checked = checked_pipeline(spark, manifest, store, restorable, trial.build(parallelism), from_origin=origin is not None)
         ensure_job(store, manifest.metadata.name, max_parallelism)
         lineage = begin_attempt(
@@ -146,61 +160,9 @@ def start_job(manifest: StatefulSparkJob, options: RunOptions) -> RunningJob:
             return start.run()
     except Exception:
         # Not after a signal: the process ends at once, and Spark's JVM with it.
-        spark.stop()
+        if interactive is None:
+            spark.stop()
         raise
-
-
-class _Builder:
-    """Builds the pipeline for one endpoint."""
-
-    def __init__(
-        self,
-        spark: SparkSession,
-        manifest: StatefulSparkJob,
-        pipeline: Pipeline,
-        max_parallelism: int,
-        endpoint: Endpoint,
-        hashings: Mapping[str, int],
-    ) -> None:
-        self._spark = spark
-        self._manifest = manifest
-        self._pipeline = pipeline
-        self._max_parallelism = max_parallelism
-        self._endpoint = endpoint
-        self._hashings = hashings
-        spark.dataSource.register(tick_source(endpoint))
-
-    def build(self, parallelism: int) -> tuple[Job, DataStreamWriter]:
-        """Run the user's pipeline function."""
-        job = Job(
-            spark=self._spark,
-            name=self._manifest.metadata.name,
-            args=list(self._manifest.spec.job.args),
-            parallelism=parallelism,
-            max_parallelism=self._max_parallelism,
-            endpoint=self._endpoint,
-            hashings=self._hashings,
-        )
-        try:
-            writer = self._pipeline(job)
-        except StatefulSparkError:
-            raise
-        except Exception as error:
-            raise InvalidInputError(
-                f"the pipeline raised {type(error).__name__}\n{trace_in_user_code(error)}\n",
-                field="spec.job",
-                remedy="Correct the pipeline; nothing was started",
-            ) from error
-        register_by_value(self._manifest)
-        if not isinstance(writer, DataStreamWriter):
-            raise InvalidInputError(
-                f"pipeline returned {type_name(type(writer))}",
-                field="spec.job.entrypoint",
-                remedy="Return df.writeStream..., a DataStreamWriter that has not been started",
-            )
-        check_writer(self._spark, writer)
-        job.check_outputs()
-        return job, writer
 
 
 @dataclass(frozen=True, slots=True)
@@ -227,7 +189,8 @@ class _Start:
     def run(self) -> RunningJob:
         """Restore, and set slots and query going."""
         shared = self.manifest.spec.checkpointing.spark_location
-        location = open_location(shared if self.has_spark_state else None, _job_id(self.manifest), self.lineage.attempt)
+        root = self.options.interactive.folder if self.options.interactive is not None else None
+        location = open_location(shared if self.has_spark_state else None, _job_id(self.manifest), self.lineage.attempt, root)
         files, state = LocationFiles(location), SparkStateUploader(location)
         restore_location(files, self.lineage, self.stored, may_drop=self.manifest.spec.allow_non_restored_state)
         durable = self._durable()
@@ -242,7 +205,7 @@ class _Start:
         coordinator = self._coordinator(durable, files, state)
         endpoint = coordinator.endpoint
         known = {step.uid: step.hashing for step in self.stored.steps}
-        builder = _Builder(self.spark, self.manifest, self.pipeline, self.max_parallelism, endpoint, known)
+        builder = PipelineBuilder(self.spark, self.manifest, self.pipeline, self.max_parallelism, endpoint, known)
         running = RunningJob(
             spark=self.spark,
             coordinator=coordinator,
@@ -250,8 +213,13 @@ class _Start:
             slot_config=lambda job: self._slot_config(job, endpoint),
             restart=restart_strategy(self.manifest),
             settings=self._settings(location),
+            history=HistoryRecorder(StoredHistory(self.store, self.lineage.attempt, durable.fence.check)),
         )
-        job, writer = builder.build(self.parallelism)
+        try:
+            job, writer = builder.build(self.parallelism)
+        except Exception:
+            coordinator.close()
+            raise
         running.start(job, writer)
         return running
 
@@ -286,7 +254,9 @@ class _Start:
                 changelogs=durable.changelogs,
                 allow_non_restored=spec.allow_non_restored_state,
             ),
-            slots=SlotTable(self.parallelism, slots_per_executor=self._slots_per_executor, executors=executor_counter(self.spark)),
+            slots=SlotTable(
+                self.parallelism, slots_per_executor=self._slots_per_executor, executors=executor_counter(self.spark), notices=SlotNotices()
+            ),
             dry_runs=DryRuns(files, state, has_state=self.has_spark_state),
             listen=Listen(host=host, secret=secrets.token_urlsafe(32), certificates=self.certificates),
             recovered=recovered_batch(self.lineage, batches),
@@ -311,25 +281,28 @@ class _Start:
             store=self.store,
             storage=storage_settings(self.manifest),
             host="auto" if self.certificates is not None else None,
+            logs=self.options.slot_logs,
             rocksdb=self.rocksdb,
             **self.own_backend,
-            **slot_options(self.manifest),
+            **slot_options(self.manifest) | (self.options.interactive.slot_options if self.options.interactive is not None else {}),
         )
 
     def _settings(self, location: Path) -> RunSettings:
-        spec = self.manifest.spec
+        spec, interactive = self.manifest.spec, self.options.interactive
         return RunSettings(
             name=self.manifest.metadata.name,
             max_parallelism=self.max_parallelism,
-            parallelism_max=_parallelism_max(self._master, self.parallelism, self.max_parallelism),
+            parallelism_max=parallelism_max(self._master, self.parallelism, self.max_parallelism),
             slots_per_executor=self._slots_per_executor,
             local_checkpoint=str(location),
-            restart_user_errors="restart_strategy" in spec.model_fields_set,
+            restart_user_errors="restart_strategy" in spec.model_fields_set and interactive is None,
             until_idle=self.options.until_idle,
             drain_when_idle=self.options.drain,
             tolerable_failures=spec.checkpointing.tolerable_failures,
             retain_on_cancellation=spec.checkpointing.retention.on_cancellation.value == "RETAIN",
             native_metrics=spec.state_backend.rocksdb.metrics,
+            own_session=interactive is None,
+            query_settings=interactive.query_settings if interactive is not None else nullcontext,
             executors_for=spec.executor.instances_for,
         )
 
@@ -368,14 +341,6 @@ def _parallelism(manifest: StatefulSparkJob, options: RunOptions) -> int:
             remedy="Set it to at most spec.maxParallelism",
         )
     return parallelism
-
-
-def _parallelism_max(master: str, parallelism: int, max_parallelism: int) -> int:
-    """The most slots, each with an exchange beside it, that an embedded Spark has threads for."""
-    if not master.startswith("local["):
-        return max_parallelism
-    threads = master.removeprefix("local[").split(",")[0].rstrip("]")
-    return max(1, (int(threads) if threads.isdecimal() else local_threads(parallelism)) // 2)
 
 
 def _initial_savepoint(manifest: StatefulSparkJob, store: ObjectStore) -> str | None:

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from dataclasses import dataclass
 
-from statefulspark.coordinator.controls import JobError, JobFailing, JobState, JobStatus, SlotMemory, SlotStatus
+from statefulspark.coordinator.controls import Cancellation, JobError, JobFailing, JobState, JobStatus, SlotMemory, SlotStatus
 from statefulspark.coordinator.slot_state import LOST, READY, RESTORING, STARTING
 from statefulspark.coordinator.view import CoordinatorView
 from statefulspark.job.metrics.skew import skew_of
@@ -40,6 +39,7 @@ def status_of(
     state: JobState,
     since_ms: int,
     error: JobError | None,
+    canceled: Cancellation | None,
     ended: bool,
     query: QueryHealth,
 ) -> JobStatus:
@@ -68,11 +68,11 @@ def status_of(
         idle=query.idle and state is JobState.RUNNING,
         failing=query.failing if state is JobState.RUNNING else None,
         error=error,
+        canceled=canceled,
     )
 
 
 def _slots(view: CoordinatorView, max_parallelism: int, *, ended: bool) -> tuple[SlotStatus, ...]:
-    rows_in = _rows_in(view)
     found = []
     for slot in view.slots:
         groups = key_group_range(slot.index, len(view.slots), max_parallelism)
@@ -87,20 +87,13 @@ def _slots(view: CoordinatorView, max_parallelism: int, *, ended: bool) -> tuple
                 host=slot.host or None,
                 pid=slot.pid or None,
                 restarts=slot.restarts,
-                rows_in=rows_in.get(slot.index, 0),
+                rows_in=view.slot_rows.get(slot.index, 0),
                 store_bytes=slot.report.state_bytes if slot.report is not None else None,
                 cache_hit_ratio=_hit_ratio(slot.report),
                 memory=_memory(slot.report, view),
             )
         )
     return tuple(found)
-
-
-def _rows_in(view: CoordinatorView) -> Counter[int]:
-    rows: Counter[int] = Counter()
-    for (_, slot), total in view.totals.items():
-        rows[slot] += total.rows_in
-    return rows
 
 
 def _hit_ratio(report: SlotReport | None) -> float | None:

@@ -12,6 +12,7 @@ from statefulspark.coordinator.pending_checkpoint import SlotLostError
 from statefulspark.coordinator.slot_replacement import SlotRestarts
 from statefulspark.coordinator.slot_state import Slot
 from statefulspark.errors import FencedError, InvalidInputError, StatefulSparkError, UnavailableError, UserFunctionError
+from statefulspark.job.history.recorder import HistoryRecorder
 from statefulspark.job.restarts import RestartStrategy
 
 _log = structlog.get_logger("statefulspark.job")
@@ -25,13 +26,14 @@ class FailureTolerance:
         query_failure: A failure that counts as one of the query, although it runs; None when there is none.
     """
 
-    def __init__(self, restart: RestartStrategy, *, restart_user_errors: bool, failed_checkpoints: int) -> None:
+    def __init__(self, restart: RestartStrategy, *, restart_user_errors: bool, failed_checkpoints: int, history: HistoryRecorder) -> None:
         """Nothing has failed yet.
 
         Args:
             restart: what to do when the query, or a slot that has served, fails.
             restart_user_errors: True if ``restart`` holds for errors of the user's function too; otherwise they end the job.
             failed_checkpoints: how many checkpoints in a row may fail before the query does.
+            history: records every failure and every snapshot.
         """
         self.fatal: StatefulSparkError | None = None
         self.query_failure: StatefulSparkError | None = None
@@ -39,6 +41,7 @@ class FailureTolerance:
         self._slot_restarts = SlotRestarts(strategy=restart.next_pause_s)
         self._restart_user_errors = restart_user_errors
         self._failed_checkpoints = failed_checkpoints
+        self._history = history
         self._failed_in_a_row = 0
         self._restarting = threading.Lock()
 
@@ -46,6 +49,7 @@ class FailureTolerance:
         """A slot's Spark job failed: when it is submitted again. Without an end in sight the job fails."""
         with self._restarting:
             pause_s = self._slot_restarts.next_pause_s(slot, time.monotonic())
+        self._history.slot_failed(slot.index, error)
         _log.warning("slot failed", slot=slot.index, pause_s=pause_s, error=str(error)[:300])
         if pause_s is None:
             self.fatal = error
@@ -53,6 +57,7 @@ class FailureTolerance:
 
     def query_pause_s(self, error: StatefulSparkError) -> float | None:
         """The query failed: seconds until it is started again, None when the job fails with it."""
+        self._history.query_failed(error)
         final = isinstance(error, InvalidInputError | FencedError) or (
             isinstance(error, UserFunctionError) and not self._restart_user_errors
         )
@@ -65,6 +70,7 @@ class FailureTolerance:
         This is Flink's ``execution.checkpointing.tolerable-failed-checkpoints``. Neither there nor here do savepoints count, nor
         checkpoints that a lost slot or the end of the job cost.
         """
+        self._history.snapshot_ended(outcome, savepoint)
         if isinstance(outcome, CheckpointInfo):
             self._failed_in_a_row = 0
         elif not savepoint and not isinstance(outcome, SlotLostError | FencedError):

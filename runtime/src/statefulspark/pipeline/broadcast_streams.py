@@ -11,7 +11,7 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from statefulspark.errors import InvalidInputError, type_name
 from statefulspark.pipeline.exchange_plan import add_step
 from statefulspark.pipeline.output_types import OutputType, output_struct
-from statefulspark.pipeline.step_arguments import check_event_time, check_uid, watermark_delay_ms
+from statefulspark.pipeline.step_arguments import check_event_time, check_uid, warn_without_watermark, watermark_delay_ms
 from statefulspark.pipeline.tagged_streams import TaggedStream, side_outputs_of
 from statefulspark.process.broadcast_functions import KeyedBroadcastProcessFunction
 from statefulspark.process.broadcast_states import check_descriptors
@@ -144,8 +144,10 @@ class BroadcastConnectedStream:
         (df, keys), broadcast = self.non_broadcast_stream.keyed, self.broadcast_stream.input_stream
         if event_time is not None:
             check_event_time(df, event_time)
+            warn_without_watermark(uid, watermark)
         if broadcast_event_time is not None:
             check_event_time(broadcast, broadcast_event_time, "broadcast_event_time")
+            warn_without_watermark(uid, broadcast_watermark, "broadcast_watermark")
         step = StepSpec(
             uid=uid,
             function=func,

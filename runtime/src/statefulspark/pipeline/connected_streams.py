@@ -11,7 +11,7 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from statefulspark.errors import InvalidInputError
 from statefulspark.pipeline.exchange_plan import add_step
 from statefulspark.pipeline.output_types import OutputType, output_struct
-from statefulspark.pipeline.step_arguments import check_event_time, check_uid, watermark_delay_ms
+from statefulspark.pipeline.step_arguments import check_event_time, check_uid, warn_without_watermark, watermark_delay_ms
 from statefulspark.pipeline.tagged_streams import TaggedStream, side_outputs_of
 from statefulspark.process.broadcast_functions import KeyedBroadcastProcessFunction
 from statefulspark.process.co_function_adapters import CoFlatMapAdapter, CoMapAdapter
@@ -119,6 +119,9 @@ class ConnectedStreams:
         for (df, _), event_time, field in zip(inputs, (event_time1, event_time2), ("event_time1", "event_time2"), strict=True):
             if event_time is not None:
                 check_event_time(df, event_time, field)
+        for event_time, watermark, field in ((event_time1, watermark1, "watermark1"), (event_time2, watermark2, "watermark2")):
+            if event_time is not None:
+                warn_without_watermark(uid, watermark, field)
         if event_time1 is not None and event_time2 is not None:
             kinds = [df.schema[name].dataType.simpleString() for (df, _), name in zip(inputs, (event_time1, event_time2), strict=True)]
             if kinds[0] != kinds[1]:
@@ -155,7 +158,7 @@ class ConnectedStreams:
         Raises:
             InvalidInputError: names the argument and the remedy; nothing has been started.
         """
-        return self.process(CoMapAdapter(func), output_type, uid=uid, event_time1=event_time1, event_time2=event_time2)
+        return self._ordered(CoMapAdapter(func), output_type, uid, event_time1, event_time2)
 
     def flat_map(
         self, func: CoFlatMapFunction, output_type: OutputType, *, uid: str, event_time1: str | None = None, event_time2: str | None = None
@@ -172,7 +175,16 @@ class ConnectedStreams:
         Raises:
             InvalidInputError: names the argument and the remedy; nothing has been started.
         """
-        return self.process(CoFlatMapAdapter(func), output_type, uid=uid, event_time1=event_time1, event_time2=event_time2)
+        return self._ordered(CoFlatMapAdapter(func), output_type, uid, event_time1, event_time2)
+
+    def _ordered(
+        self, func: KeyedCoProcessFunction, output_type: OutputType, uid: str, event_time1: str | None, event_time2: str | None
+    ) -> DataFrame:
+        # Event time only orders the rows here: no timer waits for the watermark.
+        delay = "0 seconds"
+        return self.process(
+            func, output_type, uid=uid, event_time1=event_time1, event_time2=event_time2, watermark1=delay, watermark2=delay
+        )
 
 
 def _check_streams(first: KeyedStream, second: object) -> None:

@@ -6,6 +6,7 @@ source → key hash, slot → (union second input, or broadcast stream exploded 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import pyarrow as pa
@@ -17,11 +18,11 @@ from pyspark.sql import types as T  # noqa: N812  Spark's own convention
 from statefulspark.checkpoint.formats.pipeline import SAME_KEY, KeyColumn, StepKey
 from statefulspark.errors import InvalidInputError
 from statefulspark.exchange.config import ExchangeConfig
+from statefulspark.exchange.rendezvous import present
 from statefulspark.exchange.task import exchange_partition, spare_collector
 from statefulspark.keygroups import slot_expression
 from statefulspark.pipeline.column_names import quoted
 from statefulspark.pipeline.tagged_streams import TaggedStream, tagged_struct
-from statefulspark.pipeline.tick_source import FORMAT
 from statefulspark.process.output_tag import OutputTag
 from statefulspark.process.reserved_columns import FIRST, KEY_HASH, PART, SECOND, SECOND_SOURCES, SLOT, SOURCE
 from statefulspark.process.step_spec import StepSpec
@@ -87,8 +88,7 @@ def _exchange(job: Job, inputs: Sequence[Keyed], broadcast: DataFrame | None, ke
     rows = rows.withColumn(SLOT, F.expr(slot_expression(KEY_HASH, parallelism, groups)))
     if broadcast is not None:
         rows = rows.union(_in_every_slot(broadcast, columns, parallelism))
-    ticks = job.spark.readStream.format(FORMAT).option("uid", key.uid).load()
-    ticks = ticks.select(F.explode(F.sequence(F.lit(0), F.lit(parallelism - 1))).alias(SLOT))
+    ticks = job.tick_stream(key.uid).select(F.explode(F.sequence(F.lit(0), F.lit(parallelism - 1))).alias(SLOT))
     ticks = ticks.select(
         F.lit(None).cast("bigint").alias(KEY_HASH),
         F.col(SLOT).alias(SOURCE),
@@ -167,10 +167,13 @@ def exchange_function(config: ExchangeConfig) -> Callable[[Iterator[pa.RecordBat
         batch_id = context.getLocalProperty(_BATCH_ID) if context is not None else None
         if batch_id is None:
             raise InvalidInputError(
-                "a keyed step ran outside its streaming query", field=config.uid, remedy="Start the job with `statefulspark run`"
+                "a keyed step ran outside its streaming query",
+                field=config.uid,
+                remedy="Start the job with `statefulspark run`, or with start() in a notebook",
             )
         spare_collector()
+        here = replace(config, coordinator=present(config.coordinator))
         task = PartitionRun(str(context.getLocalProperty(_EXECUTION_ID)), context.partitionId(), context.taskAttemptId())
-        return exchange_partition(config, int(batch_id), task, batches)
+        return exchange_partition(here, int(batch_id), task, batches)
 
     return run

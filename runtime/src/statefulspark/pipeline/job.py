@@ -11,12 +11,13 @@ from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from statefulspark.checkpoint.formats.pipeline import WIDENED, StepKey
 from statefulspark.errors import InvalidInputError
-from statefulspark.exchange.config import Endpoint
+from statefulspark.exchange.endpoint import Endpoint
 from statefulspark.pipeline.broadcast_streams import BroadcastStream
 from statefulspark.pipeline.key_selectors import Key
 from statefulspark.pipeline.keyed_streams import KeyedStream
 from statefulspark.pipeline.outputs import WriteOutput, outputs_writer
 from statefulspark.pipeline.tagged_streams import TaggedStream
+from statefulspark.pipeline.tick_source import FORMAT
 from statefulspark.state.api.descriptors import MapStateDescriptor
 
 if TYPE_CHECKING:
@@ -91,6 +92,10 @@ class Job:
     def steps(self) -> list[StepSpec]:
         """The keyed steps of the pipeline, in the order in which it made them."""
         return list(self._steps.values())
+
+    def tick_stream(self, uid: str) -> DataFrame:
+        """The stream of a keyed step's ticks, from the source that is registered in the session."""
+        return self._spark.readStream.format(FORMAT).option("uid", uid).load()
 
     def key_by(self, df: DataFrame, *keys: Key) -> KeyedStream:
         """Partition a streaming DataFrame by one key column or several.

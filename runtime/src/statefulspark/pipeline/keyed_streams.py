@@ -17,7 +17,7 @@ from statefulspark.pipeline.exchange_plan import Keyed, add_step
 from statefulspark.pipeline.key_selectors import Key, keyed_by
 from statefulspark.pipeline.keyed_transformations import KeyedTransformations
 from statefulspark.pipeline.output_types import OutputType, output_struct
-from statefulspark.pipeline.step_arguments import check_column, check_event_time, check_uid, watermark_delay_ms
+from statefulspark.pipeline.step_arguments import check_column, check_event_time, check_uid, warn_without_watermark, watermark_delay_ms
 from statefulspark.pipeline.tagged_streams import TaggedStream, side_outputs_of
 from statefulspark.pipeline.windowed_streams import KeyedInput, WindowedStream
 from statefulspark.process.broadcast_functions import KeyedBroadcastProcessFunction
@@ -101,7 +101,8 @@ class KeyedStream(KeyedTransformations):
             output_type: the rows it emits, as DDL text, a StructType, or a type such as ``Types.ROW_NAMED(...)``.
             uid: stable name of this step; identifies its state permanently. 1 to 200 characters.
             event_time: timestamp column that ``ctx.timestamp()`` and event-time timers go by; without it only processing time is there.
-            watermark: how far behind the greatest event time seen the watermark stays: ``"1 hour"`` or milliseconds.
+            watermark: how far behind the greatest event time seen the watermark stays: ``"1 hour"`` or milliseconds. With 0, the default,
+                a row that is older than a row of an earlier batch is late, and a warning says so; ``"0 seconds"`` is silent.
             side_outputs: the tags of the outputs that the function emits to with ``yield tag, row``.
 
         Returns:
@@ -121,6 +122,7 @@ class KeyedStream(KeyedTransformations):
         delay_ms = watermark_delay_ms(watermark)
         if event_time is not None:
             check_event_time(self._df, event_time)
+            warn_without_watermark(uid, watermark)
         step = StepSpec(
             uid=uid,
             function=func,
@@ -196,7 +198,8 @@ class KeyedStream(KeyedTransformations):
         return self.window(CountSlidingWindowAssigner(size, slide) if slide else CountTumblingWindowAssigner(size))
 
     def _step(self, function: KeyedProcessFunction, schema: T.StructType, uid: str, event_time: str | None) -> DataFrame:
-        return self.process(function, schema, uid=uid, event_time=event_time)
+        # Event time only orders the rows here: no timer waits for the watermark.
+        return self.process(function, schema, uid=uid, event_time=event_time, watermark="0 seconds")
 
     def _input(self) -> tuple[T.StructType, pa.Schema]:
         # Without metadata: Spark would take the delay of an earlier withWatermark for a watermark of the output.

@@ -7,7 +7,7 @@ import importlib.util
 import os
 import sys
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -16,6 +16,7 @@ import cloudpickle
 import pyspark.cloudpickle
 
 from statefulspark.config.job import JobSpec, StatefulSparkJob
+from statefulspark.config.problems import Problem, sentences
 from statefulspark.errors import InvalidInputError
 
 Pipeline = Callable[[Any], Any]
@@ -39,11 +40,8 @@ def load_pipeline(manifest: StatefulSparkJob) -> Pipeline:
         InvalidInputError: the script or module cannot be imported or has no such function, or a file beside it is missing.
     """
     spec = manifest.spec.job
-    for index, path in enumerate(spec.py_files):
-        if not Path(path).exists():
-            raise InvalidInputError(
-                f"{path} does not exist", field=f"spec.job.pyFiles[{index}]", remedy="Correct the path; it is relative to the manifest"
-            )
+    if missing := tuple(missing_files(spec)):
+        raise sentences(missing)
     for path in python_path(manifest):
         if path not in sys.path:
             sys.path.insert(0, path)
@@ -51,12 +49,23 @@ def load_pipeline(manifest: StatefulSparkJob) -> Pipeline:
     register_by_value(manifest, module)
     pipeline = getattr(module, spec.entrypoint, None)
     if not callable(pipeline):
+        name = Path(spec.script).name if spec.script is not None else spec.module  # a script's module has a name of ours
         raise InvalidInputError(
-            f"{module.__name__} has no function {spec.entrypoint!r}",
+            f"{name} has no function {spec.entrypoint!r}",
             field="spec.job.entrypoint",
             remedy=f"Define `def {spec.entrypoint}(job)` that returns a DataStreamWriter, or name the right function",
         )
     return pipeline  # type: ignore[no-any-return]  # the user's code has no types
+
+
+def missing_files(spec: JobSpec) -> Iterator[Problem]:
+    """Yield the files of the program that do not exist."""
+    remedy = "Correct the path; it is relative to the manifest"
+    if spec.script is not None and not Path(spec.script).is_file():
+        yield Problem("spec.job.script", f"{spec.script} does not exist", remedy)
+    for index, path in enumerate(spec.py_files):
+        if not Path(path).exists():
+            yield Problem(f"spec.job.pyFiles[{index}]", f"{path} does not exist", remedy)
 
 
 def python_path(manifest: StatefulSparkJob) -> list[str]:
@@ -103,10 +112,6 @@ def _imported(spec: JobSpec) -> ModuleType:
 
 
 def _from_script(path: Path) -> ModuleType:
-    if not path.is_file():
-        raise InvalidInputError(
-            f"{path} does not exist", field="spec.job.script", remedy="Correct the path; it is relative to the manifest"
-        )
     name = f"statefulspark_script_{path.stem.replace('-', '_')}"
     found = importlib.util.spec_from_file_location(name, path)
     if found is None or found.loader is None:

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+from functools import cache
+
+import structlog
 from pyspark.sql import DataFrame
 from pyspark.sql import types as T  # noqa: N812  Spark's own convention
 
 from statefulspark.config.durations import parse_duration
 from statefulspark.errors import InvalidInputError
 
-__all__ = ["check_column", "check_event_time", "check_uid", "watermark_delay_ms"]
+__all__ = ["check_column", "check_event_time", "check_uid", "warn_without_watermark", "watermark_delay_ms"]
+
+_log = structlog.get_logger("statefulspark.pipeline")
 
 _EVENT_TIMES = (T.TimestampType, T.TimestampNTZType)
 
@@ -44,6 +49,23 @@ def watermark_delay_ms(watermark: str | int, field: str = "watermark") -> int:
     if watermark < 0:
         raise InvalidInputError("must not be negative", field=field, remedy=remedy)
     return watermark
+
+
+def warn_without_watermark(uid: str, watermark: str | int, field: str = "watermark") -> None:
+    """Log, once per step and process, that an input with event time has no ``watermark`` argument, whose default is 0.
+
+    Text such as ``"0 seconds"`` says that the delay is meant to be 0.
+    """
+    if watermark == 0:
+        _log_without_watermark(uid, field)
+
+
+@cache  # a pipeline is built several times in the life of a job
+def _log_without_watermark(uid: str, field: str) -> None:
+    _log.warning(
+        f"uid {uid!r} has event time and no {field}: a row that is older than a row of an earlier batch is late. "
+        f"Set {field}='5 minutes' to wait for such rows, or {field}='0 seconds' if rows arrive in order"
+    )
 
 
 def check_event_time(df: DataFrame, name: str, field: str = "event_time") -> None:

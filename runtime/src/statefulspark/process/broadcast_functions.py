@@ -15,6 +15,7 @@ from statefulspark.state.api.functions import Function
 if TYPE_CHECKING:
     from statefulspark.state.api.broadcast_state import BroadcastState, ReadOnlyBroadcastState
     from statefulspark.state.api.descriptors import MapStateDescriptor, StateDescriptor
+    from statefulspark.state.types.type_variables import K, V
 
 __all__ = ["BaseBroadcastProcessFunction", "KeyedBroadcastProcessFunction", "KeyedStateFunction"]
 
@@ -54,7 +55,7 @@ class BaseBroadcastProcessFunction(Function):
         """Context of one row of the broadcast stream. It has no key."""
 
         @abstractmethod
-        def get_broadcast_state(self, state_descriptor: MapStateDescriptor) -> BroadcastState[Any, Any]:
+        def get_broadcast_state(self, state_descriptor: MapStateDescriptor[K, V]) -> BroadcastState[K, V]:
             """Return a broadcast state, to read and to change.
 
             Raises:
@@ -65,7 +66,7 @@ class BaseBroadcastProcessFunction(Function):
         """Context of one row of the keyed stream."""
 
         @abstractmethod
-        def get_broadcast_state(self, state_descriptor: MapStateDescriptor) -> ReadOnlyBroadcastState[Any, Any]:
+        def get_broadcast_state(self, state_descriptor: MapStateDescriptor[K, V]) -> ReadOnlyBroadcastState[K, V]:
             """Return a broadcast state, to read.
 
             Raises:

@@ -86,6 +86,20 @@ def _is_small(kind: pa.DataType) -> bool:
     return bool(pt.is_primitive(kind) or pt.is_null(kind) or pt.is_decimal(kind) or pt.is_boolean(kind))
 
 
+def _row_size(row: tuple[Any, ...]) -> int:
+    """Estimate the bytes of a row; what most rows are made of takes no further call."""
+    size_bytes = _VALUE_BYTES
+    for value in row:
+        kind = value.__class__
+        if kind is int or kind is float or value is None:
+            size_bytes += _VALUE_BYTES
+        elif kind is str and value.isascii():
+            size_bytes += _VALUE_BYTES + len(value)
+        else:
+            size_bytes += _size(value)
+    return size_bytes
+
+
 def _size(value: Any) -> int:
     """Estimate the bytes of a row or of a value in it, rather too high than too low."""
     kind = value.__class__
@@ -93,7 +107,9 @@ def _size(value: Any) -> int:
         return _VALUE_BYTES + (len(value) if value.isascii() else _UTF8_BYTES_MAX * len(value))
     if kind is int or kind is float or value is None:
         return _VALUE_BYTES
-    if kind is tuple or isinstance(value, tuple | list):
+    if kind is tuple:
+        return _row_size(value)
+    if isinstance(value, tuple | list):
         return _VALUE_BYTES + sum(map(_size, value))
     if isinstance(value, bytes | bytearray):
         return _VALUE_BYTES + len(value)

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from difflib import get_close_matches
 from pathlib import Path
 from traceback import StackSummary, TracebackException
 
 from statefulspark.errors import UserFunctionError
+from statefulspark.process.rows import InputRow
 
 __all__ = ["timestamp_hint", "user_function_error"]
 
 _PACKAGE = Path(__file__).resolve().parent.parent
+_COLUMNS_MAX = 20
+"""Columns that a hint lists; wide tables have hundreds."""
 _OURS = tuple(f"{_PACKAGE / name}/" for name in ("process", "state", "testing"))
 
 
@@ -24,6 +28,7 @@ def user_function_error(error: BaseException, *, uid: str, key_group: int | None
         key_group: Of the current key, None when no key was current.
         hint: Likely cause, with the remedy.
     """
+    hint = hint or _column_hint(error)
     report = TracebackException.from_exception(error, capture_locals=False)
     _keep_user_frames(report)
     return UserFunctionError(
@@ -50,6 +55,21 @@ def timestamp_hint(error: BaseException, *, event_time: str | None, timestamp_ms
     if event_time is None:
         return "ctx.timestamp() is None in a step without event_time: pass event_time=<column> to process(), or use processing time"
     return f"ctx.timestamp() is None for a row whose event time is null: fill or drop nulls of the column {event_time!r}"
+
+
+def _column_hint(error: BaseException) -> str:
+    """Return the hint that belongs to ``row.usr`` of a row without such a column.
+
+    The row does not raise this itself: a class with ``__getattr__`` looks up all its attributes more slowly.
+    """
+    if not isinstance(error, AttributeError) or error.name is None or not isinstance(error.obj, InputRow):
+        return ""
+    columns = error.obj._fields
+    near = get_close_matches(error.name, columns, n=1)
+    if near:
+        return f"{error.name!r} is not a column of the row: did you mean {near[0]}?"
+    more = ", ..." if len(columns) > _COLUMNS_MAX else ""
+    return f"{error.name!r} is not a column of the row; the columns are {', '.join(columns[:_COLUMNS_MAX])}{more}"
 
 
 def _keep_user_frames(report: TracebackException | None) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from itertools import repeat
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
@@ -281,8 +281,8 @@ class KeyedFunctionRunner:
                 if number == prefetched:
                     prefetched += self._backend.prefetch(keys[prefetched:])
                 self._backend.set_current_key(key_group, key, key_bytes)
-                context.key = key
-                for each in function.process_rows(_timed(rows[first:end], times[first:end], context), context):
+                context.key, context.time = key, times[first]
+                for each in function.process_rows(rows[first:end], times[first:end], context):
                     if is_full(each):
                         yield self._flush()
         except StatefulSparkError:
@@ -308,13 +308,6 @@ class KeyedFunctionRunner:
             raise
         except Exception as error:
             raise user_function_error(error, uid=self.step.uid, key_group=None) from error
-
-
-def _timed(rows: Iterable[Any], times: Iterable[int | None], context: ElementContext) -> Iterator[tuple[Any, int | None]]:
-    """Yield rows with their times, and let the context know the time of each."""
-    for row, time in zip(rows, times, strict=True):
-        context.time = time
-        yield row, time
 
 
 def later(one: int | None, other: int | None) -> int | None:

@@ -42,6 +42,17 @@ class TimeDomain(Enum):
 class TimerService(ABC):
     """The clocks and timers of the current key.
 
+    Times are milliseconds since the epoch, as those of ``ctx.timestamp()``. A ``datetime`` of a row is in UTC and has no zone:
+    ``(value.at - datetime(1970, 1, 1)) // timedelta(milliseconds=1)`` makes milliseconds of it. Its ``timestamp()`` does not,
+    because Python takes it as local time.
+
+    >>> class Reminder(KeyedProcessFunction):
+    ...     def process_element(self, value, ctx):
+    ...         ctx.timer_service().register_event_time_timer(ctx.timestamp() + 60_000)
+    ...
+    ...     def on_timer(self, timestamp, ctx):
+    ...         yield ctx.get_current_key(), timestamp
+
     A timer is one (key, time domain, timestamp): registering it twice fires once. Timers are state: they are part of
     checkpoints and move with their key.
     """
@@ -79,6 +90,16 @@ class RuntimeContext(KeyedStateStore):
     """Passed to ``open``: describes where the function runs, and gives access to its keyed state.
 
     State handles are taken once, in ``open``; each access means the value of the key that is being processed.
+
+    >>> from statefulspark import MapStateDescriptor, Types
+    >>> class Pages(MapFunction):
+    ...     def open(self, runtime_context):
+    ...         self.seen = runtime_context.get_map_state(MapStateDescriptor("seen", Types.STRING(), Types.LONG()))
+    ...         self.unknown = runtime_context.get_job_parameter("unknown-page", "?")
+    ...
+    ...     def map(self, value):
+    ...         self.seen.put(value.page or self.unknown, 1)
+    ...         return value.user, len(list(self.seen.keys()))
     """
 
     @abstractmethod
@@ -190,6 +211,17 @@ class KeyedProcessFunction(Function):
     An output row is a tuple in the order of the output schema, a ``Row`` or dict by name, or a bare value when the output
     schema has one column. One instance lives per slot; it is called by one thread.
 
+    >>> from statefulspark import Types, ValueStateDescriptor
+    >>> class Count(KeyedProcessFunction):
+    ...     def open(self, runtime_context):
+    ...         self.n = runtime_context.get_state(ValueStateDescriptor("n", Types.LONG()))
+    ...
+    ...     def process_element(self, value, ctx):
+    ...         self.n.update((self.n.value() or 0) + 1)
+    ...         yield value.user, self.n.value()
+
+    `KeyedStream.process` runs it in a pipeline, ``statefulspark.testing.KeyedProcessHarness`` in a test.
+
     Only state and timers are exactly-once. Attributes of the instance are neither stored nor rolled back: when a batch is rolled back, because
     it failed here or elsewhere in the job, the instance is closed and a fresh copy of the one passed to ``process()`` is opened for the
     retry. So an attribute may cache what state holds, and what must last belongs into state. Class attributes and module globals
@@ -226,7 +258,16 @@ class KeyedProcessFunction(Function):
 
     @abstractmethod
     def process_element(self, value: Any, ctx: KeyedProcessFunction.Context) -> Iterable[Any] | None:
-        """Process one row, ``value``; rows of one key come in event-time order within a batch."""
+        """Process one row; rows of one key come in event-time order within a batch.
+
+        Args:
+            value: The row: ``value.user``, ``value["user"]`` or ``value[0]``. A column of type timestamp is a ``datetime`` in UTC without a zone;
+                ``ctx.timestamp()`` and timers are milliseconds since the epoch.
+            ctx: The key, its timers and the row's event time.
+
+        Returns:
+            Output rows. A ``datetime`` without a zone is taken as UTC in an output column of type timestamp.
+        """
 
     def on_timer(self, timestamp: int, ctx: KeyedProcessFunction.OnTimerContext) -> Iterable[Any] | None:  # noqa: ARG002  # for overriding
         """Process a timer of the current key that has become due; ``timestamp`` is the one it was registered with."""

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from abc import abstractmethod
-from collections.abc import Iterable, Iterator
-from typing import Any
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any
 
 from statefulspark.process.functions import KeyedProcessFunction
+
+if TYPE_CHECKING:
+    from statefulspark.process.contexts import ElementContext
 
 __all__ = ["KeyRowsFunction"]
 
@@ -14,14 +16,17 @@ __all__ = ["KeyRowsFunction"]
 class KeyRowsFunction(KeyedProcessFunction):
     """Gets all rows of a key that stand together in a batch in one call, so that state is read and written once for all of them."""
 
-    @abstractmethod
-    def process_rows(self, rows: Iterable[tuple[Any, int | None]], ctx: KeyedProcessFunction.Context) -> Iterator[Any]:
-        """Process rows of the current key as `process_element` would process one after the other.
+    def process_rows(self, rows: Sequence[Any], times: Sequence[int | None], ctx: ElementContext) -> Iterable[Any]:
+        """Process rows of the current key as `process_element` would process one after the other, which is what this method does.
 
         Args:
-            rows: Each with its event time in milliseconds since the epoch, None without one. ``ctx.timestamp()`` is that of the last row taken.
-            ctx: As in `process_element`.
+            rows: The rows.
+            times: The event time of each in milliseconds since the epoch, None without one.
+            ctx: Gets the time of a row before `process_element`.
 
-        Yields:
+        Returns:
             Output rows. State is right again after the last one only.
         """
+        for row, time in zip(rows, times, strict=True):
+            ctx.time = time
+            yield from self.process_element(row, ctx) or ()

@@ -75,6 +75,12 @@ class MetricGroup:
     """A named group of metrics of one step in one slot.
 
     Metrics count executions. They start from zero with each copy of the function: when the slot starts, and when a batch is rolled back.
+
+    >>> group = MetricGroup()  # in a function: runtime_context.get_metrics_group()
+    >>> late = group.counter("late")
+    >>> late.inc()
+    >>> late.get_count()
+    1
     """
 
     def __init__(self, prefix: str = "") -> None:

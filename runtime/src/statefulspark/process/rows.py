@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from functools import cache, partial
 from keyword import iskeyword
 from operator import itemgetter
-from typing import TYPE_CHECKING, Any, ClassVar, SupportsIndex
+from typing import TYPE_CHECKING, Any, ClassVar, Final, SupportsIndex
 
 from statefulspark.state.row import Row, rows_to_dicts
 
@@ -21,11 +21,14 @@ except ImportError:
 __all__ = ["InputRow", "Row", "row_class", "rows_of"]
 
 
+_METHODS: Final = frozenset({"as_dict", "asDict"})
+
+
 class InputRow(tuple[Any, ...]):
     """One row of a keyed step's input: immutable, by position, by name and by attribute.
 
     ``row.tailnum``, ``row["tailnum"]`` and ``row[0]`` are the same value; iteration and unpacking go by position. A
-    column whose name is not an identifier (or starts with an underscore) is reached by ``row["..."]`` only.
+    column whose name is not an identifier (or starts with an underscore) or that of a method is reached by ``row["..."]`` only.
     """
 
     __slots__ = ()
@@ -49,6 +52,10 @@ class InputRow(tuple[Any, ...]):
         values: Sequence[Any] = [rows_to_dicts(value, InputRow | Row) for value in self] if recursive else self
         return dict(zip(self._fields, values, strict=True))
 
+    def asDict(self, recursive: bool = False) -> dict[str, Any]:  # noqa: N802  PySpark's name
+        """Return the row as a dict by column name, under the name that PySpark's rows have; with ``recursive`` nested rows become dicts too."""
+        return self.as_dict(recursive)
+
     def __repr__(self) -> str:
         return f"Row({', '.join(f'{name}={value!r}' for name, value in zip(self._fields, self, strict=True))})"
 
@@ -68,7 +75,7 @@ def row_class(fields: tuple[str, ...]) -> type[InputRow]:
         positions.setdefault(name, index)
     members: dict[str, Any] = {"__slots__": (), "_fields": fields, "_positions": positions}
     for name, index in positions.items():
-        if name.isidentifier() and not iskeyword(name) and not name.startswith("_") and name != "as_dict":
+        if name.isidentifier() and not iskeyword(name) and not name.startswith("_") and name not in _METHODS:
             members[name] = _column(index, name)
     return type("InputRow", (InputRow,), members)
 

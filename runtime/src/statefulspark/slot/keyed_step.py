@@ -5,7 +5,7 @@ from __future__ import annotations
 import secrets
 import threading
 from collections.abc import Generator, Iterator
-from contextlib import closing, contextmanager, suppress
+from contextlib import AbstractContextManager, closing, contextmanager, suppress
 from itertools import islice
 from pathlib import Path
 
@@ -26,6 +26,7 @@ from statefulspark.rpc.flight import ExchangeStream, FlightPeer
 from statefulspark.rpc.messages.batches import Acknowledge, BatchRun, ExchangeRequest, RunMetrics
 from statefulspark.rpc.messages.heartbeat import StepReport
 from statefulspark.rpc.messages.slots import Reopened
+from statefulspark.slot.logs import logs_of_step
 from statefulspark.slot.state_ids import CoordinatorStateIds
 from statefulspark.slot.step_changelogs import StepChangelogs
 from statefulspark.slot.step_metrics import USER_METRICS_MAX, BatchClock, counted, step_report
@@ -92,10 +93,15 @@ class KeyedStep:
         self._clock = BatchClock()
         self._operator_report: list[OperatorEntry] | None = None
         self.backend, self.operator = self._backends(batch, operator_state)
-        self._function = FunctionLifecycle(self._fresh_runner)
-        if report_ms is not None:
-            self._function.runner.snapshot(self.operator.batch, report_ms)
-            self._operator_report = self.operator.report()
+        with self.logs():
+            self._function = FunctionLifecycle(self._fresh_runner)
+            if report_ms is not None:
+                self._function.runner.snapshot(self.operator.batch, report_ms)
+                self._operator_report = self.operator.report()
+
+    def logs(self) -> AbstractContextManager[None]:
+        """Log records that this thread writes meanwhile have the step's uid, and the key group of the current key if there is one."""
+        return logs_of_step(self.step.uid, lambda: self.backend.current_key_group())  # noqa: PLW0108  the backend is replaced in the meantime
 
     def take_operator_report(self) -> list[OperatorEntry] | None:
         """Return what the function has made of its operator state after a redistribution; None if there was none, and from the second call on."""
@@ -210,7 +216,8 @@ class KeyedStep:
         # batch tries again: the present copy has the states of the earlier backends.
         self.backend, self.operator = backend, operator
         self._function.undone()
-        self._function.renew_if_stale()
+        with self.logs():
+            self._function.renew_if_stale()
 
     def run(self, request: ExchangeRequest, stream: ExchangeStream) -> Acknowledge:
         """Process one batch that has begun, send its results, and make its changes durable.
@@ -359,4 +366,5 @@ class KeyedStep:
 
     def close(self) -> None:
         """Close the function."""
-        self._function.close()
+        with self.logs():
+            self._function.close()

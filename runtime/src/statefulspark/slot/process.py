@@ -35,6 +35,7 @@ from statefulspark.rpc.messages.slots import Ready, Register, RegisterAnswer, Re
 from statefulspark.slot.allocator import AllocatorWatch
 from statefulspark.slot.heartbeat import SlotReporter
 from statefulspark.slot.keyed_step import KeyedStep
+from statefulspark.slot.logs import logs_of_slot
 from statefulspark.slot.memory_split import TunedMemory
 from statefulspark.slot.operator_state import RestoredOperatorState
 from statefulspark.slot.service import SlotService
@@ -64,6 +65,11 @@ def run_slot(config: SlotConfig, slot: int, executor: str) -> str:
     Raises:
         StatefulSparkError: the slot cannot restore its state; the slot supervisor decides what happens next.
     """
+    with logs_of_slot(config.logs, slot):
+        return _run_slot(config, slot, executor)
+
+
+def _run_slot(config: SlotConfig, slot: int, executor: str) -> str:
     allocator = AllocatorWatch(config.managed_bytes // _ALLOCATOR_STEPS)
     folder = _working_folder(config, slot)
     work = folder.path

@@ -22,21 +22,25 @@ from statefulspark.rpc.codec import Action
 from statefulspark.rpc.flight import ExchangeStream, FlightPeer
 from statefulspark.rpc.listener import FlightListener
 from statefulspark.rpc.messages.batches import Acknowledge, ExchangeRequest
-from statefulspark.rpc.messages.slot_control import Ping, Settle, Snapshot, Stop, Undo
+from statefulspark.rpc.messages.slot_control import CancelSnapshot, Ping, Settle, Snapshot, Stop, Undo
 from statefulspark.rpc.messages.slots import SnapshotDone, SnapshotPart
 from statefulspark.slot.keyed_step import KeyedStep
-from statefulspark.slot.store_gate import SNAPSHOT_RUNS, StoreGate
+from statefulspark.slot.snapshot_turns import SnapshotTurns
+from statefulspark.slot.store_gate import StoreGate
 from statefulspark.slot.sweeps import SlotSweeps
 from statefulspark.state.operator.entries import OperatorEntry
 from statefulspark.state.store.base import KeyValueStore
 from statefulspark.state.store.split_store import rocksdb_part
 from statefulspark.storage.base import ObjectStore
+from statefulspark.storage.cancellation import Cancellation
 from statefulspark.storage.os_errors import disk_error, local_disk
 
 _SNAPSHOT_WAIT_S = 30.0
 """A snapshot waits this long for cancelled exchanges, and for an earlier one that still reads the store."""
 _EARLIER_SNAPSHOT_WAIT_S = 1.0
-"""A snapshot waits this long for an earlier one that was cancelled and still writes or uploads: batches wait until all slots have answered."""
+"""A snapshot waits this long for an earlier one that was canceled and still writes or uploads: batches wait until all slots have answered."""
+_CANCEL_WAIT_S = 5.0
+"""The coordinator deletes what was uploaded once the slots have answered, and once more later."""
 
 
 class SlotService:
@@ -74,8 +78,8 @@ class SlotService:
         self._async_snapshots = async_snapshots
         self._left_behind = tuple(left_behind)
         """Broadcast state of steps that the job no longer has: each checkpoint holds it, as the store does their keyed state."""
-        # Taken by `snapshot`, released by its thread.
-        self._snapshot_running = threading.Lock()
+        # Begun by `snapshot`, ended by its thread.
+        self._snapshots = SnapshotTurns()
 
     def actions(self) -> tuple[Action, ...]:
         """What the driver and exchange tasks can ask of a slot, besides exchanges."""
@@ -84,6 +88,7 @@ class SlotService:
             Settle.served_by(self.settle),
             Undo.served_by(self.undo),
             Snapshot.served_by(self.snapshot),
+            CancelSnapshot.served_by(self.cancel_snapshot),
             Stop.served_by(self.stop),
         )
 
@@ -101,7 +106,7 @@ class SlotService:
     def _exchange(self, request: ExchangeRequest, stream: ExchangeStream) -> None:
         keyed_step = self.keyed_steps[request.uid]
         batch, expected = request.batch, request.run.expected
-        with keyed_step.exchange():
+        with keyed_step.exchange(), keyed_step.logs():
             with keyed_step.held():
                 can_hold = self._async_snapshots and keyed_step.can_hold(batch, expected)
                 with self._gate.turn(can_hold=can_hold) as store_is_free:
@@ -176,51 +181,58 @@ class SlotService:
         fixed (hard links, frozen dicts) nobody writes the store: what batches commit meanwhile is held over it. Without asynchronous
         snapshots they wait until its files are written.
 
-        One snapshot runs at a time, until it is uploaded: the coordinator may have cancelled one whose disk or storage is slow, and threads,
-        frozen dicts and uploads must not pile up.
+        One snapshot runs at a time, until it is uploaded: the disk or the storage of one that was canceled may be slow, and threads, frozen dicts
+        and uploads must not pile up.
 
         A request that arrives late may meet a batch that has begun since. Settling holds each step's lock, as a batch does, because one that
         ends between the comparison of its number and the write would have its uncommitted changes written.
 
         Raises:
+            FencedError: It was canceled.
             UnavailableError: An earlier snapshot, or a batch that runs, did not end in time.
         """
         self._check_epoch(request.epoch)
         keyed_steps = {uid: self.keyed_steps[uid] for uid in sorted(request.expected)}
         # Before the steps' locks, which batches need.
-        if not self._snapshot_running.acquire(timeout=_EARLIER_SNAPSHOT_WAIT_S):
-            raise UnavailableError(SNAPSHOT_RUNS)
+        cancellation = self._snapshots.begin(request.checkpoint_id, _EARLIER_SNAPSHOT_WAIT_S)
         try:
             with ExitStack() as held:
                 # Before the gate, in the order in which a batch takes them.
                 for keyed_step in keyed_steps.values():
                     held.enter_context(keyed_step.held(_SNAPSHOT_WAIT_S))
-                self._begin_snapshot(request, keyed_steps)
+                self._begin_snapshot(request, keyed_steps, cancellation)
         except BaseException:
-            self._snapshot_running.release()
+            self._snapshots.end()
             raise
 
-    def _begin_snapshot(self, request: Snapshot, keyed_steps: dict[str, KeyedStep]) -> None:
+    def cancel_snapshot(self, request: CancelSnapshot) -> None:
+        """Stop the uploads of a snapshot that the coordinator has canceled; returns when they have ended, or after a few seconds."""
+        self._check_epoch(request.epoch)
+        self._snapshots.cancel(request.checkpoint_id, _CANCEL_WAIT_S)
+
+    def _begin_snapshot(self, request: Snapshot, keyed_steps: dict[str, KeyedStep], cancellation: Cancellation) -> None:
         self._gate.close(timeout_s=_SNAPSHOT_WAIT_S)
         try:
             for uid, keyed_step in keyed_steps.items():
                 keyed_step.settle(request.expected[uid])
             operator_state = [entry for keyed_step in keyed_steps.values() for entry in keyed_step.operator.committed()]
             operator_state += self._left_behind
-            thread = threading.Thread(target=self._snapshot_in_background, args=(request, operator_state), name="snapshot", daemon=True)
+            thread = threading.Thread(
+                target=self._snapshot_in_background, args=(request, operator_state, cancellation), name="snapshot", daemon=True
+            )
             thread.start()
         except BaseException:
             self._gate.open()
             raise
 
-    def _snapshot_in_background(self, request: Snapshot, operator_state: list[OperatorEntry]) -> None:
+    def _snapshot_in_background(self, request: Snapshot, operator_state: list[OperatorEntry], cancellation: Cancellation) -> None:
         folder = self._work / f"snapshot-{secrets.token_hex(4)}"
         part, problem = None, None
         started = time.monotonic()
         try:
             held_up_ms = 0.0
             try:
-                if request.savepoint is not None or rocksdb_part(self.store) is None:
+                if request.full or rocksdb_part(self.store) is None:
                     for keyed_step in self.keyed_steps.values():
                         keyed_step.backend.sweep_for_full_snapshot()
                 snapshot = self.store.begin_snapshot(folder)
@@ -233,7 +245,9 @@ class SlotService:
                 snapshot.write()
             failpoints.reach("slot.snapshot.linked")
             linked = time.monotonic()
-            state, state_bytes = self._upload(folder, request)
+            cancellation.check()
+            state, state_bytes = self._upload(folder, request, cancellation)
+            cancellation.check()
             operator_file = self._upload_operator_state(request, operator_state)
             failpoints.reach("slot.snapshot.uploaded")
             part = SnapshotPart(
@@ -252,27 +266,35 @@ class SlotService:
         finally:
             shutil.rmtree(folder, ignore_errors=True)
             # Before the report: the coordinator may ask for the next snapshot before it answers.
-            self._snapshot_running.release()
+            self._snapshots.end()
+        if part is None and self.stopping.is_set():
+            return  # the coordinator notices that the slot is lost, which is no failure of storage
         try:
             done = SnapshotDone(slot=self._slot, epoch=self._epoch, checkpoint_id=request.checkpoint_id, part=part, error=problem)
             self._coordinator.call(done)
         except StatefulSparkError:
             return  # the coordinator times the checkpoint out
 
-    def _upload(self, folder: Path, request: Snapshot) -> tuple[SlotState, dict[int, int] | None]:
+    def _upload(self, folder: Path, request: Snapshot, cancellation: Cancellation) -> tuple[SlotState, dict[int, int] | None]:
         batches = dict.fromkeys(self.keyed_steps, request.batch)
         base = request.base_checkpoint_id
         if request.savepoint is None:
-            return self._uploader.upload(folder, request.checkpoint_id, base_checkpoint_id=base, step_batches=batches)
+            number, nonce = request.checkpoint_id, request.nonce
+            return self._uploader.upload(
+                folder, number, nonce=nonce, base_checkpoint_id=base, step_batches=batches, cancellation=cancellation
+            )
         target, name = self._open_store(request.savepoint.url), request.savepoint.name
         shared_root = paths.common_root(self._job_store.url, target.url)
         common = self._open_store(shared_root) if shared_root is not None else None
-        return self._uploader.upload_savepoint(folder, target, name, base_checkpoint_id=base, step_batches=batches, common=common)
+        return self._uploader.upload_savepoint(
+            folder, target, name, base_checkpoint_id=base, step_batches=batches, common=common, cancellation=cancellation
+        )
 
     def _upload_operator_state(self, request: Snapshot, entries: list[OperatorEntry]) -> OperatorFile | None:
-        if request.savepoint is None:
-            return upload_operator_state(self._job_store, paths.checkpoint_folder(request.checkpoint_id), self._slot, entries)
-        return upload_operator_state(self._open_store(request.savepoint.url), request.savepoint.name, self._slot, entries)
+        target, folder = self._job_store, paths.checkpoint_folder(request.checkpoint_id)
+        if request.savepoint is not None:
+            target, folder = self._open_store(request.savepoint.url), request.savepoint.name
+        return upload_operator_state(target, folder, self._slot, entries, request.nonce)
 
     def take_operator_reports(self) -> dict[str, bytes]:
         """What functions have made of redistributed operator state: an operator file per uid."""
@@ -286,6 +308,7 @@ class SlotService:
     def close(self) -> None:
         """Stop serving and close the store. Safe to call once."""
         self.stopping.set()
+        self._snapshots.close()
         self._sweeps.close()
         for keyed_step in self.keyed_steps.values():
             keyed_step.close()

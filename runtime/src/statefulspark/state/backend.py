@@ -109,7 +109,7 @@ class KeyedStateBackend:
         self._written: dict[str, int] = {}
         """Entries the running batch has written, by name of the state, as far as they are encoded."""
         self._lookups_before: dict[str, int] = {}
-        self.timers = TimerTable(self._declared.timer_queues(), self._context, key_codec)
+        self.timers = TimerTable(self._declared.timer_queues(self._read_ahead), self._context, key_codec)
 
     @property
     def can_hold(self) -> bool:
@@ -180,10 +180,11 @@ class KeyedStateBackend:
             How many keys of the beginning were read: as many as the cache holds, at least one when there are any. Call again with
             the rest when the first of them becomes current.
         """
-        prefixes = self._prefixes
-        idents = [prefixes[key_group] + key_bytes for key_group, key_bytes in keys]
-        # Two generations share the budget, so one may take half. What is read now must still be there when it is wanted.
-        generation_bytes = self._budget.cache_bytes // 2
+        return self._read_ahead([self._prefixes[key_group] + key_bytes for key_group, key_bytes in keys])
+
+    def _read_ahead(self, idents: list[bytes]) -> int:
+        """Read the point states of keys; see `prefetch`."""
+        generation_bytes = self._budget.cache_bytes // 2  # two share the budget; what is read now must still be there when it is wanted
         if self._cached_bytes() > generation_bytes - generation_bytes // 4:
             self._age()
         return read_ahead(self._tables.values(), idents, self._cached_bytes, generation_bytes)

@@ -108,6 +108,17 @@ class Row:
         values = [rows_to_dicts(value, Row) for value in self._values] if recursive else self._values
         return dict(zip(self._names, values, strict=True))
 
+    def asDict(self, recursive: bool = False) -> dict[str, Any]:  # noqa: N802  PySpark's name
+        """Return the row as a dict, as `as_dict` does, under the name that PySpark's rows have.
+
+        >>> Row(tailnum="N14228", legs=3).asDict()
+        {'tailnum': 'N14228', 'legs': 3}
+
+        Raises:
+            TypeError: the row has no field names.
+        """
+        return self.as_dict(recursive)
+
     def __call__(self, *args: Any) -> Row:
         if len(args) > len(self._values):
             raise ValueError(f"{len(args)} values for a row of {len(self._values)} fields")

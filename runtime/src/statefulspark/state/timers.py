@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from heapq import heapify, heappop, heappush
 from itertools import islice
 from typing import Any, Final
@@ -76,6 +76,7 @@ class TimerTable:
         decode = self._key_codec.decode
         # Every timer is longer than 8 bytes, so those of the next millisecond are above the end.
         end = max(0, up_to_ms + 1 + _SIGN).to_bytes(8, "big") if up_to_ms < TIMESTAMP_MS_MAX else b"\xff" * 9
+        queue.expect(end)
         while (timer := queue.pop(end)) is not None:
             key_bytes = timer[10:]
             yield int.from_bytes(timer[:8], "big") - _SIGN, timer[8] << 8 | timer[9], decode(key_bytes), key_bytes
@@ -116,6 +117,10 @@ class _Front:
         self.at: bytes | None = b""
         self.ahead: list[bytes] = []
 
+    def due(self, end: bytes) -> list[bytes]:
+        """Return the timers below ``end`` that have been read."""
+        return [timer for timer in self.ahead if timer < end]
+
 
 class TimerQueue:
     """The timers of one kind. A timer is ``timestamp u64 with the sign flipped | key group u16 | key``: bytes in firing order.
@@ -128,14 +133,35 @@ class TimerQueue:
         layers: The backend's.
         state_id: Of this kind.
         key_groups: The slot's.
+        read_states: Reads the states of keys, given as idents, whose timers will fire soon.
     """
 
-    __slots__ = ("_added", "_before", "_changed", "_context", "_fronts", "_layers", "_queue", "_state_id", "hits", "misses")
+    __slots__ = (
+        "_added",
+        "_before",
+        "_changed",
+        "_context",
+        "_fronts",
+        "_layers",
+        "_queue",
+        "_read_states",
+        "_state_id",
+        "hits",
+        "misses",
+    )
 
-    def __init__(self, context: KeyContext, layers: Layers, state_id: int, key_groups: KeyGroupRange) -> None:
+    def __init__(
+        self,
+        context: KeyContext,
+        layers: Layers,
+        state_id: int,
+        key_groups: KeyGroupRange,
+        read_states: Callable[[list[bytes]], object],
+    ) -> None:
         self._context = context
         self._layers = layers
         self._state_id = state_id
+        self._read_states = read_states
         self._changed: dict[bytes, bool] = {}
         self._added: list[bytes] = []
         groups = [group_prefix(group) for group in range(key_groups.first, key_groups.last + 1)]
@@ -160,6 +186,15 @@ class TimerQueue:
         if timer not in self._changed:
             self._context.grow(_TIMER_BYTES)
         self._remove(timer)
+
+    def expect(self, end: bytes) -> None:
+        """Prepare for `pop` of all timers below ``end``."""
+        if not self._queue or self._queue[0][0] >= end:
+            return
+        # Earlier calls have read these timers when they were not due yet, and no states for them.
+        idents = [timer[8:] for front in self._fronts.values() if front.ahead and front.ahead[-1] < end for timer in front.due(end)]
+        if idents:
+            self._read_states(idents)
 
     def pop(self, end: bytes) -> bytes | None:
         """Remove and return the first timer if it is below ``end``."""
@@ -255,6 +290,8 @@ class TimerQueue:
             else:
                 heappop(queue)
                 self._read_ahead(front, at)
+                if end is not None and (due := front.due(end)):
+                    self._read_states([timer[8:] for timer in due])
         return None
 
     def _read_ahead(self, front: _Front, at: bytes) -> None:

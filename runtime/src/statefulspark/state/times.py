@@ -85,6 +85,9 @@ class Duration:
 
     Attributes:
         nanos: Nanoseconds, may be any integer; users of a ``Duration`` state their own bounds.
+
+    >>> Duration.of_minutes(5) == Duration.of_seconds(300)
+    True
     """
 
     nanos: int

@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
+from statefulspark.storage.cancellation import Cancellation
+
 
 @dataclass(frozen=True, slots=True)
 class ObjectInfo:
@@ -44,8 +46,8 @@ class ObjectStore(Protocol):
         nonce into ``data`` where two writers could write the same thing.
         """
 
-    def put_file(self, key: str, path: Path) -> None:
-        """Upload a local file (multipart when large)."""
+    def put_file(self, key: str, path: Path, cancellation: Cancellation | None = None) -> None:
+        """Upload a local file (multipart when large); ClosedError, and no object, if ``cancellation`` ends the upload before it is complete."""
 
     def get(self, key: str) -> bytes:
         """Read whole; KeyError when absent."""

@@ -19,6 +19,7 @@ from typing import BinaryIO
 
 from statefulspark.errors import ConflictError, InvalidInputError, UnavailableError
 from statefulspark.storage.base import ObjectInfo
+from statefulspark.storage.cancellation import Cancellation
 from statefulspark.storage.folders import prune, sync_folder, temporary_file
 from statefulspark.storage.keys import TEMPORARY_PREFIX, check_folder, check_key, check_prefix
 from statefulspark.storage.os_errors import DIR_FIELD, WORKING_FIELD, translated
@@ -76,10 +77,10 @@ class LocalStore:
                 return
         raise UnavailableError(f"{key} in {self.url} was repeatedly created and deleted")
 
-    def put_file(self, key: str, path: Path) -> None:
-        """Copy a local file in; FileNotFoundError when there is none."""
+    def put_file(self, key: str, path: Path, cancellation: Cancellation | None = None) -> None:
+        """Copy a local file in; FileNotFoundError when there is none, ClosedError if it is canceled before all bytes are copied."""
         with path.open("rb") as source:
-            self._replace(key, lambda stream: shutil.copyfileobj(source, stream, _COPY_BUFFER_BYTES))
+            self._replace(key, lambda stream: _copy(source, stream, cancellation))
 
     def get(self, key: str) -> bytes:
         """Read whole; KeyError when absent."""
@@ -197,6 +198,16 @@ def _open(path: Path) -> BinaryIO | None:
         return path.open("rb")
     except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
         return None
+
+
+def _copy(source: BinaryIO, target: BinaryIO, cancellation: Cancellation | None) -> None:
+    if cancellation is None:
+        shutil.copyfileobj(source, target, _COPY_BUFFER_BYTES)
+        return
+    cancellation.check()
+    while part := source.read(_COPY_BUFFER_BYTES):
+        target.write(part)
+        cancellation.check()
 
 
 def _sync(stream: BinaryIO) -> None:

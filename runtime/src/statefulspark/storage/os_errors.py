@@ -26,6 +26,7 @@ _DISK_REMEDY = (
     "Free space there, or choose another disk: spec.stateBackend.rocksdb.localDir for slots, spark.local.dir in spec.sparkConf for Spark, the "
     "environment variable TMPDIR for other temporary files"
 )
+_DELETED_REMEDY = "Keep it from this folder, or choose another one: spec.stateBackend.rocksdb.localDir for slots, the environment variable TMPDIR for others"
 _PATH = re.compile(r"/[^\s'\"():]+")
 _MISPLACED = {errno.ENOTDIR, errno.EISDIR, errno.ENOTEMPTY, errno.EEXIST, errno.ENAMETOOLONG, errno.ELOOP, errno.EINVAL}
 
@@ -70,6 +71,11 @@ def disk_error(error: BaseException, path: Path | None = None) -> UnavailableErr
 def disk_failure(where: object, reason: str) -> UnavailableError:
     """Return the one sentence about a local disk; ``reason`` is the operating system's."""
     return UnavailableError(f"the local disk cannot be written: {where}: {reason}. {_DISK_REMEDY}", retry_after_s=10.0)
+
+
+def deleted_file(where: object) -> UnavailableError:
+    """Return the one sentence about a file in temporary space that another program deleted while it was in use."""
+    return UnavailableError(f"another program deleted a temporary file that was in use: {where}. {_DELETED_REMEDY}")
 
 
 def disk_trouble_in(text: str) -> UnavailableError | None:

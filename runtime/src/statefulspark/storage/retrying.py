@@ -18,6 +18,7 @@ import tenacity
 
 from statefulspark.errors import InvalidInputError, UnavailableError
 from statefulspark.storage.base import ObjectInfo, ObjectStore
+from statefulspark.storage.cancellation import Cancellation
 
 _log = structlog.get_logger(__name__)
 
@@ -76,9 +77,10 @@ class RetryingStore:
         """Create; ConflictError when the key exists with other bytes."""
         self._call("put_if_absent", key, lambda: self.inner.put_if_absent(key, data))
 
-    def put_file(self, key: str, path: Path) -> None:
-        """Upload a local file, which must not change meanwhile."""
-        self._call("put_file", key, lambda: self.inner.put_file(key, path))
+    def put_file(self, key: str, path: Path, cancellation: Cancellation | None = None) -> None:
+        """Upload a local file, which must not change meanwhile. A canceled upload is not repeated, and no wait is left to its end."""
+        sleep = cancellation.sleep if cancellation is not None else None
+        self._call("put_file", key, lambda: self.inner.put_file(key, path, cancellation), sleep)
 
     def get(self, key: str) -> bytes:
         """Read whole; KeyError when absent."""
@@ -109,7 +111,7 @@ class RetryingStore:
         every = builtins.list(keys)  # an iterator would be used up by the first attempt
         self._call("delete", every[0] if every else "", lambda: self.inner.delete(every))
 
-    def _call(self, operation: str, key: str, attempt: Callable[[], T]) -> T:
+    def _call(self, operation: str, key: str, attempt: Callable[[], T], sleep: Callable[[float], None] | None = None) -> T:
         start_s = self.clock()
         first_s = self.policy.wait_s_first
 
@@ -132,7 +134,7 @@ class RetryingStore:
             retry=tenacity.retry_if_exception_type(UnavailableError),
             wait=tenacity.wait_exponential(multiplier=first_s, max=self.policy.wait_s_max) + tenacity.wait_random(0, first_s),
             stop=give_up,
-            sleep=self.sleep,
+            sleep=sleep or self.sleep,
             before_sleep=before_sleep,
         )
         try:

@@ -15,6 +15,7 @@ import threading
 import uuid
 import zlib
 from collections.abc import Iterable, Iterator
+from concurrent.futures import CancelledError
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -28,6 +29,7 @@ from s3transfer.exceptions import RetriesExceededError
 from statefulspark.errors import ConflictError, CorruptDataError, InvalidInputError, StatefulSparkError, UnavailableError
 from statefulspark.storage import s3_errors
 from statefulspark.storage.base import ObjectInfo
+from statefulspark.storage.cancellation import Cancellation
 from statefulspark.storage.keys import TEMPORARY_PREFIX, check_folder, check_key, check_prefix
 from statefulspark.storage.os_errors import WORKING_FIELD, translated
 from statefulspark.storage.storage_settings import FIELD, S3Limits, StorageSettings
@@ -113,18 +115,28 @@ class S3Store:
             raise ConflictError(f"{key} exists in {self.url} with other content") from failure
         raise UnavailableError(f"{key} in {self.url} was repeatedly created and deleted")
 
-    def put_file(self, key: str, path: Path) -> None:
+    def put_file(self, key: str, path: Path, cancellation: Cancellation | None = None) -> None:
         """Upload a local file (in parts when large); FileNotFoundError when there is none.
+
+        A canceled upload ends within a part, and aborts the multipart upload. Files of one part are uploaded to their end.
 
         A process killed meanwhile leaves invisible parts that cost money: give the bucket a lifecycle rule that aborts
         incomplete multipart uploads after a day.
         """
         name = self._name(key)
+        given = cancellation if cancellation is not None else Cancellation("the upload was canceled")
+        given.check()
         if path.stat().st_size < self._limits.part_bytes:
             self.put(key, path.read_bytes())
             return
         with self._translated("upload", key), self._transfers(self._limits.part_bytes) as manager:
-            manager.upload(str(path), self._bucket, name).result()
+            transfer = manager.upload(str(path), self._bucket, name)
+            try:
+                with given.stopped_by(transfer.cancel):
+                    transfer.result()
+            except CancelledError:
+                given.check()
+                raise
 
     def get(self, key: str) -> bytes:
         """Read whole; KeyError when absent."""

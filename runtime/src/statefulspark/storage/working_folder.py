@@ -8,14 +8,21 @@ from __future__ import annotations
 
 import fcntl
 import os
+import secrets
 import shutil
 import stat
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Final
 
 from statefulspark.errors import InvalidInputError
 from statefulspark.storage.os_errors import WORKING_FIELD, translated
+
+_SCRATCH_PREFIX: Final = "statefulspark-reader-"
+"""Not ``statefulspark-inspect-``: a release that takes no lock on such folders may read on the same machine."""
+
+_LOCAL_JOB_PREFIX: Final = "statefulspark-local-"
 
 
 @dataclass(slots=True)
@@ -77,19 +84,47 @@ def open_socket_folder(whose: int | str) -> WorkingFolder:
         return _fresh(root, "ssp-", whose)
 
 
+def open_scratch_folder() -> WorkingFolder:
+    """Make a folder for files of a checkpoint that is read, and remove those of processes that have died.
+
+    Raises:
+        InvalidInputError: The system's folder for temporary files cannot be written.
+        UnavailableError: The disk is full or fails.
+    """
+    root = Path(tempfile.gettempdir())
+    with translated(root, WORKING_FIELD):
+        return _fresh(root, _SCRATCH_PREFIX, os.getpid())
+
+
+def local_job_path() -> Path:
+    """Return a path for the folder of a job in a notebook. Nobody else can guess it, so nobody can create it first."""
+    return Path(tempfile.gettempdir()) / f"{_LOCAL_JOB_PREFIX}{secrets.token_hex(12)}"
+
+
+def open_local_job_folder(path: Path) -> WorkingFolder:
+    """Make the folder that `local_job_path` has named, and remove those of processes that have died.
+
+    Raises:
+        InvalidInputError: The system's folder for temporary files cannot be written.
+        UnavailableError: The disk is full or fails.
+    """
+    with translated(path.parent, WORKING_FIELD):
+        return _fresh(path.parent, _LOCAL_JOB_PREFIX, path.name.removeprefix(_LOCAL_JOB_PREFIX), exactly=True)
+
+
 def _open(root: Path, slot: int) -> WorkingFolder:
     root.mkdir(parents=True, exist_ok=True)
     return _fresh(root, "slot-", slot)
 
 
-def _fresh(root: Path, prefix: str, whose: int | str) -> WorkingFolder:
+def _fresh(root: Path, prefix: str, whose: int | str, *, exactly: bool = False) -> WorkingFolder:
     for old in root.glob(f"{prefix}*"):
         _remove_if_dead(old)
     # It gets its final name, which other processes search for, only after it is locked.
     new = Path(tempfile.mkdtemp(prefix="new-", dir=root))
     lock = os.open(new, os.O_RDONLY | os.O_DIRECTORY)
     _locked(lock)
-    path = new.rename(root / f"{prefix}{whose}-{new.name.removeprefix('new-')}")
+    path = new.rename(root / (f"{prefix}{whose}" if exactly else f"{prefix}{whose}-{new.name.removeprefix('new-')}"))
     return WorkingFolder(path, lock)
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 from statefulspark.checkpoint.formats.paths import BATCHES_PREFIX, CHANGELOG_PREFIX
 from statefulspark.errors import UnavailableError
 from statefulspark.storage.base import ObjectInfo, ObjectStore
+from statefulspark.storage.cancellation import Cancellation
 from statefulspark.testing.events import FAIL_STORAGE, KILL_SLOT
 
 
@@ -90,9 +91,9 @@ class FaultyStore:
         """Store an object unless there is another one of this name."""
         self._write(key, lambda: self._inner.put_if_absent(key, data))
 
-    def put_file(self, key: str, path: Path) -> None:
+    def put_file(self, key: str, path: Path, cancellation: Cancellation | None = None) -> None:
         """Store a file."""
-        self._write(key, lambda: self._inner.put_file(key, path))
+        self._write(key, lambda: self._inner.put_file(key, path, cancellation))
 
     def get(self, key: str) -> bytes:
         """Returns an object."""

@@ -61,7 +61,7 @@ class TestingJob:
         watermark_ms: How far the watermark stays behind the latest event time, in milliseconds.
         parallelism: Number of slots, 1..max_parallelism.
         max_parallelism: Number of key groups, 1..32768.
-        backend: ``memory``, ``rocksdb``, or a `StateBackend` of one's own as ``module:Class``; it gets no settings.
+        backend: ``memory``, ``filesystem``, ``rocksdb``, or a `StateBackend` of one's own as ``module:Class``; it gets no settings.
         timer_service: Where the backend ``rocksdb`` keeps timers: ``rocksdb``, or ``heap`` for the Python heap.
         folder: Where storage and working files go. Defaults to a temporary folder that `close` deletes.
         restore_from: URL of a checkpoint or savepoint of another job to start from. Rows before it are not read again.
@@ -100,8 +100,10 @@ class TestingJob:
     ) -> None:
         if is_own_backend(backend):
             imported_backend(backend)
-        elif backend not in ("memory", "rocksdb"):
-            raise InvalidInputError(f"{backend!r} is not known", field="backend", remedy="Choose memory, rocksdb or module:Class")
+        elif backend not in ("memory", "filesystem", "rocksdb"):
+            raise InvalidInputError(
+                f"{backend!r} is not known", field="backend", remedy="Choose memory, filesystem, rocksdb or module:Class"
+            )
         if timer_service not in ("rocksdb", "heap"):
             raise InvalidInputError(f"{timer_service!r} is not known", field="timer_service", remedy="Choose rocksdb or heap")
         if second is not None and broadcast is not None:

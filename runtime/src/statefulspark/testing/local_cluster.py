@@ -62,6 +62,7 @@ class LocalCluster:
             lineage=lineage,
             savepoint_dir=None,
             retained=job.retained,
+            max_age_s=job.max_age_s,
             incremental=job.incremental,
             inline_limits=job.inline_limits,
         )
@@ -120,7 +121,7 @@ class LocalCluster:
             inline_max_bytes=self.job.inline_limits.checkpoint_bytes if self.job.backend == "memory" else None,
             local_dir=str(self.job.folder / "slots"),
             # Reads from a cache prove nothing about the store.
-            cache_bytes=0 if self.job.backend == "memory" else 1 << 20,
+            cache_bytes=0 if self.job.backend in ("memory", "filesystem") else 1 << 20,
         )
         for index in range(parallelism):
             self.start_slot(index)
@@ -135,7 +136,12 @@ class LocalCluster:
 
     def _started(self, index: int) -> bool:
         """Does what `run_slot` does, without heartbeats. False if the slot must restore again, from another checkpoint."""
-        config = replace(self._slot_config, store=self.job.store_of_slot(index), heap_timers=self.job.heap_timers)
+        config = replace(
+            self._slot_config,
+            store=self.job.store_of_slot(index),
+            heap_timers=self.job.heap_timers,
+            async_snapshots=self.job.async_snapshots,
+        )
         work = Path(mkdtemp(prefix=f"slot-{index}-", dir=self.job.disk or self.job.folder))
         peer = FlightPeer(config.coordinator.location, _SECRET)
         registered = register(peer, Register(slot=index, executor="e", host="h", pid=1))

@@ -38,8 +38,12 @@ class LocalJob:
     allow_non_restored: bool = False
     retained: int = 1
     """Checkpoints to keep."""
+    max_age_s: float | None = None
+    """Seconds for which a checkpoint is kept that is not the newest one; None for no limit."""
     incremental: bool = True
     """Whether a checkpoint may name files of an earlier one."""
+    async_snapshots: bool = True
+    """Whether batches go on while slots that start from now on write a snapshot."""
     inline_limits: InlineLimits = DEFAULT_LIMITS
     """What bounds checkpoints of the backend ``memory``."""
     input: list[Any] = field(default_factory=list)

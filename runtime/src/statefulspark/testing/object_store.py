@@ -20,8 +20,9 @@ from pathlib import Path
 
 import pytest
 
-from statefulspark.errors import ConflictError, InvalidInputError
+from statefulspark.errors import ClosedError, ConflictError, InvalidInputError
 from statefulspark.storage.base import ObjectStore
+from statefulspark.storage.cancellation import Cancellation
 
 _WRITERS = 8
 
@@ -107,6 +108,21 @@ class ObjectStoreContract:
         assert [path.name for path in target.parent.iterdir()] == ["target"]
         with pytest.raises(FileNotFoundError):
             store.put_file("f/ile", tmp_path / "nothing")
+
+    def test_canceled_files(self, store: ObjectStore, tmp_path: Path) -> None:
+        """An upload that is canceled leaves no object, and what was there stays; one that is not canceled is like any other."""
+        source = tmp_path / "source"
+        source.write_bytes(b"x" * self.large_bytes)
+        cancellation = Cancellation("it was canceled")
+        store.put("f/ile", b"before")
+        store.put_file("f/other", source, cancellation)
+        assert store.get("f/other") == source.read_bytes()
+        cancellation.cancel()
+        for key in ("f/ile", "f/new"):
+            with pytest.raises(ClosedError, match="it was canceled"):
+                store.put_file(key, source, cancellation)
+        assert store.get("f/ile") == b"before"
+        assert [info.key for info in store.list("")] == ["f/ile", "f/other"]
 
     def test_large_file(self, store: ObjectStore, tmp_path: Path) -> None:
         """A file large enough to be sent in parts arrives whole, and can be copied."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from statefulspark.errors import InternalError, InvalidInputError, UnavailableError, UserFunctionError
-from statefulspark.job.spark.query_failures import query_error, slot_error
+from statefulspark.job.spark.query_failures import query_error, slot_error, spark_sentence
 
 _SPARK = """[STREAM_FAILED] Query [id = 1, runId = 2] terminated with exception: Job aborted: Task 1 failed 4 times: [PYTHON_EXCEPTION] Traceback
   File "/x/pyspark/worker.py", line 4207, in main
@@ -39,6 +39,69 @@ def test_what_is_not_ours_stays_readable() -> None:
     error = query_error(RuntimeError("boom\nsecond line"))
     assert isinstance(error, InternalError)
     assert "boom" in str(error)
+
+
+_DIVISION = """[STREAM_FAILED] Query [id = 1, runId = 2] terminated with exception: Job aborted due to stage failure: Task 0 in stage 5.0 failed 4 times, \
+most recent failure: Lost task 0.3 in stage 5.0 (TID 20) (host executor driver): org.apache.spark.SparkException: \
+[TASK_WRITE_FAILED] Task failed while writing rows to file:/out. SQLSTATE: 58030
+\tat org.apache.spark.sql.errors.QueryExecutionErrors$.taskFailedWhileWritingRowsError(QueryExecutionErrors.scala:774)
+Caused by: org.apache.spark.SparkArithmeticException: [DIVIDE_BY_ZERO] Division by zero. Use `try_divide` to tolerate divisor being 0. SQLSTATE: 22012
+== DataFrame ==
+"div" was called from
+<init> at /home/me/job.py:24
+
+\tat org.apache.spark.sql.errors.QueryExecutionErrors$.divideByZeroError(QueryExecutionErrors.scala:204)
+\t... 21 more
+"""
+
+
+def test_spark_own_error_is_its_innermost_sentence() -> None:
+    """In one line without Java frames, and no defect of ours."""
+    error = query_error(RuntimeError(_DIVISION))
+    assert isinstance(error, UnavailableError)
+    assert str(error) == (
+        "Spark failed the query: Division by zero. Use `try_divide` to tolerate divisor being 0 [DIVIDE_BY_ZERO]. If the pipeline causes this, correct it"
+    )
+    plain = (
+        "[STREAM_FAILED] Query [id = 1, runId = 2] terminated with exception: Python worker failed to connect back. SQLSTATE: XXKST\n\tat x"
+    )
+    error = query_error(RuntimeError(plain))
+    assert isinstance(error, InternalError)
+    assert str(error) == "the query failed: Python worker failed to connect back"
+
+
+_UDF = """[STREAM_FAILED] Query [id = 1, runId = 2] terminated with exception: Job aborted due to stage failure: Task 0 failed: \
+org.apache.spark.api.python.PythonException: [PYTHON_EXCEPTION] An exception was thrown from the Python worker: Traceback (most recent call last):
+  File "/x/site-packages/pyspark/worker.py", line 4327, in invoke_udf
+    run_process()
+  File "/home/me/job.py", line 8, in price
+    return 1 / value
+ZeroDivisionError: division by zero
+ SQLSTATE: 38000
+\tat org.apache.spark.api.python.BasePythonRunner$ReaderIterator.handlePythonException(PythonRunner.scala:721)
+"""
+
+
+def test_an_error_of_a_udf_keeps_the_users_own_frames() -> None:
+    """Without PySpark's and Java's; one that comes from our own code stays a defect of ours."""
+    error = query_error(RuntimeError(_UDF))
+    assert isinstance(error, UnavailableError)
+    assert str(error).splitlines() == [
+        "a Python function that Spark calls for the query raised ZeroDivisionError: division by zero",
+        '  File "/home/me/job.py", line 8, in price',
+        "    return 1 / value",
+    ]
+    assert isinstance(query_error(RuntimeError(_UDF.replace("/home/me/job.py", "/x/statefulspark/exchange/task.py"))), InternalError)
+
+
+def test_a_sentence_of_spark_has_neither_conditions_nor_frames() -> None:
+    """As AnalysisException and Py4J write them."""
+    analysis = (
+        "[UNRESOLVED_COLUMN.WITH_SUGGESTION] A column `x` cannot be resolved. Did you mean one of [`n`]? SQLSTATE: 42703;\n'Project ['x]"
+    )
+    assert spark_sentence(RuntimeError(analysis)) == "A column `x` cannot be resolved. Did you mean one of [`n`]?"
+    py4j = "An error occurred while calling o45.foo. Trace:\npy4j.Py4JException: Method foo([class X]) does not exist\n\tat py4j.reflection"
+    assert spark_sentence(RuntimeError(py4j)) == "Method foo([class X]) does not exist"
 
 
 _SINK = """An exception was raised by the Python Proxy. Return Message: Traceback (most recent call last):

@@ -22,10 +22,12 @@ from statefulspark import (
     TriggerResult,
     Types,
 )
+from statefulspark.process.windows.session_forms import SessionForms
 from statefulspark.process.windows.session_rows import SessionRows
-from statefulspark.process.windows.window_contents import CombinedContents
 from statefulspark.testing import KeyedProcessHarness, WindowHarness
+from statefulspark.testing.process_harness import HarnessSnapshot
 
+from .stored_sessions import sessions_of, timers_of
 from .window_functions import ROWS, stored
 
 LATE = OutputTag("late", ROWS)
@@ -109,35 +111,42 @@ def test_rows_that_are_taken_together_are_as_rows_taken_one_by_one(steps: list[t
                 harness.retry()
         else:
             snapshots = [harness.snapshot() for harness in both]
-            assert snapshots[0].entries == snapshots[1].entries
+            assert _stored(snapshots[0], lateness) == _stored(snapshots[1], lateness)
             triggers = triggers[::-1] if step == "swap" else triggers
-            _compare(*both)
+            _compare(both, lateness)
             both = [made(trigger, lateness, dynamic=dynamic) for trigger in triggers]
             for harness, snapshot in zip(both, snapshots, strict=True):
                 harness.restore(snapshot)
                 harness.open()
     assert stored(both[0]) == []
-    _compare(*both)
+    _compare(both, lateness)
 
 
-def _compare(one: KeyedProcessHarness, other: KeyedProcessHarness) -> None:
+def _stored(snapshot: HarnessSnapshot, lateness: int) -> tuple[Any, ...]:
+    """Return what is stored, in whichever form. With a lateness, separate sessions have a second timer before they end."""
+    joint, separate = sessions_of(snapshot)
+    return joint | separate, None if lateness else timers_of(snapshot)
+
+
+def _compare(both: list[KeyedProcessHarness], lateness: int) -> None:
+    one, other = both
     assert one.get_output() == other.get_output()
     assert one.get_side_output(LATE) == other.get_side_output(LATE)
-    assert one.snapshot().entries == other.snapshot().entries
+    assert _stored(one.snapshot(), lateness) == _stored(other.snapshot(), lateness)
     one.close()
     other.close()
 
 
 def test_the_contents_of_a_session_are_written_once_per_batch(monkeypatch: pytest.MonkeyPatch) -> None:
     """However many rows of the key come, and however often its sessions merge on the way."""
-    written: list[bytes] = []
-    put = CombinedContents.put
+    written: list[Any] = []
+    save = SessionForms.save
 
-    def counted(self: CombinedContents, window: bytes, entry: Any) -> None:
-        written.append(window)
-        put(self, window, entry)
+    def counted(self: SessionForms, sessions: Any, *others: Any) -> None:
+        written.extend(sessions)
+        save(self, sessions, *others)
 
-    monkeypatch.setattr(CombinedContents, "put", counted)
+    monkeypatch.setattr(SessionForms, "save", counted)
     with made(EventTimeTrigger(), 0, dynamic=False) as harness:
         harness.process_elements([("a", number, 6 * (number % 50) - 3 * (number // 50)) for number in range(100)])
         assert len(written) == 1
@@ -146,16 +155,16 @@ def test_the_contents_of_a_session_are_written_once_per_batch(monkeypatch: pytes
 def test_state_that_another_trigger_has_left_is_removed(monkeypatch: pytest.MonkeyPatch) -> None:
     """A trigger without state takes over from one that counts. Where no state is left, rows are taken together."""
     together: list[bool] = []
-    load = SessionRows.load
+    add = SessionRows.add
 
-    def noted(self: SessionRows, watermark_ms: int) -> bool:
-        together.append(load(self, watermark_ms))
-        return together[-1]
+    def noted(self: SessionRows, *given: Any) -> list[Any]:
+        together.append(True)
+        return add(self, *given)
 
     with made(CountTrigger.of(100), 0, dynamic=False) as harness:
         harness.process_elements([("a", 1, 0), ("a", 2, 3), ("a", 3, 20)])
         snapshot = harness.snapshot()
-    monkeypatch.setattr(SessionRows, "load", noted)
+    monkeypatch.setattr(SessionRows, "add", noted)
     changed = made(EventTimeTrigger(), 0, dynamic=False)
     changed.restore(snapshot)
     with changed:

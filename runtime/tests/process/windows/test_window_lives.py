@@ -11,9 +11,14 @@ import pyarrow as pa
 import pytest
 
 from statefulspark import EventTimeSessionWindows, OutputTag, SlidingEventTimeWindows, Time, Types
+from statefulspark.checkpoint.catalog import open_checkpoint
+from statefulspark.checkpoint.formats import changelog, documents
+from statefulspark.checkpoint.formats.changelog import read_changelog
+from statefulspark.errors import IncompatibleFormatError
 from statefulspark.process.windows.late_rows import LateRow
 from statefulspark.process.windows.window_operator import WindowOperator
 from statefulspark.process.windows.windowed_transformations import StepTimes, WindowedTransformations
+from statefulspark.storage.open import open_store
 from statefulspark.testing import (
     BATCH,
     CHECKPOINT,
@@ -23,6 +28,7 @@ from statefulspark.testing import (
     KILL_SLOT,
     RESCALE,
     RETRY_BATCH,
+    SAVEPOINT,
     TestingJob,
 )
 from statefulspark.testing.schemas import arrow_schema
@@ -51,6 +57,12 @@ def sessions() -> WindowOperator:
     return windows.process(Listed(), OUTPUT, uid="w", event_time="at")
 
 
+def joint_sessions() -> WindowOperator:
+    """Sessions of the default trigger, whose contents are an aggregate: a key has them in one entry."""
+    windows = Operators(EventTimeSessionWindows.with_gap(Time.milliseconds(7))).allowed_lateness(20).side_output_late_data(LATE)
+    return windows.aggregate(Joined(), Named(), Types.STRING(), OUTPUT, uid="w", event_time="at")
+
+
 def sliding() -> WindowOperator:
     windows = Operators(SlidingEventTimeWindows.of(Time.milliseconds(10), Time.milliseconds(4))).side_output_late_data(LATE)
     return windows.aggregate(Joined(), Named(), Types.STRING(), OUTPUT, uid="w", event_time="at")
@@ -61,6 +73,7 @@ def sliding() -> WindowOperator:
     ("make", "rules"),
     [
         (sessions, Rules(("session", 7), ("event",), event_time=True, lateness=20)),
+        (joint_sessions, Rules(("session", 7), ("event",), event_time=True, lateness=20)),
         (sliding, Rules(("sliding", 10, 4, 0), ("event",), event_time=True)),
     ],
 )
@@ -101,3 +114,24 @@ def test_windows_survive_whatever_fails(make: Callable[[], WindowOperator], rule
         assert [row[1] for row in late if row[0] == key] == oracle.late
     assert sum(len(oracle.late) for oracle in oracles.values()) > 0
     assert (timers, left) == ([], {name: {} for name in left})
+
+
+def test_a_release_without_joint_sessions_refuses_the_job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It would leave them behind, so checkpoints and changelogs are of a version that it does not know: the last it knows are 9 and 4."""
+    rows = [("a", number, 100 * number) for number in range(4)]
+    options: Any = {"key": "key", "event_time": "at", "side_outputs": [LATE]}
+    with TestingJob(joint_sessions(), ROWS, OUTPUT, folder=tmp_path, **options) as job:
+        job.run([*rows[:2], BATCH, *rows[2:], SAVEPOINT])
+        (savepoint,) = job.savepoints
+        # Those without states only prove that a slot had no rows.
+        changelogs = [path for path in tmp_path.glob("**/changelog/*/*/*") if read_changelog(path).header.states]
+    assert {path.read_bytes()[4] for path in changelogs} == {5}
+    monkeypatch.setattr(documents, "FORMAT_VERSION", 9)
+    with pytest.raises(IncompatibleFormatError, match="expected format_version 1 to 9, found format_version 10"):
+        open_checkpoint(savepoint, open_store)
+    monkeypatch.setattr(changelog, "VERSION", 4)
+    with pytest.raises(IncompatibleFormatError, match="expected version 1 to 4, found version 5"):
+        read_changelog(changelogs[0])
+    with TestingJob(sessions(), ROWS, OUTPUT, folder=tmp_path / "other", **options) as job:
+        job.run([*rows, SAVEPOINT])
+        open_checkpoint(job.savepoints[0], open_store)

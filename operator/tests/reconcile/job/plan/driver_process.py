@@ -99,6 +99,15 @@ def ask(world: World, action: AskDriver) -> None:
         process.parallelism = action.parallelism or 1
         process.operations[action.key] = Operation(id=action.key, state="SUCCEEDED")
         return
+    if world.hangs:
+        process.operations[action.key] = Operation(id=action.key, state="RUNNING")
+        return
+    if action.kind == "cancel" and not action.retain:
+        if world.deletes_checkpoints:
+            world.kept = []
+        world.end("CANCELED", None, "s3://bucket/chk-0", kept=frozenset(each.id for each in world.kept))
+        return
+    world.canceled_and_kept += action.kind == "cancel"
     world.savepoints += action.savepoint
     snapshot = world.new_snapshot("savepoints/" if action.savepoint else "")
     process.operations[action.key] = Operation(id=action.key, state="SUCCEEDED", snapshot=snapshot)

@@ -78,6 +78,12 @@ class World:
     """How many requests to stop fail before one succeeds."""
     failing_rescales: int = 0
     """How many rescales find no room before one does."""
+    deletes_checkpoints: bool = True
+    """A driver that is canceled can delete its checkpoints."""
+    hangs: bool = False
+    """The driver answers, but what it is asked for never ends."""
+    canceled_and_kept: int = 0
+    """How often a driver was canceled and had to keep its state."""
     deaf: bool = False
     """The driver does not answer."""
     missing_slots: int = 0
@@ -305,12 +311,12 @@ class World:
         self.spec = {**self.spec, **fields}
         self.generation += 1
 
-    def end(self, state: str, error: Failure | None, path: str | None = None) -> None:
+    def end(self, state: str, error: Failure | None, path: str | None = None, kept: frozenset[int] | None = None) -> None:
         """The driver ends and says so."""
         if self.pod is None:
             return
         path = path or self.new_snapshot().path
-        self.pod = replace(self.pod, phase="Succeeded", ending=Ending(state=state, batch=1, path=path, error=error))
+        self.pod = replace(self.pod, phase="Succeeded", ending=Ending(state=state, batch=1, path=path, error=error, kept=kept))
         self.process = None
 
     def new_snapshot(self, folder: str = "") -> SnapshotInfo:

@@ -36,12 +36,12 @@ from statefulspark.checkpoint.formats.documents import Document
 from statefulspark.checkpoint.formats.operator_state import encode_operator_frame, read_operator_frame
 from statefulspark.errors import ClosedError, CorruptDataError, IncompatibleFormatError, InvalidInputError
 from statefulspark.keygroups import MAX_PARALLELISM_LIMIT
-from statefulspark.state.encoding.layout import is_segmented
+from statefulspark.state.encoding.layout import has_joint_sessions, is_segmented
 from statefulspark.state.operator.entries import OperatorEntry, describes_broadcast
 from statefulspark.state.store.base import Change
 
 MAGIC = b"SSCL"
-VERSION = 4
+VERSION = 5
 """The newest version this release writes and reads; it reads all from 1 on."""
 FRAME_BYTES = 1 << 20
 """A frame is closed when its keys and values reach this size: large enough to compress well, small enough to hold in memory."""
@@ -101,6 +101,11 @@ class ChangelogHeader(Document):
 
     @property
     def version(self) -> int:
+        """The version in which it is written: 5 if the step may have joint sessions, which older releases would leave behind; otherwise the oldest that can say it."""
+        return 5 if any(map(has_joint_sessions, self.states)) else self.oldest_version
+
+    @property
+    def oldest_version(self) -> int:
         """The oldest version that can say it: 4 if the step has broadcast state, 3 if a list may be stored in segments, 2 if it has a field that version 1 lacks."""
         if self.broadcast_digest is not None or any(map(describes_broadcast, self.states)):
             return 4
@@ -316,7 +321,8 @@ def _read_header(file: IO[bytes], path: str) -> ChangelogHeader:
         header = ChangelogHeader.model_validate_json(body)
     except ValidationError as exc:
         raise IncompatibleFormatError(f"the header's fields do not match version {version}", path=path) from exc
-    if header.version != version or _LATER_FIELDS & header.model_fields_set != header.later_fields_set:
+    # The first release with joint sessions wrote them in the oldest version.
+    if version not in (header.version, header.oldest_version) or _LATER_FIELDS & header.model_fields_set != header.later_fields_set:
         raise IncompatibleFormatError(f"the header's fields do not match version {version}", path=path)
     return header
 

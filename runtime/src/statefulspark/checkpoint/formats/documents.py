@@ -16,7 +16,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from statefulspark.errors import CorruptDataError, IncompatibleFormatError
 
-FORMAT_VERSION = 8
+FORMAT_VERSION = 10
 """The newest version this release writes and reads; it reads all from 1 on. A document is written in the oldest version that can say it."""
 
 Kind = Literal["checkpoint", "batch", "attempt", "attempt-start", "job"]
@@ -36,6 +36,10 @@ class Document(BaseModel):
         """Return the oldest version that can say what the fields of version 1 contain."""
         return 1
 
+    def written_version(self) -> int:
+        """Return the oldest version whose releases do all that the contents need; documents that exist may be older, down to `least_version`."""
+        return self.least_version()
+
 
 Body = TypeVar("Body", bound=Document)
 """The model of one kind of document."""
@@ -43,7 +47,7 @@ Body = TypeVar("Body", bound=Document)
 
 def encode_document(kind: Kind, body: Document) -> bytes:
     """Return the envelope's bytes; equal bodies give equal bytes."""
-    fields, version = body.model_dump(mode="json"), body.least_version()
+    fields, version = body.model_dump(mode="json"), body.written_version()
     for name, brought in body.later_fields.items():
         if fields[name] not in (None, [], {}):
             version = max(version, brought)

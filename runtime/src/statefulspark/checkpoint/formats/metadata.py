@@ -16,8 +16,8 @@ from statefulspark.checkpoint.formats.documents import Document, decode_document
 from statefulspark.checkpoint.formats.pipeline import Pipeline
 from statefulspark.errors import InternalError
 from statefulspark.keygroups import MAX_PARALLELISM_LIMIT, KeyGroupRange
-from statefulspark.state.encoding.entries import HEAP_TIMERS_FILE
-from statefulspark.state.encoding.layout import is_segmented
+from statefulspark.state.encoding.entries import CANONICAL, HEAP_TIMERS_FILE, PARQUET_ENTRIES_FILE
+from statefulspark.state.encoding.layout import has_joint_sessions, is_segmented
 from statefulspark.state.operator.entries import describes_broadcast
 from statefulspark.state.store.own_backend import is_own_backend
 
@@ -60,6 +60,19 @@ class OperatorFile(FileRef):
     slot: int = Field(ge=0, lt=MAX_PARALLELISM_LIMIT)
 
 
+class TableFile(FileRef):
+    """Rows of a state, in a Parquet file with columns of the state's types. Of operator state one file has all rows."""
+
+    uid: str = Field(min_length=1, max_length=1024)
+    state: str = Field(min_length=1)
+    """Name of the state."""
+    first: int | None = Field(ge=0, lt=MAX_PARALLELISM_LIMIT)
+    """First key group whose rows it has; None for operator state."""
+    last: int | None = Field(ge=0, lt=MAX_PARALLELISM_LIMIT)
+    """Last key group, included; None for operator state."""
+    rows: int = Field(ge=0)
+
+
 class InlineEntries(Document):
     """The entries of a slot within ``_metadata``, in place of files: the bytes of a file ``entries``."""
 
@@ -95,7 +108,8 @@ class SlotState(Document):
     last: int = Field(ge=0, lt=MAX_PARALLELISM_LIMIT)
     """Last key group of the slot, included."""
     backend: str = Field(min_length=1, max_length=512)
-    """Kind of store that opens the files: memory, filesystem, rocksdb, or the name of a class (since version 4)."""
+    """Kind of store that opens the files: memory, filesystem, rocksdb, or the name of a class (since version 4); canonical if it is no store's but
+    the file `PARQUET_ENTRIES_FILE`, from which a store of any kind is filled (since version 9)."""
     shared: tuple[FileRef, ...] = ()
     """Files that other checkpoints may use too."""
     private: tuple[FileRef, ...] = ()
@@ -118,6 +132,8 @@ class SlotState(Document):
             raise ValueError("heap_timers does not agree with the files")
         if self.inline is not None and names:
             raise ValueError("the slot has both files and inline entries")
+        if self.is_canonical and (self.shared or names != [PARQUET_ENTRIES_FILE]):
+            raise ValueError(f"a canonical slot has the file {PARQUET_ENTRIES_FILE} alone")
         return self
 
     @model_serializer(mode="wrap")
@@ -136,6 +152,11 @@ class SlotState(Document):
         return self.shared + self.private
 
     @property
+    def is_canonical(self) -> bool:
+        """True if the entries are in a format that belongs to no store."""
+        return self.backend == CANONICAL
+
+    @property
     def key_groups(self) -> KeyGroupRange:
         """The slot's key groups."""
         return KeyGroupRange(self.first, self.last)
@@ -150,6 +171,7 @@ class CheckpointMetadata(Document):
         "pipeline": 3,
         "operator_state": 4,
         "second_watermarks": 4,
+        "tables": 9,
     }
 
     job_id: str = Field(min_length=1, max_length=255)
@@ -185,6 +207,15 @@ class CheckpointMetadata(Document):
     """Keyed steps and sources of the job; None in versions 1 and 2."""
     operator_state: tuple[OperatorFile, ...] = ()
     """One file per slot that has operator state; empty in versions 1 to 3."""
+    tables: tuple[TableFile, ...] = ()
+    """The states of a canonical savepoint as tables, for other programs to read. A restore reads the entries of the slots."""
+
+    @model_validator(mode="after")
+    def _check_canonical(self) -> Self:
+        canonical = {slot.is_canonical for slot in self.slots}
+        if len(canonical) > 1 or (self.tables and canonical != {True}):
+            raise ValueError("either all slots are canonical or none, and only such have tables")
+        return self
 
     @model_validator(mode="after")
     def _check_operator_state(self) -> Self:
@@ -206,6 +237,8 @@ class CheckpointMetadata(Document):
 
     def least_version(self) -> int:
         """Return the oldest version whose releases know where and how the states are stored, and that a class may have written the stores."""
+        if self.is_canonical:
+            return 9
         if any(slot.heap_timers for slot in self.slots):
             return 8
         if any(slot.inline is not None for slot in self.slots):
@@ -217,6 +250,10 @@ class CheckpointMetadata(Document):
             return 5
         return 4 if any(is_own_backend(slot.backend) for slot in self.slots) else 1
 
+    def written_version(self) -> int:
+        """Return 10 if there may be joint sessions. Releases from before them wrote none, and the first that did used `least_version`."""
+        return 10 if any(map(has_joint_sessions, self.states)) else self.least_version()
+
     def files(self) -> Iterator[FileRef]:
         """Every file the checkpoint needs."""
         for slot in self.slots:
@@ -225,6 +262,12 @@ class CheckpointMetadata(Document):
             yield self.spark_location
         yield from self.spark_state
         yield from self.operator_state
+        yield from self.tables
+
+    @property
+    def is_canonical(self) -> bool:
+        """True if the entries are in a format that belongs to no store, so that a job with any state backend can be restored from them."""
+        return any(slot.is_canonical for slot in self.slots)
 
     @property
     def inline_bytes(self) -> int:

@@ -109,6 +109,10 @@ class EntryDecoder:
         """
         return self._keys.encode(key)
 
+    def decode_key(self, data: bytes) -> Any:
+        """Return the key of these bytes; raises CorruptDataError if they are none."""
+        return self._keys.decode(data)
+
     def decode(self, store_key: bytes, stored: bytes, scan: Scan = _nothing) -> StateEntry | None:
         """Return the entry of a store key and value; None if it expired before the state's declaration changed last.
 
@@ -241,7 +245,12 @@ def _any_hidden(info: StateInfo, unpickle: bool) -> bool:
 
 
 def _hidden(description: Mapping[str, Any], unpickle: bool) -> bool:
-    return not unpickle and any(part == _PICKLED for part in _type_names(description))
+    return not unpickle and is_pickled(description)
+
+
+def is_pickled(description: Mapping[str, Any]) -> bool:
+    """True if a type, or a part of it, is pickled."""
+    return any(part == _PICKLED for part in _type_names(description))
 
 
 def parse_key(info: StateInfo, text: str) -> Any:
@@ -265,6 +274,28 @@ def parse_key(info: StateInfo, text: str) -> Any:
         return tuple(_typed(type_, value) for type_, value in zip(types, values, strict=True))
     except (ValueError, ArithmeticError, InvalidInputError):
         raise _wrong_key(types, text) from None
+
+
+def parse_keys(info: StateInfo, text: str) -> list[Any]:
+    """Turn a JSON list of keys into keys of the state's key types.
+
+    Args:
+        info: The state.
+        text: A JSON list; a key of several columns is a list as well. Dates and times in ISO form, bytes in base64, as texts.
+
+    Raises:
+        InvalidInputError: The text is no such list.
+    """
+    types = [type_from_json(each) for each in info.key_type]
+    try:
+        keys = json.loads(text, parse_float=Decimal)
+        if not isinstance(keys, list) or (len(types) > 1 and not all(isinstance(key, list) for key in keys)):
+            raise _wrong_keys(types)
+        if len(types) == 1:
+            return [_typed(types[0], key) for key in keys]
+        return [tuple(_typed(type_, value) for type_, value in zip(types, key, strict=True)) for key in keys]
+    except (ValueError, ArithmeticError, InvalidInputError):
+        raise _wrong_keys(types) from None
 
 
 def _typed(type_: TypeInformation, value: Any) -> Any:
@@ -299,3 +330,9 @@ def _wrong_key(types: list[TypeInformation], text: str) -> InvalidInputError:
     return InvalidInputError(
         f"{text!r} is not a key of type {expected}", field="key", remedy=f"Write the key as the command prints it, for example {example}."
     )
+
+
+def _wrong_keys(types: list[TypeInformation]) -> InvalidInputError:
+    example = '[["AA", 1], ["BB", 2]]' if len(types) > 1 else '["AA", "BB"] or [1, 2]'
+    expected = ", ".join(type_.name for type_ in types)
+    return InvalidInputError(f"not a JSON list of keys of type {expected}", field="keys", remedy=f"Write a list such as {example}")

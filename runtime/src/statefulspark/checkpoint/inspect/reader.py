@@ -5,35 +5,33 @@ Slots are downloaded one after the other into a temporary folder, verified, open
 
 from __future__ import annotations
 
-import shutil
-import tempfile
-from collections.abc import Callable, Generator, Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Collection, Generator, Iterator, Sequence
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
-from itertools import islice
+from itertools import islice, product
 from pathlib import Path
 from typing import Any
-
-import pyarrow as pa
 
 from statefulspark.checkpoint.catalog import OpenStore, StoredCheckpoint, open_checkpoint
 from statefulspark.checkpoint.formats.metadata import SlotState
 from statefulspark.checkpoint.inspect.decoding import BroadcastDecoder, EntryDecoder, StateEntry, element_decoder
+from statefulspark.checkpoint.inspect.key_hashes import key_group_of
 from statefulspark.checkpoint.restore.merged_states import MergedStates
 from statefulspark.checkpoint.restore.operator_state import read_operator_file
 from statefulspark.checkpoint.restore.slot import download_slot
 from statefulspark.errors import InvalidInputError
-from statefulspark.state.encoding.layout import StateInfo, key_group_range_bounds, prefix_end, state_range, store_key
+from statefulspark.state.encoding.layout import StateInfo, key_group_range_bounds, prefix_end, state_id_of, state_range, store_key
 from statefulspark.state.encoding.segments import is_segment
 from statefulspark.state.operator.entries import OperatorEntry, is_broadcast, is_operator_state
-from statefulspark.state.store.base import KeyValueStore
-from statefulspark.state.store.open_store import open_store as open_kind
+from statefulspark.state.store.base import StoredEntries
+from statefulspark.state.store.open_store import open_snapshot
 from statefulspark.state.tables.raw_keyed import RAW_KEYED, is_raw_header
 from statefulspark.state.timers import TIMER_KINDS
 from statefulspark.storage.open import open_store as open_url
+from statefulspark.storage.working_folder import open_scratch_folder
 
-OpenKind = Callable[[str, Path], KeyValueStore]
-"""Opens the store of a kind in a folder that holds a snapshot's files."""
+OpenKind = Callable[[str, Path], StoredEntries]
+"""Opens the entries of a kind of store in a folder that holds a snapshot's files."""
 
 _THREADS = 8
 _LOOKUP_KEYS = 512
@@ -51,7 +49,7 @@ class StateSize:
     """Bytes of their keys and values, before compression."""
 
 
-def state_sizes(url: str, *, open_store: OpenStore = open_url, open_kind: OpenKind = open_kind) -> list[StateSize]:
+def state_sizes(url: str, *, open_store: OpenStore = open_url, open_kind: OpenKind = open_snapshot) -> list[StateSize]:
     """Count the entries of every state of a checkpoint or savepoint, by uid and name.
 
     Args:
@@ -71,7 +69,7 @@ def state_sizes(url: str, *, open_store: OpenStore = open_url, open_kind: OpenKi
     for slot in checkpoint.metadata.slots:
         with opened_slot(checkpoint, slot, open_kind) as store:
             for key, value in store.scan(*key_group_range_bounds(slot.first, slot.last)):
-                state_id = int.from_bytes(key[2:4], "big")
+                state_id = state_id_of(key)
                 count = counts.setdefault(state_id, [0, 0])
                 count[0] += is_raw_header(key) if state_id in raw else not is_segment(value)
                 count[1] += len(key) + len(value)
@@ -95,7 +93,7 @@ def read_state(
     key: Any = None,
     unpickle: bool = False,
     open_store: OpenStore = open_url,
-    open_kind: OpenKind = open_kind,
+    open_kind: OpenKind = open_snapshot,
 ) -> Generator[StateEntry, None, None]:
     """Iterate over the entries of one state, in order of key group and key bytes; timers in order of time within a key group.
 
@@ -131,23 +129,12 @@ def read_state(
     if info.kind == RAW_KEYED and key is not None:
         raise InvalidInputError("raw keyed state has a stream per key group and no keys", field="key", remedy="Read it without a key.")
     decoder = EntryDecoder(info, unpickle=unpickle)
-    wanted = None if key is None else decoder.encode_key(key)
-    return _entries(checkpoint, decoder, wanted, open_kind)
-
-
-def read_state_table(entries: Iterable[StateEntry]) -> pa.Table:
-    """Collect entries in an Arrow table with the columns of `StateEntry`; values that no Arrow type fits become text."""
-    collected = list(entries)
-    columns: dict[str, pa.Array] = {
-        "slot": pa.array([entry.slot for entry in collected], pa.int32()),
-        "key_group": pa.array([entry.key_group for entry in collected], pa.int32()),
-        "key": _column([entry.key for entry in collected]),
-        "user_key": _column([entry.user_key for entry in collected]),
-        "value": _column([entry.value for entry in collected]),
-        "timestamp_ms": pa.array([entry.timestamp_ms for entry in collected], pa.int64()),
-        "expires_ms": pa.array([entry.expires_ms for entry in collected], pa.int64()),
-    }
-    return pa.table(columns)
+    if key is None:
+        return _entries(checkpoint, decoder, None, None, open_kind)
+    wanted = decoder.encode_key(key)
+    # Encoded and decoded, a key is what the hash was taken of: an int for an index of numpy's, say.
+    key_group = key_group_of(checkpoint.metadata, uid, decoder.decode_key(wanted))
+    return _entries(checkpoint, decoder, wanted, key_group, open_kind)
 
 
 def state_infos(checkpoint: StoredCheckpoint) -> list[StateInfo]:
@@ -179,23 +166,17 @@ def find_state(checkpoint: StoredCheckpoint, uid: str, state: str) -> StateInfo:
 
 
 @contextmanager
-def opened_slot(checkpoint: StoredCheckpoint, slot: SlotState, open_kind: OpenKind) -> Iterator[KeyValueStore]:
+def opened_slot(checkpoint: StoredCheckpoint, slot: SlotState, open_kind: OpenKind) -> Iterator[StoredEntries]:
     """Download, verify and open the store of one slot; deletes it afterwards.
 
     Raises:
         CorruptDataError: A file is damaged or missing.
         UnavailableError: Storage did not answer.
     """
-    scratch = Path(tempfile.mkdtemp(prefix="statefulspark-inspect-"))
-    try:
-        download_slot(checkpoint, slot, scratch / "store", _THREADS)
-        store = open_kind(slot.backend, scratch / "store")
-        try:
+    with closing(open_scratch_folder()) as scratch:
+        download_slot(checkpoint, slot, scratch.path / "store", _THREADS)
+        with closing(open_kind(slot.backend, scratch.path / "store")) as store:
             yield store
-        finally:
-            store.close()
-    finally:
-        shutil.rmtree(scratch, ignore_errors=True)
 
 
 def _operator_entries(checkpoint: StoredCheckpoint) -> Iterator[OperatorEntry]:
@@ -223,44 +204,50 @@ def _broadcast(checkpoint: StoredCheckpoint, info: StateInfo, *, unpickle: bool)
 
 
 def _entries(
-    checkpoint: StoredCheckpoint, decoder: EntryDecoder, wanted: bytes | None, open_kind: OpenKind
+    checkpoint: StoredCheckpoint, decoder: EntryDecoder, wanted: bytes | None, key_group: int | None, open_kind: OpenKind
 ) -> Generator[StateEntry, None, None]:
+    """Entries of a state; of the key ``wanted`` if it is not None, which is in ``key_group`` if that is known."""
+    info = decoder.info
+    keys = None if wanted is None else (wanted,)
     for slot in checkpoint.metadata.slots:
+        if key_group is not None and key_group not in slot.key_groups:
+            continue
+        key_groups = range(slot.first, slot.last + 1) if key_group is None else (key_group,)
         with opened_slot(checkpoint, slot, open_kind) as store:
-            for key, value in _stored(store, slot, decoder.info, wanted):
-                if decoder.info.kind == "list" and is_segment(value):
+            for key, value in stored_entries(store, info, key_groups, keys):
+                if (info.kind == "list" and is_segment(value)) or (info.kind == RAW_KEYED and not is_raw_header(key)):
                     continue
                 if (entry := decoder.decode(key, value, store.scan)) is not None:
                     yield entry
 
 
-def _stored(store: KeyValueStore, slot: SlotState, info: StateInfo, wanted: bytes | None) -> Iterator[tuple[bytes, bytes]]:
-    """Stored entries of one state, of one key if ``wanted`` is its bytes."""
-    key_groups = range(slot.first, slot.last + 1)
-    if info.kind == RAW_KEYED:
+def stored_entries(
+    store: StoredEntries, info: StateInfo, key_groups: Sequence[int], wanted: Collection[bytes] | None = None
+) -> Iterator[tuple[bytes, bytes]]:
+    """Yield the stored entries of one state, in the order of the key groups.
+
+    Args:
+        store: Of a slot.
+        info: A state with keys, or raw keyed state.
+        key_groups: Of the slot.
+        wanted: The bytes of keys, if only their entries are wanted.
+    """
+    if wanted is None:
         for key_group in key_groups:
-            yield from ((key, value) for key, value in store.scan(*state_range(key_group, info.state_id)) if is_raw_header(key))
-    elif wanted is None or info.kind in TIMER_KINDS:
+            yield from store.scan(*state_range(key_group, info.state_id))
+    elif info.kind in TIMER_KINDS:
         for key_group in key_groups:
             for key, value in store.scan(*state_range(key_group, info.state_id)):
                 # A timer's store key is 12 bytes of key group, state and time, then the key.
-                if wanted is None or key[12:] == wanted:
+                if key[12:] in wanted:
                     yield key, value
     elif info.kind == "map":
-        for key_group in key_groups:
-            prefix = store_key(key_group, info.state_id, wanted)
+        for key_group, key in product(key_groups, wanted):
+            prefix = store_key(key_group, info.state_id, key)
             yield from store.scan(prefix, prefix_end(prefix))
     else:
-        # Which key group a key is in is known to Spark's hash only, so each is asked for; they are few.
-        keys = iter([store_key(key_group, info.state_id, wanted) for key_group in key_groups])
+        keys = (store_key(key_group, info.state_id, key) for key_group, key in product(key_groups, wanted))
         while piece := list(islice(keys, _LOOKUP_KEYS)):
             for key, found in zip(piece, store.get_many(piece), strict=True):
                 if found is not None:
                     yield key, found
-
-
-def _column(values: list[Any]) -> pa.Array:
-    try:
-        return pa.array(values)
-    except (pa.ArrowException, OverflowError):
-        return pa.array([None if value is None else repr(value) for value in values], pa.string())

@@ -2,26 +2,29 @@
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Callable
+from contextlib import closing
 from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
 
+import pyarrow as pa
+
 from statefulspark.checkpoint.catalog import OpenStore, StoredCheckpoint, checkpoint_before, open_checkpoint
 from statefulspark.checkpoint.formats import paths
 from statefulspark.checkpoint.formats.bundle import decode_bundle
-from statefulspark.checkpoint.formats.metadata import FileRef, OperatorFile, SlotState
+from statefulspark.checkpoint.formats.metadata import FileRef, OperatorFile, SlotState, TableFile
 from statefulspark.checkpoint.formats.packs import check_pack
 from statefulspark.checkpoint.inspect.reader import OpenKind, state_infos
 from statefulspark.checkpoint.restore.operator_state import read_operator_file
-from statefulspark.checkpoint.restore.slot import write_inline
+from statefulspark.checkpoint.restore.slot import check_downloaded, check_has_files, write_inline
 from statefulspark.checkpoint.transfers import download_verified, in_parallel
 from statefulspark.errors import CorruptDataError, InvalidInputError
 from statefulspark.state.encoding.layout import StateInfo
 from statefulspark.state.operator.entries import OperatorEntry, is_broadcast, is_operator_state
-from statefulspark.state.store.open_store import open_store as open_kind
+from statefulspark.state.store.open_store import open_snapshot
 from statefulspark.storage.open import open_store as open_url
+from statefulspark.storage.working_folder import open_scratch_folder
 
 _THREADS = 8
 _AFTER_ALL_KEYS = b"\xff\xff\xff"
@@ -52,7 +55,7 @@ class VerifyReport:
 
 
 def verify(
-    url: str, *, open_store: OpenStore = open_url, open_kind: OpenKind = open_kind, progress: Callable[[str], None] = lambda _: None
+    url: str, *, open_store: OpenStore = open_url, open_kind: OpenKind = open_snapshot, progress: Callable[[str], None] = lambda _: None
 ) -> VerifyReport:
     """Read every file of a checkpoint, open every slot's store and check every key.
 
@@ -76,20 +79,25 @@ def verify(
     known = {info.state_id for info in infos if not is_operator_state(info)}
     for slot in checkpoint.metadata.slots:
         progress(f"slot {slot.slot} of {checkpoint.metadata.parallelism}")
-        with tempfile.TemporaryDirectory(prefix="statefulspark-verify-") as scratch:
-            damaged = _download(checkpoint, slot.files, Path(scratch))
+        with closing(open_scratch_folder()) as scratch:
+            damaged = _download(checkpoint, slot.files, scratch.path)
             try:
-                write_inline(checkpoint, slot, Path(scratch))
+                check_has_files(checkpoint, slot)
+                write_inline(checkpoint, slot, scratch.path)
             except CorruptDataError as problem:
                 damaged.append(f"slot {slot.slot}: {problem}")
             problems += damaged
             if not damaged:
-                entries += _check_entries(slot, Path(scratch), known, open_kind, problems)
+                check_downloaded(slot, scratch.path)
+                entries += _check_entries(slot, scratch.path, known, open_kind, problems)
     if (location := checkpoint.metadata.spark_location) is not None:
         problems += _damaged_bundle(checkpoint, location)
     for pack in checkpoint.metadata.spark_state:
         problems += _damaged_pack(checkpoint, pack)
     entries += _check_operator_files(checkpoint, infos, progress, problems)
+    for table in checkpoint.metadata.tables:
+        progress(f"table of state {table.state!r} of uid {table.uid!r}")
+        problems += _damaged_table(checkpoint, table)
     files = list(checkpoint.metadata.files())
     alternative = checkpoint_before(checkpoint.url, open_store) if problems else None
     size_bytes = sum(file.size_bytes for file in files) + checkpoint.metadata.inline_bytes
@@ -129,7 +137,7 @@ def _check_entries(slot: SlotState, folder: Path, known: set[int], open_kind: Op
         try:
             for key, _ in store.scan(b"", _AFTER_ALL_KEYS):
                 entries += 1
-                if not first <= key < end or int.from_bytes(key[2:4], "big") not in known:
+                if not first <= key < end or state_id_of(key) not in known:
                     wrong += 1
         finally:
             store.close()
@@ -195,14 +203,28 @@ def _damaged_pack(checkpoint: StoredCheckpoint, pack: FileRef) -> list[str]:
     return _damaged(checkpoint, pack, lambda path, name: check_pack(path, name=name))
 
 
+def _damaged_table(checkpoint: StoredCheckpoint, table: TableFile) -> list[str]:
+    def check(path: Path, name: str) -> None:
+        import pyarrow.parquet as pq  # noqa: PLC0415  only canonical savepoints need it
+
+        try:
+            rows = pq.read_metadata(path).num_rows
+        except (OSError, pa.ArrowException) as error:
+            raise CorruptDataError(f"not a sound Parquet file: {error}", path=name) from error
+        if rows != table.rows:
+            raise CorruptDataError("the table has another number of rows", path=name, expected=str(table.rows), found=str(rows))
+
+    return _damaged(checkpoint, table, check)
+
+
 def _damaged(checkpoint: StoredCheckpoint, file: FileRef, check: Callable[[Path, str], object]) -> list[str]:
     """Download a file and check its contents; ``check`` is called with its local path and its URL."""
-    with tempfile.TemporaryDirectory(prefix="statefulspark-verify-") as scratch:
-        damaged = _download(checkpoint, (file,), Path(scratch))
+    with closing(open_scratch_folder()) as scratch:
+        damaged = _download(checkpoint, (file,), scratch.path)
         if damaged:
             return damaged
         try:
-            check(Path(scratch) / file.name, f"{checkpoint.url}/{file.path}")
+            check(scratch.path / file.name, f"{checkpoint.url}/{file.path}")
         except CorruptDataError as problem:
             return [str(problem)]
     return []

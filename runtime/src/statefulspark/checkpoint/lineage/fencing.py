@@ -17,6 +17,9 @@ from statefulspark.checkpoint.formats.records import AttemptClaim
 from statefulspark.errors import ConflictError, FencedError
 from statefulspark.storage.base import ObjectStore
 
+ATTEMPTS_KEPT = 100
+"""Retention keeps the claims and starts of this many latest attempts. A driver whose own claim is gone is fenced."""
+
 _CLAIM_TRIES_MAX = 100
 
 

@@ -34,7 +34,7 @@ from statefulspark.checkpoint.lineage.rewind import is_jump, jump_record, last_u
 from statefulspark.checkpoint.lineage.starts import newest_start, since
 from statefulspark.checkpoint.transfers import read_again
 from statefulspark.checkpoint.write.copying import copy_checkpoint
-from statefulspark.errors import ConflictError, CorruptDataError, NotRestorableError
+from statefulspark.errors import ConflictError, CorruptDataError, InvalidInputError, NotRestorableError
 from statefulspark.storage.base import ObjectStore
 
 __all__ = [
@@ -341,10 +341,10 @@ def _own_checkpoints(store: ObjectStore, start: AttemptStart, problems: list[str
     for checkpoint_id in reversed(checkpoint_ids(store)):
         folder = paths.checkpoint_folder(checkpoint_id)
         key = paths.metadata_key(folder)
-        if store.head(key) is None:
-            continue
         try:
             checkpoint = StoredCheckpoint(store, folder, load(store, key))
+        except InvalidInputError:
+            continue  # It is unfinished, or the retention of another driver has deleted it meanwhile.
         except CorruptDataError as problem:
             problems.append(str(problem))
             continue

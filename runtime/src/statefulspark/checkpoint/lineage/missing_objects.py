@@ -6,19 +6,25 @@ appear to be the latest state, and batches would be lost silently. So the lineag
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import math
+from collections.abc import Iterator, Mapping
+from typing import Final
 
 from statefulspark.checkpoint.catalog import checkpoint_ids, load
 from statefulspark.checkpoint.formats import paths
+from statefulspark.checkpoint.formats.bundle import decode_bundle
 from statefulspark.checkpoint.formats.documents import decode_document
 from statefulspark.checkpoint.formats.records import AttemptClaim, AttemptStart, BatchRecord
 from statefulspark.checkpoint.lineage.changelog_folders import attempts_with_changelogs, last_batch_with_changelogs
+from statefulspark.checkpoint.lineage.fencing import ATTEMPTS_KEPT
 from statefulspark.checkpoint.lineage.rewind import is_jump
 from statefulspark.checkpoint.transfers import read_again
 from statefulspark.errors import CorruptDataError, InvalidInputError
 from statefulspark.storage.base import ObjectStore
 
 _REMEDY = "Restore the object, or start from a checkpoint or savepoint with --from PATH; rows after it are processed again"
+_LATE_UPLOAD_S: Final = 3600.0
+"""How long after the removal of a job's state an upload may arrive. A slot stops after minutes without its coordinator."""
 
 
 def check_newest_start(store: ObjectStore, newest: int) -> None:
@@ -67,7 +73,8 @@ def check_last_record(store: ObjectStore, *, since: int, last: int) -> None:
 def check_nothing_left(store: ObjectStore, start: AttemptStart) -> None:
     """Raise if the newest attempt had state, of which neither a checkpoint nor a batch record is left.
 
-    Files of a checkpoint that are older than the start may be what cancelling the job has not deleted.
+    Not every file of a checkpoint proves that. A checkpoint that was abandoned before the first batch leaves files, and so does a driver that
+    died while it copied what it was to start from. Slots that were presumed dead end their uploads after the job's state has been removed.
 
     Args:
         store: Opened at the job folder.
@@ -77,20 +84,51 @@ def check_nothing_left(store: ObjectStore, start: AttemptStart) -> None:
         CorruptDataError: It had.
         UnavailableError: Storage did not answer.
     """
-    objects = store.list("")
-    own = paths.attempt_start_key(start.attempt)
-    started_s = max((info.modified_s for info in objects if info.key == own), default=0.0)
-    later = [
-        info.key
-        for info in objects
-        if info.modified_s > started_s
-        and (info.key.startswith(paths.SHARED_PREFIX) or paths.checkpoint_id_of(info.key.partition("/")[0]) is not None)
-    ]
-    traces = (*start.checkpoints, *start.records, *later)
+    traces = (*start.checkpoints, *start.records, *_files_of_batches(store, start.attempt))
     if traces:
         raise CorruptDataError(
             f"{traces[0]} shows that the job had state, but neither a checkpoint nor a batch record exists. {_REMEDY}", path=store.url
         )
+
+
+def _files_of_batches(store: ObjectStore, attempt: int) -> Iterator[str]:
+    """Keys of files that only a checkpoint of a committed batch has, written by ``attempt``, which has the newest start."""
+    objects = store.list("")
+    attempts = {found: info.modified_s for info in objects if (found := paths.attempt_of(info.key)) is not None}
+    after_s = max(attempts.get((attempt, True), 0.0), _late_uploads_until_s(attempts))
+    # What is written after the next claim is that driver's copy of a checkpoint.
+    until_s = min((at_s for (number, is_start), at_s in attempts.items() if number > attempt and not is_start), default=math.inf)
+    for info in objects:
+        if after_s < info.modified_s <= until_s and (info.key.startswith(paths.SHARED_PREFIX) or _is_bundle_of_batch(store, info.key)):
+            yield info.key
+
+
+def _late_uploads_until_s(attempts: Mapping[tuple[int, bool], float]) -> float:
+    """Until when, in seconds since the epoch, uploads from before the removal of the job's state may arrive; 0.0 if it was not removed.
+
+    Only a removal deletes all claims before its own while they are few.
+
+    Args:
+        attempts: Time of the last write by number, and whether it is the start (else the claim).
+    """
+    numbers = [number for number, is_start in attempts if not is_start]
+    oldest, newest = min(numbers, default=1), max(numbers, default=1)
+    removed = oldest > 1 and newest - oldest < ATTEMPTS_KEPT - 1
+    return attempts.get((oldest, True), 0.0) + _LATE_UPLOAD_S if removed else 0.0
+
+
+def _is_bundle_of_batch(store: ObjectStore, key: str) -> bool:
+    """True for the bundle in the folder of a checkpoint without ``_metadata``, if it has the commit of a batch."""
+    folder, _, name = key.partition("/")
+    if paths.checkpoint_id_of(folder) is None or not paths.is_bundle(name) or store.head(paths.metadata_key(folder)) is not None:
+        return False
+    try:
+        files = decode_bundle(store.get(key), path=paths.url_of(store.url, key))
+    except KeyError:
+        return False
+    except CorruptDataError:
+        return True
+    return any(path.startswith("commits/") for path in files)
 
 
 def _traces_after(store: ObjectStore, newest: int) -> Iterator[tuple[int, str]]:

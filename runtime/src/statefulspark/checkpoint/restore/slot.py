@@ -2,7 +2,7 @@
 
 A key begins with its key group, so the key groups of a slot are a contiguous range of the store. The old slot's store that
 holds most of the new slot's key groups is opened and clipped to the new range; missing key groups are copied from the other old
-slots' stores. Then the changelogs of later batches are applied in order, restricted to the slot's key groups.
+slots' stores. Of a canonical savepoint, all are copied into an empty store. Then the changelogs of later batches are applied in order, restricted to the slot's key groups.
 
 Size and checksum of every file are verified before it is opened.
 """
@@ -25,12 +25,15 @@ from statefulspark.checkpoint.restore.merged_states import MergedStates
 from statefulspark.checkpoint.restore.replay import TakesOperatorState, replay
 from statefulspark.checkpoint.transfers import download_verified, in_parallel
 from statefulspark.checkpoint.write.upload import StoredFile
-from statefulspark.errors import NotRestorableError
+from statefulspark.errors import CorruptDataError, NotRestorableError
 from statefulspark.keygroups import KeyGroupRange
 from statefulspark.state.encoding.layout import key_group_range_bounds
-from statefulspark.state.store.base import KeyValueStore
+from statefulspark.state.store.base import KeyValueStore, StoredEntries
 from statefulspark.state.store.heap_store import ENTRIES_FILE
+from statefulspark.state.store.open_store import open_snapshot
+from statefulspark.state.store.own_backend import is_own_backend
 from statefulspark.storage.base import ObjectStore
+from statefulspark.storage.os_errors import deleted_file
 
 OpenState = Callable[[Path], KeyValueStore]
 """Opens a slot's store of the job's kind in a folder, which may be missing (an empty store) or hold a snapshot's files."""
@@ -165,21 +168,25 @@ class _Built:
 def _from_base(
     plan: RestorePlan, base: StoredCheckpoint, directory: Path, open_state: OpenState, merged: MergedStates, threads: int
 ) -> _Built:
-    first, *others = _sources(plan, base)
+    sources = _sources(plan, base)
     merged.add(base.metadata.states, where=base.url)
-    downloaded = download_slot(base, first.slot, directory / "store", threads)
+    # No store opens canonical entries: all are copied into an empty one.
+    opened = None if base.metadata.is_canonical else sources.pop(0).slot
+    downloaded = 0 if opened is None else download_slot(base, opened, directory / "store", threads)
     copied = 0
     store = open_state(directory / "store")
     try:
-        _cut(store, first.slot.key_groups, plan.key_groups)
-        for source in others:
+        if opened is not None:
+            _cut(store, opened.key_groups, plan.key_groups)
+        for source in sources:
             with _temporary(directory / f"old-{source.slot.slot}") as folder:
                 downloaded += download_slot(base, source.slot, folder, threads)
-                copied += _copy(open_state, folder, store, source.shared)
+                copied += _copy(open_state, source, folder, store)
     except BaseException:
         store.close()
         raise
-    return _Built(store, _already_uploaded(plan, base, first.slot), downloaded, copied)
+    uploaded = () if opened is None else _already_uploaded(plan, base, opened)
+    return _Built(store, uploaded, downloaded, copied)
 
 
 def _sources(plan: RestorePlan, base: StoredCheckpoint) -> list[_Source]:
@@ -194,11 +201,11 @@ def _sources(plan: RestorePlan, base: StoredCheckpoint) -> list[_Source]:
     found = [(slot, slot.key_groups.intersect(plan.key_groups)) for slot in metadata.slots]
     sources = [_Source(slot, shared) for slot, shared in found if shared is not None]
     for slot in (source.slot for source in sources):
-        if _SAME_FILES.get(slot.backend, slot.backend) != _SAME_FILES.get(plan.backend, plan.backend):
+        if not slot.is_canonical and _SAME_FILES.get(slot.backend, slot.backend) != _SAME_FILES.get(plan.backend, plan.backend):
             raise NotRestorableError(
                 f"{base.url} was written by the state backend {slot.backend!r}, but the job uses {plan.backend!r}",
                 field="state.backend",
-                remedy=f"Set the state backend to {slot.backend!r}.",
+                remedy=f"Set the state backend to {slot.backend!r}, or start from a canonical savepoint: statefulspark convert {base.url} DIR.",
             )
     # Of equally good ones the smaller store: less to download and to cut off.
     return sorted(sources, key=lambda source: (-source.shared.count, source.slot.key_groups.count, source.slot.slot))
@@ -209,8 +216,9 @@ def download_slot(base: StoredCheckpoint, slot: SlotState, folder: Path, threads
 
     Raises:
         CorruptDataError: A file is damaged or missing.
-        UnavailableError: Storage did not answer.
+        UnavailableError: Storage did not answer, or another program has deleted files in the folder.
     """
+    check_has_files(base, slot)
     if slot.files or slot.inline is not None:
         folder.mkdir(parents=True)
     write_inline(base, slot, folder)
@@ -220,7 +228,31 @@ def download_slot(base: StoredCheckpoint, slot: SlotState, folder: Path, threads
         download_verified(base.store, paths.resolve_reference(base.key, file.path), folder / file.name, file.digest)
         return file.size_bytes
 
-    return sum(in_parallel(fetch, range(len(slot.files)), threads))
+    downloaded_bytes = sum(in_parallel(fetch, range(len(slot.files)), threads))
+    check_downloaded(slot, folder)
+    return downloaded_bytes
+
+
+def check_has_files(base: StoredCheckpoint, slot: SlotState) -> None:
+    """Check that a slot's part of a checkpoint is there at all: a store that is opened without files is empty, and so would be the state.
+
+    Raises:
+        CorruptDataError: It has neither files nor inline entries. A backend of one's own may have none for an empty store.
+    """
+    if not slot.files and slot.inline is None and not is_own_backend(slot.backend):
+        raise CorruptDataError(f"slot {slot.slot} has no files", path=f"{base.url}/{METADATA_NAME}")
+
+
+def check_downloaded(slot: SlotState, folder: Path) -> None:
+    """Check that the files of an old slot are in the folder, right before a store is opened there, which else may begin empty.
+
+    Raises:
+        UnavailableError: Another program has deleted one.
+    """
+    names = [file.name for file in slot.files] if slot.inline is None else [ENTRIES_FILE]
+    for name in names:
+        if not (folder / name).exists():
+            raise deleted_file(folder / name)
 
 
 def write_inline(base: StoredCheckpoint, slot: SlotState, folder: Path) -> None:
@@ -242,7 +274,7 @@ def _cut(store: KeyValueStore, held: KeyGroupRange, wanted: KeyGroupRange) -> No
         store.delete_range(*key_group_range_bounds(wanted.last + 1, held.last))
 
 
-def _copy(open_state: OpenState, folder: Path, store: KeyValueStore, shared: KeyGroupRange) -> int:
+def _copy(open_state: OpenState, source: _Source, folder: Path, store: KeyValueStore) -> int:
     copied = 0
 
     def counted(entries: Iterable[tuple[bytes, bytes]]) -> Iterator[tuple[bytes, bytes]]:
@@ -251,9 +283,9 @@ def _copy(open_state: OpenState, folder: Path, store: KeyValueStore, shared: Key
             copied += 1
             yield entry
 
-    old = open_state(folder)
+    old: StoredEntries = open_snapshot(source.slot.backend, folder) if source.slot.is_canonical else open_state(folder)
     try:
-        store.write(counted(old.scan(*key_group_range_bounds(shared.first, shared.last))))
+        store.write(counted(old.scan(*key_group_range_bounds(source.shared.first, source.shared.last))))
     finally:
         old.close()
     return copied

@@ -65,7 +65,7 @@ def copy_checkpoint(
     location = origin.metadata.spark_location
     copied = origin.metadata.model_copy(
         update={
-            "job_id": store.url.rstrip("/").rpartition("/")[2],
+            "job_id": paths.folder_of(store.url)[1],
             "job_name": job_name,
             "checkpoint_id": number,
             "kind": "checkpoint",
@@ -76,6 +76,7 @@ def copy_checkpoint(
             "spark_location": renamed(location) if location is not None else None,
             "spark_state": tuple(renamed(pack) for pack in origin.metadata.spark_state),
             "operator_state": tuple(renamed(file) for file in origin.metadata.operator_state),
+            "tables": (),  # nobody looks for them in a checkpoint, and a restore does not need them
         }
     )
     publish(store, copied)

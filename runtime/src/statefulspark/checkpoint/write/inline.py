@@ -60,7 +60,7 @@ def inline_part(file: Path, max_bytes: int) -> InlinePart:
     """
     sizes: defaultdict[int, int] = defaultdict(int)
     for key, value in read_entries(file):
-        sizes[int.from_bytes(key[2:4], "big")] += RECORD_OVERHEAD_BYTES + len(key) + len(value)
+        sizes[state_id_of(key)] += RECORD_OVERHEAD_BYTES + len(key) + len(value)
     fits = sum(sizes.values()) <= max_bytes
     return InlinePart(entries=InlineEntries.of(file.read_bytes()) if fits else None, state_bytes=dict(sizes))
 

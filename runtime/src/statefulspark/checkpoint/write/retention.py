@@ -2,8 +2,8 @@
 
 The plan is pure: given the stored objects and the operations in progress, it returns the keys to delete. It never deletes:
 
-* the newest checkpoints that are not known to be damaged, as many as are retained, both of the folder and of the job's lineage, and pinned
-  checkpoints (the base of a pending checkpoint);
+* the newest checkpoint that is not known to be damaged, however old it is, and those before it, as many as are retained and as long as they do not
+  exceed the maximum age, both of the folder and of the job's lineage, and pinned checkpoints (the base of a pending checkpoint);
 * files in ``shared/`` that one of those checkpoints references, or that belong to a pending checkpoint;
 * packs of Spark's own state that one of those checkpoints references, or that the running attempt uses;
 * batch records, changelogs and packs since the oldest of those checkpoints in the lineage, so that a damaged checkpoint can be replaced by
@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from statefulspark.checkpoint.catalog import load
 from statefulspark.checkpoint.formats import paths
 from statefulspark.checkpoint.formats.metadata import METADATA_NAME, CheckpointMetadata
-from statefulspark.checkpoint.lineage.fencing import delete_claims
+from statefulspark.checkpoint.lineage.fencing import ATTEMPTS_KEPT, delete_claims
 from statefulspark.checkpoint.lineage.lineage import Lineage
 from statefulspark.errors import CorruptDataError, InvalidInputError
 from statefulspark.storage.base import ObjectInfo, ObjectStore
@@ -27,13 +27,17 @@ from statefulspark.storage.base import ObjectInfo, ObjectStore
 ORPHAN_AGE_S = 24 * 3600.0
 """Default age in seconds after which an object that no complete checkpoint accounts for counts as left behind."""
 
-_PREFIXES = (paths.SHARED_PREFIX, paths.CHANGELOG_PREFIX, paths.BATCHES_PREFIX, paths.ATTEMPTS_PREFIX, paths.SPARK_STATE_PREFIX)
+_PREFIXES = (
+    paths.SHARED_PREFIX,
+    paths.CHANGELOG_PREFIX,
+    paths.BATCHES_PREFIX,
+    paths.ATTEMPTS_PREFIX,
+    paths.SPARK_STATE_PREFIX,
+    paths.HISTORY_PREFIX,
+)
 """Prefixes of the other objects that a job writes."""
 
-_ATTEMPTS_KEPT = 100
-"""Claims and starts of this many latest attempts stay. A driver whose own claim is gone is fenced."""
-
-_KEYS_PER_REQUEST = 1000
+KEYS_PER_REQUEST = 1000
 """As many as S3 deletes at once."""
 
 
@@ -75,12 +79,15 @@ class RetentionPlan:
     """Keys of the claims to delete, one by one in ascending order; see `fencing`."""
 
 
-def plan_retention(situation: Situation, *, retained: int, orphan_age_s: float = ORPHAN_AGE_S) -> RetentionPlan:
+def plan_retention(
+    situation: Situation, *, retained: int, max_age_s: float | None = None, orphan_age_s: float = ORPHAN_AGE_S
+) -> RetentionPlan:
     """Return the keys that can be deleted.
 
     Args:
         situation: Stored objects and operations in progress.
         retained: Number of complete checkpoints to keep, at least 1.
+        max_age_s: Seconds since its completion after which a checkpoint is not kept, unless it is the newest one. None for no limit.
         orphan_age_s: Age in seconds from which left-behind objects are deleted; more than a checkpoint may take.
 
     Raises:
@@ -88,7 +95,7 @@ def plan_retention(situation: Situation, *, retained: int, orphan_age_s: float =
     """
     if retained < 1:
         raise InvalidInputError(f"cannot retain {retained} checkpoints", field="checkpointing.retained", remedy="Use 1 or more.")
-    intact = _kept(situation, retained)
+    intact = _kept(situation, retained, max_age_s)
     kept = intact | {number for number in situation.damaged if number in situation.checkpoints and number > min(intact, default=-1)}
     gone = tuple(sorted(set(situation.checkpoints) - kept))
     unreadable_kept = {number for number in situation.unreadable if number > min(intact, default=-1)}
@@ -118,7 +125,7 @@ def plan_retention(situation: Situation, *, retained: int, orphan_age_s: float =
             attempt, batch = position
             return attempt < oldest_attempt or (oldest_batch is not None and batch <= oldest_batch)
         if (found := paths.attempt_of(key)) is not None:
-            return found[0] <= situation.lineage.attempt - _ATTEMPTS_KEPT
+            return found[0] <= situation.lineage.attempt - ATTEMPTS_KEPT
         return False
 
     return _plan(gone, [info.key for info in situation.objects if can_go(info)])
@@ -177,7 +184,7 @@ def carry_out(store: ObjectStore, plan: RetentionPlan, check_fence: Callable[[],
 
 
 def _parts(keys: Sequence[str]) -> Iterable[Sequence[str]]:
-    return (keys[first : first + _KEYS_PER_REQUEST] for first in range(0, len(keys), _KEYS_PER_REQUEST))
+    return (keys[first : first + KEYS_PER_REQUEST] for first in range(0, len(keys), KEYS_PER_REQUEST))
 
 
 class Retention:
@@ -186,12 +193,14 @@ class Retention:
     Args:
         store: Opened at the job folder.
         retained: Number of complete checkpoints to keep, at least 1.
+        max_age_s: See `plan_retention`.
         orphan_age_s: Age in seconds from which left-behind objects are deleted.
     """
 
-    def __init__(self, store: ObjectStore, *, retained: int, orphan_age_s: float = ORPHAN_AGE_S) -> None:
+    def __init__(self, store: ObjectStore, *, retained: int, max_age_s: float | None = None, orphan_age_s: float = ORPHAN_AGE_S) -> None:
         self._store = store
         self._retained = retained
+        self._max_age_s = max_age_s
         self._orphan_age_s = orphan_age_s
         self._known: dict[int, CheckpointMetadata] = {}
 
@@ -232,7 +241,7 @@ class Retention:
             packs_in_use=packs_in_use(),
             now_s=now_s,
         )
-        plan = plan_retention(situation, retained=self._retained, orphan_age_s=self._orphan_age_s)
+        plan = plan_retention(situation, retained=self._retained, max_age_s=self._max_age_s, orphan_age_s=self._orphan_age_s)
         carry_out(self._store, plan, check_fence)
         self._known = {number: metadata for number, metadata in readable.items() if number not in plan.checkpoints}
         return plan
@@ -260,11 +269,21 @@ class Retention:
         return readable, unreadable
 
 
-def _kept(situation: Situation, retained: int) -> set[int]:
+def _kept(situation: Situation, retained: int, max_age_s: float | None) -> set[int]:
     """Numbers of the complete checkpoints that stay, without damaged ones that are only not old enough to go."""
     newest = sorted(set(situation.checkpoints).difference(situation.damaged), reverse=True)
     in_lineage = [number for number in newest if _in_lineage(situation, number)]
-    return {*newest[:retained], *in_lineage[:retained], *(number for number in situation.pins if number in situation.checkpoints)}
+
+    def within_limits(numbers: list[int]) -> list[int]:
+        older = (number for number in numbers[1:retained] if max_age_s is None or _age_s(situation, number) <= max_age_s)
+        return [*numbers[:1], *older]
+
+    return {*within_limits(newest), *within_limits(in_lineage), *(number for number in situation.pins if number in situation.checkpoints)}
+
+
+def _age_s(situation: Situation, number: int) -> float:
+    metadata = situation.checkpoints[number]
+    return situation.now_s - (metadata.created_ms + metadata.duration_ms) / 1000
 
 
 def _damaged_number(key: str) -> int | None:

@@ -28,6 +28,8 @@ from statefulspark.state.operator.entries import OperatorEntry
 from statefulspark.state.store.heap_store import ENTRIES_FILE
 from statefulspark.state.store.own_backend import is_own_backend
 from statefulspark.storage.base import ObjectStore
+from statefulspark.storage.cancellation import Cancellation
+from statefulspark.storage.os_errors import deleted_file
 
 OPERATOR_FILE_NAME = "operator"
 _SHARED_SUFFIX = ".sst"
@@ -94,21 +96,31 @@ class SlotUploader:
         self._uploaded[checkpoint_id] = {(file.ref.name, file.ref.size_bytes): file for file in files}
 
     def upload(
-        self, snapshot: Path, checkpoint_id: int, *, base_checkpoint_id: int | None, step_batches: Mapping[str, int]
+        self,
+        snapshot: Path,
+        checkpoint_id: int,
+        *,
+        nonce: str,
+        base_checkpoint_id: int | None,
+        step_batches: Mapping[str, int],
+        cancellation: Cancellation | None = None,
     ) -> tuple[SlotState, dict[int, int] | None]:
         """Upload what is new in a snapshot, or read it for ``_metadata``.
 
         Args:
             snapshot: Folder that the store's ``snapshot`` made; only read.
             checkpoint_id: Number of the checkpoint that is being taken.
+            nonce: Part of the names of what is uploaded; see `paths.new_nonce`.
             base_checkpoint_id: A complete checkpoint that retention keeps until this one is complete; its files are named
                 instead of uploaded. None uploads everything.
             step_batches: Last batch in the store per uid.
+            cancellation: Ends the uploads. None if nothing does.
 
         Returns:
             The slot's part of ``_metadata``, and the bytes of each state by id if its entries are for ``_metadata``; None for files.
 
         Raises:
+            ClosedError: It was canceled.
             UnavailableError: Storage did not answer; nothing refers to what was uploaded.
         """
         if self._inline_max_bytes is not None:
@@ -116,16 +128,17 @@ class SlotUploader:
             return self._state([], [], step_batches).model_copy(update={"inline": part.entries}), part.state_bytes
         known = self._uploaded.get(base_checkpoint_id, {}) if base_checkpoint_id is not None else {}
         folder = paths.checkpoint_folder(checkpoint_id)
-        private_folder = f"slot-{self._slot}-{uuid4().hex[:8]}"
+        private_folder = paths.slot_folder(self._slot, nonce)
 
         def send(path: Path) -> StoredFile:
+            _check(cancellation)
             name, size_bytes = path.name, path.stat().st_size
             shared = is_shared(name, self._backend)
             if shared and (found := known.get((name, size_bytes))) is not None:
                 return found
-            key = paths.shared_key(checkpoint_id) if shared else f"{folder}/{private_folder}/{name}"
+            key = paths.shared_key(checkpoint_id, nonce) if shared else f"{folder}/{private_folder}/{name}"
             digest = digest_file(path)
-            self._store.put_file(key, path)
+            self._store.put_file(key, path, cancellation)
             reference = paths.relative_reference(folder, key)
             return StoredFile(key, FileRef(name=name, path=reference, size_bytes=digest.size_bytes, checksum=digest.checksum))
 
@@ -144,6 +157,7 @@ class SlotUploader:
         base_checkpoint_id: int | None,
         step_batches: Mapping[str, int],
         common: ObjectStore | None = None,
+        cancellation: Cancellation | None = None,
     ) -> tuple[SlotState, None]:
         """Put every file of a snapshot into a savepoint's own folder.
 
@@ -157,17 +171,20 @@ class SlotUploader:
             base_checkpoint_id: As in `upload`.
             step_batches: Last batch in the store per uid.
             common: Opened at a folder (or bucket) that both the job folder and ``target`` lie in; see `paths.common_root`.
+            cancellation: As in `upload`.
 
         Returns:
             The slot's part of ``_metadata``, and None as `upload` does for files: no limit applies to a savepoint.
 
         Raises:
+            ClosedError: It was canceled.
             UnavailableError: Storage did not answer; the savepoint has no ``_metadata`` and is no savepoint.
         """
         known = self._uploaded.get(base_checkpoint_id, {}) if base_checkpoint_id is not None else {}
         private_folder = f"slot-{self._slot}-{uuid4().hex[:8]}"
 
         def send(path: Path) -> FileRef:
+            _check(cancellation)
             reference = f"{private_folder}/{path.name}"
             key = f"{folder}/{reference}"
             found = known.get((path.name, path.stat().st_size))
@@ -175,7 +192,7 @@ class SlotUploader:
                 common.copy(paths.key_below(common.url, self._store.url, found.key), paths.key_below(common.url, target.url, key))
                 return found.ref.model_copy(update={"path": reference})
             digest = digest_file(path)
-            target.put_file(key, path)
+            target.put_file(key, path, cancellation)
             return FileRef(name=path.name, path=reference, size_bytes=digest.size_bytes, checksum=digest.checksum)
 
         return self._state([], in_parallel(send, _store_files(snapshot, self._backend), self._threads), step_batches), None
@@ -201,7 +218,7 @@ class SlotUploader:
         )
 
 
-def upload_operator_state(target: ObjectStore, folder: str, slot: int, entries: Sequence[OperatorEntry]) -> OperatorFile | None:
+def upload_operator_state(target: ObjectStore, folder: str, slot: int, entries: Sequence[OperatorEntry], nonce: str) -> OperatorFile | None:
     """Put the operator state of a slot into the folder of a checkpoint or savepoint.
 
     Args:
@@ -209,6 +226,7 @@ def upload_operator_state(target: ObjectStore, folder: str, slot: int, entries: 
         folder: Name of the checkpoint's folder.
         slot: Number of the slot.
         entries: All operator state of the slot.
+        nonce: As in `SlotUploader.upload`.
 
     Returns:
         The slot's entry in ``_metadata``; None if there is no operator state.
@@ -220,13 +238,22 @@ def upload_operator_state(target: ObjectStore, folder: str, slot: int, entries: 
         return None
     data = encode_operator_file(entries)
     digest = digest_bytes(data)
-    path = f"slot-{slot}-{uuid4().hex[:8]}/{OPERATOR_FILE_NAME}"
+    path = f"{paths.operator_state_folder(slot, nonce)}/{OPERATOR_FILE_NAME}"
     target.put(f"{folder}/{path}", data)
     return OperatorFile(slot=slot, name=OPERATOR_FILE_NAME, path=path, size_bytes=digest.size_bytes, checksum=digest.checksum)
 
 
+def _check(cancellation: Cancellation | None) -> None:
+    if cancellation is not None:
+        cancellation.check()
+
+
 def _store_files(snapshot: Path, backend: str) -> list[Path]:
-    """Files of a snapshot, large ones first so that threads end together; an empty write-ahead log is left out."""
+    """Files of a snapshot, large ones first so that threads end together; an empty write-ahead log is left out.
+
+    Raises:
+        UnavailableError: Another program has deleted them all: a checkpoint without them would restore empty state.
+    """
     files: list[Path] = []
     for path in snapshot.iterdir():
         if not path.is_file():
@@ -235,4 +262,6 @@ def _store_files(snapshot: Path, backend: str) -> list[Path]:
         if not is_own_backend(backend) and path.name.endswith(_WRITE_AHEAD_LOG_SUFFIX) and path.stat().st_size == 0:
             continue
         files.append(path)
+    if not files and not is_own_backend(backend):
+        raise deleted_file(snapshot)
     return sorted(files, key=lambda path: (-path.stat().st_size, path.name))

@@ -127,7 +127,7 @@ _STATES = _group(
     (
         "state_cleanup_lag",
         "gauge",
-        "How far the cleanup is behind, in rounds of two fifths of the time to live; above 0.5, add slots or lengthen the time to live.",
+        "How late the cleanup is, in units of two fifths of the time to live; above 0.5, add slots or lengthen the time to live.",
         "uid slot",
     ),
 )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from statefulspark.coordinator.controls import BusyKeyGroup, StepSkew
+from statefulspark.coordinator.controls import BusyKeyGroup, SlotSpread, StepSkew
 from statefulspark.coordinator.slot_state import Slot
 from statefulspark.process.key_group_rows import RowSpread
 
@@ -26,7 +26,8 @@ class Skew:
 
     def to_status(self) -> StepSkew:
         """Return what the status says of it."""
-        return StepSkew(ratio=self.ratio, top=self.top)
+        spreads = tuple(SlotSpread(slot=slot, rows_max=fullest, rows_mean=mean) for slot, fullest, mean in self.slots)
+        return StepSkew(ratio=self.ratio, top=self.top, slots=spreads)
 
 
 def skew_of(slots: Iterable[Slot], *, top: int) -> dict[str, Skew]:

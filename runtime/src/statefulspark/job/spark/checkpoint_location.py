@@ -15,7 +15,7 @@ from statefulspark.job.spark.query_plan import shared_folder
 _log = structlog.get_logger("statefulspark.locations")
 
 
-def open_location(shared: str | None, job_id: str, attempt: int) -> Path:
+def open_location(shared: str | None, job_id: str, attempt: int, root: Path | None = None) -> Path:
     """A new, still missing folder for Spark's checkpoint location.
 
     A folder of its own for each attempt: executors that a lost driver left behind may go on writing into theirs. Those of earlier
@@ -25,12 +25,13 @@ def open_location(shared: str | None, job_id: str, attempt: int) -> Path:
         shared: The manifest's ``checkpointing.sparkLocation``; None for a folder on the driver's disk.
         job_id: Name of the job's folder below ``shared``.
         attempt: The claimed attempt.
+        root: Where a folder on the driver's disk goes; None for the system's folder for temporary files.
 
     Raises:
         InvalidInputError: the shared folder cannot be written.
     """
     if shared is None:
-        return Path(tempfile.mkdtemp(prefix="statefulspark-location-")) / "checkpoint"
+        return Path(tempfile.mkdtemp(prefix="statefulspark-location-", dir=root)) / "checkpoint"
     folder = shared_folder(shared) / job_id
     try:
         folder.mkdir(parents=True, exist_ok=True)

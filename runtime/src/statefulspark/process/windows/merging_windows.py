@@ -5,7 +5,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Callable, Iterable
 from itertools import pairwise
-from typing import Any, Final
+from typing import Final, cast
 
 from statefulspark.process.functions import RuntimeContext
 from statefulspark.process.windows.assigners import MergingWindowAssigner
@@ -13,7 +13,7 @@ from statefulspark.process.windows.session_assigners import merges_touching_wind
 from statefulspark.process.windows.window_states import BYTES
 from statefulspark.process.windows.windows import TimeWindow, TimeWindowSerializer
 from statefulspark.state.api.descriptors import ValueStateDescriptor
-from statefulspark.state.api.states import ValueState
+from statefulspark.state.tables.value import KeyedValueState
 
 __all__ = ["MergingWindows", "merging_windows_state"]
 
@@ -25,9 +25,9 @@ OnMerge = Callable[[TimeWindow, list[TimeWindow], TimeWindow, list[TimeWindow]],
 """Takes the new window, the merged ones, the window that keeps the contents, and those whose contents move there."""
 
 
-def merging_windows_state(context: RuntimeContext, scope: str) -> ValueState[Any]:
+def merging_windows_state(context: RuntimeContext, scope: str) -> KeyedValueState:
     """Return the state with the windows of the current key: pairs of a window's bytes and those of its state window, in order."""
-    return context.get_state(ValueStateDescriptor(f"_merging_windows({scope})", BYTES))
+    return cast("KeyedValueState", context.get_state(ValueStateDescriptor(f"_merging_windows({scope})", BYTES)))
 
 
 class MergingWindows(MergingWindowAssigner.MergeCallback):

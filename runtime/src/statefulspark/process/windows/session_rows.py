@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-import struct
 from bisect import bisect_right
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import chain
 from operator import attrgetter
 from typing import Any, Final
 
 from statefulspark.errors import InvalidInputError
-from statefulspark.process.functions import RuntimeContext, TimeDomain, TimerService
+from statefulspark.process.functions import TimerService
 from statefulspark.process.windows.assigners import event_time
-from statefulspark.process.windows.merging_windows import merging_windows_state
 from statefulspark.process.windows.session_assigners import event_time_gap
+from statefulspark.process.windows.session_forms import SessionForms
+from statefulspark.process.windows.session_state import Session
 from statefulspark.process.windows.triggers import EventTimeTrigger
-from statefulspark.process.windows.window_contents import CombinedContents, WindowContents
-from statefulspark.process.windows.window_timers import WindowTimers
+from statefulspark.process.windows.window_contents import CombinedContents
 from statefulspark.process.windows.windowing import Windowing
 from statefulspark.process.windows.windows import TimeWindow
 from statefulspark.state.tables.maps import ABSENT
@@ -23,10 +23,6 @@ from statefulspark.state.timers import TIMESTAMP_MS_MAX
 
 __all__ = ["SessionRows"]
 
-_SIGN: Final = 1 << 63
-_PAIR: Final = struct.Struct(">QQ16s")
-_WINDOW: Final = struct.Struct(">QQ")
-_UNREAD: Final = object()
 _START: Final = attrgetter("start")
 
 Emit = Callable[[TimeWindow, Any], list[Any]]
@@ -34,155 +30,174 @@ Emit = Callable[[TimeWindow, Any], list[Any]]
 
 
 class _Session:
-    """A session of the current key.
+    """A session of the current key. ``is_touched`` is True if a row was added."""
 
-    Attributes:
-        start: As in TimeWindow.
-        end: As in TimeWindow.
-        kept: The bytes under which its contents are kept.
-        entry: Its contents, `_UNREAD` until they are needed.
-        stored_end: Its end as it is stored, with the timers of that end; None if it is new.
-        is_touched: True if a row was added.
-    """
+    __slots__ = ("end", "entry", "is_touched", "start")
 
-    __slots__ = ("end", "entry", "is_touched", "kept", "start", "stored_end", "stored_start")
-
-    def __init__(self, start: int, end: int, kept: bytes, *, is_stored: bool) -> None:
+    def __init__(self, start: int, end: int, entry: Any) -> None:
         self.start = start
         self.end = end
-        self.kept = kept
-        self.entry: Any = _UNREAD if is_stored else ABSENT
-        self.stored_start = start
-        self.stored_end = end if is_stored else None
+        self.entry = entry
         self.is_touched = False
 
 
 class SessionRows:
-    """Adds the rows of a key to its sessions as the window operator does, row by row, but in memory.
-
-    The state is that of the window operator: either may go on where the other has stopped.
+    """Adds the rows of a key to its sessions as the window operator does, row by row, but in memory, and in the joint form.
 
     Args:
-        context: Of the step.
-        scope: Kinds of windows and contents, part of the names of the states.
         windowing: Its trigger is an EventTimeTrigger.
         contents: What sessions keep.
         gap_of: Returns the gap of a row in milliseconds.
-        timers: Of the windows.
+        forms: Where sessions are stored.
     """
 
-    def __init__(
-        self,
-        context: RuntimeContext,
-        scope: str,
-        windowing: Windowing,
-        contents: CombinedContents,
-        gap_of: Callable[[Any], int],
-        timers: WindowTimers,
-    ) -> None:
-        self._state = merging_windows_state(context, scope)
+    def __init__(self, windowing: Windowing, contents: CombinedContents, gap_of: Callable[[Any], int], forms: SessionForms) -> None:
+        self._state = forms.joint
+        self._forms = forms
         self._contents = contents
         self._gap_of = gap_of
-        self._timers = timers
         self._lateness_ms = windowing.allowed_lateness_ms
-        self._sessions: list[_Session] = []
 
     @staticmethod
-    def of(context: RuntimeContext, scope: str, windowing: Windowing, contents: WindowContents, timers: WindowTimers) -> SessionRows | None:
-        """Return None if assigner, trigger or contents are others, for which the window operator handles each row by itself."""
+    def of(windowing: Windowing, contents: CombinedContents, forms: SessionForms) -> SessionRows | None:
+        """Return None if assigner or trigger are others, for which the window operator handles each row by itself."""
         gap_of = event_time_gap(windowing.assigner)
         # A subclass may do anything.
-        if gap_of is None or type(windowing.trigger) is not EventTimeTrigger or not isinstance(contents, CombinedContents):
+        if gap_of is None or type(windowing.trigger) is not EventTimeTrigger:
             return None
-        return SessionRows(context, scope, windowing, contents, gap_of, timers)
+        return SessionRows(windowing, contents, gap_of, forms)
 
-    def load(self, watermark_ms: int) -> bool:
-        """Read the sessions of the current key.
-
-        Returns:
-            False if some touch each other or are late, which other code of the step has left so.
-        """
-        sessions = []
-        before = None
-        for start, end, kept in _PAIR.iter_unpack(self._state.value() or b""):
-            if (before is not None and start <= before) or end - _SIGN - 1 + self._lateness_ms <= watermark_ms:
-                return False
-            before = end
-            sessions.append(_Session(start - _SIGN, end - _SIGN, kept, is_stored=True))
-        self._sessions = sessions
-        return True
-
-    def add(self, rows: Iterable[tuple[Any, int | None]], service: TimerService, emit: Emit, late: Callable[[Any], Any]) -> Iterator[Any]:
-        """Add rows to the sessions that `load` has read, and write these after the last row.
+    def add(
+        self,
+        rows: Sequence[Any],
+        times: Sequence[int | None],
+        service: TimerService,
+        emit: Emit,
+        late: Callable[[Any], Iterable[Any] | None],
+        cleared: Callable[[TimeWindow], None],
+    ) -> list[Any]:
+        """Add rows to the sessions of the current key, which are joint, and write these once.
 
         Args:
-            rows: Each with its event time in milliseconds since the epoch.
+            rows: The rows.
+            times: Their event times in milliseconds since the epoch.
             service: Timers of the key.
             emit: Called for a session that a late row changes.
             late: Returns what becomes of a row that is too late.
+            cleared: Called for a session that should have ended, because the lateness is less than before.
+
+        Returns:
+            Output rows.
         """
-        watermark, contents = service.current_watermark(), self._contents
-        removed: list[_Session] = []
-        for row, time in rows:
-            session = self._placed(row, event_time(time), watermark, removed)
+        watermark = service.current_watermark()
+        stored: tuple[Session, ...] = self._state.value() or ()
+        timed = zip(rows, times, strict=True)
+        rest: Iterable[tuple[Any, int | None]] | None = timed
+        sessions: list[_Session] = []
+        if not stored or (len(stored) == 1 and stored[0][1] - 1 > watermark):
+            sessions, rest = self._added_to_one(stored, timed, watermark)
+            if rest is None:
+                self._save_one(stored, sessions[0], service, watermark)
+                return []
+        else:
+            stored = self._in_flight(stored, watermark, cleared)
+            sessions = [_Session(*each) for each in stored]
+        emitted: list[Any] = []
+        for row, time in rest or ():
+            start, end = self._window(row, time)
+            session = self._placed(sessions, start, end, watermark)
             if session is None:
-                yield from late(row) or ()
+                emitted.extend(late(row) or ())
                 continue
-            if session.entry is _UNREAD:
-                session.entry = contents.entry(session.kept)
-            session.entry = contents.with_row(session.entry, row)
+            session.entry = self._contents.with_row(session.entry, row)
             session.is_touched = True
             if session.end - 1 <= watermark:
-                yield from emit(TimeWindow(session.start, session.end), session.entry)
-        self._save(removed, service, watermark)
-
-    def ends(self, window: bytes, time_ms: int) -> bool:
-        """Return True if a timer at ``time_ms`` means that the session is emitted and removed."""
-        return not self._lateness_ms and _WINDOW.unpack(window)[1] - _SIGN - 1 == time_ms
-
-    def fire(self, window: bytes, time_ms: int, emit: Emit, cleared: Callable[[TimeWindow], None]) -> list[Any]:
-        """Emit and remove a session of the current key, which `ends`. Nothing happens if it is no longer in flight.
-
-        Sessions that ended before go too. Only other code of the step can have left such a session, with a timer at a time of its own,
-        which a session that ends at that time replaces.
-
-        Args:
-            window: The bytes of the session.
-            time_ms: Of the timer.
-            emit: Called with its contents.
-            cleared: Called for each session that is gone.
-        """
-        data = self._state.value() or b""
-        at = data.find(window)
-        while at % _PAIR.size and at >= 0:
-            at = data.find(window, at + 1)
-        if at < 0:
-            return []
-        start, end, kept = _PAIR.unpack_from(data, at)
-        ended = TimeWindow(start - _SIGN, end - _SIGN)
-        entry = self._contents.entry(kept)
-        emitted = emit(ended, entry)
-        if entry is not ABSENT:
-            self._contents.put(kept, ABSENT)
-        cleared(ended)
-        first = 0
-        rest = data[:at] + data[at + _PAIR.size :]
-        while first < len(rest):
-            start, end, kept = _PAIR.unpack_from(rest, first)
-            if end - _SIGN > time_ms:
-                break
-            self._contents.clear(kept)
-            cleared(TimeWindow(start - _SIGN, end - _SIGN))
-            first += _PAIR.size
-        self._state.update(rest[first:] or None)
+                emitted.extend(emit(TimeWindow(session.start, session.end), session.entry))
+        self._save(stored, sessions, service, watermark)
         return emitted
 
-    def _placed(self, row: Any, start: int, watermark: int, removed: list[_Session]) -> _Session | None:
-        """Return the session that a row belongs to, extended and merged with others if need be; None if the row is late."""
+    def _added_to_one(
+        self, stored: tuple[Session, ...], timed: Iterator[tuple[Any, int | None]], watermark: int
+    ) -> tuple[list[_Session], Iterable[tuple[Any, int | None]] | None]:
+        """Add rows as long as the key has one session, which has not ended: that is what nearly all keys cost.
+
+        Returns:
+            The session, if any, and the rows that it does not take; None if it took all.
+        """
+        start, end, entry = stored[0] if stored else (0, 0, ABSENT)
+        with_row, taken = self._contents.with_row, 0
+        rest: Iterable[tuple[Any, int | None]] | None = None
+        for row, time in timed:
+            first, last = self._window(row, time)
+            if entry is ABSENT and last - 1 > watermark:
+                start, end = first, last
+            elif entry is not ABSENT and first <= end and last >= start:
+                start, end = min(start, first), max(end, last)
+            else:
+                rest = chain(((row, time),), timed)
+                break
+            entry = with_row(entry, row)
+            taken += 1
+        if entry is ABSENT:
+            return [], rest
+        session = _Session(start, end, entry)
+        session.is_touched = taken > 0
+        return [session], rest
+
+    def fire(self, time_ms: int, service: TimerService, emit: Emit, cleared: Callable[[TimeWindow], None]) -> list[Any]:
+        """Emit the session of the current key that ends with ``time_ms``, and remove those whose lateness is over.
+
+        Sessions are joint. The lateness may have changed since a timer was registered, so a session that has ended and stays gets one at its cleanup.
+
+        Args:
+            time_ms: Of the timer.
+            service: Timers of the key.
+            emit: Called with the contents.
+            cleared: Called for each session that is removed.
+        """
+        emitted: list[Any] = []
+        removed = 0
+        sessions: tuple[Session, ...] = self._state.value() or ()
+        for start, end, entry in sessions:
+            last = end - 1
+            if last > time_ms:
+                break
+            window = TimeWindow(start, end)
+            if last == time_ms:
+                emitted.extend(emit(window, entry))
+            cleanup = last + self._lateness_ms
+            if cleanup <= time_ms:
+                removed += 1
+                cleared(window)
+            elif cleanup < TIMESTAMP_MS_MAX:
+                service.register_event_time_timer(cleanup)
+        if removed:
+            self._state.update(sessions[removed:] or None)
+        return emitted
+
+    def _in_flight(self, stored: tuple[Session, ...], watermark: int, cleared: Callable[[TimeWindow], None]) -> tuple[Session, ...]:
+        """Remove the sessions that are late, and return the others."""
+        late = 0
+        for start, end, _ in stored:
+            if end - 1 + self._lateness_ms > watermark:
+                break
+            late += 1
+            cleared(TimeWindow(start, end))
+        if late:
+            stored = stored[late:]
+            self._state.update(stored or None)
+        return stored
+
+    def _window(self, row: Any, time: int | None) -> tuple[int, int]:
+        """Return start and end of a row's own window."""
+        start = event_time(time) if time is None else time
         end = start + self._gap_of(row)
         if end > TIMESTAMP_MS_MAX:
             raise InvalidInputError("a session ends after 64 bits of milliseconds", field="window", remedy="Correct the event time or gap")
-        sessions = self._sessions
+        return start, end
+
+    def _placed(self, sessions: list[_Session], start: int, end: int, watermark: int) -> _Session | None:
+        """Return the session that a row's window belongs to, extended and merged with others if need be; None if the row is late."""
         # Of sessions that do not touch each other, those that touch the row's window stand together. Mostly it is the last one.
         last = len(sessions) if not sessions or sessions[-1].start <= end else bisect_right(sessions, end, key=_START)
         first = last
@@ -191,73 +206,43 @@ class SessionRows:
         if first == last:
             if end - 1 + self._lateness_ms <= watermark:
                 return None
-            session = _Session(start, end, _WINDOW.pack(start + _SIGN, end + _SIGN), is_stored=False)
+            session = _Session(start, end, ABSENT)
             sessions.insert(first, session)
             return session
         session = sessions[first]
-        if last - first > 1:
-            self._join(session, sessions[first + 1 : last], removed)
-            del sessions[first + 1 : last]
+        for other in sessions[first + 1 : last]:
+            session.end = other.end
+            session.entry = self._contents.joined(session.entry, other.entry)
+        del sessions[first + 1 : last]
         session.start = min(session.start, start)
         session.end = max(session.end, end)
         return session
 
-    def _join(self, session: _Session, others: list[_Session], removed: list[_Session]) -> None:
-        """Move the contents of other sessions to the one that was there first."""
-        contents = self._contents
-        session.end = others[-1].end
-        for each in (session, *others):
-            if each.entry is _UNREAD:
-                each.entry = contents.entry(each.kept)
-        for other in others:
-            session.entry = contents.joined(session.entry, other.entry)
-            if other.stored_end is not None:
-                removed.append(other)
+    def _save_one(self, stored: tuple[Session, ...], session: _Session, service: TimerService, watermark: int) -> None:
+        """Write the only session, which has not ended, with its timer."""
+        if not stored or stored[0][1] != session.end:
+            if stored:
+                service.delete_event_time_timer(stored[0][1] - 1)
+            service.register_event_time_timer(session.end - 1)
+        self._forms.save(((session.start, session.end, session.entry),), service, watermark)
 
-    def _save(self, removed: list[_Session], service: TimerService, watermark: int) -> None:
-        """Write what has changed."""
-        is_changed = bool(removed)
-        for session in removed:
-            self._contents.put(session.kept, ABSENT)
-            self._delete_timers(session, service)
-        for session in self._sessions:
-            if session.is_touched:
-                self._contents.put(session.kept, session.entry)
-                is_extended = session.end != session.stored_end or session.start != session.stored_start
-                if session.stored_end is not None and is_extended:
-                    self._delete_timers(session, service)
-                self._register_timers(session, service, watermark, is_new=is_extended)
-                is_changed = is_changed or is_extended
-        if is_changed:
-            parts = [_PAIR.pack(each.start + _SIGN, each.end + _SIGN, each.kept) for each in self._sessions]
-            self._state.update(b"".join(parts))
+    def _save(self, stored: tuple[Session, ...], sessions: list[_Session], service: TimerService, watermark: int) -> None:
+        """Write what has changed, with its timers."""
+        if not any(each.is_touched for each in sessions):
+            return
+        before = {self._timer_of(end, watermark) for _, end, _ in stored}
+        after = {self._timer_of(each.end, watermark) for each in sessions}
+        for time in before - after:
+            if time < TIMESTAMP_MS_MAX:
+                service.delete_event_time_timer(time)
+        for each in sessions:
+            time = self._timer_of(each.end, watermark)
+            # Of a session that has ended, the timer may be that of another lateness.
+            is_new = time not in before or (each.is_touched and each.end - 1 <= watermark)
+            if is_new and time < TIMESTAMP_MS_MAX:
+                service.register_event_time_timer(time)
+        self._forms.save(tuple([(each.start, each.end, each.entry) for each in sessions]), service, watermark)
 
-    def _register_timers(self, session: _Session, service: TimerService, watermark: int, *, is_new: bool) -> None:
-        window = _WINDOW.pack(session.start + _SIGN, session.end + _SIGN)
-        last = session.end - 1
-        if not self._lateness_ms:
-            if is_new:
-                # No other session of the key has a timer then: each has one, at its end, and they do not touch.
-                self._timers.put(service, last, window)
-            else:
-                self._timers.register(TimeDomain.EVENT_TIME, service, last, window)
-            return
-        if last > watermark:
-            self._timers.register(TimeDomain.EVENT_TIME, service, last, window)
-        cleanup = last + self._lateness_ms
-        if cleanup < TIMESTAMP_MS_MAX:
-            self._timers.register(TimeDomain.EVENT_TIME, service, cleanup, window)
-
-    def _delete_timers(self, session: _Session, service: TimerService) -> None:
-        """Delete the timers of a session as it is stored."""
-        if session.stored_end is None:
-            return
-        window = _WINDOW.pack(session.stored_start + _SIGN, session.stored_end + _SIGN)
-        last = session.stored_end - 1
-        if not self._lateness_ms:
-            self._timers.remove(service, last)
-            return
-        self._timers.delete(TimeDomain.EVENT_TIME, service, last, window)
-        cleanup = last + self._lateness_ms
-        if cleanup < TIMESTAMP_MS_MAX:
-            self._timers.delete(TimeDomain.EVENT_TIME, service, cleanup, window)
+    def _timer_of(self, end: int, watermark: int) -> int:
+        """Return when the timer of a session fires; `TIMESTAMP_MS_MAX` without one."""
+        return end - 1 if end - 1 > watermark else min(end - 1 + self._lateness_ms, TIMESTAMP_MS_MAX)

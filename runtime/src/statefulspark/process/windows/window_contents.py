@@ -88,7 +88,7 @@ class CombinedContents(WindowContents):
 
     def open(self, context: RuntimeContext, scope: str) -> None:
         self._function().open(context)
-        self._state = bytes_map(context, f"_window({scope})", self._value_type())
+        self._state = bytes_map(context, f"_window({scope})", self.value_type())
 
     def close(self) -> None:
         self._function().close()
@@ -98,7 +98,7 @@ class CombinedContents(WindowContents):
         """Return the user's function."""
 
     @abstractmethod
-    def _value_type(self) -> TypeInformation:
+    def value_type(self) -> TypeInformation:
         """Return the type of the value."""
 
     @abstractmethod
@@ -116,6 +116,10 @@ class CombinedContents(WindowContents):
     @abstractmethod
     def _result(self, value: Any) -> Any:
         """Return what the window function gets."""
+
+    def may_exist(self, *, look_again: bool) -> bool:
+        """Return False if no key of the current key's key group has contents; see `KeyedMapState.may_have_entries`."""
+        return self._state.may_have_entries(look_again=look_again)
 
     def entry(self, window: bytes) -> Any:
         """Return the entry of a window, `ABSENT` if it has no contents."""
@@ -181,7 +185,7 @@ class ReducedContents(CombinedContents):
     def _function(self) -> Function:
         return self._reduce
 
-    def _value_type(self) -> TypeInformation:
+    def value_type(self) -> TypeInformation:
         return row_type_info(self._schema)
 
     def _first(self, row: Any) -> Any:
@@ -214,7 +218,7 @@ class AggregatedContents(CombinedContents):
     def _function(self) -> Function:
         return self._aggregate
 
-    def _value_type(self) -> TypeInformation:
+    def value_type(self) -> TypeInformation:
         return self._type
 
     def _first(self, row: Any) -> Any:

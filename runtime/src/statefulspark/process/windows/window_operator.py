@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
-from typing import Any, Final
+from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING, Any, Final
 
 from statefulspark.errors import InvalidInputError, type_name
 from statefulspark.process.functions import KeyedProcessFunction, RuntimeContext, TimeDomain
 from statefulspark.process.key_rows import KeyRowsFunction
 from statefulspark.process.windows.assigners import MergingWindowAssigner, WindowAssigner
 from statefulspark.process.windows.merging_windows import MergingWindows
+from statefulspark.process.windows.session_forms import SessionForms
 from statefulspark.process.windows.session_rows import SessionRows
 from statefulspark.process.windows.trigger_context import WindowTriggerContext
 from statefulspark.process.windows.triggers import TriggerResult
@@ -20,6 +21,9 @@ from statefulspark.process.windows.window_timers import WindowTimers
 from statefulspark.process.windows.windowing import Windowing
 from statefulspark.process.windows.windows import CountWindow, TimeWindow, Window
 from statefulspark.state.timers import TIMESTAMP_MS_MAX
+
+if TYPE_CHECKING:
+    from statefulspark.process.contexts import ElementContext
 
 __all__ = ["WindowOperator"]
 
@@ -62,7 +66,13 @@ class WindowOperator(KeyRowsFunction):
         """Watermark by which none of the sessions that are loaded is late."""
         self._merging = MergingWindows(runtime_context, scope, assigner) if isinstance(assigner, MergingWindowAssigner) else None
         self._contents.open(runtime_context, scope)
-        self._sessions = SessionRows.of(runtime_context, scope, windowing, self._contents, self._timers)
+        self._combined = self._contents if isinstance(self._contents, CombinedContents) else None
+        self._forms: SessionForms | None = None
+        self._sessions: SessionRows | None = None
+        if self._merging is not None and self._combined is not None:
+            parts = (self._combined, self._timers, self._context.states)
+            self._forms = SessionForms(runtime_context, scope, *parts, lateness_ms=self._lateness_ms)
+            self._sessions = SessionRows.of(windowing, self._combined, self._forms)
         self._results.open(runtime_context)
         self._late_records = runtime_context.get_metrics_group().counter(_LATE_RECORDS)
 
@@ -70,16 +80,17 @@ class WindowOperator(KeyRowsFunction):
         self._results.close()
         self._contents.close()
 
-    def process_rows(self, rows: Iterable[tuple[Any, int | None]], ctx: KeyedProcessFunction.Context) -> Iterator[Any]:
+    def process_rows(self, rows: Sequence[Any], times: Sequence[int | None], ctx: ElementContext) -> Iterable[Any]:
         self._enter(ctx)
-        if self._sessions is not None and not self._context.states.may_exist() and self._sessions.load(self._watermark()):
-            yield from self._sessions.add(rows, self._context.service, self._emitted, self._late)
-            return
-        for value, _ in rows:
-            yield from self.process_element(value, ctx) or ()
+        sessions, service = self._sessions, self._context.service
+        if sessions is not None and self._forms is not None and self._forms.load(service, self._next_due(), fires=False):
+            return sessions.add(rows, times, service, self._emitted, self._late, self._cleared)
+        return super().process_rows(rows, times, ctx)
 
     def process_element(self, value: Any, ctx: KeyedProcessFunction.Context) -> Iterable[Any] | None:
         self._enter(ctx)
+        if self._forms is not None:
+            self._forms.split(self._context.service, self._next_due())
         timestamp = ctx.timestamp()
         windows: Iterable[Window] | None = self._assigner.assign_windows(value, timestamp, self._assigner_context)
         if windows is None:
@@ -111,11 +122,12 @@ class WindowOperator(KeyRowsFunction):
         domain = ctx.time_domain()
         emitted: list[Any] = []
         event_time = domain is TimeDomain.EVENT_TIME
-        sessions = None if self._sessions is None or not event_time or self._context.states.may_exist() else self._sessions
+        sessions, service = self._sessions, self._context.service
+        if self._forms is not None:
+            if sessions is not None and event_time and self._forms.load(service, timestamp, fires=True):
+                return sessions.fire(timestamp, service, self._emitted, self._cleared)
+            self._forms.split(service, timestamp if event_time else self._next_due())
         for data in self._timers.fired(domain, timestamp):
-            if sessions is not None and sessions.ends(data, timestamp):
-                emitted.extend(sessions.fire(data, timestamp, self._emitted, self._cleared))
-                continue
             window = self._serializer.deserialize(data)
             if self._merging is not None and self._merging.load():
                 self._none_late_at = None
@@ -152,6 +164,10 @@ class WindowOperator(KeyRowsFunction):
 
     def _watermark(self) -> int:
         return self._context.service.current_watermark()
+
+    def _next_due(self) -> int:
+        """Return the first time whose timers may not have fired yet when a row comes."""
+        return min(self._watermark() + 1, TIMESTAMP_MS_MAX)
 
     def _select(self, window: Window) -> None:
         self._selected.data = self._serializer.serialize(window)
@@ -217,7 +233,7 @@ class WindowOperator(KeyRowsFunction):
         """Return the output rows of combined contents."""
         context = self._function_context
         context.fired = window
-        elements = self._contents.elements(entry) if isinstance(self._contents, CombinedContents) else None
+        elements = None if self._combined is None else self._combined.elements(entry)
         return [] if elements is None else self._results.of(self._key, context, elements)
 
     def _clean_up(self, window: Window, contents: bytes) -> None:

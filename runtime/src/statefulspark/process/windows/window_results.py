@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any
+from types import GeneratorType
+from typing import Any, cast
 
 from statefulspark.errors import InvalidInputError, type_name
 from statefulspark.process.functions import RuntimeContext, TimerService
@@ -100,6 +101,9 @@ class WindowResults:
         return self._rows(produced, name)
 
     def _rows(self, produced: Iterable[Any] | None, name: str) -> list[Any]:
+        if produced.__class__ is GeneratorType:
+            # It runs while its window is selected.
+            return list(cast("Iterable[Any]", produced))
         if produced is None:
             return []
         if isinstance(produced, str | bytes | Mapping):
@@ -108,7 +112,6 @@ class WindowResults:
                 field=name,
                 remedy="Yield output rows, or return a list of them",
             )
-        # A generator runs while its window is selected.
         return list(produced)
 
     def clear(self, context: ProcessWindowContext) -> None:

@@ -92,9 +92,9 @@ class WindowStates(KeyedStateStore):
             known = self._declare(descriptor, known)
         return cast("State", known[1])
 
-    def may_exist(self) -> bool:
-        """Return False if no window of the current key's key group has a state."""
-        return self._names.may_have_entries()
+    def may_exist(self, *, look_again: bool = False) -> bool:
+        """Return False if no window of the current key's key group has a state; see `KeyedMapState.may_have_entries`."""
+        return self._names.may_have_entries(look_again=look_again)
 
     def clear(self) -> None:
         """Remove all states of the selected window."""

@@ -134,6 +134,14 @@ class EmptyPartition(Request[Wait | None]):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class SlotUnreachable(Request[None]):
+    """An exchange task cannot reach this incarnation of a slot."""
+
+    slot: int
+    epoch: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Planned(Request[Wait | None]):
     """Spark has written the offsets of a batch and runs it once this is answered with None."""
 

@@ -61,7 +61,7 @@ class StepReport:
     cleanup_seconds: float = 0.0
     """Time that this took."""
     cleanup_lag: float = 0.0
-    """How far it is behind, in rounds of two fifths of the time to live."""
+    """How late it is, in units of two fifths of the time to live."""
     cleanup_due_ms: int | None = None
     """Processing time by which it needs a batch even if there are no rows; None if nothing that is stored will expire."""
 

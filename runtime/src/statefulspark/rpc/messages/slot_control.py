@@ -56,7 +56,22 @@ class Snapshot(Request[None]):
     batch: int
     expected: dict[str, int]
     """The last committed batch per uid that changed it in this slot."""
+    nonce: str
+    """Part of the names of what is uploaded, so that the coordinator can delete it if the snapshot is canceled."""
     savepoint: SavepointFolder | None
     """None for a checkpoint."""
     base_checkpoint_id: int | None
     """Complete checkpoint whose files the new one may name; None: upload everything."""
+    full: bool
+    """True for a full snapshot, which leaves out what has expired of states with ``cleanup_full_snapshot``; those of stores in memory are always full."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CancelSnapshot(Request[None]):
+    """End the snapshot of a checkpoint that the coordinator has canceled, and refuse to begin it or an earlier one.
+
+    Answered when its uploads have ended, or after a few seconds.
+    """
+
+    epoch: int
+    checkpoint_id: int

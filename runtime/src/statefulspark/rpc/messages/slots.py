@@ -105,14 +105,6 @@ class RestoreFailed(Request[RestoreFailedAnswer]):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SlotUnreachable(Request[None]):
-    """An exchange task cannot reach this incarnation of a slot."""
-
-    slot: int
-    epoch: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class ReopenedAnswer(Message):
     """The number of the new copy."""
 

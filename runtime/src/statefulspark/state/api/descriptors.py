@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from abc import ABC
 from collections.abc import Callable
-from typing import Any, ClassVar
+from typing import ClassVar, Generic
 
 from statefulspark.errors import InvalidInputError
 from statefulspark.state.api.functions import AggregateFunction, ReduceFunction, as_reduce_function
 from statefulspark.state.api.ttl import StateTtlConfig
 from statefulspark.state.types.base import TypeInformation
 from statefulspark.state.types.composites import ListTypeInfo, MapTypeInfo
+from statefulspark.state.types.type_variables import ACC, IN, OUT, K_co, T, T_co, V_co
 
 StateNameMaxBytes = 255
 
@@ -51,8 +52,8 @@ class StateDescriptor(ABC):  # as in PyFlink: one class per kind of state, nothi
         self.ttl = ttl_config if ttl_config.is_enabled() else None
 
 
-class ValueStateDescriptor(StateDescriptor):
-    """One value per key.
+class ValueStateDescriptor(StateDescriptor, Generic[T_co]):
+    """One value per key. A type checker knows its type: this one describes a ``ValueState[int]``.
 
     >>> from statefulspark import Types
     >>> ValueStateDescriptor("clicks", Types.LONG()).type_info
@@ -61,33 +62,47 @@ class ValueStateDescriptor(StateDescriptor):
 
     kind = "value"
 
-    def __init__(self, name: str, value_type_info: TypeInformation) -> None:
+    def __init__(self, name: str, value_type_info: TypeInformation[T_co]) -> None:
         super().__init__(name, _checked("value_type_info", value_type_info))
 
 
-class ListStateDescriptor(StateDescriptor):
-    """A list of elements per key."""
+class ListStateDescriptor(StateDescriptor, Generic[T_co]):
+    """A list of elements per key: a `ListState`.
+
+    >>> from statefulspark import Types
+    >>> ListStateDescriptor("amounts", Types.DOUBLE()).type_info
+    Types.LIST(Types.DOUBLE())
+    """
 
     kind = "list"
     type_info: ListTypeInfo
 
-    def __init__(self, name: str, elem_type_info: TypeInformation) -> None:
+    def __init__(self, name: str, elem_type_info: TypeInformation[T_co]) -> None:
         super().__init__(name, ListTypeInfo("LIST", _checked("elem_type_info", elem_type_info)))
 
 
-class MapStateDescriptor(StateDescriptor):
-    """A map per key; each of its entries is stored on its own."""
+class MapStateDescriptor(StateDescriptor, Generic[K_co, V_co]):
+    """A map per key, a `MapState`; each of its entries is stored on its own.
+
+    >>> from statefulspark import Types
+    >>> MapStateDescriptor("last_seen", Types.STRING(), Types.LONG()).type_info
+    Types.MAP(Types.STRING(), Types.LONG())
+    """
 
     kind = "map"
     type_info: MapTypeInfo
 
-    def __init__(self, name: str, key_type_info: TypeInformation, value_type_info: TypeInformation) -> None:
+    def __init__(self, name: str, key_type_info: TypeInformation[K_co], value_type_info: TypeInformation[V_co]) -> None:
         types = _checked("key_type_info", key_type_info), _checked("value_type_info", value_type_info)
         super().__init__(name, MapTypeInfo(*types))
 
 
-class ReducingStateDescriptor(StateDescriptor):
-    """One value per key, combined from all that were added.
+class ReducingStateDescriptor(StateDescriptor, Generic[T]):
+    """One value per key, combined from all that were added: a `ReducingState`.
+
+    >>> from statefulspark import Types
+    >>> ReducingStateDescriptor("total", lambda total, amount: total + amount, Types.LONG()).get_reduce_function().reduce(1, 2)
+    3
 
     Raises:
         InvalidInputError: As in `StateDescriptor`, or ``reduce_function`` is neither a ReduceFunction nor callable.
@@ -95,17 +110,33 @@ class ReducingStateDescriptor(StateDescriptor):
 
     kind = "reducing"
 
-    def __init__(self, name: str, reduce_function: ReduceFunction[Any] | Callable[[Any, Any], Any], type_info: TypeInformation) -> None:
+    def __init__(self, name: str, reduce_function: ReduceFunction[T] | Callable[[T, T], T], type_info: TypeInformation[T]) -> None:
         super().__init__(name, type_info)
         self._reduce_function = as_reduce_function(reduce_function, "reduce_function")
 
-    def get_reduce_function(self) -> ReduceFunction[Any]:
+    def get_reduce_function(self) -> ReduceFunction[T]:
         """Return the ReduceFunction; one that calls the given function if that was none."""
         return self._reduce_function
 
 
-class AggregatingStateDescriptor(StateDescriptor):
-    """One accumulator per key.
+class AggregatingStateDescriptor(StateDescriptor, Generic[IN, ACC, OUT]):
+    """One accumulator per key, from which a result is made: an `AggregatingState`.
+
+    >>> from statefulspark import AggregateFunction, Types
+    >>> class Count(AggregateFunction):
+    ...     def create_accumulator(self):
+    ...         return 0
+    ...
+    ...     def add(self, value, accumulator):
+    ...         return accumulator + 1
+    ...
+    ...     def get_result(self, accumulator):
+    ...         return accumulator
+    ...
+    ...     def merge(self, acc_a, acc_b):
+    ...         return acc_a + acc_b
+    >>> AggregatingStateDescriptor("clicks", Count(), Types.LONG()).kind
+    'aggregating'
 
     Raises:
         InvalidInputError: As in `StateDescriptor`, or ``agg_function`` is no AggregateFunction.
@@ -113,13 +144,13 @@ class AggregatingStateDescriptor(StateDescriptor):
 
     kind = "aggregating"
 
-    def __init__(self, name: str, agg_function: AggregateFunction[Any, Any, Any], state_type_info: TypeInformation) -> None:
+    def __init__(self, name: str, agg_function: AggregateFunction[IN, ACC, OUT], state_type_info: TypeInformation) -> None:
         super().__init__(name, _checked("state_type_info", state_type_info))
         if not isinstance(agg_function, AggregateFunction):
             raise InvalidInputError("expected an AggregateFunction", field="agg_function")
         self._agg_function = agg_function
 
-    def get_agg_function(self) -> AggregateFunction[Any, Any, Any]:
+    def get_agg_function(self) -> AggregateFunction[IN, ACC, OUT]:
         """Return the AggregateFunction."""
         return self._agg_function
 

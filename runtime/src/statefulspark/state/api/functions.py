@@ -51,7 +51,24 @@ class ReduceFunction(Function, Generic[IN]):
 
 
 class AggregateFunction(Function, Generic[IN, ACC, OUT]):
-    """Folds values into an accumulator and makes a result of it."""
+    """Folds values into an accumulator and makes a result of it.
+
+    >>> class Mean(AggregateFunction):
+    ...     def create_accumulator(self):
+    ...         return 0, 0
+    ...
+    ...     def add(self, value, accumulator):
+    ...         return accumulator[0] + value, accumulator[1] + 1
+    ...
+    ...     def get_result(self, accumulator):
+    ...         return accumulator[0] / accumulator[1]
+    ...
+    ...     def merge(self, acc_a, acc_b):
+    ...         return acc_a[0] + acc_b[0], acc_a[1] + acc_b[1]
+    >>> mean = Mean()
+    >>> mean.get_result(mean.add(4, mean.add(1, mean.create_accumulator())))
+    2.5
+    """
 
     @abstractmethod
     def create_accumulator(self) -> ACC:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Generic, TypeVar
 
 if TYPE_CHECKING:
     from statefulspark.state.api.descriptors import ListStateDescriptor
@@ -33,7 +33,7 @@ class OperatorStateStore(ABC):
     """
 
     @abstractmethod
-    def get_list_state(self, state_descriptor: ListStateDescriptor) -> ListState[Any]:
+    def get_list_state(self, state_descriptor: ListStateDescriptor[T]) -> ListState[T]:
         """Return a list of this slot. If the parallelism changes, its elements are split evenly among the slots.
 
         Raises:
@@ -42,7 +42,7 @@ class OperatorStateStore(ABC):
         """
 
     @abstractmethod
-    def get_union_list_state(self, state_descriptor: ListStateDescriptor) -> ListState[Any]:
+    def get_union_list_state(self, state_descriptor: ListStateDescriptor[T]) -> ListState[T]:
         """Return a list of this slot. Whenever a driver starts or the parallelism changes, every slot gets the elements of all slots.
 
         In ``snapshot_state``, replace the list with the elements of this slot. Otherwise the elements multiply.

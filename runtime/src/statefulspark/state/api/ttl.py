@@ -103,7 +103,7 @@ class Builder:
         """Check entries for expiry whenever the state is accessed, beside the default cleanup.
 
         After each batch, ``cleanup_size`` entries are checked per entry of the state that the batch read or wrote. The default cleanup, which deletes
-        each entry within two fifths of its time to live after it has expired, continues at its own pace, unless `disable_cleanup_in_background` is
+        each entry within nine tenths of its time to live after it has expired, continues at its own pace, unless `disable_cleanup_in_background` is
         called.
 
         Args:
@@ -115,9 +115,9 @@ class Builder:
         return self
 
     def cleanup_full_snapshot(self) -> Builder:
-        """Leave expired entries out of full snapshots: savepoints, and checkpoints of state in memory.
+        """Leave expired entries out of full snapshots: savepoints, checkpoints of state in memory, and all others of jobs with ``incremental: false``.
 
-        As in Flink it has no effect on incremental snapshots, which are the checkpoints of RocksDB.
+        As in Flink it has no effect on incremental checkpoints, which are the default of RocksDB.
         """
         self._strategies[_Strategies.FULL_STATE_SCAN_SNAPSHOT] = CleanupStrategies.EMPTY_STRATEGY
         return self

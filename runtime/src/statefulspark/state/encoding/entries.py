@@ -18,13 +18,19 @@ from statefulspark.errors import CorruptDataError, IncompatibleFormatError
 HEAP_TIMERS_FILE: Final = "heap-timers"
 """Name of the file with timers that were on the heap beside a store in RocksDB."""
 
+CANONICAL: Final = "canonical"
+"""In place of the kind of a store: its entries are in one Parquet file, from which a store of any kind is filled."""
+PARQUET_ENTRIES_FILE: Final = "entries.parquet"
+"""Name of that file."""
+
 MAGIC: Final = b"SSPE"
 VERSION: Final = 1
 
 _RECORD: Final = struct.Struct(">II")
 RECORD_OVERHEAD_BYTES: Final = _RECORD.size
 """Bytes of a record beside its key and value."""
-_END_MARK: Final = 0xFFFFFFFF
+END_MARK: Final = 0xFFFFFFFF
+"""Stands in place of a key's length before the end."""
 _END: Final = struct.Struct(">IQI")
 _BUFFER_BYTES: Final = 1 << 20
 
@@ -41,7 +47,7 @@ def write_entries(path: Path, entries: Iterable[tuple[bytes, bytes]]) -> int:
             file.write(record)
             checksum = zlib.crc32(record, checksum)
             count += 1
-        file.write(_END.pack(_END_MARK, count, checksum))
+        file.write(_END.pack(END_MARK, count, checksum))
         file.flush()
         os.fsync(file.fileno())
     return count
@@ -65,7 +71,7 @@ def read_entries(path: Path) -> Iterator[tuple[bytes, bytes]]:
         while True:
             lengths = _read(file, _RECORD.size, path)
             key_length, value_length = _RECORD.unpack(lengths)
-            if key_length == _END_MARK:
+            if key_length == END_MARK:
                 break
             body = _read(file, key_length + value_length, path)
             checksum = zlib.crc32(body, zlib.crc32(lengths, checksum))

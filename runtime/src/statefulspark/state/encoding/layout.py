@@ -124,6 +124,15 @@ def is_segmented(description: Mapping[str, Any]) -> bool:
     return bool(description.get("segmented"))
 
 
+JOINT_SESSIONS: Final = "_sessions("
+"""How the names of states begin that have the sessions of a key with their contents."""
+
+
+def has_joint_sessions(description: Mapping[str, Any]) -> bool:
+    """Return True if the JSON description of a state is of joint sessions, which releases before them would leave behind."""
+    return str(description.get("name", "")).startswith(JOINT_SESSIONS)
+
+
 class StoreKey(NamedTuple):
     """The parts of an entry's store key; ``user_key`` is empty except in map states."""
 
@@ -145,6 +154,11 @@ class TimerKey(NamedTuple):
 def group_prefix(key_group: int) -> bytes:
     """Return the two bytes with which every store key of the key group begins."""
     return _GROUP.pack(key_group)
+
+
+def state_id_of(data: bytes) -> int:
+    """Return the state id in the store key of an entry or timer."""
+    return int.from_bytes(data[2:4], "big")
 
 
 def store_key(key_group: int, state_id: int, key: bytes, user_key: bytes = b"") -> bytes:

@@ -32,6 +32,19 @@ class StoreSnapshot:
     held_up_ms: float = 0.0
 
 
+class StoredEntries(Protocol):
+    """The entries of a snapshot, for those who only read them; every `KeyValueStore` is one, with the same methods."""
+
+    def get_many(self, keys: Sequence[bytes]) -> list[bytes | None]:
+        """Return the values in the order of ``keys``, None where there is none."""
+
+    def scan(self, first: bytes, end: bytes) -> Iterator[tuple[bytes, bytes]]:
+        """Entries with ``first <= key < end`` in order; close or exhaust it before ``close``."""
+
+    def close(self) -> None:
+        """Release everything."""
+
+
 class KeyValueStore(Protocol):
     """Ordered by unsigned byte order. One thread writes at a time; others may read meanwhile, and take snapshots beside reads.
 

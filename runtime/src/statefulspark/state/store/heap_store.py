@@ -62,6 +62,7 @@ class HeapStore:
         self._file_name = file_name
         self._groups: dict[bytes, HeapGroup] = {}
         self._order: list[bytes] = []
+        self._ordered: set[bytes] = set()
         self._closed = False
         # Writes and scans in chunks exclude each other; single reads need no lock. Reentrant: what is written may be a scan of this store.
         self._lock = threading.RLock()
@@ -69,6 +70,13 @@ class HeapStore:
         self._snapshots: WeakSet[_Frozen] = WeakSet()
         if directory is not None and (directory / file_name).exists():
             self.write(read_entries(directory / file_name))
+
+    def keep_ordered(self, state_id: int) -> None:
+        """Keep the keys of a state in order as they come, because scans will begin with the first ones: they pay for no others then.
+
+        What is stored already is put in order by the first scan of its key group.
+        """
+        self._ordered.add(state_id.to_bytes(2, "big"))
 
     def get(self, key: bytes) -> bytes | None:
         group = self._open().get(key[:2])
@@ -105,7 +113,7 @@ class HeapStore:
             groups = self._open()
             for prefix in self._order[bisect_left(self._order, first[:2]) : bisect_left(self._order, end)]:
                 if len(prefix) == 2 and first <= prefix < end[:2]:
-                    groups[prefix] = HeapGroup()  # all of it goes
+                    groups[prefix] = HeapGroup(self._ordered)  # all of it goes
                 else:
                     self.write([(key, None) for key in groups[prefix].between(first, end)])
 
@@ -165,7 +173,7 @@ class HeapStore:
 
     def _new_group(self, prefix: bytes) -> HeapGroup:
         insort(self._order, prefix)
-        group = self._groups[prefix] = HeapGroup()
+        group = self._groups[prefix] = HeapGroup(self._ordered)
         return group
 
     def _chunk(self, first: bytes, end: bytes, wanted: int) -> list[tuple[bytes, bytes]]:

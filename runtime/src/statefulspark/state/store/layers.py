@@ -88,6 +88,10 @@ class Layers:
             merged = overlaid(merged, overlay.changes(first, end))
         return ((key, value) for key, value in merged if value is not None)
 
+    def has_entries(self, first: bytes, end: bytes) -> bool:
+        """True if there is an entry with ``first <= key < end``; reads no more than one."""
+        return next(self.scan(first, end), None) is not None
+
     def spill(self, changes: list[Change]) -> None:
         """Put changes of the running batch over everything before."""
         if self._spill is None:

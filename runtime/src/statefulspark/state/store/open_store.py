@@ -11,15 +11,17 @@ from statefulspark.configuration import Configuration
 from statefulspark.errors import InvalidInputError
 from statefulspark.keygroups import KeyGroupRange
 from statefulspark.state.api.state_backends import SlotResources
-from statefulspark.state.encoding.entries import HEAP_TIMERS_FILE, read_entries
-from statefulspark.state.store.base import KeyValueStore
-from statefulspark.state.store.heap_store import HeapStore
+from statefulspark.state.encoding.entries import CANONICAL, HEAP_TIMERS_FILE, PARQUET_ENTRIES_FILE, read_entries
+from statefulspark.state.store.base import KeyValueStore, StoredEntries
+from statefulspark.state.store.entries_file import EntriesFile
+from statefulspark.state.store.heap_store import ENTRIES_FILE, HeapStore
 from statefulspark.state.store.own_backend import imported_backend, is_own_backend, own_store_opener
 from statefulspark.state.store.rocksdb_memory import RocksDBMemory
 from statefulspark.state.store.rocksdb_store import RocksDBOptions, RocksDBStore
 from statefulspark.state.store.split_store import SplitStore, rocksdb_part
 from statefulspark.state.store.state_sizes import SampledSizes, StateSizes, SweptSizes
 
+_IN_MEMORY: Final = frozenset({"memory", "filesystem"})
 _SPILL_BYTES: Final = 32 << 20
 """Native memory of a spill beside a store that has none."""
 
@@ -42,11 +44,28 @@ def open_store(kind: str, path: Path, options: RocksDBOptions | None = None, *, 
     """
     if kind == "rocksdb":
         return SplitStore(path, options) if heap_timers else _with_timers_inside(path, options)
-    if kind in {"memory", "filesystem"}:
+    if kind in _IN_MEMORY:
         return HeapStore(path)
     if is_own_backend(kind):
         return own_store_opener(imported_backend(kind), Configuration(), SlotResources())(path)
     raise InvalidInputError(f"unknown kind {kind!r}", field="state backend", remedy="Use rocksdb, memory or filesystem.")
+
+
+def open_snapshot(kind: str, path: Path) -> StoredEntries:
+    """Open the snapshot in ``path`` to read it; memory does not grow with it, unless a `StateBackend` of one's own lets it.
+
+    Args:
+        kind: As of `open_store`, or `CANONICAL`.
+        path: Directory of the snapshot. RocksDB may change files in it.
+
+    Raises:
+        StatefulSparkError: As of `open_store`.
+    """
+    if kind == CANONICAL:
+        from statefulspark.state.store.parquet_entries import ParquetEntries  # noqa: PLC0415  most slots never need Parquet's 10 MiB
+
+        return ParquetEntries(path / PARQUET_ENTRIES_FILE)
+    return EntriesFile(path / ENTRIES_FILE) if kind in _IN_MEMORY else open_store(kind, path)
 
 
 def _with_timers_inside(path: Path, options: RocksDBOptions | None) -> RocksDBStore:

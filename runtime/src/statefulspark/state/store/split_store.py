@@ -54,6 +54,7 @@ class SplitStore:
         Raises:
             UnavailableError: The disk is full or fails. The slot must be restored again.
         """
+        self.heap.keep_ordered(state_id)
         route = state_id.to_bytes(2, "big")
         if route in self._on_heap:
             return

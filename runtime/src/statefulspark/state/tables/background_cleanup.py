@@ -17,18 +17,11 @@ from statefulspark.state.tables.sweep_pace import SweepPace
 
 _SLICE_CHECKS: Final = 1000
 """Most checks in one slice: about a millisecond."""
-_OVERDUE: Final = 0.25
-"""Lag in rounds from which a beginning batch pays for the cleanup. Rounds of two fifths of the time to live that end a quarter late take half
-of it, so expired entries are still at most half of those that were live."""
 _OVERDUE_CHECKS_PER_ENTRY: Final = 5
-"""Checks that a beginning batch pays for each entry that the step's last batch wrote. Without other opportunities 3.5 are enough: 2.5 rounds
-per time to live, of at most 1.4 entries per live one, each of which was written within the last time to live."""
+"""Checks that a beginning batch pays for each entry that the step's last batch wrote. Without other opportunities 3.5 are enough: in the first
+round, which is the shortest, an entry is checked at most 2.5 times while it lives, and once more."""
 _ROUNDS_WHOLE: Final = 2
 """After so many ends of rounds at the same time, every key group has been visited at it, so nothing that has expired is left."""
-
-_DUE_ROUNDS: Final = 3
-"""Rounds after the earliest expiry for which an idle job waits before it runs a batch without rows. They are longer than the time to live, so one such
-batch removes all that was written before."""
 
 
 @dataclass(slots=True)
@@ -52,7 +45,7 @@ class _Paced:
     rounds_at_this_time: int = 0
     """Rounds that have ended since the clock moved."""
     left_over: float = 0.0
-    """Lag that was left when the clock moved last."""
+    """Lag that was left when the clock moved last, in units of two fifths of the time to live."""
     opened_ms: int | None = None
     """The clock when the sweep began; None before that."""
     pending_writes: bool = False
@@ -70,7 +63,7 @@ class _Paced:
             return None
         last_write_ms = pending_ms if self.pending_writes and pending_ms is not None else self.last_write_ms
         expiry_ms = self.sweep.next_expiry_ms(self.opened_ms, last_write_ms)
-        return None if expiry_ms is None else expiry_ms + _DUE_ROUNDS * self.pace.round_ms
+        return None if expiry_ms is None else expiry_ms + self.pace.idle_ms
 
     def lag(self, now_ms: int) -> float:
         """How far the sweep is behind the clock, in rounds."""
@@ -86,8 +79,8 @@ class CleanupReport:
     seconds: float
     """Time that it took."""
     lag: float
-    """Rounds that the sweep furthest behind was late when the clock moved last. Above 0.5, an entry may stay for more than half of its
-    time to live after it has expired."""
+    """How late the sweep furthest behind was when the clock moved last, in units of two fifths of the time to live. Above 0.125, expired entries may be
+    more than half of the live ones."""
     due_ms: int | None = None
     """Processing time by which the cleanup needs a batch, because something that is stored may have expired; None if nothing will."""
 
@@ -166,7 +159,7 @@ class BackgroundCleanup:
             return
         before_ms, self.now_ms = self.now_ms, processing_time_ms
         for state in self._states.values():
-            state.left_over = max(0.0, state.lag(before_ms)) if before_ms is not None else 0.0
+            state.left_over = state.pace.late(max(0.0, state.lag(before_ms))) if before_ms is not None else 0.0
             due_ms = state.due_ms(None)
             if due_ms is not None and due_ms <= processing_time_ms:
                 # The job was idle. A whole round at this time, so that no visit remembers what has expired since it began.
@@ -200,9 +193,9 @@ class BackgroundCleanup:
             return
         left = self._batch_entries * _OVERDUE_CHECKS_PER_ENTRY + _SLICE_CHECKS
         for state in sorted(self._states.values(), key=lambda state: -state.lag(now_ms)):
-            while left > 0 and state.sweeps and (state.owed > 0 or state.lag(now_ms) > _OVERDUE):
+            while left > 0 and state.sweeps and (state.owed > 0 or state.lag(now_ms) > state.pace.tolerated):
                 # In slices, because the deletes of one are in memory at once.
-                left -= self._slice(state, min(left, _SLICE_CHECKS), now_ms, lag_left=_OVERDUE)
+                left -= self._slice(state, min(left, _SLICE_CHECKS), now_ms, lag_left=state.pace.tolerated)
 
     def run_for_full_snapshot(self) -> None:
         """Remove all that has expired of states that ask for it; errors as in `run`."""
@@ -233,7 +226,7 @@ class BackgroundCleanup:
             ran = state.sweep.run(checks_max, now_ms, written_ms, entries_max=state.owed)
             state.owed -= ran.entries
         if ran.round_ended:
-            state.pace.round_ended()
+            state.pace.round_ended(now_ms, ran.most_at_once)
             state.rounds_at_this_time += 1
             if state.rounds_at_this_time >= _ROUNDS_WHOLE:
                 state.owed = 0

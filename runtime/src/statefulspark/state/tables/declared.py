@@ -20,6 +20,7 @@ from statefulspark.state.api.ttl import StateTtlConfig
 from statefulspark.state.encoding.keys import KeyCodec
 from statefulspark.state.encoding.layout import StateIds, StateInfo
 from statefulspark.state.evolution.list_reader import reader_of
+from statefulspark.state.store.heap_store import HeapStore
 from statefulspark.state.store.layers import Layers
 from statefulspark.state.store.split_store import SplitStore
 from statefulspark.state.tables.background_cleanup import BackgroundCleanup
@@ -87,15 +88,18 @@ class DeclaredStates:
         self.tables: dict[str, StateTable] = {}
         self.cleanup = BackgroundCleanup()
 
-    def timer_queues(self) -> dict[str, TimerQueue]:
-        """Make the timers of both kinds."""
+    def timer_queues(self, read_states: Callable[[list[bytes]], object]) -> dict[str, TimerQueue]:
+        """Make the timers of both kinds; ``read_states`` reads the states of keys whose timers will fire soon."""
         queues = {}
         for kind in TIMER_KINDS:
             description: dict[str, Any] = {"key_type": self._key_types, "type": {}, "ttl_ms": None}
             state_id = self._state_ids.register(self._uid, kind, kind, description).state_id
-            if isinstance(self._layers.base, SplitStore):
-                self._layers.base.declare_timers(state_id, self._key_groups)
-            queues[kind] = TimerQueue(self._context, self._layers, state_id, self._key_groups)
+            base = self._layers.base
+            if isinstance(base, SplitStore):
+                base.declare_timers(state_id, self._key_groups)
+            elif isinstance(base, HeapStore):
+                base.keep_ordered(state_id)
+            queues[kind] = TimerQueue(self._context, self._layers, state_id, self._key_groups, read_states)
         self.tables.update(queues)
         return queues
 

@@ -163,13 +163,13 @@ class KeyedMapState(MapState[Any, Any]):
         else:
             self._put(user_key, entry)
 
-    def may_have_entries(self) -> bool:
-        """Return False if no key of the current key's key group has an entry; reads the store once per key group."""
+    def may_have_entries(self, *, look_again: bool = False) -> bool:
+        """Return False if no key of the current key's key group has an entry; reads the store once per key group, or to ``look_again``."""
         self._enter()
         head = self._prefix[:4]
-        if head not in self._used:
+        if head not in self._used or look_again:
             changed = any(prefix.startswith(head) for prefix in self._changed)
-            self._used[head] = changed or next(self._layers.scan(head, prefix_end(head)), None) is not None
+            self._used[head] = changed or self._layers.has_entries(head, prefix_end(head))
         return self._used[head]
 
     def prefix_keys(self, start: bytes) -> Iterator[Any]:

@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from statefulspark.errors import InvalidInputError
+from statefulspark.state.encoding.layout import prefix_end
 from statefulspark.state.evolution.schema_reader import SchemaReader
 from statefulspark.state.store.base import Change
 from statefulspark.state.store.layers import Layers
@@ -23,10 +24,10 @@ class Heads(dict[int, bytes]):
 
     def __init__(self, state_id: int) -> None:
         super().__init__()
-        self._state_id = state_id.to_bytes(2, "big")
+        self.state = state_id.to_bytes(2, "big")
 
     def __missing__(self, ident_length: int) -> bytes:
-        head = self[ident_length] = self._state_id + (ident_length - 2).to_bytes(4, "big")
+        head = self[ident_length] = self.state + (ident_length - 2).to_bytes(4, "big")
         return head
 
 
@@ -69,6 +70,7 @@ class PointTable:
         "_restored",
         "_sizer",
         "_stored",
+        "_used",
         "_young",
         "hits",
         "misses",
@@ -98,10 +100,28 @@ class PointTable:
         self._changed_payload_bytes = 0
         self._cached_payload_bytes = 0
         self.hits = self.misses = 0
+        # By key group: False if it had no entries when `may_have_entries` looked, and none has been stored since.
+        self._used: dict[bytes, bool] = {}
 
     def read_with(self, reader: SchemaReader) -> None:
         """Read and write values of a state that has evolved; called before anything is read."""
         self._restored, self._stored = evolved_entries(reader, self._restored, self._stored, absent=None)
+
+    def current_key_group(self) -> bytes:
+        """Return the bytes of the current key's key group."""
+        if self._context.ident is None:
+            raise no_current_key()
+        return self._context.ident[:2]
+
+    def may_have_entries(self, *, look_again: bool = False) -> bool:
+        """Return False if no key of the current key's key group has an entry; reads the store once per key group, or to ``look_again``."""
+        if self._changed:
+            return True
+        group = self.current_key_group()
+        if group not in self._used or look_again:
+            head = group + self._heads.state
+            self._used[group] = self._layers.has_entries(head, prefix_end(head))
+        return self._used[group]
 
     def changes(self) -> list[Change]:
         heads, stored = self._heads, self._stored
@@ -129,6 +149,7 @@ class PointTable:
         self._cached_payload_bytes = 0
 
     def spilled(self) -> None:
+        self._note_used()
         for ident in self._changed:
             self._young.pop(ident, None)
             self._old.pop(ident, None)
@@ -138,6 +159,7 @@ class PointTable:
     def commit(self) -> None:
         if not self._changed:
             return
+        self._note_used()
         if self._entry_bytes is None:
             self.recount()
             self._cached_payload_bytes += self._changed_payload_bytes
@@ -161,6 +183,9 @@ class PointTable:
     def prefetch(self, idents: Sequence[bytes]) -> None:
         changed, young, old = self._changed, self._young, self._old
         missing = [ident for ident in idents if ident not in young and ident not in old and ident not in changed]
+        if self._used:
+            used = self._used
+            missing = [ident for ident in missing if used.get(ident[:2], True)]
         self.hits += len(idents) - len(missing)
         self.misses += len(missing)
         if not missing:
@@ -218,6 +243,11 @@ class PointTable:
         entry = self._young[ident] = self._restored(data)
         self._cached_payload_bytes += DECODED_FACTOR * len(data)
         return entry
+
+    def _note_used(self) -> None:
+        """Note in which key groups there will be entries."""
+        if self._used:
+            self._used |= {ident[:2]: True for ident, entry in self._changed.items() if ident is not None and entry is not None}
 
     def _remove(self) -> None:
         """Make the current key's entry absent."""

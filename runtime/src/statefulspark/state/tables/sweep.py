@@ -14,6 +14,7 @@ from typing import Final, NamedTuple, Protocol
 from statefulspark.keygroups import KeyGroupRange
 from statefulspark.state.encoding.layout import state_range
 from statefulspark.state.store.base import Change, KeyValueStore
+from statefulspark.state.tables.entry_places import EntryPlaces
 
 _SEEK_CHECKS: Final = 8
 """Cost of opening a key group in the store, in checks of entries."""
@@ -49,6 +50,8 @@ class Ran(NamedTuple):
     entries: int
     """Entries checked."""
     round_ended: bool
+    most_at_once: float = 1.0
+    """When the round has ended: see `EntryPlaces.most_at_once`."""
 
 
 class Expiring(Protocol):
@@ -61,14 +64,14 @@ class Expiring(Protocol):
 class _Visit:
     """A visit of one key group, which may take several slices."""
 
-    __slots__ = ("earliest_ms", "end", "group", "left", "position", "seen", "seen_until_ms")
+    __slots__ = ("checks", "earliest_ms", "end", "group", "left", "position", "seen", "seen_until_ms")
 
     def __init__(self, group: int, bounds: tuple[bytes, bytes], seen_until_ms: int) -> None:
         self.group = group
         self.position, self.end = bounds
         self.seen_until_ms = seen_until_ms
         self.earliest_ms: int | None = None
-        self.seen = self.left = 0
+        self.seen = self.left = self.checks = 0
 
 
 class Sweep:
@@ -93,6 +96,7 @@ class Sweep:
         "_earliest_ms",
         "_first",
         "_group",
+        "_places",
         "_seen_until_ms",
         "_sizes",
         "_state",
@@ -100,6 +104,7 @@ class Sweep:
         "_store",
         "_ttl_ms",
         "_visit",
+        "_weights",
         "expired",
     )
 
@@ -118,6 +123,9 @@ class Sweep:
         """By key group: the earliest expiry that the last visit left; None for none."""
         self._group = 0
         self._visit: _Visit | None = None
+        self._places = EntryPlaces()
+        self._weights = [0] * groups
+        """By key group: the checks of the last visit, which are the entries, and the elements of lists, that were stored."""
         self.expired = 0
 
     @property
@@ -182,7 +190,7 @@ class Sweep:
                 groups += 1
                 self._group = (self._group + 1) % len(self._sizes)
                 if not self._group:
-                    return Ran(checks, entries, True)
+                    return Ran(checks, entries, True, self._places.most_at_once())
             if (
                 checks >= checks_max
                 or groups >= _GROUPS_MAX
@@ -213,6 +221,7 @@ class Sweep:
             self._store.write(swept.changes)
         self.expired += swept.expired
         visit.seen += swept.entries
+        visit.checks += swept.checks
         visit.left += swept.entries - swept.deleted
         if swept.next_expiry_ms is not None:
             visit.earliest_ms = swept.next_expiry_ms if visit.earliest_ms is None else min(visit.earliest_ms, swept.next_expiry_ms)
@@ -222,6 +231,8 @@ class Sweep:
             self._seen_until_ms[visit.group] = visit.seen_until_ms
             self._earliest_ms[visit.group] = visit.earliest_ms
             self._sizes[visit.group] = visit.left
+            self._places.add(visit.group / len(self._sizes), visit.checks - self._weights[visit.group])
+            self._weights[visit.group] = visit.checks
         elif swept.last is not None:
             visit.position = swept.last + b"\0"
         return swept, ended

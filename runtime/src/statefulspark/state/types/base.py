@@ -10,16 +10,17 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, Generic
 
 from statefulspark.errors import IncompatibleFormatError, InvalidInputError
+from statefulspark.state.types.type_variables import T_co
 
 TypeJson = dict[str, Any]
 """A type as JSON, e.g. ``{"type": "LIST", "element": {"type": "LONG"}}``."""
 
 
-class TypeInformation(ABC):
-    """One type of value. Instances are immutable and compare by their description.
+class TypeInformation(ABC, Generic[T_co]):
+    """One type of value; ``TypeInformation[int]`` to type checkers. Instances are immutable and compare by their description.
 
     Attributes:
         name: The name used by ``Types`` and in the JSON description.

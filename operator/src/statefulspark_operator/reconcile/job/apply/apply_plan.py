@@ -169,6 +169,8 @@ async def _ask_driver(context: ReconcileContext, observed: Observation, action: 
     body: dict[str, Any] | None = None
     if action.kind == "stop":
         body = {"savepoint": action.savepoint}
+    elif action.kind == "cancel":
+        body = {"retain": action.retain}
     elif action.kind == "rescale":
         body = {"parallelism": action.parallelism}
     try:

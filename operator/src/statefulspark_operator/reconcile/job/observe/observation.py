@@ -9,6 +9,7 @@ from statefulspark.config.job import StatefulSparkJobSpec
 from statefulspark_operator.api.drivers import Driver, Failure
 from statefulspark_operator.api.jobs import SnapshotInfo, StatefulSparkJobStatus
 from statefulspark_operator.api.snapshots import SnapshotState, SnapshotTrigger, SnapshotType
+from statefulspark_operator.builders.pods import STOP_GRACE_S
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,6 +53,8 @@ class DriverPod:
     """The key of the operator that its Secrets were made with; None if an operator made it that had none."""
     oom_killed: bool = False
     """True if its container was OOM-killed."""
+    stop_grace_s: int = STOP_GRACE_S
+    """Grace period, in seconds, when the operator stops it."""
 
     @property
     def over(self) -> bool:

@@ -12,6 +12,7 @@ from statefulspark.errors import InvalidInputError, UnavailableError
 from statefulspark_operator.api.drivers import Failure
 from statefulspark_operator.api.names import ANNOTATION_GENERATION, ANNOTATION_KEY_ID
 from statefulspark_operator.api.responses import EndingResponse, StorageReport, parse
+from statefulspark_operator.builders.pods import stop_grace_s
 from statefulspark_operator.reconcile.job.observe.observation import DriverPod, Ending, OutOfMemory
 
 _TROUBLE: Final = frozenset(
@@ -52,13 +53,14 @@ def relevant_part(pod: Mapping[str, Any]) -> dict[str, Any]:
             "annotations": {name: value for name, value in annotations.items() if name in {ANNOTATION_GENERATION, ANNOTATION_KEY_ID}},
         },
         "spec": {
+            **{name: spec[name] for name in ("terminationGracePeriodSeconds",) if name in spec},
             "containers": [
                 {
                     "name": each.get("name"),
                     "resources": {"limits": (each.get("resources") or {}).get("limits")},
                 }
                 for each in spec.get("containers") or ()
-            ]
+            ],
         },
         "status": {
             **{name: status[name] for name in ("phase", "podIP", "reason", "message") if name in status},
@@ -92,6 +94,7 @@ def driver_pod(pod: Mapping[str, Any] | None) -> DriverPod | None:
         trouble=_trouble(status, container),
         key_id=(metadata.get("annotations") or {}).get(ANNOTATION_KEY_ID),
         oom_killed=_OOM in {terminated.get("reason"), last.get("reason")},
+        stop_grace_s=stop_grace_s(pod.get("spec") or {}),
     )
 
 

@@ -57,6 +57,8 @@ class AskDriver:
     kind: Literal["stop", "cancel", "rescale", "checkpoint"]
     key: str
     savepoint: bool = False
+    retain: bool = False
+    """True to keep the state of a job that is canceled, whatever ``retention.onCancellation`` says."""
     parallelism: int | None = None
     timeout_s: int = 600
 

@@ -63,7 +63,8 @@ def stop(draft: Draft, transition: Transition) -> None:
         # It would wait for the end of a batch that never completes. The state and the batch's record are in storage.
         _last_state_if_recent(draft, spec, "The job's batches are failing", savepoint=savepoint)
     else:
-        draft.do(AskDriver(kind="cancel" if stateless else "stop", key=key, savepoint=savepoint))
+        # A rollback returns to the state of the last stable spec.
+        draft.do(AskDriver(kind="cancel" if stateless else "stop", key=key, savepoint=savepoint, retain=stateless))
         draft.requeue_after(_POLL_S)
 
 

@@ -67,7 +67,7 @@ def _take_new_secrets(draft: Draft, spec: StatefulSparkJobSpec, pod: DriverPod) 
             "SecretsReplaced", "The driver uses Secrets created with a different operator key; restarting it with new Secrets", warning=True
         )
     draft.do(ApplyChildren(spec=children_spec(draft, spec), parallelism=spec.parallelism))
-    draft.do(DeleteDriver(uid=pod.uid, grace_s=transitions.STOP_GRACE_S))
+    draft.do(DeleteDriver(uid=pod.uid, grace_s=pod.stop_grace_s))
     draft.requeue_after(1.0)
 
 

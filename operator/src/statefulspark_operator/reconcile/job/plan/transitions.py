@@ -24,7 +24,6 @@ from typing import Final
 from statefulspark.config.job import DesiredState, StatefulSparkJobSpec, UpgradeMode
 from statefulspark_operator.api.drivers import Failure, Operation
 from statefulspark_operator.api.jobs import LifecycleState, ReconciliationState, Transition, TransitionKind
-from statefulspark_operator.builders.pods import GRACE_S
 from statefulspark_operator.reconcile.job.observe.observation import DriverPod
 from statefulspark_operator.reconcile.job.plan import last_state, rollback, stopping
 from statefulspark_operator.reconcile.job.plan.actions import ApplyChildren, AskDriver, CreateDriver, DeleteDriver
@@ -38,8 +37,6 @@ START: Final = "start"
 WAIT: Final = "wait"
 RESCALE: Final = "rescale"
 
-STOP_GRACE_S: Final = GRACE_S
-"""Grace period of a driver for its last checkpoint after SIGTERM."""
 FORCE_AFTER: Final = timedelta(seconds=60)
 """A pod that still exists this long after its grace period is on an unreachable node."""
 _CREATIONS_MAX: Final = 5
@@ -74,7 +71,7 @@ def remove_pod(draft: Draft) -> bool:
     if pod is None:
         return True
     if not pod.deleting:
-        draft.do(DeleteDriver(uid=pod.uid, grace_s=STOP_GRACE_S))
+        draft.do(DeleteDriver(uid=pod.uid, grace_s=pod.stop_grace_s))
     elif pod.gone_by is not None and draft.now > pod.gone_by + FORCE_AFTER:
         draft.record_event(
             "ForceDeleted",

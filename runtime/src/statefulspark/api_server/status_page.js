@@ -1,0 +1,186 @@
+"use strict";
+const KEY = "statefulspark-token", PERIOD_MS = 2000, WINDOW_MS = 10000;
+const at = id => document.getElementById(id);
+let seen = [], timer = 0, last = null;
+
+function element(tag, text, kind) {
+  const made = document.createElement(tag);
+  if (text !== undefined && text !== null) made.textContent = text;  // textContent: what the job says is never markup
+  if (kind) made.className = kind;
+  return made;
+}
+const number = value => value.toLocaleString("en-US");
+const clock = ms => new Date(ms).toISOString().slice(11, 19) + " UTC";
+const time = ms => {
+  const date = new Date(ms);
+  return ms === null ? "none yet" : isNaN(date) ? (ms > 0 ? "end of time" : "beginning of time") : date.toISOString().slice(0, 19).replace("T", " ") + " UTC";
+};
+function span(ms) {
+  if (ms < 1000) return Math.max(0, Math.round(ms)) + " ms";
+  if (ms < 60000) return (ms / 1000).toFixed(1) + " s";
+  if (ms < 3600000) return Math.floor(ms / 60000) + " min " + Math.floor(ms % 60000 / 1000) + " s";
+  if (ms >= 172800000) return number(Math.floor(ms / 86400000)) + " days";
+  return Math.floor(ms / 3600000) + " h " + Math.floor(ms % 3600000 / 60000) + " min";
+}
+function bytes(count) {
+  const units = ["B", "KiB", "MiB", "GiB", "TiB"];
+  let unit = 0;
+  while (count >= 1024 && unit < units.length - 1) { count /= 1024; unit++; }
+  return count.toFixed(unit ? 1 : 0) + " " + units[unit];
+}
+function fill(table, columns, rows, empty) {
+  const head = element("tr");
+  for (const [title, kind] of columns) { const cell = element("th", title, kind); cell.scope = "col"; head.append(cell); }
+  const body = rows.map(row => {
+    const line = element("tr");
+    row.forEach((cell, i) => {
+      const field = element("td", cell instanceof Node ? null : cell ?? "-", columns[i][1]);
+      if (cell instanceof Node) field.append(cell);
+      line.append(field);
+    });
+    return line;
+  });
+  if (!body.length) { const line = element("tr"), field = element("td", empty, "soft"); field.colSpan = columns.length; line.append(field); body.push(line); }
+  table.replaceChildren(head, ...body);
+}
+function range(slot, groups) {
+  const track = element("div", null, "track"), bar = element("div", null, "bar");
+  bar.style.left = 100 * slot.first / groups + "%";
+  bar.style.width = 100 * (slot.last - slot.first + 1) / groups + "%";
+  if (slot.state === "LOST") bar.classList.add("lost"); else if (slot.state !== "RUNNING") bar.classList.add("wait");
+  track.title = "key groups " + slot.first + " to " + slot.last + " of " + groups;
+  track.append(bar);
+  return track;
+}
+function level(part, whole, title, most = 1) {
+  if (part === null || part === undefined || !whole) return null;
+  const share = part / whole, box = element("div", null, "level"), fill = element("i");
+  if (share > most) box.classList.add("bad"); else if (share > .9 * most) box.classList.add("warn");
+  fill.style.width = Math.min(100, 100 * share) + "%";
+  box.title = title;
+  box.append(fill, element("span", bytes(part) + " of " + bytes(whole)));
+  return box;
+}
+const percent = share => share === null || share === undefined ? null : (100 * share).toFixed(share > .999 && share < 1 ? 2 : 1) + " %";
+function notes(status) {  // problems, the worst first
+  const found = [], note = (kind, text) => found.push([kind, text]), now = Date.now();
+  if (status.failing)
+    note("bad", "Batches fail: " + status.failing.failures + (status.failing.failures > 1 ? " times in a row" : " time") + " since " + time(status.failing.since_ms)
+      + ". The last error: " + status.failing.error.reason + ": " + status.failing.error.message);
+  for (const slot of status.slots) {
+    if (slot.state !== "RUNNING") note(slot.state === "LOST" ? "bad" : "warn", "Slot " + slot.slot + " is " + slot.state.toLowerCase() + ": its key groups wait.");
+    if (slot.restarts > 2) note("warn", "Slot " + slot.slot + " was started again " + slot.restarts + " times in this attempt.");
+    const memory = slot.memory;
+    if (!memory) continue;
+    if (memory.pss_bytes > memory.process_budget_bytes)
+      note("bad", "Slot " + slot.slot + " takes " + bytes(memory.pss_bytes) + ", more than the " + bytes(memory.process_budget_bytes) + " its process is sized for.");
+    if (memory.managed_bytes && memory.used_bytes > 1.1 * memory.managed_bytes)
+      note("bad", "Slot " + slot.slot + " has " + bytes(memory.used_bytes) + " of native memory, more than its " + bytes(memory.managed_bytes) + ".");
+    if (memory.managed_bytes && memory.managed_bytes < memory.budget_bytes)
+      note("warn", "Slot " + slot.slot + " uses " + bytes(memory.managed_bytes) + " of its " + bytes(memory.budget_bytes) + " of managed memory, as tuned (revision " + memory.revision + ").");
+  }
+  const rows = status.slots.map(slot => slot.rows_in), most = Math.max(...rows, 0), mean = rows.reduce((sum, each) => sum + each, 0) / (rows.length || 1);
+  if (rows.length > 1 && mean > 1000 && most > 2 * mean) note("warn", "Slot " + status.slots[rows.indexOf(most)].slot + " has had " + (most / mean).toFixed(1) + " times the rows of the average slot.");
+  if (status.failed_checkpoints) note("warn", number(status.failed_checkpoints) + " checkpoints or savepoints of this driver have failed.");
+  const last = status.last_checkpoint;
+  if (last && status.state === "RUNNING" && now - last.completed_ms > 3600000) note("warn", "The last checkpoint is " + span(now - last.completed_ms) + " old.");
+  return found.sort(([one], [other]) => one === other ? 0 : one === "bad" ? -1 : 1);
+}
+function throughput(rows) {
+  const now = performance.now();
+  if (seen.length && rows < seen[seen.length - 1][1]) seen = [];
+  seen.push([now, rows]);
+  while (seen.length > 2 && now - seen[1][0] >= WINDOW_MS) seen.shift();
+  const [first, before] = seen[0];
+  return now - first < 500 ? null : (rows - before) * 1000 / (now - first);
+}
+function show(status, checkpoints) {
+  document.title = status.name + " - " + status.state.toLowerCase();
+  at("name").textContent = status.name;
+  at("state").textContent = status.state;
+  at("state").className = "pill " + ({RUNNING: "good", FINISHED: "good", FAILED: "bad"}[status.state] || "warn");
+  at("since").textContent = "for " + span(Date.now() - status.since_ms);
+  at("error").hidden = !status.error;
+  if (status.error) at("error").textContent = status.error.reason + ": " + status.error.message;
+  const rate = throughput(status.input_rows);
+  const facts = [
+    ["rows per second", rate === null ? "..." : number(Math.round(rate))], ["rows in", number(status.input_rows)], ["rows out", number(status.output_rows)],
+    ["last batch", status.batch < 0 ? "none yet" : number(status.batch)], ["slots / key groups", status.parallelism + " / " + number(status.max_parallelism)],
+    ["attempt", number(status.attempt)], ["failed checkpoints", number(status.failed_checkpoints)],
+    ["last checkpoint", status.last_checkpoint ? span(Date.now() - status.last_checkpoint.completed_ms) + " ago" : "none yet"],
+  ];
+  at("facts").replaceChildren(...facts.map(([name, value]) => { const box = element("div"); box.append(element("b", value), element("span", name)); return box; }));
+  fill(at("slots"), [["slot"], ["key groups"], ["range"], ["state"], ["epoch", "number"], ["restarts", "number"], ["executor"], ["host"], ["pid", "number"]],
+    status.slots.map(slot => [slot.slot, slot.first + "-" + slot.last, range(slot, status.max_parallelism),
+      element("span", slot.state, slot.state === "RUNNING" ? "good" : slot.state === "LOST" ? "bad" : "warn"),
+      slot.epoch, slot.restarts, slot.executor, slot.host, slot.pid]), "No slot is running.");
+  at("notes").replaceChildren(...notes(status).map(([kind, text]) => element("li", text, kind)));
+  fill(at("memory"), [["slot"], ["process (PSS of what it is sized for)"], ["native memory (used of managed)"], ["write buffers"], ["store", "number"], ["rows since start or rescale", "number"], ["cache hits", "number"]],
+    status.slots.map(slot => {
+      const memory = slot.memory || {};
+      return [slot.slot, level(memory.pss_bytes, memory.process_budget_bytes, "resident " + bytes(memory.rss_bytes || 0) + ", before the store was opened " + bytes(memory.baseline_bytes || 0)),
+        level(memory.used_bytes, memory.managed_bytes, "block cache " + bytes(memory.cache_bytes || 0) + ", sized for " + bytes(memory.budget_bytes || 0)),
+        level(memory.write_buffer_used_bytes, memory.write_buffer_bytes, "may be half more while they are flushed", 1.5),
+        slot.store_bytes === null ? null : bytes(slot.store_bytes), number(slot.rows_in), percent(slot.cache_hit_ratio)];
+    }), "No slot is running.");
+  fill(at("skew"), [["keyed step"], ["rows of the fullest key group / mean", "number"], ["fullest key groups (slot): rows in the window"]],
+    Object.entries(status.skew).map(([uid, skew]) => [uid, element("span", skew.ratio.toFixed(1), skew.ratio > 10 ? "warn" : ""),
+      skew.top.map(one => one.key_group + " (" + one.slot + "): " + number(one.rows)).join(", ")]), "No keyed step has had rows.");
+  fill(at("watermarks"), [["keyed step"], ["watermark"], ["behind the clock", "number"]],
+    Object.entries(status.watermarks).map(([uid, ms]) => [uid, time(ms), ms === null || isNaN(new Date(ms)) ? null : span(Date.now() - ms)]), "No keyed step has a watermark.");
+  fill(at("checkpoints"), [["id"], ["kind"], ["batch", "number"], ["completed"], ["took", "number"], ["size", "number"], ["uploaded", "number"], ["path", "path"]],
+    checkpoints.slice().reverse().map(one => [one.id, one.kind, one.batch, time(one.completed_ms), span(one.duration_ms), bytes(one.size_bytes),
+      bytes(one.uploaded_bytes), one.path]), "None yet.");
+}
+async function call(path, options = {}) {
+  const headers = {Authorization: "Bearer " + sessionStorage.getItem(KEY), ...options.headers};
+  const answer = await fetch(path, {...options, headers, cache: "no-store", credentials: "omit", mode: "same-origin", redirect: "error"});
+  if (answer.status === 401) { sessionStorage.removeItem(KEY); login(true); throw new Error("refused"); }
+  if (!answer.ok) throw new Error(await reason(answer));
+  return answer;
+}
+async function reason(answer) {
+  try { return (await answer.json()).error.message; } catch (error) { return "HTTP " + answer.status; }
+}
+async function refresh() {
+  try {
+    const [status, list] = await Promise.all([call("v1/status"), call("v1/checkpoints").catch(() => null)]);
+    last = await status.json();
+    show(last, list ? (await list.json()).checkpoints : []);
+    showMap(last);
+    showCommands(last);
+    at("login").hidden = true;
+    at("page").hidden = false;  // charts are as wide as the page, which has no width while it is hidden
+    await refreshHistory();
+    at("fresh").textContent = "as of " + clock(Date.now());
+    at("fresh").className = "soft";
+  } catch (error) {
+    if (!sessionStorage.getItem(KEY)) return;
+    at("page").hidden = false;
+    at("fresh").textContent = "the driver does not answer (" + error.message + ")";
+    at("fresh").className = "bad";
+  }
+  timer = setTimeout(refresh, PERIOD_MS);
+}
+function login(refused) {
+  clearTimeout(timer);
+  seen = [];
+  last = null;
+  forgetHistory();
+  at("page").hidden = true;
+  at("login").hidden = false;
+  at("refused").hidden = !refused;
+  at("token").focus();
+}
+at("form").addEventListener("submit", event => {
+  event.preventDefault();
+  sessionStorage.setItem(KEY, at("token").value.trim());
+  at("token").value = "";
+  clearTimeout(timer);
+  refresh();
+});
+at("leave").addEventListener("click", () => { sessionStorage.removeItem(KEY); login(false); });
+at("reference").addEventListener("click", async () => {
+  const page = await (await call("docs")).blob();
+  window.open(URL.createObjectURL(page), "_blank");
+});

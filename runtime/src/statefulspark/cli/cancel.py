@@ -1,0 +1,35 @@
+"""``statefulspark cancel``: end a running job without a checkpoint."""
+
+from __future__ import annotations
+
+import typer
+
+from statefulspark.cli.connect import CaFileOption, JobOption, TimeoutOption, TokenFileOption, connect
+from statefulspark.cli.output import Output, OutputOption, show
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command to ``app``."""
+    app.command(name="cancel")(cancel)
+
+
+def cancel(
+    job: JobOption,
+    token_file: TokenFileOption = None,
+    ca_file: CaFileOption = None,
+    timeout: TimeoutOption = 600.0,
+    output: OutputOption = Output.TABLE,
+) -> None:
+    """End a running job now, without a checkpoint. To keep the job's latest state, use stop.
+
+    Deletes the job's checkpoints and changelogs if checkpointing.retention.onCancellation of its manifest is DELETE. By default they stay,
+    and the job resumes after its last committed batch when its manifest is run again. Savepoints always stay.
+    """
+    from statefulspark.api_server.remedies import after_cancel
+
+    with connect(job, token_file, ca_file) as client:
+        status = client.cancel(timeout_s=timeout)
+    show(status.model_dump(mode="json"), output)
+    if output is Output.TABLE:
+        typer.echo(f"job {status.name} {status.state}")
+        typer.echo(after_cancel(status))

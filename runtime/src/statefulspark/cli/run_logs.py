@@ -1,0 +1,99 @@
+"""What ``statefulspark run`` writes besides its answer: progress, log records of driver and slots, and the file with Spark's log."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Final
+
+import structlog
+from rich.console import Console
+
+from statefulspark.cli.logs import configure_logging, log_levels
+from statefulspark.cli.progress import LogReporter, TerminalReporter
+from statefulspark.errors import InvalidInputError
+from statefulspark.exchange.config import SlotLogs
+from statefulspark.job.spark.kubernetes import MASTER
+from statefulspark.logs.levels import LogLevel
+from statefulspark.logs.log_file import LogFile, log_directory
+from statefulspark.logs.socket_lines import LogReceiver
+from statefulspark.storage.working_folder import open_socket_folder
+
+_log = structlog.get_logger("statefulspark.run")
+_STDERR: Final = "-"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunLogs:
+    """Where a run writes.
+
+    Attributes:
+        reporter: Shows progress.
+        slots: How slots write log records.
+        file: Takes Spark's log; None leaves that on stderr.
+    """
+
+    reporter: TerminalReporter | LogReporter
+    slots: SlotLogs
+    file: LogFile | None
+
+    @property
+    def spark_output(self) -> int | None:
+        """Descriptor of the file; None if there is none."""
+        return self.file.descriptor if self.file is not None else None
+
+
+@contextmanager
+def run_logs(name: str, log_file: str | None, level: LogLevel, *, progress: bool | None, master: str | None) -> Iterator[RunLogs]:
+    """Set up logging; what slots have written until the end is on stderr afterwards.
+
+    Args:
+        name: The job's.
+        log_file: Path of the file for Spark's log, ``-`` for none, or None for the default.
+        level: Minimum level of the job's own records.
+        progress: Whether to show a progress line; None shows it on a terminal.
+        master: ``--master``.
+
+    Raises:
+        InvalidInputError: The file cannot be written.
+    """
+    console = Console(stderr=True)
+    live = console.is_terminal if progress is None else progress
+    configure_logging(console if live else None, level)
+    with ExitStack() as stack:
+        file = _open(name, log_file, master)
+        if file is not None:
+            stack.callback(file.close)
+            file.write(f"--- job {name}, driver process {os.getpid()}, started {datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ}")
+        folder = open_socket_folder("log")
+        stack.callback(folder.close)
+        receiver = stack.enter_context(LogReceiver(folder.path, file.cut if file is not None else lambda: None))
+        yield RunLogs(
+            reporter=TerminalReporter(console, clock_s=time.monotonic, clock_ms=now_ms) if live else LogReporter(clock_s=time.monotonic),
+            slots=SlotLogs(levels=log_levels(level, terminal=live), socket=receiver.path),
+            file=file,
+        )
+
+
+def now_ms() -> int:
+    """Milliseconds since the epoch."""
+    return time.time_ns() // 1_000_000
+
+
+def _open(name: str, log_file: str | None, master: str | None) -> LogFile | None:
+    """Open the file. Without an option, a pod has none: `kubectl logs` shows what its processes write to stdout and stderr."""
+    if log_file == _STDERR or (log_file is None and master == MASTER):
+        return None
+    if log_file is not None:
+        return LogFile(Path(log_file))
+    try:
+        return LogFile(log_directory(os.environ, Path.home()) / f"{name}.log")
+    except InvalidInputError as error:
+        # A home directory that cannot be written is no reason to refuse a job.
+        _log.warning("Spark's log stays on stderr", error=str(error))
+        return None

@@ -1,0 +1,77 @@
+"""``statefulspark ui``: open the status page of a running job in a browser."""
+
+from __future__ import annotations
+
+import html
+import json
+import os
+import secrets
+import time
+import webbrowser
+from pathlib import Path
+from typing import Annotated, Final
+
+import typer
+
+from statefulspark.api_server.connection_files import home_directory
+from statefulspark.cli.connect import CaFileOption, JobOption, TokenFileOption, connect
+from statefulspark.cli.output import Output, OutputOption, show
+from statefulspark.errors import UnavailableError
+
+_OLD_S: Final = 60.0
+"""Age in seconds from which a page that led to a job is deleted: the browser has read it."""
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command to ``app``."""
+    app.command(name="ui")(ui)
+
+
+def ui(
+    job: JobOption,
+    print_: Annotated[bool, typer.Option("--print", help="Print the URL, which contains the job's token, instead of opening it.")] = False,
+    token_file: TokenFileOption = None,
+    ca_file: CaFileOption = None,
+    output: OutputOption = Output.TABLE,
+) -> None:
+    """Open the status page of a running job in a browser, signed in.
+
+    The token is passed in the fragment of the URL, which the browser sends to no server.
+    """
+    with connect(job, token_file, ca_file) as client:
+        name = client.status().name
+        url = client.page_url()
+    if print_ or output is Output.JSON:
+        show({"name": name, "url": url}, output)
+        if output is Output.TABLE:
+            typer.echo(url)
+        return
+    page = _redirecting_page(home_directory(os.environ, Path.home()) / "pages", url)
+    if not webbrowser.open(page.as_uri()):
+        page.unlink(missing_ok=True)
+        raise UnavailableError("no browser could be started. Open the URL that statefulspark ui --print shows")
+    typer.echo(f"opened the status page of job {name}")
+
+
+def _redirecting_page(folder: Path, url: str) -> Path:
+    """Write a file that only this user can read and that leads to ``url``: other users can see the arguments of the browser's process."""
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    _delete_old(folder)
+    path = folder / f"{secrets.token_hex(8)}.html"
+    script = json.dumps(url).replace("<", "\\u003c")
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
+    with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+        file.write(
+            f'<!doctype html><meta charset="utf-8"><title>statefulspark</title><script>location.replace({script})</script>'
+            f'<a rel="noreferrer" href="{html.escape(url)}">Open the status page</a>\n'
+        )
+    return path
+
+
+def _delete_old(folder: Path) -> None:
+    for path in folder.glob("*.html"):
+        try:
+            if time.time() - path.stat().st_mtime > _OLD_S:
+                path.unlink()
+        except FileNotFoundError:
+            continue  # another process has deleted it

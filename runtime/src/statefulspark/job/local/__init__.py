@@ -1,0 +1,1 @@
+"""Jobs in a notebook or a PySpark shell: `statefulspark.local`."""

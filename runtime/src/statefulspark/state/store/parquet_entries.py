@@ -1,0 +1,136 @@
+"""The entries of a slot in one Parquet file, independent of the kind of store and of its version (docs/formats.md).
+
+The columns are ``key`` and ``value``, the rows are in the order of the keys. A row group has few megabytes, and the least and greatest key of each
+are in the file's footer, so that a range of keys is found without reading the rest.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from itertools import islice, pairwise
+from pathlib import Path
+from typing import Final
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from statefulspark.errors import ClosedError, CorruptDataError, IncompatibleFormatError, InvalidInputError
+from statefulspark.storage.os_errors import disk_error, local_disk
+
+_VERSION_NAME: Final = b"statefulspark.entries"
+_VERSION: Final = b"1"
+_SCHEMA: Final = pa.schema(
+    [pa.field("key", pa.binary(), nullable=False), pa.field("value", pa.binary(), nullable=False)], metadata={_VERSION_NAME: _VERSION}
+)
+_ROWS_FIRST: Final = 256
+_ROWS_MAX: Final = 65_536
+_GROUP_BYTES: Final = 4 << 20
+"""Bytes of keys and values that a row group should have."""
+
+Entry = tuple[bytes, bytes]
+
+
+def write_parquet_entries(path: Path, entries: Iterable[Entry]) -> int:
+    """Write entries, which come in key order, to a new file; return how many there were.
+
+    Raises:
+        CorruptDataError: The entries are out of order.
+        InvalidInputError: An entry is too large for Parquet.
+        UnavailableError: The disk is full or fails.
+    """
+    count, last = 0, b""
+    # Every key is another one, so a dictionary would only cost time. zstd's first level is the fastest.
+    options = {"compression": "zstd", "compression_level": 1, "use_dictionary": False, "write_statistics": ["key"]}
+    with local_disk(), pq.ParquetWriter(path, _SCHEMA, **options) as writer:
+        for piece in _pieces(iter(entries)):
+            keys = [key for key, _ in piece]
+            if (count and keys[0] <= last) or any(key >= following for key, following in pairwise(keys)):
+                raise CorruptDataError("the store's entries are out of order", path=str(path))
+            count, last = count + len(keys), keys[-1]
+            try:
+                columns = [pa.array(keys, pa.binary()), pa.array([value for _, value in piece], pa.binary())]
+                writer.write_batch(pa.RecordBatch.from_arrays(columns, schema=_SCHEMA))
+            except (pa.ArrowCapacityError, pa.ArrowInvalid, pa.ArrowTypeError) as error:
+                raise InvalidInputError("an entry is larger than 2 GiB, which Parquet does not hold", field="state") from error
+    return count
+
+
+def _pieces(entries: Iterator[Entry]) -> Iterator[list[Entry]]:
+    rows = _ROWS_FIRST
+    while piece := list(islice(entries, rows)):
+        yield piece
+        size_bytes = sum(len(key) + len(value) for key, value in piece)
+        rows = max(1, min(_ROWS_MAX, _GROUP_BYTES * len(piece) // size_bytes))
+
+
+class ParquetEntries:
+    """The `StoredEntries` of a file that `write_parquet_entries` wrote. Memory holds one row group of it.
+
+    Args:
+        path: The file.
+
+    Raises:
+        CorruptDataError: It is missing or no such file.
+        IncompatibleFormatError: A later release wrote it.
+        UnavailableError: The disk fails.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._group: tuple[int, list[bytes], list[bytes]] | None = None
+        with self._damaged():
+            self._file = pq.ParquetFile(path, memory_map=True)
+        try:
+            version = (self._file.metadata.metadata or {}).get(_VERSION_NAME)
+            if version is None:
+                raise CorruptDataError("not a file of entries", path=str(path))
+            if version != _VERSION:
+                raise IncompatibleFormatError("unknown version", path=str(path), expected="1", found=version.decode("ascii", "replace"))
+            if not self._file.schema_arrow.equals(_SCHEMA):
+                raise CorruptDataError("its columns are not those of entries", path=str(path))
+            self._bounds = [self._bounds_of(index) for index in range(self._file.num_row_groups)]
+        except BaseException:
+            self.close()
+            raise
+
+    def get_many(self, keys: Sequence[bytes]) -> list[bytes | None]:
+        return [next((value for _, value in self.scan(key, key + b"\0")), None) for key in keys]
+
+    def scan(self, first: bytes, end: bytes) -> Iterator[Entry]:
+        for index, (least, greatest) in enumerate(self._bounds):
+            if greatest is not None and greatest < first:
+                continue
+            if least is not None and least >= end:
+                return
+            keys, values = self._entries(index)
+            at, stop = bisect_left(keys, first), bisect_left(keys, end)
+            yield from zip(keys[at:stop], values[at:stop], strict=True)
+
+    def close(self) -> None:
+        self._group = None
+        self._file.close()
+
+    def _bounds_of(self, index: int) -> tuple[bytes | None, bytes | None]:
+        """Return the least and greatest key of a row group; None if they are longer than Parquet keeps."""
+        statistics = self._file.metadata.row_group(index).column(0).statistics
+        return (statistics.min, statistics.max) if statistics is not None and statistics.has_min_max else (None, None)
+
+    def _entries(self, index: int) -> tuple[list[bytes], list[bytes]]:
+        if self._group is None or self._group[0] != index:
+            if self._file.closed:
+                raise ClosedError(f"{self._path} is closed")
+            with self._damaged():
+                table = self._file.read_row_group(index, use_threads=False)
+            self._group = (index, table.column(0).to_pylist(), table.column(1).to_pylist())
+        return self._group[1], self._group[2]
+
+    @contextmanager
+    def _damaged(self) -> Iterator[None]:
+        try:
+            yield
+        except FileNotFoundError as error:
+            raise CorruptDataError("the file is missing", path=str(self._path)) from error
+        except (OSError, pa.ArrowException) as error:
+            raise disk_error(error) or CorruptDataError(f"not a sound Parquet file: {error}", path=str(self._path)) from error

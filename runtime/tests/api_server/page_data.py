@@ -1,0 +1,116 @@
+"""A job with a past for the status page: three hours of flights with a slow sink, a failing function, a rescale and failed checkpoints."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+from runtime.tests.api_server.fake_job import FakeJob
+
+from statefulspark.coordinator.controls import BusyKeyGroup, CheckpointInfo, JobStatus, SlotMemory, SlotSpread, StepSkew
+from statefulspark.coordinator.history import HistoryEvent, HistorySample, HistorySnapshot, JobHistory
+from statefulspark.job.history.samples import thinned
+
+MIB = 1 << 20
+MARKUP = "<img src=x onerror=\"document.title='owned'\"><script>document.title='owned'</script>"
+"""What a hostile job says in every text that it may choose."""
+TRACEBACK = """the user's function raised ValueError in uid 'turnaround', key group 17
+Traceback (most recent call last):
+  File "/app/flights.py", line 42, in process_element
+    delay = int(row["dep_delay"])
+ValueError: invalid literal for int() with base 10: 'NA'"""
+
+
+class BusyJob(FakeJob):
+    """Reads more rows each time it is asked for its status, as the page does every two seconds."""
+
+    def status(self) -> JobStatus:
+        self.change(input_rows=super().status().input_rows + 60_000)
+        return super().status()
+
+
+def eventful(job: FakeJob, *, now_ms: int, uid: str = "turnaround", message: str = TRACEBACK) -> FakeJob:
+    """Give ``job`` a past that ends at ``now_ms``."""
+    parallelism = 4
+    samples = [_sample(now_ms - (2160 - i) * 5000, i, uid) for i in range(2160)]
+    job.past = JobHistory(samples=tuple(thinned(samples, 600)), snapshots=_snapshots(now_ms), events=_events(now_ms, message))
+    for number in (178, 179):
+        job.keep(
+            CheckpointInfo(
+                id=number, path=f"s3://state/turnaround/chk-{number}", batch=number * 11, completed_ms=now_ms - (180 - number) * 60_000,
+                duration_ms=764, sync_ms=41, size_bytes=(220 + number * 4) * MIB, uploaded_bytes=14 * MIB,
+            )
+        )  # fmt: skip
+    memory = SlotMemory(
+        rss_bytes=310 * MIB, pss_bytes=260 * MIB, baseline_bytes=90 * MIB, process_budget_bytes=304 * MIB, budget_bytes=128 * MIB,
+        managed_bytes=128 * MIB, used_bytes=97 * MIB, cache_bytes=107 * MIB, write_buffer_bytes=43 * MIB, write_buffer_used_bytes=12 * MIB,
+    )  # fmt: skip
+    job.rescale(parallelism, 1)
+    slots = tuple(
+        replace(
+            slot, rows_in=1_900_000 + 170_000 * slot.slot, store_bytes=(210 + 31 * slot.slot) * MIB, cache_hit_ratio=0.94,
+            memory=replace(memory, pss_bytes=(220 + 25 * slot.slot) * MIB),
+        )
+        for slot in job.status().slots
+    )  # fmt: skip
+    skew = StepSkew(
+        ratio=4.8,
+        top=(BusyKeyGroup(key_group=17, slot=0, rows=75_000), BusyKeyGroup(key_group=99, slot=3, rows=41_000)),
+        slots=tuple(SlotSpread(slot=i, rows_max=(75_000, 19_000, 17_000, 41_000)[i], rows_mean=15_600.0 - 2_000 * i) for i in range(4)),
+    )
+    job.change(
+        slots=slots, skew={uid: skew}, watermarks={uid: now_ms - 12_000, "carriers": now_ms - 9_000}, since_ms=now_ms - 10_800_000,
+        attempt=3, batch=2_041, input_rows=48_211_904, output_rows=47_988_113, failed_checkpoints=2, restarts=3,
+    )  # fmt: skip
+    return job
+
+
+def _sample(from_ms: int, i: int, uid: str) -> HistorySample:
+    load = 1 + 0.35 * math.sin(i / 140) + 0.12 * math.sin(i * 1.7) * math.sin(i / 9)
+    slow = 900 < i < 1100
+    rows = 0 if 1500 < i < 1512 else int(22_000 * load * (0.6 if slow else 1.0))
+    return HistorySample(
+        from_ms=from_ms, to_ms=from_ms + 5000, active_ms=5000, rows_in=rows, rows_out=int(rows * 0.97), batches=1 if rows else 0,
+        step_batches=8 if rows else 0,
+        parts={
+            "input": 1.1 * load, "begin": 0.3, "process": 2.4 * load, "output": 6.0 if slow else 0.8, "encode": 0.5 * load,
+            "durable": 0.9 + 0.3 * math.sin(i / 31),
+        } if rows else {},
+        send_wait_s=4.0 if slow else 0.3 * load, slot_wait_s=14.0 if not rows else 0.0,
+        watermark_lag_ms=int(9_000 * load + (60_000 if slow else 0)),
+        states={uid: int((180 + i * 0.3) * MIB), "carriers": (40 + i // 60) * MIB}, slots=2 if i < 1506 else 4,
+        memory_bytes=int((230 + 45 * (1 - math.exp(-i / 400)) + 5 * math.sin(i / 11)) * MIB), memory_budget_bytes=304 * MIB,
+        skew=4.1 + 0.8 * math.sin(i / 260), checkpoints=1 if i % 12 == 0 else 0, failures=1 if i in {300, 306, 312} else 0,
+    )  # fmt: skip
+
+
+def _snapshots(now_ms: int) -> tuple[HistorySnapshot, ...]:
+    found = []
+    for i in range(180):
+        ended_ms = now_ms - (180 - i) * 60_000
+        if i in {84, 171}:
+            error = "Unavailable: checkpoint 84 took longer than 60 s: slot 1 has not uploaded its files"
+            found.append(HistorySnapshot(ended_ms=ended_ms, kind="checkpoint", error=error))
+            continue
+        full = i % 20 == 0
+        found.append(
+            HistorySnapshot(
+                ended_ms=ended_ms, kind="savepoint" if i == 120 else "checkpoint", id=i, batch=i * 11,
+                duration_ms=int(700 + 180 * math.sin(i) + (4200 if i == 120 else 900 if full else 0)), sync_ms=int(60 + 25 * math.sin(i * 2)),
+                size_bytes=(220 + i * 4) * MIB, uploaded_bytes=((220 + i * 4) if i == 120 else 90 if full else 14) * MIB, path=f"s3://state/turnaround/chk-{i}",
+            )
+        )  # fmt: skip
+    return tuple(found)
+
+
+def _events(now_ms: int, message: str) -> tuple[HistoryEvent, ...]:
+    start = now_ms - 10_800_000
+    return (
+        HistoryEvent(first_ms=start, last_ms=start, kind="driver", message="the driver of attempt 3 has started with 2 slots"),
+        HistoryEvent(first_ms=start + 1_500_000, last_ms=start + 1_560_000, kind="query", message=message, reason="UserFunction", count=3),
+        HistoryEvent(
+            first_ms=start + 5_000_000, last_ms=start + 5_000_000, kind="slot", message="the slot's process ended (signal 9)",
+            reason="Unavailable", slot=1,
+        ),
+        HistoryEvent(first_ms=start + 7_530_000, last_ms=start + 7_530_000, kind="rescale", message="rescaled from 2 to 4 slots"),
+    )  # fmt: skip

@@ -1,0 +1,161 @@
+"""The status page: strict about what it runs, deaf to what a hostile job says, and usable by keyboard and on a phone."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import re
+import time
+from collections.abc import Iterator
+
+import httpx
+import pytest
+from runtime.tests.api_server.chromium import Chromium, program
+from runtime.tests.api_server.conftest import TOKEN
+from runtime.tests.api_server.fake_job import FakeJob
+from runtime.tests.api_server.page_data import MARKUP, eventful
+
+from statefulspark.api_server.pages import status_page
+from statefulspark.coordinator.controls import JobError, JobFailing
+from statefulspark.errors import UnavailableError
+
+SHOWN = "document.querySelectorAll('figure svg').length >= 10 && document.getElementById('events').children.length > 0"
+
+
+def test_the_policy_admits_just_the_script_and_style_of_the_page(anonymous: httpx.Client) -> None:
+    """Of the page as it is sent, also with a refusal; nothing is admitted because it stands in the page."""
+    response = anonymous.get("/", headers={"Accept": "text/html"})
+    assert response.status_code == 401
+    policy = response.headers["Content-Security-Policy"]
+    assert "unsafe" not in policy
+    for tag in ("script", "style"):
+        (part,) = re.findall(rf"<{tag}>(.*?)</{tag}>", response.text, flags=re.DOTALL)
+        assert len(part) > 1000, "the placeholder was filled"
+        assert f"'sha256-{base64.b64encode(hashlib.sha256(part.encode()).digest()).decode()}'" in policy
+    assert not re.search(r"<[^>]+\s(style|on\w+)=", response.text.split("<script>")[0]), "the policy would refuse these"
+
+
+def test_the_script_never_makes_markup_of_text() -> None:
+    """A job's names and errors reach the document as text nodes and attributes only."""
+    assert not re.search(
+        r"innerHTML|outerHTML|insertAdjacentHTML|document\.write|DOMParser|createContextualFragment|eval\(|Function\(", status_page()
+    )
+    assert not re.search(r"setAttribute\(\"(on|href|style|src)", status_page())
+
+
+def test_another_site_gets_neither_data_nor_a_command_through_the_browser(
+    http: httpx.Client, anonymous: httpx.Client, job: FakeJob
+) -> None:
+    """A browser sends no token by itself (there is no cookie), and no answer allows another origin to read it or to send the header."""
+    elsewhere = {
+        "Origin": "https://elsewhere.example",
+        "Access-Control-Request-Method": "POST",
+        "Access-Control-Request-Headers": "authorization",
+    }
+    assert anonymous.options("/v1/savepoints", headers=elsewhere).status_code == 401
+    for response in (
+        anonymous.post("/v1/stop", headers=elsewhere),
+        http.get("/v1/history", headers=elsewhere),
+        http.get("/", headers=elsewhere),
+    ):
+        assert not [name for name in response.headers if name.startswith("access-control") or name == "set-cookie"]
+    assert job.calls == []
+
+
+def test_the_history_is_bounded_by_the_request(http: httpx.Client, job: FakeJob) -> None:
+    """And needs the token, as everything does."""
+    now_ms = 1_790_010_800_000
+    eventful(job, now_ms=now_ms)
+    whole = http.get("/v1/history").json()
+    assert len(whole["samples"]) == 600
+    assert len(whole["snapshots"]) == 180
+    assert sum(one["rows_in"] for one in whole["samples"]) == sum(one.rows_in for one in job.past.samples)
+    few = http.get("/v1/history", params={"samples": 7}).json()["samples"]
+    assert len(few) <= 7
+    assert sum(one["rows_in"] for one in few) == sum(one["rows_in"] for one in whole["samples"])
+    late = http.get("/v1/history", params={"since_ms": now_ms - 600_000}).json()
+    assert late["samples"] == [one for one in whole["samples"] if one["to_ms"] > now_ms - 600_000]
+    assert len(late["snapshots"]) == 9
+    assert late["events"] == []
+    for wrong in ({"samples": 0}, {"samples": 601}, {"since_ms": -1}, {"samples": "many"}):
+        assert http.get("/v1/history", params=wrong).status_code == 422, wrong
+    assert httpx.get(f"{http.base_url}/v1/history", trust_env=False).status_code == 401
+
+
+@pytest.fixture
+def browser() -> Iterator[Chromium]:
+    path = program()
+    if path is None:
+        pytest.skip("no Chromium on this machine; Debian has it as chromium-headless-shell")
+    with Chromium(path) as found:
+        yield found
+
+
+def test_what_a_hostile_job_says_is_text(browser: Chromium, url: str, job: FakeJob) -> None:
+    """Its name, uids, errors, paths and hosts are markup that would rename the document, had any of it become an element."""
+    eventful(job, now_ms=int(time.time() * 1000), uid=MARKUP, message=f"{MARKUP}\nTraceback\n{MARKUP}")
+    failing = JobFailing(failures=2, since_ms=1, error=JobError(reason=MARKUP, message=MARKUP))
+    job.change(name=MARKUP, failing=failing, error=JobError(reason=MARKUP, message=MARKUP))
+    job.failures["trigger_savepoint"] = UnavailableError(MARKUP)
+    browser.open(f"{url}/#token={TOKEN}")
+    browser.wait(SHOWN)
+    browser.run("document.getElementById('savepoint').click(); document.getElementById('confirm-yes').click()")
+    browser.wait(f"document.getElementById('action').textContent.includes({MARKUP!r})")
+    assert browser.run("document.querySelectorAll('img, script').length") == 1, "the page's own script"
+    assert browser.run("document.title").startswith(MARKUP), "the name, and nobody renamed it"
+    places = "['name', 'error', 'notes', 'charts', 'map', 'skew', 'watermarks', 'events', 'action']"
+    assert browser.run(f"{places}.filter(id => !document.getElementById(id).textContent.includes({MARKUP!r}))") == []
+    assert browser.violations == []
+
+
+def test_commands_are_confirmed_sent_once_and_followed(browser: Chromium, url: str, job: FakeJob) -> None:
+    """By keyboard: Escape sends nothing, Enter in the dialog does; the outcome is told in a live region."""
+    browser.open(f"{url}/#token={TOKEN}")
+    browser.wait(SHOWN)
+    assert browser.run("location.hash") == "", "the token has left the address bar"
+    browser.run("document.getElementById('rescale').focus()")
+    browser.press("Enter")
+    browser.wait("document.getElementById('confirm').open")
+    browser.press("Escape")
+    browser.wait("!document.getElementById('confirm').open")
+    assert job.calls == []
+    browser.press("Enter")
+    browser.wait("document.getElementById('confirm').open")
+    browser.run("document.getElementById('parallelism').value = 3; document.getElementById('parallelism').focus()")
+    browser.press("Enter")
+    browser.wait("document.getElementById('action').textContent === 'Rescale the job: rescaled to 3 slots'")
+    assert job.calls == [("rescale", 3, 600.0)]
+    browser.run(
+        "document.getElementById('stop').click(); document.getElementById('how').value = 'savepoint'; document.getElementById('confirm-yes').click()"
+    )
+    browser.wait("document.getElementById('action').textContent.includes('stopped; state: file:///state/turnaround/savepoint-1')")
+    assert job.calls[1:] == [("stop", True, None, False, 600.0)]
+    browser.wait("document.getElementById('savepoint').disabled", 20)
+    assert browser.run("document.getElementById('action').getAttribute('role')") == "status"
+    assert browser.violations == []
+
+
+@pytest.mark.parametrize("dark", [False, True])
+def test_a_phone_shows_all_without_scrolling_sideways(browser: Chromium, url: str, job: FakeJob, dark: bool) -> None:
+    """At 390 pixels, in both color schemes; each chart has a name and reads its values with the arrow keys."""
+    eventful(job, now_ms=int(time.time() * 1000))
+    browser.open(f"{url}/#token={TOKEN}", width=390, dark=dark)
+    browser.wait(SHOWN)
+    assert browser.run("document.documentElement.scrollWidth") <= 390
+    ink, paper = (
+        browser.run(f"getComputedStyle(document.querySelector('{place}')).{what}")
+        for place, what in (("body", "color"), ("html", "colorScheme"))
+    )
+    assert paper == "light dark"
+    assert (ink == "rgb(255, 255, 255)") == dark
+    labels = browser.run("[...document.querySelectorAll('figure svg')].map(chart => chart.getAttribute('aria-label'))")
+    assert len(set(labels)) == 10
+    assert all("Latest: " in label for label in labels), labels
+    browser.run("document.querySelector('figure svg').focus()")
+    browser.press("ArrowLeft")
+    first = browser.wait("document.getElementById('reading').textContent")
+    assert re.fullmatch(r"Rows per second, \d{4}-\d\d-\d\d \d\d:\d\d:\d\d UTC: rows in [\d.]+( k)?, rows out [\d.]+( k)?", first), first
+    browser.press("ArrowLeft")
+    assert browser.wait(f"document.getElementById('reading').textContent !== {first!r}")
+    assert re.search(r"as of \d\d:\d\d:\d\d UTC$", browser.run("document.getElementById('fresh').textContent"))
+    assert browser.violations == []

@@ -1,0 +1,55 @@
+"""What the user reads if the pipeline function raises."""
+
+from __future__ import annotations
+
+import pytest
+from py4j.protocol import Py4JError
+from pyspark.errors import AnalysisException
+
+from statefulspark.job.pipeline_errors import pipeline_error
+
+
+def raised(error: Exception) -> Exception:
+    with pytest.raises(type(error)) as found:
+        raise error
+    return found.value
+
+
+@pytest.mark.parametrize(
+    ("error", "sentence"),
+    [
+        (
+            AnalysisException(
+                "[UNRESOLVED_COLUMN.WITH_SUGGESTION] A column `x` cannot be resolved. SQLSTATE: 42703;\n'Project ['x]\n+- Rel"
+            ),
+            "A column `x` cannot be resolved",
+        ),
+        (
+            Py4JError("An error occurred while calling o45.foo. Trace:\npy4j.Py4JException: Method foo([]) does not exist\n\tat py4j.x"),
+            "Method foo([]) does not exist",
+        ),
+    ],
+)
+def test_an_error_of_spark_is_one_line_with_the_users_line_and_the_remedy(error: Exception, sentence: str) -> None:
+    """Neither plans nor stacks."""
+    told = str(pipeline_error(raised(error)))
+    assert told.startswith("spec.job: Spark refuses the pipeline (test_pipeline_errors.py, line ")
+    assert told.endswith(f": raise error): {sentence}. Correct the pipeline; nothing was started")
+    assert "\n" not in told
+
+
+def test_a_pipeline_that_starts_its_query_is_told_what_to_return() -> None:
+    """Spark asks for a checkpoint location, which is not the user's to give."""
+    spark = AnalysisException(
+        'checkpointLocation must be specified either through option("checkpointLocation", ...) or SparkSession.conf.set("x", ...).'
+    )
+    told = str(pipeline_error(raised(spark)))
+    assert "checkpointLocation" not in told
+    assert ": a pipeline must not start its query. Return the DataStreamWriter without calling start()" in told
+
+
+def test_any_other_error_has_the_users_traceback() -> None:
+    """From the user's own code on."""
+    told = str(pipeline_error(raised(ValueError("no"))))
+    assert told.startswith("spec.job: the pipeline raised ValueError\nTraceback (most recent call last):\n")
+    assert told.endswith("ValueError: no\n. Correct the pipeline; nothing was started")
