@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import signal
+from collections.abc import Iterator
 
 import pytest
+import structlog
 from hypothesis import HealthCheck, settings
 
 from statefulspark.job.spark.java import find_java_home
+from statefulspark.logs.levels import present_levels, set_levels
 
 from .java_options import java_options
 
@@ -22,6 +26,17 @@ settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "dev"))
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """The kill tests, which take longest, begin at once."""
     items.sort(key=lambda item: item.get_closest_marker("kill") is None)
+
+
+@pytest.fixture
+def logging_as_before() -> Iterator[None]:
+    """Handlers, levels and structlog's configuration are as before when the test has ended."""
+    root = logging.getLogger()
+    handlers, levels, configuration = root.handlers[:], present_levels(), structlog.get_config()
+    yield
+    root.handlers = handlers
+    set_levels(levels)
+    structlog.configure(**configuration)
 
 
 # Tests that start Spark themselves need what `open_session` would find.

@@ -5,7 +5,6 @@ from __future__ import annotations
 import io
 import json
 import logging
-from collections.abc import Iterator
 from dataclasses import replace
 
 import pytest
@@ -17,7 +16,6 @@ from statefulspark.api_server.instants import at
 from statefulspark.cli.job_tables import duration, size
 from statefulspark.cli.logs import configure_logging
 from statefulspark.cli.progress import LogReporter, TerminalReporter, Throughput, progress_line
-from statefulspark.logs.levels import present_levels, set_levels
 
 
 class Clock:

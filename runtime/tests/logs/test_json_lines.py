@@ -5,7 +5,6 @@ from __future__ import annotations
 import io
 import json
 import logging
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -13,8 +12,10 @@ import structlog
 
 from statefulspark.errors import InvalidInputError
 from statefulspark.logs.json_lines import TEXT_MAX, json_formatter, record_of, route_to_logging
-from statefulspark.logs.levels import SLOTS_LOGGER, LogLevel, LogLevels, present_levels, set_levels
+from statefulspark.logs.levels import SLOTS_LOGGER, LogLevel, LogLevels
 from statefulspark.logs.log_file import LogFile, log_directory
+
+pytestmark = pytest.mark.usefixtures("logging_as_before")
 
 
 @pytest.fixture

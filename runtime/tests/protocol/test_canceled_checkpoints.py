@@ -18,7 +18,7 @@ from statefulspark.storage.open import open_store
 
 from .conftest import Start
 from .test_lives import expected, rows_of
-from .world import Driver, World, state_of
+from .world import Driver, World, poll_until, state_of
 
 
 class Frozen:

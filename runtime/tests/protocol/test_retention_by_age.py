@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import time
 from collections import Counter
-from collections.abc import Callable
 from random import Random
 from types import SimpleNamespace
 
@@ -17,7 +15,7 @@ from statefulspark.coordinator.slot_state import RESTORING
 
 from .conftest import Start
 from .test_lives import rows_of
-from .world import Driver, World, state_of
+from .world import World, poll_until, state_of
 
 
 @pytest.mark.parametrize("world", ["rocksdb"], indirect=True)

@@ -258,3 +258,12 @@ class Driver(LocalDriver):
 def state_of(world: World, name: str) -> list[tuple[Any, Any]]:
     """Key and value in the newest checkpoint."""
     return [(entry.key, entry.value) for entry in read_state(world.store.url, UID, name)]
+
+
+def poll_until(true: Callable[[], bool], driver: Driver) -> None:
+    """Let the driver go on between batches until something is true, for a minute at most."""
+    deadline_s = time.monotonic() + 60
+    while not true():
+        assert time.monotonic() < deadline_s
+        driver.coordinator.poll()
+        time.sleep(0.01)

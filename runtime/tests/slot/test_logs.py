@@ -18,9 +18,11 @@ from rich.console import Console
 from statefulspark.cli.logs import configure_logging
 from statefulspark.errors import InvalidInputError
 from statefulspark.exchange.config import SlotLogs
-from statefulspark.logs.levels import LogLevel, LogLevels, present_levels, set_levels
+from statefulspark.logs.levels import LogLevel, LogLevels, present_levels
 from statefulspark.logs.socket_lines import LogReceiver
 from statefulspark.slot.logs import PrintedLines, logs_of_slot, logs_of_step
+
+pytestmark = pytest.mark.usefixtures("logging_as_before")
 
 SHOP = logging.getLogger("shop.orders")
 

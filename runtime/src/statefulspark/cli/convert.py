@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Annotated
-
 import typer
 
 from statefulspark.cli.output import Output, OutputOption, TableView, show
-from statefulspark.cli.storage_options import CheckpointArgument, EndpointOption, NewSavepointArgument, PathStyleOption, RegionOption, bytes_text, storage_opener
+from statefulspark.cli.storage_options import (
+    CheckpointArgument,
+    EndpointOption,
+    NewSavepointArgument,
+    PathStyleOption,
+    RegionOption,
+    bytes_text,
+    storage_opener,
+)
 
 
 def register(app: typer.Typer) -> None:

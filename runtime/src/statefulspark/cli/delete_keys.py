@@ -9,7 +9,14 @@ from typing import Annotated
 import typer
 
 from statefulspark.cli.output import Output, OutputOption, TableView, show
-from statefulspark.cli.storage_options import CheckpointArgument, EndpointOption, NewSavepointArgument, PathStyleOption, RegionOption, storage_opener
+from statefulspark.cli.storage_options import (
+    CheckpointArgument,
+    EndpointOption,
+    NewSavepointArgument,
+    PathStyleOption,
+    RegionOption,
+    storage_opener,
+)
 from statefulspark.errors import InvalidInputError
 
 

@@ -11,7 +11,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from statefulspark.cli.output import Output, OutputOption, TableView, show
-from statefulspark.cli.storage_options import CheckpointArgument, EndpointOption, PathStyleOption, RegionOption, bytes_text, storage_opener, time_text
+from statefulspark.cli.storage_options import (
+    CheckpointArgument,
+    EndpointOption,
+    PathStyleOption,
+    RegionOption,
+    bytes_text,
+    storage_opener,
+    time_text,
+)
 from statefulspark.errors import InvalidInputError
 from statefulspark.state.row import Row, field_names
 

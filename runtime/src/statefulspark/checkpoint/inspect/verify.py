@@ -20,7 +20,7 @@ from statefulspark.checkpoint.restore.operator_state import read_operator_file
 from statefulspark.checkpoint.restore.slot import check_downloaded, check_has_files, write_inline
 from statefulspark.checkpoint.transfers import download_verified, in_parallel
 from statefulspark.errors import CorruptDataError, InvalidInputError
-from statefulspark.state.encoding.layout import StateInfo
+from statefulspark.state.encoding.layout import StateInfo, state_id_of
 from statefulspark.state.operator.entries import OperatorEntry, is_broadcast, is_operator_state
 from statefulspark.state.store.open_store import open_snapshot
 from statefulspark.storage.open import open_store as open_url

@@ -12,7 +12,7 @@ from statefulspark.checkpoint.formats.metadata import InlineEntries, SlotState
 from statefulspark.errors import InternalError, InvalidInputError
 from statefulspark.sizes import short_size
 from statefulspark.state.encoding.entries import RECORD_OVERHEAD_BYTES, read_entries
-from statefulspark.state.encoding.layout import StateInfo
+from statefulspark.state.encoding.layout import StateInfo, state_id_of
 
 _REMEDY: Final = "Raise it, or use type: filesystem or rocksdb"
 
