@@ -52,14 +52,14 @@ class Count(KeyedProcessFunction):
         yield ctx.get_current_key(), self.number.value(), self.total.value()
 
 
-def counts(job: Any) -> Any:
-    """One step."""
-    return written(job, job.key_by(rows_of(job), "account").process(Count(), COUNTED, uid="count", event_time="at"))
+def one_step(function: Count, key: str = "account", uid: str = "count") -> Any:
+    """A pipeline of one step."""
+    return lambda job: written(job, job.key_by(rows_of(job), key).process(function, COUNTED, uid=uid, event_time="at"))
 
 
-def other_key(job: Any) -> Any:
-    """The step of ``counts`` with another key."""
-    return written(job, job.key_by(rows_of(job), "shop").process(Count(), COUNTED, uid="count", event_time="at"))
+counts = one_step(Count())
+other_key = one_step(Count(), key="shop")
+renamed = one_step(Count(), uid="count-2")
 
 
 def beside(job: Any) -> Any:
@@ -78,9 +78,7 @@ class Misspelt(Count):
         self.total = runtime_context.get_state(ValueStateDescriptor("totl", Types.LONG()))
 
 
-def misspelt(job: Any) -> Any:
-    """The step of `counts`, whose state has a new name."""
-    return written(job, job.key_by(rows_of(job), "account").process(Misspelt(), COUNTED, uid="count", event_time="at"))
+misspelt = one_step(Misspelt())
 
 
 class CountByShop(Count):
@@ -294,9 +292,7 @@ class Misfit(Count):
             yield key, number, "a lot"
 
 
-def misfit(job: Any) -> Any:
-    """The step of ``counts`` with output that does not fit."""
-    return written(job, job.key_by(rows_of(job), "account").process(Misfit(), COUNTED, uid="count", event_time="at"))
+misfit = one_step(Misfit())
 
 
 def with_key_of(expression: str) -> Any:
@@ -316,13 +312,9 @@ by_double = with_key_of("cast(amount as double)")
 
 def filtered(job: Any) -> Any:
     """``counts`` without rows that have no account."""
-    rows = rows_of(job).where("account is not null")
-    return written(job, job.key_by(rows, "account").process(Count(), COUNTED, uid="count", event_time="at"))
-
-
-def renamed(job: Any) -> Any:
-    """``counts`` under another uid."""
-    return written(job, job.key_by(rows_of(job), "account").process(Count(), COUNTED, uid="count-2", event_time="at"))
+    return written(
+        job, job.key_by(rows_of(job).where("account is not null"), "account").process(Count(), COUNTED, uid="count", event_time="at")
+    )
 
 
 def wide(job: Any) -> Any:
@@ -378,9 +370,7 @@ class Deadly(Count):
         yield from super().process_element(value, ctx)
 
 
-def deadly(job: Any) -> Any:
-    """One step that some rows crash."""
-    return written(job, job.key_by(rows_of(job), "account").process(Deadly(), COUNTED, uid="count", event_time="at"))
+deadly = one_step(Deadly())
 
 
 CARELESS = (
@@ -399,11 +389,7 @@ CARELESS = (
 def careless(job: Any) -> Any:
     """A sink that does something else with each batch."""
     keyed = job.key_by(rows_of(job), "account").process(Count(), COUNTED, uid="count", event_time="at")
-
-    def sink(df: Any, number: int) -> None:
-        CARELESS[number % len(CARELESS)](df)
-
-    return keyed.writeStream.outputMode("append").foreachBatch(sink)
+    return keyed.writeStream.outputMode("append").foreachBatch(lambda df, number: CARELESS[number % len(CARELESS)](df) and None)
 
 
 def takes_what_is_available(job: Any) -> Any:
