@@ -128,7 +128,7 @@ def test_a_second_driver_of_a_job_fences_the_first(work: Work) -> None:
     with subprocess.Popen(command, env=environment, cwd=work.folder, stderr=subprocess.DEVNULL) as second:
         try:
             claim = work.folder / "storage" / "job" / "attempts" / "00000002-start"
-            wait_until(claim.exists, 60, "the second driver has claimed the job")
+            wait_until(claim.exists, 240, "the second driver has claimed the job")
             work.write(inputs[2])
             wait_until(lambda: first.status().state.final, 60, "the first driver has stopped")
             work.wait_rows(sum(map(len, inputs)))
