@@ -14,13 +14,13 @@ def test_a_job_whose_batches_fail_says_so_until_one_succeeds(work: Work) -> None
     work.entrypoint = "stubborn"
     work.spec = {"restartStrategy": {"type": "fixed-delay", "fixedDelay": {"attempts": 1000, "delay": "100ms"}}}
     job = work.start()
-    wait_until(lambda: job.status().idle, 60, "the job waits for its first rows")
+    wait_until(lambda: job.status().idle, 240, "the job waits for its first rows")
     assert job.status().failing is None
 
     before = job.status().committed_batches
     (work.folder / "broken").touch()
     work.write(inputs[0])
-    wait_until(lambda: (failing := job.status().failing) is not None and failing.failures >= 3, 60, "three failures")
+    wait_until(lambda: (failing := job.status().failing) is not None and failing.failures >= 3, 240, "three failures")
     status = job.status()
     assert status.state is JobState.RUNNING
     assert status.failing is not None
@@ -32,7 +32,7 @@ def test_a_job_whose_batches_fail_says_so_until_one_succeeds(work: Work) -> None
     assert {one.name: one.value for one in job.metrics()}["restarts"] >= 2
 
     (work.folder / "broken").unlink()
-    wait_until(lambda: job.status().failing is None, 60, "the batch succeeds")
+    wait_until(lambda: job.status().failing is None, 240, "the batch succeeds")
     work.write(inputs[1])
-    wait_until(lambda: job.status().committed_batches == before + 2, 60, "both batches are committed")
-    wait_until(lambda: job.status().idle, 60, "the job waits for more")
+    wait_until(lambda: job.status().committed_batches == before + 2, 240, "both batches are committed")
+    wait_until(lambda: job.status().idle, 240, "the job waits for more")

@@ -130,7 +130,7 @@ def test_a_second_driver_of_a_job_fences_the_first(work: Work) -> None:
             claim = work.folder / "storage" / "job" / "attempts" / "00000002-start"
             wait_until(claim.exists, 240, "the second driver has claimed the job")
             work.write(inputs[2])
-            wait_until(lambda: first.status().state.final, 60, "the first driver has stopped")
+            wait_until(lambda: first.status().state.final, 240, "the first driver has stopped")
             work.wait_rows(sum(map(len, inputs)))
         finally:
             second.terminate()

@@ -37,7 +37,7 @@ def test_back_to_an_older_checkpoint(work: Work) -> None:
     job = work.start(restore_from=old.path)
     rows = work.wait_rows(120, 200)
     assert rows == sorted(expected[2] + expected[3][20:])
-    wait_until(lambda: job.status().batch >= 5, 60, "the commit")
+    wait_until(lambda: job.status().batch >= 5, 240, "the commit")
     assert job.status().batch == 5, "the numbers 1 and 2 are not used again"
     job.stop(savepoint=False, target=None, drain=False, timeout_s=100)
     assert work.state("count", "total") == finals(expected[3], 2)

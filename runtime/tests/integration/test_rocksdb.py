@@ -56,7 +56,7 @@ def test_a_factory_from_the_jobs_files_decides_in_every_slot(work: Work) -> None
     inputs = files(seed=31, number=1)
     work.write(inputs[0])
     job = work.start()
-    wait_until(lambda: len(capacities(job)) == 2, 90, "slots have reported")
+    wait_until(lambda: len(capacities(job)) == 2, 240, "slots have reported")
     assert set(capacities(job).values()) == {6 * MIB}
     assert len(work.wait_rows(len(inputs[0]), 120)) == len(counted(by("account", inputs)))
 

@@ -101,7 +101,7 @@ def windows_of(work: Work) -> list[Window]:
 def lose_driver(work: Work, *, batch: int) -> None:
     """The driver and its disk are gone after ``batch`` is committed and before the next one is planned: no checkpoint, no record of it."""
     job = work.jobs[-1]
-    wait_until(lambda: job.status().batch >= batch, 90, f"batch {batch}")
+    wait_until(lambda: job.status().batch >= batch, 240, f"batch {batch}")
     job.cancel()
     shutil.rmtree(work.folder / "tmp")
     (work.folder / "tmp").mkdir()
@@ -140,19 +140,19 @@ def test_one_life_with_steps_before_and_after(steps: Work, dry_runs: list[DataSt
     steps.write(given[0])
     steps.write(given[1])
     job = steps.start()
-    wait_until(lambda: job.status().input_rows >= 80, 90, "two files")
-    wait_until(lambda: windows_of(steps) == closed_windows(inputs[:2]), 90, "their windows")
+    wait_until(lambda: job.status().input_rows >= 80, 240, "two files")
+    wait_until(lambda: windows_of(steps) == closed_windows(inputs[:2]), 240, "their windows")
     last = max(int(path.name) for path in (steps.folder / "out" / "_spark_metadata").glob("[!.]*"))
     lose_driver(steps, batch=last)
 
     steps.write(given[2])
     job = steps.start()
-    wait_until(lambda: windows_of(steps) == closed_windows(inputs[:3]), 90, "the windows of three files")
+    wait_until(lambda: windows_of(steps) == closed_windows(inputs[:3]), 240, "the windows of three files")
     assert len(dry_runs) == 1, "the sink had the last batch: Spark's state of it had to be made again"
     savepoint = job.trigger_savepoint(None, 60)
     assert job.rescale(3, 90).parallelism == 3
     steps.write(given[3])  # not before: a query that was started anew runs no batch just for what its watermark closed before
-    wait_until(lambda: windows_of(steps) == closed_windows(inputs[:4]), 90, "the windows of four files")
+    wait_until(lambda: windows_of(steps) == closed_windows(inputs[:4]), 240, "the windows of four files")
     job.cancel()
     steps.write(given[4])
     steps.write(given[5])

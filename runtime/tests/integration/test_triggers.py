@@ -61,7 +61,7 @@ def test_available_now_after_a_driver_was_lost(work: Work) -> None:
     for rows in inputs:
         work.write(rows)
     job = work.start()
-    wait_until((work.folder / "out" / "0000.json").exists, 60, "a batch is in the sink")
+    wait_until((work.folder / "out" / "0000.json").exists, 240, "a batch is in the sink")
     job.cancel()  # no checkpoint: as if the driver were lost
     end = _run_to_the_end(work)
     batches = _batches(work.folder / "out")

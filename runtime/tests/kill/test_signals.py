@@ -56,7 +56,7 @@ def reach(ledger: Ledger, stage: str) -> None:
         ledger.post("checkpoints")
     elif stage == "rescale":
         ledger.post("rescale", {"parallelism": 3})
-        wait_until(lambda: (ledger.status() or {}).get("state") == "RESCALING", 60, "the rescale")
+        wait_until(lambda: (ledger.status() or {}).get("state") == "RESCALING", 240, "the rescale")
 
 
 def cases() -> list[object]:
@@ -100,9 +100,9 @@ def test_a_signal_while_spark_starts_ends_the_process_at_once(tmp_path: Path, ja
     with ending(ledger):
         for number, stage in zip(SIGNALS, stages, strict=True):
             ledger.start()
-            wait_until(stage, 60, "the stage")
+            wait_until(stage, 240, "the stage")
             if stage is stages[0]:
-                wait_until((ledger.home / "jobs" / "ledger.lock").exists, 60, "the run's own signal handlers")
+                wait_until((ledger.home / "jobs" / "ledger.lock").exists, 240, "the run's own signal handlers")
             send(ledger, number, target)
             assert ended(ledger) == 128 + number
             assert "stopped immediately" in clean_log(ledger)
