@@ -195,6 +195,7 @@ def test_an_interrupt_leaves_nothing(spark: SparkSession, temporary: Path, click
 
 def test_the_notebook_runs(spark: SparkSession, temporary: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its cells one after the other, as ``__main__``, whose classes no slot can import."""
+    monkeypatch.setenv("PYSPARK_PYTHON", sys.executable)  # the notebook sets it if it is not set
     main = ModuleType("__main__")
     monkeypatch.setitem(sys.modules, "__main__", main)
     cells = [cell for cell in json.loads(NOTEBOOK.read_text())["cells"] if cell["cell_type"] == "code"]
@@ -230,3 +231,36 @@ def test_the_interpreter_s_exit_ends_the_job(tmp_path: Path) -> None:
     assert [path.name for path in (tmp_path / "tmp").iterdir() if path.name.startswith(("statefulspark", "ssp"))] == []
     left = [each for each in psutil.process_iter(["cwd"]) if each.info["cwd"] == str(tmp_path)]
     assert psutil.wait_procs(left, timeout=60)[1] == []  # Spark's Python processes end when its JVM has
+
+
+def test_workers_of_another_python_are_told_at_once(tmp_path: Path) -> None:
+    """As in a kernel whose Python is not the first on the PATH: the workers' has no statefulspark. Nothing is left."""
+    (tmp_path / "tmp").mkdir()
+    other = tmp_path / "python"
+    # Without site-packages, and with nothing but Spark's archives from PYTHONPATH.
+    other.write_text(
+        f"""#!/bin/sh
+PYTHONPATH=$(printf %s "$PYTHONPATH" | tr : '\\n' | grep 'zip$' | paste -sd:) exec {sys.executable} -S "$@"
+"""
+    )
+    other.chmod(0o755)
+    (tmp_path / "script.py").write_text(
+        "from pyspark.sql import SparkSession\n"
+        "import statefulspark\n"
+        "from statefulspark.errors import InvalidInputError\n"
+        "spark = SparkSession.builder.master('local[2]').config('spark.ui.enabled', 'false').getOrCreate()\n"
+        "try:\n"
+        "    statefulspark.local(spark)\n"
+        "except InvalidInputError as error:\n"
+        "    print(error.field, error.message, error.remedy, sep='|')\n"
+    )
+    environment = {**os.environ, "TMPDIR": str(tmp_path / "tmp"), "PYSPARK_PYTHON": str(other)}
+    done = subprocess.run(
+        [sys.executable, "script.py"], cwd=tmp_path, env=environment, capture_output=True, text=True, check=False, timeout=300
+    )
+    field, message, remedy = done.stdout.strip().split("|")
+    assert (done.returncode, field) == (0, "PYSPARK_PYTHON"), done.stderr[-3000:]
+    assert message == "Spark's Python workers cannot run slots: ModuleNotFoundError: No module named 'statefulspark'"
+    assert sys.executable in remedy
+    assert "ERROR" not in done.stderr
+    assert [path.name for path in (tmp_path / "tmp").iterdir() if path.name.startswith(("statefulspark", "ssp"))] == []

@@ -6,7 +6,7 @@ import pytest
 
 import statefulspark
 from statefulspark.errors import InvalidInputError
-from statefulspark.job.local.session_checks import SessionFacts, check_threads, checked_parallelism, import_problem
+from statefulspark.job.local.session_checks import SessionFacts, check_threads, checked_parallelism, wrong_interpreter
 
 
 def facts(master: str = "local[4]", version: str = "4.3.0", processors: int = 8) -> SessionFacts:
@@ -79,8 +79,8 @@ def test_jobs_share_the_threads() -> None:
     ],
 )
 def test_workers_of_another_python_are_told_from_slow_ones(text: str, found: str | None) -> None:
-    problem = import_problem(text)
-    assert problem is None if found is None else problem is not None and found in problem
+    wrong = wrong_interpreter(RuntimeError(text))
+    assert wrong is None if found is None else wrong is not None and found in wrong.message
 
 
 def test_what_is_no_session_is_refused() -> None:

@@ -92,6 +92,7 @@ class LocalJob(Job):
         self._path = local_job_path()
         self._backend = backend
         manifest = local_manifest(name, checked_parallelism(self._facts, parallelism), backend, self._path)
+        check_workers(spark)
         super().__init__(
             spark=spark,
             name=name,
@@ -200,7 +201,6 @@ class LocalJob(Job):
                 "for query in spark.streams.active: query.stop()"
             )
         check_threads(self._facts, self.parallelism, {each.name: each.parallelism for each in _running})
-        check_workers(self.spark)
 
     def _started(self, sink: _Sink, steps: list[tuple[StepSpec, StepKey]]) -> RunningLocalJob:
         _log_quietly()

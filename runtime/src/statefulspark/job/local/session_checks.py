@@ -11,6 +11,7 @@ from pyspark.sql import SparkSession
 
 from statefulspark.errors import InvalidInputError, UnavailableError
 from statefulspark.job.spark.query_failures import spark_sentence
+from statefulspark.job.spark.session import quiet
 
 _IMPORT: Final = re.compile(r"^(?:ModuleNotFoundError|ImportError)\b|PYTHON_VERSION_MISMATCH|Cannot run program")
 _ATTEMPTS: Final = 3
@@ -130,14 +131,11 @@ def check_workers(spark: SparkSession) -> None:
     problem = ""
     for _ in range(_ATTEMPTS):
         try:
-            spark.sparkContext.parallelize([0], 1).map(_imported).collect()
+            with quiet(spark):  # this says what is wrong, and Spark would say it in a hundred lines before
+                spark.sparkContext.parallelize([0], 1).map(_imported).collect()
         except Exception as error:  # noqa: BLE001  Py4J and Spark raise many kinds
-            if (cause := import_problem(str(error))) is not None:
-                raise InvalidInputError(
-                    f"Spark's Python workers cannot run slots: {cause}",
-                    field="PYSPARK_PYTHON",
-                    remedy=f"Set os.environ['PYSPARK_PYTHON'] = {sys.executable!r} before the session is created, and create it again",
-                ) from None
+            if (wrong := wrong_interpreter(error)) is not None:
+                raise wrong from None
             problem = spark_sentence(error)
         else:
             return
@@ -150,7 +148,13 @@ def _imported(_: int) -> int:
     return len(process.STOPPED)
 
 
-def import_problem(text: str) -> str | None:
-    """Return the line of a failed task's error that says that the workers' Python is not the notebook's; None if it is about something else."""
-    lines = [line.strip() for line in text.splitlines()]
-    return next((line for line in reversed(lines) if _IMPORT.search(line)), None)
+def wrong_interpreter(error: Exception) -> InvalidInputError | None:
+    """Return what to raise if an error of Spark's says that the workers' Python is not the notebook's; None if it is about something else."""
+    lines = [line.strip() for line in str(error).splitlines()]
+    if (cause := next((line for line in reversed(lines) if _IMPORT.search(line)), None)) is None:
+        return None
+    return InvalidInputError(
+        f"Spark's Python workers cannot run slots: {cause}",
+        field="PYSPARK_PYTHON",
+        remedy=f"Restart the notebook or shell, and set os.environ['PYSPARK_PYTHON'] = {sys.executable!r} before the session is created",
+    )
