@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,7 @@ from typer.testing import CliRunner, Result
 
 from statefulspark.api_server.connection_files import Connection, ConnectionFile
 from statefulspark.cli.main import build_app
-from statefulspark.coordinator.controls import JobError, JobFailing, JobState, MemoryChange, SlotMemory
+from statefulspark.coordinator.controls import JobError, JobFailing, JobState, MemoryChange, PendingSnapshot, SlotMemory, SlotRestoring
 from statefulspark.errors import ConflictError
 
 MANIFEST = """\
@@ -90,6 +91,20 @@ def test_tables_fit_a_terminal_of_80_columns(home: Path, job: FakeJob) -> None:
     assert "end of time" in result.stdout
     assert "95367 / 95367" in result.stdout
     assert "12.3%" in result.stdout
+
+
+def test_status_says_what_takes_time_now(home: Path, job: FakeJob) -> None:
+    """Per slot, what it has downloaded of its state; slots that have done their part of a savepoint. Programs get the bytes."""
+    first, second = job.status().slots
+    second = replace(second, state="RESTORING", restoring=SlotRestoring(downloaded_bytes=1_288_490_189, total_bytes=4 << 30))
+    pending = PendingSnapshot(id=7, kind="savepoint", started_ms=START_MS, slots_done=1, slots=2)
+    job.change(slots=(first, second), pending_snapshot=pending)
+    lines = cli("status", "--job", "turnaround").stdout.splitlines()
+    assert "restoring slot 1: 1.2 GiB of 4.0 GiB" in lines
+    assert "savepoint 7: 1 of 2 slots done" in lines
+    answer = json.loads(cli("status", "--job", "turnaround", "-o", "json").stdout)
+    assert [slot["restoring"] for slot in answer["slots"]] == [None, {"downloaded_bytes": 1_288_490_189, "total_bytes": 4 << 30}]
+    assert answer["pending_snapshot"] == {"id": 7, "kind": "savepoint", "started_ms": START_MS, "slots_done": 1, "slots": 2}
 
 
 def test_savepoint_rescale_stop(home: Path, job: FakeJob) -> None:

@@ -36,6 +36,7 @@ def test_state_that_is_kept(job: FakeJob) -> None:
     result = cancel()
     assert result.exit_code == 0, result.output
     assert job.calls[1:] == [("cancel",)], "no checkpoint"
+    assert result.stderr == "waiting for the job to be canceled, for at most 600 s\n"
     assert result.stdout == (
         "job turnaround CANCELED\n"
         "No checkpoint was taken. Its state is kept: run the manifest again to resume after batch 41. "

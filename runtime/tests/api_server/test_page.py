@@ -7,6 +7,7 @@ import hashlib
 import re
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 
 import httpx
 import pytest
@@ -16,7 +17,7 @@ from runtime.tests.api_server.fake_job import FakeJob
 from runtime.tests.api_server.page_data import MARKUP, eventful
 
 from statefulspark.api_server.pages import status_page
-from statefulspark.coordinator.controls import JobError, JobFailing
+from statefulspark.coordinator.controls import JobError, JobFailing, PendingSnapshot, SlotRestoring
 from statefulspark.errors import UnavailableError
 
 SHOWN = "document.querySelectorAll('figure svg').length >= 10 && document.getElementById('events').children.length > 0"
@@ -132,6 +133,20 @@ def test_commands_are_confirmed_sent_once_and_followed(browser: Chromium, url: s
     assert job.calls[1:] == [("stop", True, None, False, 600.0)]
     browser.wait("document.getElementById('savepoint').disabled", 20)
     assert browser.run("document.getElementById('action').getAttribute('role')") == "status"
+    assert browser.violations == []
+
+
+def test_a_restore_and_a_savepoint_show_how_far_they_are(browser: Chromium, url: str, job: FakeJob) -> None:
+    """In the table of slots, in the list of problems, which is a live region, and in the summary."""
+    eventful(job, now_ms=int(time.time() * 1000))
+    restoring = SlotRestoring(downloaded_bytes=1_288_490_189, total_bytes=4 << 30)
+    slots = tuple(replace(slot, state="RESTORING", restoring=restoring) if slot.slot == 3 else slot for slot in job.status().slots)
+    job.change(slots=slots, pending_snapshot=PendingSnapshot(id=7, kind="savepoint", started_ms=1, slots_done=1, slots=4))
+    browser.open(f"{url}/#token={TOKEN}")
+    browser.wait(SHOWN)
+    assert "RESTORING (1.2 GiB of 4.0 GiB)" in browser.run("document.getElementById('slots').textContent")
+    assert "Slot 3 is restoring (1.2 GiB of 4.0 GiB): its key groups wait." in browser.run("document.getElementById('notes').textContent")
+    assert "1 of 4savepoint 7 (slots done)" in browser.run("document.getElementById('facts').textContent")
     assert browser.violations == []
 
 

@@ -16,6 +16,7 @@ from statefulspark.api_server.instants import at
 from statefulspark.cli.job_tables import duration, size
 from statefulspark.cli.logs import configure_logging
 from statefulspark.cli.progress import LogReporter, TerminalReporter, Throughput, progress_line
+from statefulspark.coordinator.controls import JobStatus, SlotRestoring
 
 
 class Clock:
@@ -52,6 +53,39 @@ def test_the_live_line_says_the_most_telling_first(job: FakeJob) -> None:
     assert len(line) <= 78  # and the spinner
     early = replace(job.status(), batch=-1, watermarks={"u": None}, last_checkpoint=None)
     assert progress_line(early, None, 0) == "running, no batch yet"
+
+
+def restoring(job: FakeJob, *downloaded: int | None) -> JobStatus:
+    """The status of a job whose slots have downloaded so many of 4 GiB each; None of one that has not reported."""
+    slots = tuple(
+        replace(slot, state="RESTORING", restoring=SlotRestoring(downloaded_bytes=done, total_bytes=4 << 30) if done is not None else None)
+        for slot, done in zip(job.status().slots, downloaded, strict=True)
+    )
+    return replace(job.status(), slots=slots, batch=-1, watermarks={})
+
+
+def test_the_live_line_says_how_much_of_the_state_is_there(job: FakeJob) -> None:
+    """Of one slot by its number, of several the sum; nothing of slots that have not reported."""
+    assert progress_line(restoring(job, None, 1_288_490_189), None, 0) == "running, restoring slot 1: 1.2 GiB of 4.0 GiB, no batch yet"
+    assert progress_line(restoring(job, 1 << 30, 2 << 30), None, 0) == "running, restoring 2 slots: 3.0 GiB of 8.0 GiB, no batch yet"
+    assert progress_line(restoring(job, None, None), None, 0) == "running, no batch yet"
+
+
+def test_the_log_tells_a_restore_when_it_begins_now_and_then_and_when_it_ends(
+    job: FakeJob, capsys: pytest.CaptureFixture[str], logging_as_before: None
+) -> None:
+    configure_logging(None)
+    clock = Clock()
+    reporter = LogReporter(clock_s=clock)
+    for second in range(25):
+        clock.now_s = second
+        reporter.progress(restoring(job, None, second << 20) if second < 15 else job.status())
+    records = [json.loads(line) for line in capsys.readouterr().err.splitlines()]
+    assert [record.get("restoring") for record in records] == [
+        ["restoring slot 1: 0 B of 4.0 GiB"],
+        ["restoring slot 1: 10.0 MiB of 4.0 GiB"],
+        None,
+    ]
 
 
 def test_a_terminal_shows_notices_and_no_token(job: FakeJob) -> None:

@@ -22,6 +22,7 @@ from statefulspark.checkpoint.formats.records import BatchRecord, ChangelogRef
 from statefulspark.checkpoint.lineage.fencing import refuse_fenced
 from statefulspark.checkpoint.lineage.lineage import Lineage, begin_attempt, ensure_job, resolve, write_record
 from statefulspark.checkpoint.restore.plan_message import SlotRestore
+from statefulspark.checkpoint.restore.progress import RestoreProgress
 from statefulspark.checkpoint.restore.slot import RestoredSlot, RestorePlan, restore_slot
 from statefulspark.checkpoint.write.publish import publish
 from statefulspark.checkpoint.write.upload import SlotUploader
@@ -89,7 +90,11 @@ class Miniature:
         )
         self.started += 1
         plan = SlotRestore.model_validate_json(SlotRestore.of(plan).model_dump_json()).plan(self.job, self.open_store)
-        restored = restore_slot(plan, self.folder / f"slot-{self.started}", self.open_state, threads=2)
+        progress = RestoreProgress()
+        restored = restore_slot(plan, self.folder / f"slot-{self.started}", self.open_state, threads=2, progress=progress)
+        downloaded = progress.read()
+        assert downloaded is not None
+        assert downloaded.downloaded_bytes == downloaded.total_bytes == restored.downloaded_bytes, "the total was known before"
         uploader = SlotUploader(self.job, slot=slot, key_groups=key_groups, backend=self.backend, threads=2)
         if restored.base_checkpoint_id is not None:
             uploader.seed(restored.base_checkpoint_id, restored.uploaded)

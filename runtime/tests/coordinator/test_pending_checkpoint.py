@@ -8,7 +8,7 @@ import pytest
 
 from statefulspark.checkpoint.formats.metadata import InlineEntries, SlotState
 from statefulspark.checkpoint.write.inline import InlineLimits
-from statefulspark.coordinator.controls import CheckpointInfo
+from statefulspark.coordinator.controls import CheckpointInfo, PendingSnapshot
 from statefulspark.coordinator.pending_checkpoint import CheckpointCoordinator, PendingCheckpoint, SlotLostError
 from statefulspark.coordinator.slot_state import LOST, READY, Slot
 from statefulspark.errors import StatefulSparkError, UnavailableError
@@ -84,6 +84,14 @@ def test_a_slot_whose_upload_fails(job: _Job) -> None:
     job.start()
     job.snapshots.slot_done(SnapshotDone(slot=0, epoch=5, checkpoint_id=1, error="UnavailableError: no storage"))
     assert [type(outcome) for outcome in job.outcomes] == [UnavailableError]
+
+
+def test_what_is_being_taken_can_be_seen_until_it_ends(job: _Job) -> None:
+    """With the slots that have done their part."""
+    job.start()
+    assert job.snapshots.pending == PendingSnapshot(id=1, kind="checkpoint", started_ms=0, slots_done=0, slots=1)
+    job.snapshots.slot_done(SnapshotDone(slot=0, epoch=5, checkpoint_id=1, error="UnavailableError: no storage"))
+    assert job.snapshots.pending is None
 
 
 def test_entries_beyond_the_limit_are_not_held() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from statefulspark.checkpoint.restore.progress import DownloadedBytes
 from statefulspark.coordinator.slot_state import LOST, READY
 from statefulspark.coordinator.slot_table import SlotTable
 from statefulspark.errors import FencedError, InvalidInputError
@@ -95,3 +96,19 @@ def test_a_retired_incarnation_does_not_come_back() -> None:
     table.retire(0, first)
     table.ready(0, second, "grpc://y", "")
     assert table.get(0).state == READY
+
+
+def test_progress_of_a_restore_belongs_to_one_incarnation() -> None:
+    """The next one begins with none; a report of the one before arrives late and is refused."""
+    table = SlotTable(1, slots_per_executor=None)
+    first = table.register(0, "e", "h", 1)
+    assert first is not None
+    half = DownloadedBytes(downloaded_bytes=5, total_bytes=10)
+    table.restoring(0, first, half)
+    assert table.get(0).restored == half
+    second = table.register(0, "e", "h", 2)
+    assert second is not None
+    assert table.get(0).restored is None
+    with pytest.raises(FencedError):
+        table.restoring(0, first, half)
+    assert table.get(0).restored is None

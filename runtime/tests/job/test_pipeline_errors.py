@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 from py4j.protocol import Py4JError
 from pyspark.errors import AnalysisException
+from pyspark.sql.streaming.query import StreamingQuery
 
-from statefulspark.job.pipeline_errors import pipeline_error
+from statefulspark.job.pipeline_errors import no_writer, pipeline_error
 
 
 def raised(error: Exception) -> Exception:
@@ -53,3 +54,17 @@ def test_any_other_error_has_the_users_traceback() -> None:
     told = str(pipeline_error(raised(ValueError("no"))))
     assert told.startswith("spec.job: the pipeline raised ValueError\nTraceback (most recent call last):\n")
     assert told.endswith("ValueError: no\n. Correct the pipeline; nothing was started")
+
+
+@pytest.mark.parametrize(
+    ("returned", "problem", "writer"),
+    [
+        (None, "nothing", "statefulspark starts"),
+        ({}, "a dict", "statefulspark starts"),
+        (StreamingQuery.__new__(StreamingQuery), "a query that it has started", "start() was called on; statefulspark calls it"),
+    ],
+)
+def test_a_pipeline_that_returns_no_writer_is_told_what_to_return(returned: object, problem: str, writer: str) -> None:
+    """A missing `return` in words of Python's user, not of its interpreter."""
+    told = f"the pipeline function returned {problem}. End the function with `return df.writeStream...`, the DataStreamWriter that {writer}"
+    assert str(no_writer(returned)) == f"spec.job.entrypoint: {told}"

@@ -96,6 +96,13 @@ class SlotMemoryModel(_Answer):
     )
 
 
+class SlotRestoringModel(_Answer):
+    """How much of its state a slot has downloaded."""
+
+    downloaded_bytes: int = Field(description="Of complete and verified files.", examples=[1_288_490_188])
+    total_bytes: int = Field(description="Of all files that it downloads; opening them takes time too.", examples=[4_294_967_296])
+
+
 class SlotModel(_Answer):
     """One slot and its contiguous range of key groups."""
 
@@ -116,6 +123,9 @@ class SlotModel(_Answer):
         default=None, description="Look-ups of state that the cache of decoded objects answered since the slot started, 0 to 1."
     )
     memory: SlotMemoryModel | None = None
+    restoring: SlotRestoringModel | None = Field(
+        default=None, description="Set while the state is RESTORING, from the slot's first report on."
+    )
 
 
 class BusyKeyGroupModel(_Answer):
@@ -150,6 +160,16 @@ class PendingTimersModel(_Answer):
     next_processing_ms: int | None = Field(description="Time of the first processing-time timer, milliseconds since the epoch.")
 
 
+class PendingSnapshotModel(_Answer):
+    """The checkpoint or savepoint that is being taken."""
+
+    id: int = Field(description="Number within the job.", examples=[18])
+    kind: Literal["checkpoint", "savepoint"]
+    started_ms: Milliseconds
+    slots_done: int = Field(description="Slots that have uploaded their part.", examples=[1])
+    slots: int = Field(examples=[2])
+
+
 class StatusModel(_Answer):
     """A consistent status of the job."""
 
@@ -172,6 +192,7 @@ class StatusModel(_Answer):
     skew: dict[str, StepSkewModel] = Field(default_factory=dict, description="Per uid that has had rows.")
     last_checkpoint: CheckpointModel | None
     last_savepoint: CheckpointModel | None
+    pending_snapshot: PendingSnapshotModel | None = Field(default=None, description="The checkpoint or savepoint that is being taken.")
     restored_from: str | None = Field(description="What this attempt started from; null when it started empty.")
     failed_checkpoints: int = Field(description="Checkpoints of this driver that did not complete.", examples=[0])
     restarts: int = Field(default=0, description="Times the query was started again after a failure in this driver.", examples=[0])

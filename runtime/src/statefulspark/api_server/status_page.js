@@ -62,13 +62,14 @@ function level(part, whole, title, most = 1) {
   return box;
 }
 const percent = share => share === null || share === undefined ? null : (100 * share).toFixed(share > .999 && share < 1 ? 2 : 1) + " %";
+const downloaded = slot => slot.restoring ? " (" + bytes(slot.restoring.downloaded_bytes) + " of " + bytes(slot.restoring.total_bytes) + ")" : "";
 function notes(status) {  // problems, the worst first
   const found = [], note = (kind, text) => found.push([kind, text]), now = Date.now();
   if (status.failing)
     note("bad", "Batches fail: " + status.failing.failures + (status.failing.failures > 1 ? " times in a row" : " time") + " since " + time(status.failing.since_ms)
       + ". The last error: " + status.failing.error.reason + ": " + status.failing.error.message);
   for (const slot of status.slots) {
-    if (slot.state !== "RUNNING") note(slot.state === "LOST" ? "bad" : "warn", "Slot " + slot.slot + " is " + slot.state.toLowerCase() + ": its key groups wait.");
+    if (slot.state !== "RUNNING") note(slot.state === "LOST" ? "bad" : "warn", "Slot " + slot.slot + " is " + slot.state.toLowerCase() + downloaded(slot) + ": its key groups wait.");
     if (slot.restarts > 2) note("warn", "Slot " + slot.slot + " was started again " + slot.restarts + " times in this attempt.");
     const memory = slot.memory;
     if (!memory) continue;
@@ -107,12 +108,13 @@ function show(status, checkpoints) {
     ["rows per second", rate === null ? "..." : number(Math.round(rate))], ["rows in", number(status.input_rows)], ["rows out", number(status.output_rows)],
     ["last batch", status.batch < 0 ? "none yet" : number(status.batch)], ["slots / key groups", status.parallelism + " / " + number(status.max_parallelism)],
     ["attempt", number(status.attempt)], ["failed checkpoints", number(status.failed_checkpoints)],
+    ...(status.pending_snapshot ? [[status.pending_snapshot.kind + " " + status.pending_snapshot.id + " (slots done)", status.pending_snapshot.slots_done + " of " + status.pending_snapshot.slots]] : []),
     ["last checkpoint", status.last_checkpoint ? span(Date.now() - status.last_checkpoint.completed_ms) + " ago" : "none yet"],
   ];
   at("facts").replaceChildren(...facts.map(([name, value]) => { const box = element("div"); box.append(element("b", value), element("span", name)); return box; }));
   fill(at("slots"), [["slot"], ["key groups"], ["range"], ["state"], ["epoch", "number"], ["restarts", "number"], ["executor"], ["host"], ["pid", "number"]],
     status.slots.map(slot => [slot.slot, slot.first + "-" + slot.last, range(slot, status.max_parallelism),
-      element("span", slot.state, slot.state === "RUNNING" ? "good" : slot.state === "LOST" ? "bad" : "warn"),
+      element("span", slot.state + downloaded(slot), slot.state === "RUNNING" ? "good" : slot.state === "LOST" ? "bad" : "warn"),
       slot.epoch, slot.restarts, slot.executor, slot.host, slot.pid]), "No slot is running.");
   at("notes").replaceChildren(...notes(status).map(([kind, text]) => element("li", text, kind)));
   fill(at("memory"), [["slot"], ["process (PSS of what it is sized for)"], ["native memory (used of managed)"], ["write buffers"], ["store", "number"], ["rows since start or rescale", "number"], ["cache hits", "number"]],

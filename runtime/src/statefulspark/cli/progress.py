@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
+from dataclasses import replace
 from types import TracebackType
 from typing import Self
 
@@ -14,7 +15,7 @@ from rich.spinner import Spinner
 from rich.text import Text
 
 from statefulspark.api_server.instants import at
-from statefulspark.cli.job_tables import duration
+from statefulspark.cli.job_tables import duration, in_progress, size
 from statefulspark.coordinator.controls import JobStatus
 
 _WINDOW_S = 10.0
@@ -130,7 +131,8 @@ class LogReporter:
     def progress(self, status: JobStatus) -> None:
         """Record when there is something to tell."""
         rate = self._throughput.update(status.input_rows)
-        telling = (status.state, status.last_checkpoint.id if status.last_checkpoint else None, status.failed_checkpoints)
+        restoring = in_progress(replace(status, pending_snapshot=None))
+        telling = (status.state, status.last_checkpoint.id if status.last_checkpoint else None, status.failed_checkpoints, bool(restoring))
         now = self._clock_s()
         if telling == self._told and now - self._told_s < self._every_s:
             return
@@ -138,7 +140,7 @@ class LogReporter:
         self._log.info(
             "progress", job=status.name, state=status.state.value, batch=status.batch, input_rows=status.input_rows,
             output_rows=status.output_rows, rows_per_second=round(rate) if rate is not None else None, watermarks=dict(status.watermarks),
-            last_checkpoint=telling[1], failed_checkpoints=status.failed_checkpoints,
+            last_checkpoint=telling[1], failed_checkpoints=status.failed_checkpoints, **({"restoring": restoring} if restoring else {}),
         )  # fmt: skip
 
     def notice(self, text: str) -> None:
@@ -146,9 +148,20 @@ class LogReporter:
         self._log.warning(text)
 
 
+def _restoring(status: JobStatus) -> list[str]:
+    """Return what the live line says about slots that restore: of several the sum, so that the line stays short."""
+    slots = [slot for slot in status.slots if slot.restoring is not None]
+    if len(slots) <= 1:
+        return in_progress(replace(status, slots=tuple(slots), pending_snapshot=None))
+    downloaded = sum(slot.restoring.downloaded_bytes for slot in slots if slot.restoring is not None)
+    total = sum(slot.restoring.total_bytes for slot in slots if slot.restoring is not None)
+    return [f"restoring {len(slots)} slots: {size(downloaded)} of {size(total)}"]
+
+
 def progress_line(status: JobStatus, rows_per_second: float | None, now_ms: int) -> str:
     """Return the live line: state, batch, rates, watermark, last checkpoint. The most telling first, as narrow terminals cut the end."""
     parts = [status.state.value.lower(), f"batch {status.batch}" if status.batch >= 0 else "no batch yet"]
+    parts[1:1] = _restoring(status)
     if rows_per_second is not None:
         parts.append(f"{rows_per_second:,.0f} rows/s")
     known = [watermark for watermark in status.watermarks.values() if watermark is not None]

@@ -6,7 +6,7 @@ import typer
 
 from statefulspark.api_server.instants import at
 from statefulspark.cli.connect import CaFileOption, JobOption, TokenFileOption, connect
-from statefulspark.cli.job_tables import paths, status_tables
+from statefulspark.cli.job_tables import in_progress, paths, status_tables
 from statefulspark.cli.output import Output, OutputOption, show
 
 
@@ -26,6 +26,8 @@ def status(job: JobOption, token_file: TokenFileOption = None, ca_file: CaFileOp
             ("last savepoint", answer.last_savepoint.path if answer.last_savepoint else None),
             ("restored from", answer.restored_from),
         ):
+            typer.echo(line)
+        for line in in_progress(answer):
             typer.echo(line)
         if answer.failing is not None:
             count = "once" if answer.failing.failures == 1 else f"{answer.failing.failures} times in a row"

@@ -15,7 +15,7 @@ from statefulspark.checkpoint.formats.metadata import SlotState
 from statefulspark.checkpoint.write.inline import check_inline
 from statefulspark.coordinator.batch_log import BatchLog
 from statefulspark.coordinator.canceled_snapshots import CanceledSnapshots
-from statefulspark.coordinator.controls import CheckpointInfo
+from statefulspark.coordinator.controls import CheckpointInfo, PendingSnapshot
 from statefulspark.coordinator.dry_runs import DryRuns
 from statefulspark.coordinator.durable_job import DurableJob
 from statefulspark.coordinator.job_slots import JobSlots
@@ -151,6 +151,11 @@ class CheckpointSchedule:
         )
         expected = {slot.index: {uid: log.expected_batch(uid, slot.index) for uid in log.delays_ms} for slot in slots}
         self._snapshots.start(progress, slots, expected)
+
+    @property
+    def pending(self) -> PendingSnapshot | None:
+        """What is being taken now. Never blocks."""
+        return self._snapshots.pending
 
     def slot_done(self, done: SnapshotDone) -> None:
         """A slot's background part has ended."""

@@ -112,6 +112,16 @@ class SlotMemory:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class SlotRestoring:
+    """How much of its state a slot has downloaded."""
+
+    downloaded_bytes: int
+    """Of complete and verified files."""
+    total_bytes: int
+    """Of all files that it downloads; what it does with them takes time too."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class SlotStatus:
     """One slot: the owner of a contiguous range of key groups."""
 
@@ -135,6 +145,21 @@ class SlotStatus:
     cache_hit_ratio: float | None = None
     """Look-ups of state that the cache of decoded objects answered, since the slot started; 0 to 1."""
     memory: SlotMemory | None = None
+    restoring: SlotRestoring | None = None
+    """Set while ``state`` is RESTORING, from the slot's first report on."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PendingSnapshot:
+    """The checkpoint or savepoint that is being taken."""
+
+    id: int
+    kind: Literal["checkpoint", "savepoint"]
+    started_ms: int
+    """Milliseconds since the epoch."""
+    slots_done: int
+    """Slots that have uploaded their part."""
+    slots: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -265,6 +290,8 @@ class JobStatus:
     """Per uid that has had rows."""
     last_checkpoint: CheckpointInfo | None = None
     last_savepoint: CheckpointInfo | None = None
+    pending_snapshot: PendingSnapshot | None = None
+    """The checkpoint or savepoint that is being taken."""
     restored_from: str | None = None
     """Checkpoint or savepoint this attempt started from; None when it started empty."""
     failed_checkpoints: int = 0

@@ -19,7 +19,7 @@ from statefulspark import failpoints
 from statefulspark.checkpoint.formats import paths
 from statefulspark.checkpoint.formats.metadata import CheckpointMetadata, FileRef, OperatorFile, SlotState
 from statefulspark.checkpoint.write.inline import DEFAULT_LIMITS, InlineLimits
-from statefulspark.coordinator.controls import CheckpointInfo
+from statefulspark.coordinator.controls import CheckpointInfo, PendingSnapshot
 from statefulspark.coordinator.slot_state import READY, Slot
 from statefulspark.coordinator.snapshot_requests import SnapshotRequest
 from statefulspark.coordinator.totals import SlotSnapshot
@@ -160,6 +160,21 @@ class CheckpointCoordinator:
         """Number of the checkpoint in progress."""
         current = self._current
         return current.checkpoint_id if current is not None else None
+
+    @property
+    def pending(self) -> PendingSnapshot | None:
+        """How far the checkpoint in progress is."""
+        current = self._current
+        if current is None:
+            return None
+        slots = len(current.epochs)
+        return PendingSnapshot(
+            id=current.checkpoint_id,
+            kind="checkpoint" if current.savepoint is None else "savepoint",
+            started_ms=current.created_ms,
+            slots_done=slots - len(current.waiting),
+            slots=slots,
+        )
 
     def start(self, progress: PendingCheckpoint, slots: list[Slot], expected: Mapping[int, Mapping[str, int]]) -> None:
         """Ask every slot; returns when each has settled at the boundary, so that the next batch may run.

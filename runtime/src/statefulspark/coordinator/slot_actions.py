@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 
 import structlog
 
+from statefulspark.checkpoint.restore.progress import DownloadedBytes
 from statefulspark.coordinator.batch_completion import Completion
 from statefulspark.coordinator.batch_log import BatchLog
 from statefulspark.coordinator.durable_job import DurableJob
@@ -25,7 +26,7 @@ from statefulspark.coordinator.slot_table import SlotTable
 from statefulspark.errors import NotRestorableError, StatefulSparkError
 from statefulspark.rpc.codec import Action
 from statefulspark.rpc.messages.batches import SlotUnreachable, Wait
-from statefulspark.rpc.messages.heartbeat import Heartbeat, HeartbeatAnswer
+from statefulspark.rpc.messages.heartbeat import Heartbeat, HeartbeatAnswer, Restoring
 from statefulspark.rpc.messages.slots import (
     Changelogs,
     ChangelogsAnswer,
@@ -77,6 +78,7 @@ class SlotActions:
             Reopened.served_by(self._reopened),
             Ready.served_by(self._ready),
             RestoreFailed.served_by(self._restore_failed),
+            Restoring.served_by(self._restoring),
             Heartbeat.served_by(self._heartbeat),
             SlotUnreachable.served_by(self._slot_unreachable),
             RegisterState.served_by(self._register_state),
@@ -147,6 +149,10 @@ class SlotActions:
         self.slots().check(request.slot, request.epoch)
         with self.lock:
             return RestoreFailedAnswer(again=self.restores.try_again(request.error, request.base))
+
+    def _restoring(self, request: Restoring) -> None:
+        progress = DownloadedBytes(downloaded_bytes=request.downloaded_bytes, total_bytes=request.total_bytes)
+        self.slots().restoring(request.slot, request.epoch, progress)
 
     def _heartbeat(self, request: Heartbeat) -> HeartbeatAnswer:
         self.slots().heartbeat(request.slot, request.epoch, request.report)

@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable
 from dataclasses import replace
 
+from statefulspark.checkpoint.restore.progress import DownloadedBytes
 from statefulspark.coordinator.slot_notices import SlotNotices
 from statefulspark.coordinator.slot_replacement import SILENT_AFTER_S, is_back, is_lost, occupies
 from statefulspark.coordinator.slot_state import LOST, READY, RESTORING, Slot
@@ -83,6 +84,7 @@ class SlotTable:
                 location="",
                 unix="",
                 report=None,
+                restored=None,
                 incarnations=slot.incarnations + 1,
                 attempt=slot.attempt + 1,
                 last_heartbeat_s=time.monotonic(),
@@ -114,6 +116,11 @@ class SlotTable:
             for slot in self._slots
             if slot.executor == executor and slot.index != besides and occupies(slot, now, silent_s=self._silent_s)
         )
+
+    def restoring(self, index: int, epoch: int, progress: DownloadedBytes) -> None:
+        """The incarnation has restored a part of its state."""
+        with self._lock:
+            self._slots[index] = replace(self._current(index, epoch), restored=progress)
 
     def ready(self, index: int, epoch: int, location: str, unix: str) -> None:
         """The incarnation has restored its state and serves."""

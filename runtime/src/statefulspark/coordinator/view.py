@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from statefulspark.coordinator.batch_log import BatchLog
 from statefulspark.coordinator.checkpoint_schedule import CheckpointSchedule
-from statefulspark.coordinator.controls import CheckpointInfo
+from statefulspark.coordinator.controls import CheckpointInfo, PendingSnapshot
 from statefulspark.coordinator.dry_runs import DryRuns
 from statefulspark.coordinator.durable_job import DurableJob
 from statefulspark.coordinator.memory_tuning import MemoryTuner
@@ -62,6 +62,7 @@ class CoordinatorView:
 
     last_checkpoint: CheckpointInfo | None
     last_savepoint: CheckpointInfo | None
+    pending_snapshot: PendingSnapshot | None
     failed_checkpoints: int
     """Failed checkpoints and savepoints of this driver."""
     snapshot_totals: Mapping[str, SnapshotTotals]
@@ -111,6 +112,7 @@ def view_of(
         silence_s=slots.silence_s(),
         last_checkpoint=checkpoints.last_checkpoint,
         last_savepoint=checkpoints.last_savepoint,
+        pending_snapshot=checkpoints.pending,
         failed_checkpoints=checkpoints.failed,
         snapshot_totals={kind: replace(total, slots=dict(total.slots)) for kind, total in checkpoints.totals.items()},
         process_bytes=memory.process_bytes,

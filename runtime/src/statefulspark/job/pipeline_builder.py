@@ -8,9 +8,9 @@ from pyspark.sql import SparkSession
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from statefulspark.config.job import StatefulSparkJob
-from statefulspark.errors import InvalidInputError, StatefulSparkError, type_name
+from statefulspark.errors import StatefulSparkError
 from statefulspark.exchange.endpoint import Endpoint
-from statefulspark.job.pipeline_errors import pipeline_error
+from statefulspark.job.pipeline_errors import no_writer, pipeline_error
 from statefulspark.job.spark.stream_writer import check_writer
 from statefulspark.pipeline.job import Job
 from statefulspark.pipeline.script import Pipeline, register_by_value
@@ -56,11 +56,7 @@ class PipelineBuilder:
             raise pipeline_error(error) from error
         register_by_value(self._manifest)
         if not isinstance(writer, DataStreamWriter):
-            raise InvalidInputError(
-                f"pipeline returned {type_name(type(writer))}",
-                field="spec.job.entrypoint",
-                remedy="Return df.writeStream..., a DataStreamWriter that has not been started",
-            )
+            raise no_writer(writer)
         check_writer(self._spark, writer)
         job.check_outputs()
         return job, writer

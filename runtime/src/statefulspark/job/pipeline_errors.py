@@ -11,8 +11,9 @@ import py4j
 import pyspark
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
+from pyspark.sql.streaming.query import StreamingQuery
 
-from statefulspark.errors import InvalidInputError
+from statefulspark.errors import InvalidInputError, type_name
 from statefulspark.job.spark.query_failures import spark_sentence
 from statefulspark.pipeline.script import trace_in_user_code
 
@@ -33,6 +34,18 @@ def pipeline_error(error: Exception) -> InvalidInputError:
             remedy = "Return the DataStreamWriter without calling start() or toTable(), which statefulspark does; nothing was started"
         return InvalidInputError(f"Spark refuses the pipeline{_place(error)}: {sentence}", field="spec.job", remedy=remedy)
     return InvalidInputError(f"the pipeline raised {type(error).__name__}\n{trace_in_user_code(error)}\n", field="spec.job", remedy=remedy)
+
+
+def no_writer(returned: object) -> InvalidInputError:
+    """Return the error of a pipeline function that returned something else than a DataStreamWriter."""
+    writer = "End the function with `return df.writeStream...`, the DataStreamWriter that"
+    if returned is None:
+        problem, remedy = "nothing", f"{writer} statefulspark starts"
+    elif isinstance(returned, StreamingQuery):
+        problem, remedy = "a query that it has started", f"{writer} start() was called on; statefulspark calls it"
+    else:
+        problem, remedy = type_name(type(returned)), f"{writer} statefulspark starts"
+    return InvalidInputError(f"the pipeline function returned {problem}", field="spec.job.entrypoint", remedy=remedy)
 
 
 def _place(error: Exception) -> str:

@@ -4,8 +4,17 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from statefulspark.coordinator.controls import Cancellation, JobError, JobFailing, JobState, JobStatus, SlotMemory, SlotStatus
-from statefulspark.coordinator.slot_state import LOST, READY, RESTORING, STARTING
+from statefulspark.coordinator.controls import (
+    Cancellation,
+    JobError,
+    JobFailing,
+    JobState,
+    JobStatus,
+    SlotMemory,
+    SlotRestoring,
+    SlotStatus,
+)
+from statefulspark.coordinator.slot_state import LOST, READY, RESTORING, STARTING, Slot
 from statefulspark.coordinator.view import CoordinatorView
 from statefulspark.job.metrics.skew import skew_of
 from statefulspark.job.pending_timers import pending_timers
@@ -61,6 +70,7 @@ def status_of(
         skew={uid: skew.to_status() for uid, skew in skew_of(view.slots, top=TOP_KEY_GROUPS).items()},
         last_checkpoint=view.last_checkpoint,
         last_savepoint=view.last_savepoint,
+        pending_snapshot=view.pending_snapshot if not ended else None,
         restored_from=view.restored_from,
         failed_checkpoints=view.failed_checkpoints,
         restarts=query.restarts,
@@ -91,9 +101,16 @@ def _slots(view: CoordinatorView, max_parallelism: int, *, ended: bool) -> tuple
                 store_bytes=slot.report.state_bytes if slot.report is not None else None,
                 cache_hit_ratio=_hit_ratio(slot.report),
                 memory=_memory(slot.report, view),
+                restoring=_restoring(slot) if not ended else None,
             )
         )
     return tuple(found)
+
+
+def _restoring(slot: Slot) -> SlotRestoring | None:
+    if slot.state != RESTORING or slot.restored is None:
+        return None
+    return SlotRestoring(downloaded_bytes=slot.restored.downloaded_bytes, total_bytes=slot.restored.total_bytes)
 
 
 def _hit_ratio(report: SlotReport | None) -> float | None:

@@ -38,6 +38,7 @@ from statefulspark.slot.keyed_step import KeyedStep
 from statefulspark.slot.logs import logs_of_slot
 from statefulspark.slot.memory_split import TunedMemory
 from statefulspark.slot.operator_state import RestoredOperatorState
+from statefulspark.slot.restore_reports import reported_restore
 from statefulspark.slot.service import SlotService
 from statefulspark.slot.state_stores import store_opener
 from statefulspark.state.store.open_store import sizes_of
@@ -143,7 +144,8 @@ def restored_service(config: SlotConfig, slot: int, registered: RegisterAnswer, 
     sys.path[:0] = [path for path in config.python_path if path not in sys.path and Path(path).exists()]
     open_state = store_opener(config)
     operator_state = RestoredOperatorState(slot, registered.operator_state, registered.restore.batch)
-    restored = restore_slot(plan, work / "state", open_state, operator_state=operator_state.restores)
+    with reported_restore(coordinator, slot, epoch, every_s=config.heartbeat_s) as progress:
+        restored = restore_slot(plan, work / "state", open_state, operator_state=operator_state.restores, progress=progress)
     failpoints.reach("slot.restored")
     uploader = SlotUploader(
         config.store, slot=slot, key_groups=key_groups, backend=config.backend, inline_max_bytes=config.inline_max_bytes

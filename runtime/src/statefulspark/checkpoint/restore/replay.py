@@ -13,6 +13,7 @@ from typing import Protocol
 from statefulspark.checkpoint.formats.changelog import ChangelogHeader, read_changelog
 from statefulspark.checkpoint.formats.records import ChangelogRef
 from statefulspark.checkpoint.restore.merged_states import MergedStates
+from statefulspark.checkpoint.restore.progress import RestoreProgress
 from statefulspark.checkpoint.transfers import download_verified
 from statefulspark.errors import CorruptDataError
 from statefulspark.keygroups import KeyGroupRange
@@ -47,24 +48,26 @@ def replay(
     merged: MergedStates,
     threads: int,
     operator_state: Sequence[TakesOperatorState] = (),
+    progress: RestoreProgress | None = None,
 ) -> Replayed:
     """Apply the changes of the given key groups.
 
     Args:
         source: Opened at the job folder.
-        changelogs: In batch order.
+        changelogs: In batch order; those without the store's key groups are skipped.
         store: Holds the state before the first of them.
         key_groups: Key groups of the store; changes of others are left out.
         folder: New local folder for downloads; removed at the end.
         merged: Takes up the states that the changelogs name.
         threads: Parallel downloads; at most twice as many files wait on the local disk.
         operator_state: Take up the operator state of the changelogs.
+        progress: Counts what is downloaded.
 
     Raises:
         CorruptDataError: A changelog is damaged or missing.
         UnavailableError: Storage did not answer.
     """
-    needed = [ref for ref in changelogs if ref.key_groups.intersect(key_groups) is not None]
+    needed = needed_changelogs(changelogs, key_groups)
     changes = 0
     folder.mkdir(parents=True)
 
@@ -72,6 +75,8 @@ def replay(
         ref = needed[position]
         path = folder / f"{position:09d}"
         download_verified(source, ref.key, path, ref.digest)
+        if progress is not None:
+            progress.add(ref.size_bytes)
         return path
 
     def counted(entries: Iterable[Change]) -> Iterator[Change]:
@@ -87,6 +92,11 @@ def replay(
     finally:
         shutil.rmtree(folder, ignore_errors=True)
     return Replayed(changes, sum(ref.size_bytes for ref in needed))
+
+
+def needed_changelogs(changelogs: Iterable[ChangelogRef], key_groups: KeyGroupRange) -> list[ChangelogRef]:
+    """Return the changelogs with changes of the given key groups."""
+    return [ref for ref in changelogs if ref.key_groups.intersect(key_groups) is not None]
 
 
 def _changes(

@@ -22,7 +22,8 @@ from statefulspark.checkpoint.formats.digests import check_digest, digest_bytes
 from statefulspark.checkpoint.formats.metadata import METADATA_NAME, SlotState
 from statefulspark.checkpoint.formats.records import ChangelogRef
 from statefulspark.checkpoint.restore.merged_states import MergedStates
-from statefulspark.checkpoint.restore.replay import TakesOperatorState, replay
+from statefulspark.checkpoint.restore.progress import RestoreProgress
+from statefulspark.checkpoint.restore.replay import TakesOperatorState, needed_changelogs, replay
 from statefulspark.checkpoint.transfers import download_verified, in_parallel
 from statefulspark.checkpoint.write.upload import StoredFile
 from statefulspark.errors import CorruptDataError, NotRestorableError
@@ -92,7 +93,13 @@ class RestoredSlot:
 
 
 def restore_slot(
-    plan: RestorePlan, directory: Path, open_state: OpenState, *, threads: int = 8, operator_state: Sequence[RestoresOperatorState] = ()
+    plan: RestorePlan,
+    directory: Path,
+    open_state: OpenState,
+    *,
+    threads: int = 8,
+    operator_state: Sequence[RestoresOperatorState] = (),
+    progress: RestoreProgress | None = None,
 ) -> RestoredSlot:
     """Build the store of a slot in ``directory``.
 
@@ -102,6 +109,7 @@ def restore_slot(
         open_state: Opens a store of the kind ``plan.backend``.
         threads: Parallel downloads.
         operator_state: Take up the operator state of the slot, as far as the coordinator has not sent it.
+        progress: Counts what is downloaded.
 
     Raises:
         NotRestorableError: Key groups, store kind or states do not fit the job.
@@ -109,15 +117,18 @@ def restore_slot(
         UnavailableError: Storage did not answer.
     """
     merged = MergedStates()
+    progress = progress or RestoreProgress()
+    after = plan.base.metadata.replay_after if plan.base is not None else -1
+    changelogs = needed_changelogs((ref for ref in plan.changelogs if after < ref.batch <= plan.batch), plan.key_groups)
+    sources = _sources(plan, plan.base) if plan.base is not None else []
+    progress.begin(sum(file.size_bytes for source in sources for file in source.slot.files) + sum(ref.size_bytes for ref in changelogs))
     directory.mkdir(parents=True, exist_ok=True)
     build = (
-        _from_base(plan, plan.base, directory, open_state, merged, threads)
+        _from_base(plan, plan.base, sources, directory, open_state, merged=merged, downloads=_Downloads(threads, progress))
         if plan.base is not None
         else _Built(open_state(directory / "store"))
     )
     try:
-        after = plan.base.metadata.replay_after if plan.base is not None else -1
-        changelogs = [ref for ref in plan.changelogs if after < ref.batch <= plan.batch]
         if plan.base is not None:
             for each in operator_state:
                 each.add_checkpoint(plan.base)
@@ -130,6 +141,7 @@ def restore_slot(
             merged=merged,
             threads=threads,
             operator_state=operator_state,
+            progress=progress,
         )
     except BaseException:
         build.store.close()
@@ -165,22 +177,40 @@ class _Built:
     copied_entries: int = 0
 
 
+@dataclass(frozen=True, slots=True)
+class _Downloads:
+    """How files are downloaded."""
+
+    threads: int
+    progress: RestoreProgress
+
+    def of(self, base: StoredCheckpoint, slot: SlotState, folder: Path) -> int:
+        """See `download_slot`."""
+        return download_slot(base, slot, folder, self.threads, self.progress)
+
+
 def _from_base(
-    plan: RestorePlan, base: StoredCheckpoint, directory: Path, open_state: OpenState, merged: MergedStates, threads: int
+    plan: RestorePlan,
+    base: StoredCheckpoint,
+    sources: list[_Source],
+    directory: Path,
+    open_state: OpenState,
+    *,
+    merged: MergedStates,
+    downloads: _Downloads,
 ) -> _Built:
-    sources = _sources(plan, base)
     merged.add(base.metadata.states, where=base.url)
     # No store opens canonical entries: all are copied into an empty one.
-    opened = None if base.metadata.is_canonical else sources.pop(0).slot
-    downloaded = 0 if opened is None else download_slot(base, opened, directory / "store", threads)
+    opened, others = (None, sources) if base.metadata.is_canonical else (sources[0].slot, sources[1:])
+    downloaded = 0 if opened is None else downloads.of(base, opened, directory / "store")
     copied = 0
     store = open_state(directory / "store")
     try:
         if opened is not None:
             _cut(store, opened.key_groups, plan.key_groups)
-        for source in sources:
+        for source in others:
             with _temporary(directory / f"old-{source.slot.slot}") as folder:
-                downloaded += download_slot(base, source.slot, folder, threads)
+                downloaded += downloads.of(base, source.slot, folder)
                 copied += _copy(open_state, source, folder, store)
     except BaseException:
         store.close()
@@ -211,8 +241,10 @@ def _sources(plan: RestorePlan, base: StoredCheckpoint) -> list[_Source]:
     return sorted(sources, key=lambda source: (-source.shared.count, source.slot.key_groups.count, source.slot.slot))
 
 
-def download_slot(base: StoredCheckpoint, slot: SlotState, folder: Path, threads: int) -> int:
+def download_slot(base: StoredCheckpoint, slot: SlotState, folder: Path, threads: int, progress: RestoreProgress | None = None) -> int:
     """Put the verified files of an old slot's store into a new folder, and inline entries as a file; returns the bytes of the files.
+
+    ``progress`` counts them.
 
     Raises:
         CorruptDataError: A file is damaged or missing.
@@ -226,6 +258,8 @@ def download_slot(base: StoredCheckpoint, slot: SlotState, folder: Path, threads
     def fetch(index: int) -> int:
         file = slot.files[index]
         download_verified(base.store, paths.resolve_reference(base.key, file.path), folder / file.name, file.digest)
+        if progress is not None:
+            progress.add(file.size_bytes)
         return file.size_bytes
 
     downloaded_bytes = sum(in_parallel(fetch, range(len(slot.files)), threads))

@@ -112,3 +112,15 @@ class Heartbeat(Request[HeartbeatAnswer]):
     slot: int
     epoch: int
     report: SlotReport
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Restoring(Request[None]):
+    """The slot downloads the state that it restores. Heartbeats begin when it serves."""
+
+    slot: int
+    epoch: int
+    downloaded_bytes: int
+    """Of complete and verified files."""
+    total_bytes: int
+    """Of all files that it downloads."""
