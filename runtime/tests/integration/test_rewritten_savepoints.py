@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import pyarrow as pa
 import pytest
 
+from statefulspark import Types, ValueStateDescriptor
 from statefulspark.state_tables import SavepointWriter
 
 from .oracles import by, counted, files, finals
@@ -48,4 +50,22 @@ def test_another_maximum_parallelism(work: Work, groups: int) -> None:
     work.run(parallelism=2, restore_from=url)
     expected = counted(by("account", inputs))
     assert work.rows() == sorted(expected[80:])
+    assert work.state("count", "total") == finals(expected, 2)
+
+
+def test_a_job_starts_with_bootstrapped_state(work: Work) -> None:
+    """A savepoint of no job: sources begin at their first row, and the step continues from the rows that were given."""
+    inputs = files(seed=23, number=2)
+    before = counted(by("account", inputs[:1]))
+    writer = SavepointWriter.new_savepoint(200)
+    for name, column in (("number", 1), ("total", 2)):
+        state = finals(before, column)
+        rows = pa.table({"account": [key for key, _ in state], "value": [value for _, value in state]})
+        writer = writer.with_state("count", ValueStateDescriptor(name, Types.LONG()), rows, key_columns=["account"])
+    url = writer.write(f"file://{work.folder}/new").url
+    work.spec = {"maxParallelism": 200}
+    work.write(inputs[1])
+    work.run(restore_from=url)
+    expected = counted(by("account", inputs))
+    assert work.rows() == sorted(expected[40:])
     assert work.state("count", "total") == finals(expected, 2)
