@@ -26,9 +26,10 @@ def info_of(
     return StateInfo(state_id=state_id, uid=UID, name=name, kind=kind, key_type=key_types, type=type_.to_json())
 
 
-def hashed_groups(folder: Path, columns: list[tuple[str, str]], keys: list[Any]) -> dict[Any, int]:
+def hashed_groups(folder: Path, columns: list[tuple[str, str]], keys: list[Any], max_parallelism: int = GROUPS) -> dict[Any, int]:
     """Key group by key, as the product computes it."""
-    metadata = open_checkpoint(write_savepoint(folder, [], [], columns=columns), open_store).metadata
+    url = write_savepoint(folder, [], [], columns=columns, parallelism=1, max_parallelism=max_parallelism)
+    metadata = open_checkpoint(url, open_store).metadata
     groups = {}
     for key in keys:
         group = key_group_of(metadata, UID, key)

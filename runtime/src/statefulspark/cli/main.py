@@ -30,6 +30,7 @@ COMMAND_MODULES = (
     "list",
     "memory",
     "rescale",
+    "rewrite",
     "run",
     "savepoint",
     "snapshot",

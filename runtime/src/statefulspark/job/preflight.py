@@ -198,7 +198,7 @@ def choose_max_parallelism(manifest: StatefulSparkJob, parallelism: int, restora
         raise NotRestorableError(
             f"the state in {restorable.url} has {restorable.max_parallelism} key groups, but the manifest sets {wanted}",
             field="spec.maxParallelism",
-            remedy=f"Set it to {restorable.max_parallelism}; the number of key groups is fixed for the life of a job's state",
+            remedy=f"Set it to {restorable.max_parallelism}, or write a savepoint with other key groups by `statefulspark rewrite --max-parallelism`",
         )
     if parallelism > restorable.max_parallelism:
         raise InvalidInputError(

@@ -11,7 +11,7 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from statefulspark.errors import InvalidInputError, type_name
 from statefulspark.pipeline.exchange_plan import add_step
 from statefulspark.pipeline.output_types import OutputType, output_struct
-from statefulspark.pipeline.step_arguments import check_event_time, check_uid, warn_without_watermark, watermark_delay_ms
+from statefulspark.pipeline.step_arguments import check_event_time, warn_without_watermark, watermark_delay_ms
 from statefulspark.pipeline.tagged_streams import TaggedStream, side_outputs_of
 from statefulspark.process.broadcast_functions import KeyedBroadcastProcessFunction
 from statefulspark.process.broadcast_states import check_descriptors
@@ -21,6 +21,7 @@ from statefulspark.process.output_tag import OutputTag
 from statefulspark.process.reserved_columns import PART
 from statefulspark.process.step_spec import InputSpec, StepSpec
 from statefulspark.state.api.descriptors import MapStateDescriptor
+from statefulspark.state.api.names import check_uid
 
 if TYPE_CHECKING:
     from statefulspark.pipeline.job import Job

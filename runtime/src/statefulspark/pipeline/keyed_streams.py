@@ -17,7 +17,7 @@ from statefulspark.pipeline.exchange_plan import Keyed, add_step
 from statefulspark.pipeline.key_selectors import Key, keyed_by
 from statefulspark.pipeline.keyed_transformations import KeyedTransformations
 from statefulspark.pipeline.output_types import OutputType, output_struct
-from statefulspark.pipeline.step_arguments import check_column, check_event_time, check_uid, warn_without_watermark, watermark_delay_ms
+from statefulspark.pipeline.step_arguments import check_column, check_event_time, warn_without_watermark, watermark_delay_ms
 from statefulspark.pipeline.tagged_streams import TaggedStream, side_outputs_of
 from statefulspark.pipeline.windowed_streams import KeyedInput, WindowedStream
 from statefulspark.process.broadcast_functions import KeyedBroadcastProcessFunction
@@ -27,6 +27,7 @@ from statefulspark.process.output_tag import OutputTag
 from statefulspark.process.reserved_columns import RESERVED
 from statefulspark.process.step_spec import StepSpec
 from statefulspark.process.windows.assigners import CountSlidingWindowAssigner, CountTumblingWindowAssigner, WindowAssigner
+from statefulspark.state.api.names import check_uid
 
 if TYPE_CHECKING:
     from statefulspark.pipeline.job import Job

@@ -11,21 +11,11 @@ from pyspark.sql import types as T  # noqa: N812  Spark's own convention
 from statefulspark.config.durations import parse_duration
 from statefulspark.errors import InvalidInputError
 
-__all__ = ["check_column", "check_event_time", "check_uid", "warn_without_watermark", "watermark_delay_ms"]
+__all__ = ["check_column", "check_event_time", "warn_without_watermark", "watermark_delay_ms"]
 
 _log = structlog.get_logger("statefulspark.pipeline")
 
 _EVENT_TIMES = (T.TimestampType, T.TimestampNTZType)
-
-
-def check_uid(uid: str) -> None:
-    """Raise unless ``uid`` has 1 to 200 characters.
-
-    Raises:
-        InvalidInputError: names the remedy.
-    """
-    if not uid or len(uid) > 200:
-        raise InvalidInputError("must have 1 to 200 characters", field="uid", remedy="Give the step a short stable name")
 
 
 def watermark_delay_ms(watermark: str | int, field: str = "watermark") -> int:

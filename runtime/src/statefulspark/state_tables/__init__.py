@@ -20,6 +20,8 @@ from statefulspark.state_tables.arrow_types import Conversions
 from statefulspark.state_tables.frames import frame_of
 from statefulspark.state_tables.key_deletion import KeyDeletion, delete_keys_of
 from statefulspark.state_tables.reading import StateReader
+from statefulspark.state_tables.rewriting import WrittenSavepoint
+from statefulspark.state_tables.savepoint_writer import SavepointWriter
 from statefulspark.storage.open import open_store
 from statefulspark.storage.storage_settings import StorageSettings
 
@@ -29,8 +31,10 @@ if TYPE_CHECKING:
 
 __all__ = [
     "KeyDeletion",
+    "SavepointWriter",
     "StateTable",
     "StorageSettings",
+    "WrittenSavepoint",
     "delete_keys",
     "list_states",
     "read_arrow",

@@ -19,9 +19,9 @@ import pyarrow.parquet as pq
 
 from statefulspark.checkpoint.catalog import OpenStore, StoredCheckpoint, open_checkpoint
 from statefulspark.checkpoint.formats import paths
-from statefulspark.checkpoint.formats.digests import digest_file
-from statefulspark.checkpoint.formats.metadata import CheckpointMetadata, FileRef, SlotState, TableFile
-from statefulspark.checkpoint.inspect.reader import opened_slot, state_infos
+from statefulspark.checkpoint.formats.digests import digest_bytes, digest_file
+from statefulspark.checkpoint.formats.metadata import CheckpointMetadata, FileRef, OperatorFile, SlotState, TableFile
+from statefulspark.checkpoint.inspect.reader import state_infos
 from statefulspark.checkpoint.transfers import Copier
 from statefulspark.checkpoint.write.publish import publish
 from statefulspark.errors import InvalidInputError, StatefulSparkError
@@ -30,9 +30,9 @@ from statefulspark.state.encoding.entries import CANONICAL, PARQUET_ENTRIES_FILE
 from statefulspark.state.encoding.layout import StateInfo, key_group_range_bounds
 from statefulspark.state.operator.entries import is_operator_state
 from statefulspark.state.store.base import StoredEntries
-from statefulspark.state.store.open_store import open_snapshot
 from statefulspark.state.store.parquet_entries import Entry, write_parquet_entries
 from statefulspark.state_tables.arrow_types import Conversions
+from statefulspark.state_tables.contents import Contents, StoredContents
 from statefulspark.state_tables.key_filter import KeyFilter
 from statefulspark.state_tables.reading import Part, StateReader
 from statefulspark.storage.base import ObjectStore
@@ -95,16 +95,19 @@ def write_canonical(
     *,
     open_store: OpenStore,
     key_filter: KeyFilter | None = None,
+    contents: Contents | None = None,
     progress: Callable[[str], None] = lambda _: None,
 ) -> ConvertedSavepoint:
     """Write a canonical savepoint with the contents of any checkpoint or savepoint, without the keys of ``key_filter``.
 
-    The other arguments and the errors are those of `convert_to_canonical`.
+    ``contents`` has what the states of ``origin.metadata`` hold; by default these are the files that it names. The other arguments and the
+    errors are those of `convert_to_canonical`.
     """
     target = open_store(target_url)
     folder = paths.savepoint_folder(origin.metadata.job_id)
+    copier = Copier(origin.store, target, open_store)
     try:
-        return _Conversion(origin, target, folder, Copier(origin.store, target, open_store), key_filter or KeyFilter()).run(progress)
+        return _Conversion(origin, contents or StoredContents(origin), target, folder, copier, key_filter or KeyFilter()).run(progress)
     except BaseException:
         with suppress(StatefulSparkError):
             _discard(target, folder)
@@ -124,6 +127,7 @@ class _Conversion:
 
     Attributes:
         origin: What is converted.
+        contents: Its entries and operator state.
         target: Opened at the folder above the savepoint's.
         folder: Name of the savepoint's folder.
         copier: From the origin to the target.
@@ -134,6 +138,7 @@ class _Conversion:
     """
 
     origin: StoredCheckpoint
+    contents: Contents
     target: ObjectStore
     folder: str
     copier: Copier
@@ -162,9 +167,7 @@ class _Conversion:
                 "slots": tuple(slots),
                 "spark_location": self._copied(location, f"spark-location-{uuid4().hex[:8]}") if location is not None else None,
                 "spark_state": tuple(self._copied(pack, f"spark-state/{uuid4().hex}") for pack in metadata.spark_state),
-                "operator_state": tuple(
-                    self._copied(file, f"slot-{file.slot}-{uuid4().hex[:8]}/{file.name}") for file in metadata.operator_state
-                ),
+                "operator_state": tuple(map(self._operator_file, metadata.operator_state)),
                 "tables": tuple(self.tables),
             }
         )
@@ -177,7 +180,7 @@ class _Conversion:
 
     def _slot(self, slot: SlotState, readers: Iterable[StateReader]) -> SlotState:
         """Store the entries and tables of a slot."""
-        with opened_slot(self.origin, slot, open_snapshot) as every:
+        with self.contents.opened(slot) as every:
             with _local_file(PARQUET_ENTRIES_FILE) as path:
                 self.entries += write_parquet_entries(path, self.key_filter.kept(_entries(every, slot)))
                 file = self._stored(path, f"slot-{slot.slot}-{uuid4().hex[:8]}/{PARQUET_ENTRIES_FILE}")
@@ -226,6 +229,14 @@ class _Conversion:
         self.target.put_file(f"{self.folder}/{reference}", path)
         name = reference.rpartition("/")[2]
         return FileRef(name=name, path=reference, size_bytes=digest.size_bytes, checksum=digest.checksum)
+
+    def _operator_file(self, file: OperatorFile) -> OperatorFile:
+        reference = f"slot-{file.slot}-{uuid4().hex[:8]}/{file.name}"
+        if (changed := self.contents.changed_operator_file(file)) is None:
+            return self._copied(file, reference)
+        self.target.put(f"{self.folder}/{reference}", changed)
+        digest = digest_bytes(changed)
+        return file.model_copy(update={"path": reference, "size_bytes": digest.size_bytes, "checksum": digest.checksum})
 
     def _copied(self, file: _File, reference: str) -> _File:
         source = paths.resolve_reference(self.origin.key, file.path)

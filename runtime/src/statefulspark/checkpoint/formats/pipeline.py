@@ -19,6 +19,11 @@ TICKS = "statefulspark-ticks"
 """Provider of the tick sources, one per keyed step."""
 
 
+def tick_label(uid: str) -> str:
+    """Return the label of the tick source of a step."""
+    return f"ticks of {uid!r}"
+
+
 SAME_KEY = " = "
 """Between the names of the key columns of two inputs, such as ``user = id``."""
 

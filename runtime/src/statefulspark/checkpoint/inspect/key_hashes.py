@@ -14,6 +14,7 @@ from decimal import Context, Decimal
 from typing import Any, Final
 
 from statefulspark.checkpoint.formats.metadata import CheckpointMetadata
+from statefulspark.checkpoint.formats.pipeline import StepKey
 from statefulspark.keygroups import key_group_of_hash
 
 _SEED: Final = 42
@@ -41,8 +42,17 @@ def key_group_of(metadata: CheckpointMetadata, uid: str, key: Any) -> int | None
         key: As its codec decodes it: one value, or a tuple for several key columns.
     """
     step = metadata.pipeline.step(uid) if metadata.pipeline is not None else None
-    if step is None:
-        return None
+    found = key_hash(step, key) if step is not None else None
+    return None if found is None else key_group_of_hash(found, metadata.max_parallelism)
+
+
+def key_hash(step: StepKey, key: Any) -> int | None:
+    """Return the hash of a key, a signed number of 64 bits as in Spark; None if the key is not of the columns and types by which the step hashes.
+
+    Args:
+        step: The key of the step.
+        key: As its codec decodes it: one value, or a tuple for several key columns.
+    """
     values = key if isinstance(key, tuple) else (key,)
     if len(values) != len(step.hashed):
         return None
@@ -52,8 +62,7 @@ def key_group_of(metadata: CheckpointMetadata, uid: str, key: Any) -> int | None
         if data is None:
             return None
         seed = xxh64(data, seed)
-    signed = seed - (1 << 64) if seed >> 63 else seed
-    return key_group_of_hash(signed, metadata.max_parallelism)
+    return seed - (1 << 64) if seed >> 63 else seed
 
 
 def xxh64(data: bytes, seed: int) -> int:

@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 
 from pyspark.sql import DataFrame
 
-from statefulspark.checkpoint.formats.pipeline import TICKS, SourceId
+from statefulspark.checkpoint.formats.pipeline import TICKS, SourceId, tick_label
 from statefulspark.config.secret_names import is_secret_option
 
 _FILES = frozenset({"avro", "binaryfile", "csv", "json", "orc", "parquet", "text", "xml"})
@@ -67,7 +67,7 @@ def _source(relation: Any, feeds: str, seen: list[Any]) -> SourceId:
         seen.append(relation)
     provider, options = _provider(relation), _options(relation)
     if provider == TICKS:
-        return SourceId(provider=provider, identity=options["uid"], label=f"ticks of {options['uid']!r}", feeds=feeds, number=number)
+        return SourceId(provider=provider, identity=options["uid"], label=tick_label(options["uid"]), feeds=feeds, number=number)
     where = telling(provider, options)
     return SourceId(provider=provider, identity=_digest(provider, where), label=_label(provider, where), feeds=feeds, number=number)
 

@@ -8,12 +8,11 @@ from typing import ClassVar, Generic
 
 from statefulspark.errors import InvalidInputError
 from statefulspark.state.api.functions import AggregateFunction, ReduceFunction, as_reduce_function
+from statefulspark.state.api.names import check_state_name
 from statefulspark.state.api.ttl import StateTtlConfig
 from statefulspark.state.types.base import TypeInformation
 from statefulspark.state.types.composites import ListTypeInfo, MapTypeInfo
 from statefulspark.state.types.type_variables import ACC, IN, OUT, K_co, T, T_co, V_co
-
-StateNameMaxBytes = 255
 
 
 class StateDescriptor(ABC):  # as in PyFlink: one class per kind of state, nothing to implement
@@ -37,8 +36,7 @@ class StateDescriptor(ABC):  # as in PyFlink: one class per kind of state, nothi
     type_info: TypeInformation
 
     def __init__(self, name: str, type_info: TypeInformation) -> None:
-        if not 1 <= len(name.encode(errors="replace")) <= StateNameMaxBytes:
-            raise InvalidInputError("expected 1 to 255 bytes of text", field="state name")
+        check_state_name(name)
         self.name = name
         self.type_info = _checked("type_info", type_info)
         self.ttl: StateTtlConfig | None = None
