@@ -17,6 +17,7 @@ from statefulspark.coordinator.controls import (
     SlotStatus,
 )
 from statefulspark.coordinator.history import JobHistory
+from statefulspark.coordinator.savepoint_formats import MissingTable, SavepointFormat
 from statefulspark.errors import ClosedError
 from statefulspark.keygroups import ranges
 
@@ -83,9 +84,9 @@ class FakeJob:
         self._enter("trigger_checkpoint", timeout_s)
         return self._snapshot("checkpoint", "file:///state/turnaround")
 
-    def trigger_savepoint(self, target: str | None, timeout_s: float) -> CheckpointInfo:
-        self._enter("trigger_savepoint", target, timeout_s)
-        return self._snapshot("savepoint", target or "file:///savepoints")
+    def trigger_savepoint(self, target: str | None, timeout_s: float, form: SavepointFormat = "native") -> CheckpointInfo:
+        self._enter("trigger_savepoint", target, timeout_s, *(() if form == "native" else (form,)))
+        return self._snapshot("savepoint", target or "file:///savepoints", form)
 
     def stop(self, *, savepoint: bool | None, target: str | None, drain: bool, timeout_s: float) -> CheckpointInfo | None:
         self._enter("stop", savepoint, target, drain, timeout_s)
@@ -125,11 +126,12 @@ class FakeJob:
         self._ended.wait(timeout_s)
         return self._status.state
 
-    def _snapshot(self, kind: str, folder: str) -> CheckpointInfo:
+    def _snapshot(self, kind: str, folder: str, form: SavepointFormat = "native") -> CheckpointInfo:
         number = len(self._checkpoints) + 1
         info = CheckpointInfo(
             id=number, kind="savepoint" if kind == "savepoint" else "checkpoint", path=f"{folder}/{kind}-{number}", batch=41,
             completed_ms=START_MS + 1_000, duration_ms=840, sync_ms=12, size_bytes=3_000_000, uploaded_bytes=200_000,
+            format=form, without_table=(MissingTable(uid="u" * 40, state="s" * 40, reason="r" * 99),) if form == "canonical" else (),
         )  # fmt: skip
         self.keep(info)
         return info

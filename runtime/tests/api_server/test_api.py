@@ -67,6 +67,17 @@ def test_checkpoints_and_savepoints(http: httpx.Client, job: FakeJob) -> None:
     assert job.calls == [("trigger_checkpoint", 7.0), ("trigger_savepoint", "s3://bucket/sp", 600.0), ("trigger_savepoint", None, 600.0)]
 
 
+def test_formats_of_savepoints(http: httpx.Client, job: FakeJob) -> None:
+    """The status, the list and the operation tell the format as the answer does; another one is refused before the job is asked."""
+    taken = http.post("/v1/savepoints", json={"format": "canonical"})
+    assert (taken.status_code, taken.json()["format"], len(taken.json()["without_table"])) == (200, "canonical", 1)
+    assert http.get("/v1/status").json()["last_savepoint"] == taken.json()
+    assert http.get("/v1/operations").json()["operations"][0]["checkpoint"] == taken.json()
+    assert http.post("/v1/savepoints", json={"format": "parquet"}).status_code == 422
+    assert http.post("/v1/stop", json={"format": "canonical"}).status_code == 422
+    assert job.calls == [("trigger_savepoint", None, 600.0, "canonical")]
+
+
 @pytest.mark.parametrize(
     ("body", "call", "state"),
     [

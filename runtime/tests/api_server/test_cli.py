@@ -124,6 +124,22 @@ def test_savepoint_rescale_stop(home: Path, job: FakeJob) -> None:
     assert job.calls == [("trigger_savepoint", "s3://b/sp", 9.0), ("rescale", 3, 600.0), ("stop", False, None, True, 600.0)]
 
 
+def test_a_canonical_savepoint(home: Path, job: FakeJob) -> None:
+    """The format is passed on; states without a table are listed, within 80 columns and whole in JSON."""
+    shown = cli("savepoint", "--job", "turnaround", "--format", "canonical")
+    assert shown.exit_code == 0, shown.output
+    assert "canonical" in shown.stdout
+    assert "states without a table" in shown.stdout
+    assert all(len(line) <= 80 for line in shown.stdout.splitlines())
+    answer = json.loads(cli("savepoint", "--job", "turnaround", "--format", "canonical", "-o", "json").stdout)
+    assert answer["format"] == "canonical"
+    assert answer["without_table"] == [{"uid": "u" * 40, "state": "s" * 40, "reason": "r" * 99}]
+    assert job.calls == [("trigger_savepoint", None, 600.0, "canonical")] * 2
+    refused = cli("savepoint", "--job", "turnaround", "--format", "parquet")
+    assert (refused.exit_code, refused.stdout) == (2, "")
+    assert len(job.calls) == 2
+
+
 def test_tune_shows_the_split_of_memory_or_changes_it(home: Path, job: FakeJob) -> None:
     """Sizes as people write them; bounds are checked before the driver is asked; warnings are said."""
     shown = cli("tune", "--job", "turnaround")

@@ -50,7 +50,7 @@ def test_a_fork_lives_on_when_its_origin_is_gone(world: World, start: Start, tmp
         run(driver, 8)
     prune(first)
     remove(first)
-    for info in (store := first.coordinator._durable._open_store(f"file://{tmp_path}/savepoints")).list(""):
+    for info in (store := first.coordinator._durable.open_store(f"file://{tmp_path}/savepoints")).list(""):
         store.delete([info.key])
     driver.start_slot(0)
     run(driver, 8)

@@ -215,7 +215,7 @@ def _steer_routes(job: JobControls, operations: Operations) -> APIRouter:
         asked = body or SavepointRequest()
 
         def work() -> CheckpointInfo:
-            return job.trigger_savepoint(asked.target, call.timeout_s)
+            return job.trigger_savepoint(asked.target, call.timeout_s, asked.format)
 
         return await run("savepoint", asked.model_dump_json(), work, call, CheckpointModel.model_validate)
 

@@ -27,6 +27,7 @@ from statefulspark.api_server.models import (
 )
 from statefulspark.api_server.problems import error_of
 from statefulspark.coordinator.controls import JobError
+from statefulspark.coordinator.savepoint_formats import SavepointFormat
 from statefulspark.errors import InvalidInputError, StatefulSparkError, UnavailableError
 
 Model = TypeVar("Model", bound=BaseModel)
@@ -87,9 +88,11 @@ class JobClient:
         """Take a checkpoint now."""
         return self._call("POST", "/v1/checkpoints", CheckpointModel, timeout_s=timeout_s)
 
-    def savepoint(self, *, target: str | None, timeout_s: float) -> CheckpointModel:
+    def savepoint(self, *, target: str | None, timeout_s: float, form: SavepointFormat = "native") -> CheckpointModel:
         """Take a savepoint below the URL ``target`` (None: the manifest's directory)."""
-        return self._call("POST", "/v1/savepoints", CheckpointModel, body=SavepointRequest(target=target), timeout_s=timeout_s)
+        # A driver of an earlier release does not know the format.
+        body = SavepointRequest(target=target, format=form).model_dump(mode="json", exclude_defaults=True)
+        return self._call("POST", "/v1/savepoints", CheckpointModel, body=body, timeout_s=timeout_s)
 
     def stop(self, *, savepoint: bool | None, target: str | None, drain: bool, timeout_s: float) -> StopModel:
         """End the job, keeping its state."""

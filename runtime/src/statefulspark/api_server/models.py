@@ -12,6 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from statefulspark.api_server.operations import Operation, OperationKind, OperationState
 from statefulspark.coordinator.controls import CheckpointInfo, JobState, JobStatus
+from statefulspark.coordinator.savepoint_formats import SavepointFormat
 from statefulspark.keygroups import MAX_PARALLELISM_LIMIT
 
 Milliseconds = Annotated[int, Field(description="Milliseconds since the epoch (UTC).", examples=[1_790_000_000_000])]
@@ -53,6 +54,14 @@ class ProblemModel(_Answer):
     error: ErrorModel
 
 
+class MissingTableModel(_Answer):
+    """A state that a canonical savepoint has as entries only; a restore has it nevertheless."""
+
+    uid: str
+    state: str
+    reason: str = Field(description="Which value no column holds.")
+
+
 class CheckpointModel(_Answer):
     """One completed checkpoint or savepoint."""
 
@@ -67,6 +76,8 @@ class CheckpointModel(_Answer):
     sync_ms: int = Field(description="Longest time for which a slot could not process rows.", examples=[12])
     size_bytes: int = Field(description="All files the checkpoint refers to.", examples=[1_073_741_824])
     uploaded_bytes: int = Field(description="Bytes that no earlier checkpoint had uploaded.", examples=[8_388_608])
+    format: SavepointFormat = Field(default="native", description="`native`: in the format of the job's state backend.")
+    without_table: list[MissingTableModel] = Field(default=[], description="States of a canonical savepoint that have no table.")
 
 
 class SlotMemoryModel(_Answer):
@@ -302,9 +313,12 @@ Target = Annotated[
 
 
 class SavepointRequest(_Request):
-    """Target of a savepoint."""
+    """Target and format of a savepoint."""
 
     target: Target = None
+    format: SavepointFormat = Field(
+        default="native", description="`canonical` writes Parquet files that jobs with any state backend restore; it takes longer."
+    )
 
 
 class StopRequest(_Request):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from statefulspark.api_server.instants import at
-from statefulspark.api_server.models import CheckpointModel, MemoryModel, SlotModel, StatusModel
+from statefulspark.api_server.models import CheckpointModel, MemoryModel, MissingTableModel, SlotModel, StatusModel
 from statefulspark.cli.output import TableView
 from statefulspark.coordinator.controls import JobStatus
 
@@ -74,7 +74,15 @@ def snapshot_table(info: CheckpointModel) -> TableView:
         ("size", size(info.size_bytes)),
         ("uploaded", size(info.uploaded_bytes)),
     ]
+    if info.format == "canonical":
+        facts.append(("format", info.format))
     return TableView(f"{info.kind} {info.id}", ("fact", "value"), _fitted(facts))
+
+
+def without_table(missing: Iterable[MissingTableModel]) -> list[TableView]:
+    """Return the table of the states of a canonical savepoint that have no table; none if all have one."""
+    rows = [(cut(each.uid, 20), cut(each.state, 20), cut(each.reason, 26)) for each in missing]
+    return [TableView("states without a table, which a restore has nevertheless", ("uid", "state", "reason"), rows)] if rows else []
 
 
 def memory_table(memory: MemoryModel) -> TableView:

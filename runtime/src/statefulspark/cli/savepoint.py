@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
+from enum import StrEnum
 from typing import Annotated
 
 import typer
 
 from statefulspark.cli.connect import CaFileOption, JobOption, TimeoutOption, TokenFileOption, connect
-from statefulspark.cli.job_tables import paths, snapshot_table
+from statefulspark.cli.job_tables import paths, snapshot_table, without_table
 from statefulspark.cli.output import Output, OutputOption, say_waiting, show
+
+
+class Format(StrEnum):
+    """Formats of a savepoint."""
+
+    NATIVE = "native"
+    CANONICAL = "canonical"
 
 
 def register(app: typer.Typer) -> None:
@@ -21,6 +29,9 @@ def savepoint(
     target: Annotated[
         str | None, typer.Option(help="URL of the directory in which to create the savepoint. Defaults to the manifest's savepointDir.")
     ] = None,
+    form: Annotated[
+        Format, typer.Option("--format", help="native: the files of the job's state backend. canonical: Parquet, for every state backend.")
+    ] = Format.NATIVE,
     token_file: TokenFileOption = None,
     ca_file: CaFileOption = None,
     timeout: TimeoutOption = 600.0,
@@ -29,8 +40,8 @@ def savepoint(
     """Take a savepoint of a running job: a self-contained directory with its complete state, which the job never deletes."""
     with connect(job, token_file, ca_file) as client:
         say_waiting("waiting for the savepoint", timeout)
-        info = client.savepoint(target=target, timeout_s=timeout)
-    show(info.model_dump(mode="json"), output, snapshot_table(info))
+        info = client.savepoint(target=target, timeout_s=timeout, form=form.value)
+    show(info.model_dump(mode="json"), output, snapshot_table(info), *without_table(info.without_table))
     if output is Output.TABLE:
         for line in paths(("path", info.path)):
             typer.echo(line)

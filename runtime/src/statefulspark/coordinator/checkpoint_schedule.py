@@ -11,6 +11,8 @@ from collections.abc import Callable
 
 import structlog
 
+from statefulspark.checkpoint.catalog import StoredCheckpoint
+from statefulspark.checkpoint.formats import paths
 from statefulspark.checkpoint.formats.metadata import SlotState
 from statefulspark.checkpoint.write.inline import check_inline
 from statefulspark.coordinator.batch_log import BatchLog
@@ -172,6 +174,9 @@ class CheckpointSchedule:
             progress.sealed = progress.savepoint is None  # the _metadata of a savepoint is gone, and its files go too
             raise UnavailableError(f"checkpoint {progress.checkpoint_id} took longer than {self._times.timeout_s:.0f} s")
         info = info_of(metadata, path, sync_ms=progress.sync_ms, uploaded_bytes=progress.uploaded_bytes)
+        if progress.request is not None and progress.request.unpublished:
+            progress.request.origin.append(StoredCheckpoint(self._durable.store, paths.folder_of(path)[1], metadata))
+            return info
         with self._lock:
             self._durable.completed_checkpoint(metadata, info)
             if metadata.kind == "checkpoint":
@@ -181,6 +186,13 @@ class CheckpointSchedule:
 
     def _finished(self, progress: PendingCheckpoint, outcome: CheckpointInfo | StatefulSparkError) -> None:
         self._last_ended_s = time.monotonic()
+        if isinstance(outcome, CheckpointInfo) and progress.request is not None and progress.unpublished:
+            with self._lock:  # its caller may just stop waiting
+                progress.request.finish(outcome)
+                is_wanted = not progress.request.withdrawn.is_set()
+            if not is_wanted:
+                self._canceled.add(self._durable.uploads_of(progress), progress.slots)
+            return
         totals = self.totals["checkpoint" if progress.savepoint is None else "savepoint"]
         if isinstance(outcome, CheckpointInfo):
             totals.completed += 1
@@ -203,6 +215,23 @@ class CheckpointSchedule:
             progress.request.finish(outcome)
         if self._told is not None:
             self._told(outcome, progress.savepoint is not None)
+
+    def converted(self, outcome: CheckpointInfo | StatefulSparkError) -> None:
+        """A conversion to a canonical savepoint has ended; of its snapshot, only a failure was counted."""
+        totals = self.totals["savepoint"]
+        if isinstance(outcome, CheckpointInfo):
+            totals.completed += 1
+            totals.seconds += outcome.duration_ms / 1000
+            totals.uploaded_bytes += outcome.uploaded_bytes
+            self.last_savepoint = outcome
+        else:
+            _log.warning("a canonical savepoint failed", error=str(outcome)[:300])
+            totals.failed += 1
+            self.failed += 1
+            if isinstance(outcome, FencedError) and self._durable.fence.fenced:
+                self._fenced(outcome)
+        if self._told is not None:
+            self._told(outcome, True)
 
     def _clean(self) -> None:
         """Delete what no retained checkpoint needs; trouble here never hurts the job."""

@@ -12,6 +12,7 @@ from enum import StrEnum
 from typing import Literal, Protocol
 
 from statefulspark.coordinator.history import JobHistory
+from statefulspark.coordinator.savepoint_formats import MissingTable, SavepointFormat
 from statefulspark.errors import StatefulSparkError
 
 
@@ -248,6 +249,9 @@ class CheckpointInfo:
     """All files the checkpoint refers to."""
     uploaded_bytes: int
     """Bytes that were new, i.e. not already uploaded by an earlier checkpoint."""
+    format: SavepointFormat = "native"
+    without_table: tuple[MissingTable, ...] = ()
+    """Of a canonical savepoint."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -336,8 +340,11 @@ class JobControls(Protocol):
     def trigger_checkpoint(self, timeout_s: float) -> CheckpointInfo:
         """Take a checkpoint now and wait until it is published."""
 
-    def trigger_savepoint(self, target: str | None, timeout_s: float) -> CheckpointInfo:
-        """Take a savepoint below the URL ``target`` (None: the manifest's savepoint directory) and wait until it is published."""
+    def trigger_savepoint(self, target: str | None, timeout_s: float, form: SavepointFormat = "native") -> CheckpointInfo:
+        """Take a savepoint below the URL ``target`` (None: the manifest's savepoint directory) and wait until it is published.
+
+        One canonical savepoint is taken at a time: another one waits for it, within its own time. If it is not complete in time, nothing is left.
+        """
 
     def stop(self, *, savepoint: bool | None, target: str | None, drain: bool, timeout_s: float) -> CheckpointInfo | None:
         """End the job after the current batch, keeping its state.

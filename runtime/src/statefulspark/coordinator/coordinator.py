@@ -16,6 +16,7 @@ import structlog
 from statefulspark.coordinator.batch_actions import BatchActions
 from statefulspark.coordinator.batch_completion import Completion
 from statefulspark.coordinator.batch_log import BatchLog, BatchParameters
+from statefulspark.coordinator.canonical_savepoints import CanonicalSavepoints
 from statefulspark.coordinator.checkpoint_schedule import CheckpointSchedule
 from statefulspark.coordinator.controls import CheckpointInfo
 from statefulspark.coordinator.dry_runs import DryRuns
@@ -39,6 +40,7 @@ from statefulspark.rpc.certificates import CertificateFolder
 from statefulspark.rpc.listener import FlightListener
 from statefulspark.rpc.messages.slots import SnapshotDone
 from statefulspark.state.registry import StateRegistry
+from statefulspark.storage.storage_settings import StorageSettings
 
 _log = structlog.get_logger("statefulspark.coordinator")
 
@@ -67,6 +69,7 @@ class Coordinator:
         query: Prepares for a query's start and end; pauses and drains it.
         slots: Stops the slots, and replaces them when the job is rescaled.
         snapshots: Takes checkpoints and savepoints on request.
+        canonical: Takes canonical savepoints on request.
         memory: Shows and changes how slots divide their managed memory.
     """
 
@@ -82,6 +85,7 @@ class Coordinator:
         recovered: BatchParameters | None,
         times: CheckpointTimes,
         memory: MemoryTuner,
+        storage: StorageSettings | None = None,
         checkpointed: Collection[str] = (),
         now_ms: Callable[[], int] = _wall_clock_ms,
     ) -> None:
@@ -97,6 +101,7 @@ class Coordinator:
             recovered: the uncommitted batch that runs again, with its parameters.
             times: when checkpoints are taken.
             memory: how slots divide their managed memory.
+            storage: how a process of the driver's own reaches storage.
             checkpointed: uids of the steps whose function keeps operator state.
             now_ms: the clock that processing times come from, in milliseconds since the epoch; tests set their own.
         """
@@ -117,6 +122,9 @@ class Coordinator:
         self._completion = self._new_completion(recovered)
         self.query = self._new_query_lifecycle(now_ms)
         self._checkpoints = self._new_checkpoint_schedule(times)
+        self.canonical = CanonicalSavepoints(
+            durable=durable, requests=self.snapshots, storage=storage or StorageSettings(), ended=self._checkpoints.converted
+        )
         restores = RestoreFailures(self._durable, self._batches, self._fail)
         preparation = self._new_preparation(restores)
         self._batch_actions = self._new_batch_actions(now_ms, preparation)
@@ -277,5 +285,6 @@ class Coordinator:
     def close(self) -> None:
         """Stop serving."""
         self._checkpoints.close()
+        self.canonical.close()
         self._calls.close()
         self._service.shutdown()

@@ -80,7 +80,7 @@ class DurableJob:
         self.job_id = job_id
         self._claim = lineage.claim
         self.fence = Fence(store, lineage.claim)
-        self._open_store = open_store
+        self.open_store = open_store
         self._name = name
         self.max_parallelism = max_parallelism
         self._backend = backend
@@ -201,7 +201,7 @@ class DurableJob:
     def publish(
         self, progress: PendingCheckpoint, slots: tuple[SlotState, ...], states: list[dict[str, Any]]
     ) -> tuple[CheckpointMetadata, str]:
-        """Write the bundle of Spark's location and ``_metadata``; the checkpoint exists when this returns.
+        """Write the bundle of Spark's location and ``_metadata``: the checkpoint exists when this returns. What another process converts gets no ``_metadata``.
 
         Returns:
             The metadata and the URL of the checkpoint's folder.
@@ -213,7 +213,7 @@ class DurableJob:
         self, progress: PendingCheckpoint, slots: tuple[SlotState, ...], states: list[dict[str, Any]]
     ) -> tuple[CheckpointMetadata, str]:
         self.fence.check()
-        store = self.store if progress.savepoint is None else self._open_store(progress.savepoint)
+        store = self.store if progress.savepoint is None else self.open_store(progress.savepoint)
         folder = progress.savepoint_folder or paths.checkpoint_folder(progress.checkpoint_id)
         bundle = encode_bundle(progress.frame["files"])
         location = paths.bundle_name(progress.nonce)
@@ -236,20 +236,22 @@ class DurableJob:
             spark_location=FileRef(name=_LOCATION_FILE, path=location, size_bytes=digest.size_bytes, checksum=digest.checksum),
             spark_state=references_to(packs, folder)
             if progress.savepoint is None
-            else store_in_savepoint(packs, self.store, store, folder, self._open_store),
+            else store_in_savepoint(packs, self.store, store, folder, self.open_store),
             watermarks=progress.frame["watermarks"],
             second_watermarks=progress.frame["second_watermarks"],
             processing_time_ms=progress.frame["processing_time_ms"],
             pipeline=self.pipeline,
             operator_state=tuple(progress.operator_state[slot] for slot in sorted(progress.operator_state)),
         )
+        if progress.unpublished:
+            return metadata, paths.folder_url(store.url, folder)
         return metadata, publish(store, metadata, progress.savepoint_folder, before_write=progress.seal)
 
     def uploads_of(self, progress: PendingCheckpoint) -> CanceledUploads:
         """Name what a checkpoint or savepoint that was canceled has uploaded."""
         target = progress.savepoint
         return CanceledUploads(
-            open_store=lambda: self.store if target is None else self._open_store(target),
+            open_store=lambda: self.store if target is None else self.open_store(target),
             checkpoint_id=progress.checkpoint_id,
             nonce=progress.nonce,
             savepoint_folder=progress.savepoint_folder,
@@ -266,7 +268,7 @@ class DurableJob:
         """
         root, folder = paths.folder_of(path)
         if metadata.kind == "savepoint":
-            self._open_store(root).delete([paths.metadata_key(folder)])
+            self.open_store(root).delete([paths.metadata_key(folder)])
             return
         self.fence.check()
         self.store.put(paths.damaged_key(folder), b"published too late")
@@ -321,7 +323,7 @@ class DurableJob:
         if self.base_checkpoint_id is not None:
             self.store.put(paths.damaged_key(base.folder), str(error).encode())
         try:
-            found = resolve_left(self.store, open_store=self._open_store, marked=damaged_checkpoints(self.store), failed=self._failed)
+            found = resolve_left(self.store, open_store=self.open_store, marked=damaged_checkpoints(self.store), failed=self._failed)
         except CorruptDataError:
             raise self._refusal(error, base) from error
         if found.base is not None and found.base.url == base.url:
@@ -345,7 +347,7 @@ class DurableJob:
             return error
         if _is_changelog(error):
             remedy = f"Go back to the checkpoint before that batch with --from {base.url}; the rows after it are processed again"
-        elif (before := checkpoint_before(base.url, self._open_store)) is not None:
+        elif (before := checkpoint_before(base.url, self.open_store)) is not None:
             remedy = f"An earlier checkpoint is available: start with --from {before}"
         else:
             remedy = "No older checkpoint is retained: start from a savepoint with --from PATH"

@@ -122,6 +122,11 @@ class PendingCheckpoint:
         """Target when it is a savepoint."""
         return self.request.savepoint if self.request is not None else None
 
+    @property
+    def unpublished(self) -> bool:
+        """True if its ``_metadata`` is not stored, because it is converted."""
+        return self.request is not None and self.request.unpublished
+
 
 class CheckpointCoordinator:
     """Runs one checkpoint at a time over all slots."""

@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from statefulspark.checkpoint.catalog import StoredCheckpoint
 from statefulspark.coordinator.controls import CheckpointInfo
 from statefulspark.errors import FencedError, StatefulSparkError, UnavailableError
 
@@ -21,6 +22,12 @@ class SnapshotRequest:
     """A request for a checkpoint (``savepoint`` None) or for a savepoint in that folder URL ("" = the configured one)."""
 
     savepoint: str | None
+    unpublished: bool = False
+    """True for the files of a savepoint without ``_metadata``, which its caller converts."""
+    origin: list[StoredCheckpoint] = field(default_factory=list)
+    """These files, with the ``_metadata`` that was not stored."""
+    withdrawn: threading.Event = field(default_factory=threading.Event)
+    """Set when nobody waits for it any more."""
     done: threading.Event = field(default_factory=threading.Event)
     result: list[CheckpointInfo | StatefulSparkError] = field(default_factory=list)
 
@@ -47,9 +54,9 @@ class SnapshotRequests:
         """Return the URL below which a savepoint goes; see `DurableJob.savepoint_target`."""
         return self._savepoint_target(target)
 
-    def request(self, savepoint: str | None) -> SnapshotRequest:
+    def request(self, savepoint: str | None, *, unpublished: bool = False) -> SnapshotRequest:
         """Ask for a checkpoint at the next batch boundary, or for a savepoint below the URL ``savepoint``."""
-        request = SnapshotRequest(savepoint=savepoint)
+        request = SnapshotRequest(savepoint=savepoint, unpublished=unpublished)
         with self._lock:
             self._waiting.append(request)
         return request
@@ -65,25 +72,44 @@ class SnapshotRequests:
         Raises:
             UnavailableError: None was complete in time.
         """
+        outcome = self._answered(savepoint, timeout_s, check_open).result[0]
+        if isinstance(outcome, StatefulSparkError):
+            raise outcome
+        return outcome
+
+    def take_unpublished(self, url: str, timeout_s: float, check_open: Callable[[], None]) -> tuple[CheckpointInfo, StoredCheckpoint]:
+        """Take a savepoint below a URL without its ``_metadata``; the caller deletes its files.
+
+        The other arguments and the errors are those of `take`.
+        """
+        request = self._answered(url, timeout_s, check_open, unpublished=True)
+        outcome = request.result[0]
+        if isinstance(outcome, StatefulSparkError):
+            raise outcome
+        return outcome, request.origin[0]
+
+    def _answered(
+        self, savepoint: str | None, timeout_s: float, check_open: Callable[[], None], *, unpublished: bool = False
+    ) -> SnapshotRequest:
         deadline = time.monotonic() + timeout_s
         while True:
             check_open()
-            request = self.request(savepoint)
-            if not request.done.wait(max(0.0, deadline - time.monotonic())):
-                self.withdraw(request)
+            request = self.request(savepoint, unpublished=unpublished)
+            if not request.done.wait(max(0.0, deadline - time.monotonic())) and self.withdraw(request):
                 raise UnavailableError(f"no checkpoint completed within {timeout_s:.0f} s")
-            outcome = request.result[0]
-            if isinstance(outcome, CheckpointInfo):
-                return outcome
-            if not isinstance(outcome, UnavailableError) or time.monotonic() >= deadline:
-                raise outcome
+            if not isinstance(request.result[0], UnavailableError) or time.monotonic() >= deadline:
+                return request
             time.sleep(_RETRY_PAUSE_S)
 
-    def withdraw(self, request: SnapshotRequest) -> None:
-        """Drop a request whose caller no longer waits; a snapshot that has started for it continues."""
+    def withdraw(self, request: SnapshotRequest) -> bool:
+        """Drop a request whose caller no longer waits; a snapshot that has started for it continues. False if it has just been answered."""
         with self._lock:
+            if request.done.is_set():
+                return False
+            request.withdrawn.set()
             if request in self._waiting:
                 self._waiting.remove(request)
+            return True
 
     def __bool__(self) -> bool:
         """True if a request waits. The caller holds the lock."""

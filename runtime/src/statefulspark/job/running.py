@@ -15,6 +15,7 @@ from pyspark.sql.streaming.readwriter import DataStreamWriter
 from statefulspark.coordinator.controls import CheckpointInfo, JobError, JobState, JobStatus, MemoryChange, MemoryStatus, MetricSample
 from statefulspark.coordinator.coordinator import Coordinator
 from statefulspark.coordinator.history import JobHistory
+from statefulspark.coordinator.savepoint_formats import SavepointFormat
 from statefulspark.coordinator.slot_state import READY
 from statefulspark.coordinator.waiting import repeat, wait_for
 from statefulspark.errors import ClosedError, ConflictError, StatefulSparkError, UnavailableError
@@ -293,9 +294,11 @@ class RunningJob:
         """See JobControls."""
         return self._snapshot(None, timeout_s)
 
-    def trigger_savepoint(self, target: str | None, timeout_s: float) -> CheckpointInfo:
+    def trigger_savepoint(self, target: str | None, timeout_s: float, form: SavepointFormat = "native") -> CheckpointInfo:
         """See JobControls."""
-        return self._snapshot(self._coordinator.snapshots.savepoint_target(target), timeout_s)
+        where = self._coordinator.snapshots.savepoint_target(target)
+        take = self._coordinator.canonical.take if form == "canonical" else self._coordinator.snapshots.take
+        return take(where, timeout_s, self._check_open)
 
     def _snapshot(self, savepoint: str | None, timeout_s: float) -> CheckpointInfo:
         return self._coordinator.snapshots.take(savepoint, timeout_s, self._check_open)

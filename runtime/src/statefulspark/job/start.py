@@ -261,6 +261,7 @@ class _Start:
             listen=Listen(host=host, secret=secrets.token_urlsafe(32), certificates=self.certificates),
             recovered=recovered_batch(self.lineage, batches),
             memory=memory_tuner(self.manifest, self.rocksdb),
+            storage=storage_settings(self.manifest),
             checkpointed=[uid for uid, step in self.steps.items() if is_checkpointed(step.function)],
             times=CheckpointTimes(
                 interval_s=spec.checkpointing.interval / 1000,

@@ -1,49 +1,24 @@
 """Converts a checkpoint or savepoint into a canonical savepoint (docs/rfcs/0010-canonical-savepoints.md).
 
-The origin is only read. Everything is written below a new name, data first and ``_metadata`` last, so that a conversion that is interrupted leaves
-no savepoint.
+The origin is only read. Everything is written below a new name, data first (`state_tables.canonical_files`) and ``_metadata`` last, so that a
+conversion that is interrupted leaves no savepoint.
 """
 
 from __future__ import annotations
 
-import tempfile
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
-from pathlib import Path
-from typing import Final, TypeVar
-from uuid import uuid4
-
-import pyarrow as pa
-import pyarrow.parquet as pq
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
 
 from statefulspark.checkpoint.catalog import OpenStore, StoredCheckpoint, open_checkpoint
 from statefulspark.checkpoint.formats import paths
-from statefulspark.checkpoint.formats.digests import digest_bytes, digest_file
-from statefulspark.checkpoint.formats.metadata import CheckpointMetadata, FileRef, OperatorFile, SlotState, TableFile
-from statefulspark.checkpoint.inspect.reader import state_infos
-from statefulspark.checkpoint.transfers import Copier
+from statefulspark.checkpoint.formats.metadata import CheckpointMetadata
 from statefulspark.checkpoint.write.publish import publish
 from statefulspark.errors import InvalidInputError, StatefulSparkError
-from statefulspark.keygroups import KeyGroupRange
-from statefulspark.state.encoding.entries import CANONICAL, PARQUET_ENTRIES_FILE
-from statefulspark.state.encoding.layout import StateInfo, key_group_range_bounds
-from statefulspark.state.operator.entries import is_operator_state
-from statefulspark.state.store.base import StoredEntries
-from statefulspark.state.store.parquet_entries import Entry, write_parquet_entries
-from statefulspark.state_tables.arrow_types import Conversions
-from statefulspark.state_tables.contents import Contents, StoredContents
+from statefulspark.state_tables.canonical_files import write_unpublished
+from statefulspark.state_tables.contents import Contents
 from statefulspark.state_tables.key_filter import KeyFilter
-from statefulspark.state_tables.reading import Part, StateReader
 from statefulspark.storage.base import ObjectStore
-from statefulspark.storage.os_errors import local_disk
-
-_CONVERSIONS: Final = Conversions(decimals_as_text=True)
-"""A number of any length has a column: no decimal of Arrow holds each of them."""
-_ROW_GROUP_BATCHES: Final = 8
-_File = TypeVar("_File", bound=FileRef)
-_State = tuple[str, str]
-"""uid and name."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,7 +35,7 @@ class ConvertedSavepoint:
     url: str
     metadata: CheckpointMetadata
     entries: int
-    without_table: dict[_State, str]
+    without_table: dict[tuple[str, str], str]
 
 
 def convert_to_canonical(
@@ -105,171 +80,31 @@ def write_canonical(
     """
     target = open_store(target_url)
     folder = paths.savepoint_folder(origin.metadata.job_id)
-    copier = Copier(origin.store, target, open_store)
     try:
-        return _Conversion(origin, contents or StoredContents(origin), target, folder, copier, key_filter or KeyFilter()).run(progress)
+        written = write_unpublished(
+            origin, target, folder, open_store=open_store, key_filter=key_filter, contents=contents, progress=progress
+        )
+        url = publish(target, written.metadata, folder)
     except BaseException:
         with suppress(StatefulSparkError):
-            _discard(target, folder)
+            discard(target, folder)
         raise
+    return ConvertedSavepoint(url=url, metadata=written.metadata, entries=written.entries, without_table=written.without_table)
 
 
-def _discard(target: ObjectStore, folder: str) -> None:
-    """Delete what a failed conversion has written. What makes it a savepoint goes first, if its publication failed only in appearance."""
+def discard(target: ObjectStore, folder: str) -> int:
+    """Delete what a conversion has written that was not published; return the number of its files. Repeating it is fine.
+
+    What makes it a savepoint goes first, if its publication failed only in appearance.
+
+    Args:
+        target: Opened at the folder above the savepoint's.
+        folder: Name of the savepoint's folder, which only that conversion writes to.
+
+    Raises:
+        UnavailableError: Storage did not answer; some files may be left, but no ``_metadata`` without its files.
+    """
     names = [info.key for info in target.list(f"{folder}/")]
     target.delete([paths.metadata_key(folder)])
     target.delete(names)
-
-
-@dataclass(slots=True)
-class _Conversion:
-    """One conversion.
-
-    Attributes:
-        origin: What is converted.
-        contents: Its entries and operator state.
-        target: Opened at the folder above the savepoint's.
-        folder: Name of the savepoint's folder.
-        copier: From the origin to the target.
-        key_filter: Keys that the savepoint does not get.
-        tables: Files that are stored.
-        without_table: As in `ConvertedSavepoint`.
-        entries: Number of entries so far.
-    """
-
-    origin: StoredCheckpoint
-    contents: Contents
-    target: ObjectStore
-    folder: str
-    copier: Copier
-    key_filter: KeyFilter
-    tables: list[TableFile] = field(default_factory=list)
-    without_table: dict[_State, str] = field(default_factory=dict)
-    entries: int = 0
-
-    def run(self, progress: Callable[[str], None]) -> ConvertedSavepoint:
-        metadata = self.origin.metadata
-        infos = sorted(state_infos(self.origin), key=lambda info: (info.uid, info.name))
-        keyed = [self._reader(info) for info in infos if not is_operator_state(info)]
-        operator = [self._reader(info) for info in infos if is_operator_state(info)]
-        slots = []
-        for slot in metadata.slots:
-            progress(f"slot {slot.slot} of {metadata.parallelism}")
-            slots.append(self._slot(slot, keyed))
-        progress("operator state")
-        for reader in operator:
-            self._table(reader, reader.operator_batches(), None)
-        self._complete_tables([*keyed, *operator])
-        location = metadata.spark_location
-        converted = metadata.model_copy(
-            update={
-                "kind": "savepoint",
-                "slots": tuple(slots),
-                "spark_location": self._copied(location, f"spark-location-{uuid4().hex[:8]}") if location is not None else None,
-                "spark_state": tuple(self._copied(pack, f"spark-state/{uuid4().hex}") for pack in metadata.spark_state),
-                "operator_state": tuple(map(self._operator_file, metadata.operator_state)),
-                "tables": tuple(self.tables),
-            }
-        )
-        url = publish(self.target, converted, self.folder)
-        return ConvertedSavepoint(url=url, metadata=converted, entries=self.entries, without_table=self.without_table)
-
-    def _reader(self, info: StateInfo) -> StateReader:
-        expires = info.ttl_ms is not None or any(schema.ttl_ms is not None for schema in info.schemas)
-        return StateReader(self.origin, info.uid, info.name, with_expiry=expires, conversions=_CONVERSIONS)
-
-    def _slot(self, slot: SlotState, readers: Iterable[StateReader]) -> SlotState:
-        """Store the entries and tables of a slot."""
-        with self.contents.opened(slot) as every:
-            with _local_file(PARQUET_ENTRIES_FILE) as path:
-                self.entries += write_parquet_entries(path, self.key_filter.kept(_entries(every, slot)))
-                file = self._stored(path, f"slot-{slot.slot}-{uuid4().hex[:8]}/{PARQUET_ENTRIES_FILE}")
-            store = self.key_filter.applied(every)
-            for reader in readers:
-                part = Part(slot.slot, range(slot.first, slot.last + 1))
-                self._table(reader, reader.stored_batches(store, part), slot.key_groups)
-        return slot.model_copy(
-            update={"backend": CANONICAL, "shared": (), "private": (file,), "inline": None, "heap_timers": False},
-        )
-
-    def _table(
-        self, reader: StateReader, batches: Iterator[pa.RecordBatch], groups: KeyGroupRange | None, *, if_empty: bool = False
-    ) -> None:
-        """Store rows of a state, if there are some. A state with a value that no column holds gets no table."""
-        state = (reader.info.uid, reader.info.name)
-        if state in self.without_table:
-            return
-        with _local_file("table.parquet") as path:
-            try:
-                rows = write_table(path, reader.schema, batches)
-            except (InvalidInputError, pa.ArrowNotImplementedError) as error:
-                self.without_table[state] = str(error)
-                return
-            if not rows and not if_empty:
-                return
-            stored = self._stored(path, paths.table_reference(*state, groups))
-        uid, name = state
-        first, last = (None, None) if groups is None else (groups.first, groups.last)
-        self.tables.append(TableFile(**stored.model_dump(), uid=uid, state=name, first=first, last=last, rows=rows))
-
-    def _complete_tables(self, readers: Iterable[StateReader]) -> None:
-        """Give each state without rows one empty file, which tells its columns, and delete those of states that get no table."""
-        named = {(table.uid, table.state) for table in self.tables}
-        every = KeyGroupRange(0, self.origin.metadata.max_parallelism - 1)
-        for reader in readers:
-            if (reader.info.uid, reader.info.name) not in named:
-                self._table(reader, iter(()), None if is_operator_state(reader.info) else every, if_empty=True)
-        dropped = [table for table in self.tables if (table.uid, table.state) in self.without_table]
-        self.tables = [table for table in self.tables if table not in dropped]
-        self.target.delete(f"{self.folder}/{table.path}" for table in dropped)
-
-    def _stored(self, path: Path, reference: str) -> FileRef:
-        with local_disk():
-            digest = digest_file(path)
-        self.target.put_file(f"{self.folder}/{reference}", path)
-        name = reference.rpartition("/")[2]
-        return FileRef(name=name, path=reference, size_bytes=digest.size_bytes, checksum=digest.checksum)
-
-    def _operator_file(self, file: OperatorFile) -> OperatorFile:
-        reference = f"slot-{file.slot}-{uuid4().hex[:8]}/{file.name}"
-        if (changed := self.contents.changed_operator_file(file)) is None:
-            return self._copied(file, reference)
-        self.target.put(f"{self.folder}/{reference}", changed)
-        digest = digest_bytes(changed)
-        return file.model_copy(update={"path": reference, "size_bytes": digest.size_bytes, "checksum": digest.checksum})
-
-    def _copied(self, file: _File, reference: str) -> _File:
-        source = paths.resolve_reference(self.origin.key, file.path)
-        self.copier.copy(source, f"{self.folder}/{reference}", file.digest)
-        return file.model_copy(update={"path": reference})
-
-
-def write_table(path: Path, schema: pa.Schema, batches: Iterator[pa.RecordBatch]) -> int:
-    """Write rows to a new Parquet file; return how many there were.
-
-    Raises:
-        InvalidInputError: A value does not fit its column.
-        UnavailableError: The disk is full or fails.
-    """
-    rows = 0
-    with local_disk(), pq.ParquetWriter(path, schema, compression="zstd") as writer:
-        group: list[pa.RecordBatch] = []
-        for batch in batches:
-            group.append(batch)
-            rows += batch.num_rows
-            if len(group) == _ROW_GROUP_BATCHES:
-                writer.write_table(pa.Table.from_batches(group))
-                group = []
-        if group:
-            writer.write_table(pa.Table.from_batches(group))
-    return rows
-
-
-def _entries(store: StoredEntries, slot: SlotState) -> Iterator[Entry]:
-    return store.scan(*key_group_range_bounds(slot.first, slot.last))
-
-
-@contextmanager
-def _local_file(name: str) -> Iterator[Path]:
-    with local_disk(), tempfile.TemporaryDirectory(prefix="statefulspark-convert-") as scratch:
-        yield Path(scratch) / name
+    return len(names)

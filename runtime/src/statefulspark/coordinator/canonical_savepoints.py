@@ -1,0 +1,177 @@
+"""Canonical savepoints of a running job (docs/rfcs/0010-canonical-savepoints.md).
+
+The slots write a savepoint in the format of their state backend into the job's folder. It gets no ``_metadata``, so it never is a savepoint,
+and `statefulspark gc` finds what a killed driver leaves of it. Another process converts it while batches go on. The driver publishes the result
+if it still runs the job, and deletes the files of the slots however the conversion ends.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Final
+
+import structlog
+
+from statefulspark import failpoints
+from statefulspark.checkpoint.catalog import StoredCheckpoint
+from statefulspark.checkpoint.write.canceled import CanceledUploads
+from statefulspark.checkpoint.write.publish import publish
+from statefulspark.coordinator.controls import CheckpointInfo
+from statefulspark.coordinator.conversion import convert
+from statefulspark.coordinator.durable_job import DurableJob
+from statefulspark.coordinator.pending_checkpoint import info_of
+from statefulspark.coordinator.savepoint_formats import MissingTable
+from statefulspark.coordinator.snapshot_requests import SnapshotRequests
+from statefulspark.errors import ClosedError, InternalError, StatefulSparkError, UnavailableError
+from statefulspark.state_tables.canonical import discard
+from statefulspark.storage.base import ObjectStore
+from statefulspark.storage.storage_settings import StorageSettings
+
+_log = structlog.get_logger("statefulspark.checkpoints")
+_POLL_S: Final = 0.1
+_CLOSE_S: Final = 10.0
+"""The end of the job does not wait longer for a storage that does not answer."""
+
+
+class CanonicalSavepoints:
+    """Takes one canonical savepoint at a time. Thread-safe; works in the thread of its caller.
+
+    Args:
+        durable: The job's folder in storage.
+        requests: Takes the snapshot.
+        storage: How the converting process reaches storage.
+        ended: Told of the outcome of each conversion.
+    """
+
+    def __init__(
+        self,
+        *,
+        durable: DurableJob,
+        requests: SnapshotRequests,
+        storage: StorageSettings,
+        ended: Callable[[CheckpointInfo | StatefulSparkError], None],
+    ) -> None:
+        self._durable = durable
+        self._requests = requests
+        self._storage = storage
+        self._ended = ended
+        self._turn = threading.Lock()
+        self._closed = threading.Event()
+
+    def take(self, target: str, timeout_s: float, check_open: Callable[[], None]) -> CheckpointInfo:
+        """Take a savepoint, wait for it, and leave nothing if it fails.
+
+        Args:
+            target: URL below which it goes.
+            timeout_s: For everything, also for waiting until an earlier one has ended.
+            check_open: Raises when the job has ended.
+
+        Raises:
+            InvalidInputError: The URL names no store; nothing was taken.
+            UnavailableError: It was not complete in time, or storage, a slot or the converting process failed.
+            FencedError: Another driver runs the job.
+            ClosedError: The job has ended.
+        """
+        store = self._durable.open_store(target)
+        limit = _Limit(timeout_s, self._closed)
+        while not self._turn.acquire(timeout=_POLL_S):
+            check_open()
+            limit.check()
+        try:
+            info, origin = self._requests.take_unpublished(self._durable.store.url, limit.left_s, check_open)
+            try:
+                return self._converted(info, origin, target, store, limit)
+            finally:
+                self._delete_origin(origin)
+        finally:
+            self._turn.release()
+
+    def _converted(self, info: CheckpointInfo, origin: StoredCheckpoint, target: str, store: ObjectStore, limit: _Limit) -> CheckpointInfo:
+        folder = self._durable.savepoint_folder()
+        try:
+            taken = self._published(info, origin, target, store, folder, limit)
+        except BaseException as error:
+            self._discard(store, folder)
+            self._ended(error if isinstance(error, StatefulSparkError) else InternalError(f"converting failed: {type(error).__name__}"))
+            raise
+        self._ended(taken)
+        return taken
+
+    def _published(
+        self, info: CheckpointInfo, origin: StoredCheckpoint, target: str, store: ObjectStore, folder: str, limit: _Limit
+    ) -> CheckpointInfo:
+        converted = convert(origin, target, folder, self._storage, limit.check)
+        failpoints.reach("driver.conversion.written")
+
+        def check() -> None:
+            limit.check()
+            self._durable.fence.check()
+
+        metadata = converted.metadata.model_copy(update={"duration_ms": int(limit.age_s * 1000)})
+        url = publish(store, metadata, folder, before_write=check)
+        limit.check()  # if this driver was frozen, another one may have deleted its files before they were published
+        failpoints.reach("driver.conversion.published")
+        size_bytes = sum(file.size_bytes for file in metadata.files())
+        described = info_of(metadata, url, sync_ms=info.sync_ms, uploaded_bytes=size_bytes)
+        missing = tuple(MissingTable(uid=each.uid, state=each.state, reason=each.reason) for each in converted.without_table)
+        taken = replace(described, format="canonical", without_table=missing)
+        self._durable.completed_checkpoint(metadata, taken)
+        return taken
+
+    def _discard(self, store: ObjectStore, folder: str) -> None:
+        """Delete what was converted. A savepoint of a folder that only this driver writes to needs no fence."""
+        try:
+            discard(store, folder)
+        except StatefulSparkError as error:
+            _log.warning("the files of a failed savepoint were not deleted", url=store.url, folder=folder, error=str(error)[:200])
+
+    def _delete_origin(self, origin: StoredCheckpoint) -> None:
+        uploads = CanceledUploads(
+            open_store=lambda: origin.store, checkpoint_id=origin.metadata.checkpoint_id, nonce="", savepoint_folder=origin.folder
+        )
+        try:
+            uploads.delete()
+        except StatefulSparkError as error:
+            _log.warning("what was converted was not deleted; `statefulspark gc` does it", folder=origin.folder, error=str(error)[:200])
+
+    def close(self) -> None:
+        """End the conversion, if there is one, and wait a few seconds until its files are deleted. The requests for snapshots are closed before."""
+        self._closed.set()
+        if self._turn.acquire(timeout=_CLOSE_S):
+            self._turn.release()
+        else:
+            _log.warning("storage did not answer in time; `statefulspark gc` deletes what a canonical savepoint has left")
+
+
+class _Limit:
+    """Tells whether a savepoint is still wanted.
+
+    Args:
+        timeout_s: Seconds from now on.
+        closed: Set when the job ends.
+    """
+
+    def __init__(self, timeout_s: float, closed: threading.Event) -> None:
+        self._timeout_s = timeout_s
+        self._closed = closed
+        self._begun = (time.monotonic(), time.time())
+
+    @property
+    def age_s(self) -> float:
+        """Seconds since it was asked for, by the clock that has moved further: one may stand still while the machine is suspended."""
+        return max(now - then for now, then in zip((time.monotonic(), time.time()), self._begun, strict=True))
+
+    @property
+    def left_s(self) -> float:
+        """Seconds that are left."""
+        return max(0.0, self._timeout_s - self.age_s)
+
+    def check(self) -> None:
+        """Raise if it is not wanted any more."""
+        if self._closed.is_set():
+            raise ClosedError("the job is stopping")
+        if self.age_s > self._timeout_s:
+            raise UnavailableError(f"no canonical savepoint was complete within {self._timeout_s:.0f} s")
