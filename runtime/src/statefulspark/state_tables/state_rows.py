@@ -33,7 +33,7 @@ _EXPIRY: Final = struct.Struct(">q")
 class ArrowStream(Protocol):
     """Rows that Arrow can read: a Table, a RecordBatch, a RecordBatchReader, or a DataFrame of pandas 2.2 or later."""
 
-    def __arrow_c_stream__(self, requested_schema: object | None = None) -> object:
+    def __arrow_c_stream__(self, _requested_schema: object | None = None, /) -> object:
         """Return the stream."""
 
 
