@@ -1,11 +1,13 @@
 """Starts the real command line with a fake job in place of Spark; run as a process of its own by test_cli.
 
 Environment: FAKE_END = the state the job ends in after FAKE_LOOKS looks (never without it); FAKE_ERROR = reason of a failure;
-FAKE_STOP_HANGS = a stop never returns; FAKE_PRINTS = the start prints, in every way there is.
+FAKE_STOP_HANGS = a stop never returns; FAKE_PRINTS = the start prints, in every way there is;
+FAKE_LOGS = what the start logs.
 """
 
 from __future__ import annotations
 
+import logging
 import os
 import subprocess
 import sys
@@ -30,6 +32,8 @@ def start_job(manifest: Any, options: Any) -> FakeJob:
         sys.stdout.write("printed\n")
         sys.__stdout__.write("printed to a stream that was kept\n")  # type: ignore[union-attr]  # it is open
         subprocess.run(["echo", "printed by a child"], check=True)
+    if text := os.environ.get("FAKE_LOGS"):
+        logging.getLogger("flights").info(text, extra={"fact": text})
     job = FakeJob(name=manifest.metadata.name, parallelism=options.parallelism or 2)
     job.change(restored_from=options.restore_from)
     looks = 0

@@ -352,6 +352,25 @@ def test_the_token_is_nowhere_to_be_seen(tmp_path: Path, given: bool) -> None:
     assert "Run the manifest again to resume. Its state is kept in file:///state/turnaround/savepoint-1." in err
 
 
+def test_the_log_that_the_api_shows_has_none_of_our_secrets(tmp_path: Path) -> None:
+    """Though a pipeline logs the token, the keys of the storage and a URL with a password. They are in the manifest or in the environment."""
+    token, key, session = ("a-token-" + "0123456789", "a-storage-key-" + "0123456789", "a-session-token-" + "0123456789")
+    text = f"token {token}, key {key}, session {session}, s3://me:my-password@bucket/state, 42 flights"
+    secrets = {"STATEFULSPARK_API_TOKEN": token, "AWS_SECRET_ACCESS_KEY": key, "AWS_SESSION_TOKEN": session}
+    run = Run(tmp_path, "--no-progress", FAKE_LOGS=text, **secrets)
+    run.wait_started()
+    environ = {"STATEFULSPARK_HOME": str(run.home), "STATEFULSPARK_API_TOKEN": ""}
+    shown = cli("logs", "--job", "turnaround", "-o", "json", env=environ)
+    assert shown.exit_code == 0, shown.output
+    records = {record["event"]: record for record in map(json.loads, shown.stdout.splitlines())}
+    hidden = "token ***, key ***, session ***, s3://***@bucket/state, 42 flights"
+    assert records[hidden]["facts"]["fact"] == hidden
+    assert "job started" in records, "the driver's own records are there"
+    assert not any(secret in shown.stdout for secret in (token, key, session, "my-password"))
+    run.process.send_signal(signal.SIGTERM)
+    assert run.end()[0] == 0
+
+
 def test_sigterm_stops_with_a_checkpoint(tmp_path: Path) -> None:
     """What Kubernetes does to a pod: the state is checkpointed, exit code 0, no connection file left."""
     run = Run(tmp_path, "-o", "json")

@@ -14,7 +14,7 @@ from runtime.tests.api_server.fake_job import START_MS, FakeJob
 
 from statefulspark.api_server.instants import at
 from statefulspark.cli.job_tables import duration, size
-from statefulspark.cli.logs import configure_logging
+from statefulspark.cli.log_output import configure_logging
 from statefulspark.cli.progress import LogReporter, TerminalReporter, Throughput, progress_line
 from statefulspark.coordinator.controls import JobStatus, SlotRestoring
 

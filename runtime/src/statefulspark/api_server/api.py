@@ -26,6 +26,7 @@ from statefulspark.api_server import pages
 from statefulspark.api_server.authentication import BearerGate
 from statefulspark.api_server.bodies import BodyLimit
 from statefulspark.api_server.history_models import SAMPLES_MAX, HistoryModel
+from statefulspark.api_server.log_routes import log_routes
 from statefulspark.api_server.models import (
     CancelRequest,
     CheckpointListModel,
@@ -49,6 +50,7 @@ from statefulspark.api_server.prometheus import CONTENT_TYPE, exposition
 from statefulspark.api_server.tokens import TokenCheck
 from statefulspark.coordinator.controls import CheckpointInfo, JobControls, JobError, JobState, JobStatus, MemoryChange
 from statefulspark.errors import InvalidInputError, StatefulSparkError
+from statefulspark.logs.tail import LogTail
 
 _log = logging.getLogger(__name__)
 
@@ -108,13 +110,14 @@ def _responses(*statuses: int) -> dict[int | str, dict[str, Any]]:
 _LONG = _responses(202, 400, 401, 409, 422, 500, 503)
 
 
-def create_app(job: JobControls, *, token: str, clock_ms: Callable[[], int]) -> FastAPI:
+def create_app(job: JobControls, *, token: str, clock_ms: Callable[[], int], tail: LogTail | None = None) -> FastAPI:
     """Build the application.
 
     Args:
         job: The job to monitor and control.
         token: The bearer token it accepts (16 to 4096 printable ASCII characters).
         clock_ms: Milliseconds since the epoch.
+        tail: The log records that it shows; None shows none.
     """
     app = FastAPI(
         title="statefulspark driver API",
@@ -134,6 +137,7 @@ def create_app(job: JobControls, *, token: str, clock_ms: Callable[[], int]) -> 
     app.include_router(_health_routes(job))
     app.include_router(_monitoring_routes(job, operations), dependencies=documented)
     app.include_router(_steer_routes(job, operations), dependencies=documented)
+    app.include_router(log_routes(tail or LogTail()), dependencies=documented)
     app.include_router(_memory_routes(job), dependencies=documented)
     app.include_router(_page_routes(app, job, clock_ms), dependencies=documented)
     return app

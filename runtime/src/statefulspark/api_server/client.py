@@ -14,6 +14,7 @@ import httpx
 from pydantic import BaseModel, ValidationError
 
 from statefulspark.api_server.history_models import HistoryModel
+from statefulspark.api_server.log_models import LogsModel
 from statefulspark.api_server.models import (
     CheckpointListModel,
     CheckpointModel,
@@ -83,6 +84,12 @@ class JobClient:
     def history(self, *, since_ms: int, samples: int) -> HistoryModel:
         """Return what the job has done since a time, with at most so many samples."""
         return self._call("GET", f"/v1/history?since_ms={since_ms}&samples={samples}", HistoryModel)
+
+    def logs(self, *, after: int, records: int, level: str, slot: int | None, uid: str | None) -> LogsModel:
+        """Return the last log records with a number greater than ``after``; None: of all slots, of all keyed steps."""
+        options: dict[str, int | str | None] = {"after": after, "records": records, "level": level, "slot": slot, "uid": uid}
+        given = httpx.QueryParams({name: value for name, value in options.items() if value is not None})
+        return self._call("GET", f"/v1/logs?{given}", LogsModel)
 
     def checkpoint(self, *, timeout_s: float) -> CheckpointModel:
         """Take a checkpoint now."""

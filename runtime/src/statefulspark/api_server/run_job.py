@@ -16,6 +16,7 @@ from statefulspark.api_server.server import ApiServer, ServerSettings, bind
 from statefulspark.api_server.signals import StopSignals
 from statefulspark.coordinator.controls import JobControls, JobError, JobState, JobStatus
 from statefulspark.errors import ClosedError, ConflictError, JvmLostError, StatefulSparkError, UnavailableError
+from statefulspark.logs.tail import LogTail
 
 _CONFLICT_PAUSE_S = 0.2
 _JVM_LOST = JobError.of(JvmLostError("")).reason
@@ -80,6 +81,7 @@ def run_job(
     settings: RunSettings,
     reporter: RunReporter,
     clock_ms: Callable[[], int],
+    tail: LogTail | None = None,
 ) -> RunResult:
     """Run a job to its end.
 
@@ -90,6 +92,7 @@ def run_job(
         settings: See there.
         reporter: Hears what happens.
         clock_ms: Milliseconds since the epoch.
+        tail: The log records that the API shows.
 
     Raises:
         Interrupted: A signal came before the job was started, or a second one after it.
@@ -99,7 +102,7 @@ def run_job(
     with StopSignals() as signals, claim, closing(bind(settings.server)) as listener:
         job = start()
         signals.graceful()
-        with ApiServer(create_app(job, token=token, clock_ms=clock_ms), settings.server, listener) as server:
+        with ApiServer(create_app(job, token=token, clock_ms=clock_ms, tail=tail), settings.server, listener) as server:
             claim.write(Connection(server.url, token))
             reporter.started(job.status(), url=server.url, connection_file=str(claim.path))
             stop = _watch(job, signals, settings, reporter)

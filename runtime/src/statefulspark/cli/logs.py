@@ -1,75 +1,74 @@
-"""Logging of the ``run`` command: readable lines above the progress bar on a terminal, JSON lines everywhere else."""
+"""``statefulspark logs``: show the last log records of a running job."""
 
 from __future__ import annotations
 
-import logging
-import sys
-from collections.abc import MutableMapping
-from datetime import UTC, datetime
-from typing import Any
+import json
+import time
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
-import structlog
-from rich.console import Console
-from rich.highlighter import NullHighlighter
-from rich.logging import RichHandler
-from rich.text import Text
+import typer
 
-from statefulspark.logs.json_lines import formatter, json_formatter, route_to_logging
-from statefulspark.logs.levels import LogLevel, LogLevels
+from statefulspark.cli.connect import CaFileOption, JobOption, TokenFileOption, connect
+from statefulspark.cli.output import Output, OutputOption
+from statefulspark.errors import UnavailableError
+from statefulspark.logs.levels import LogLevel
+
+if TYPE_CHECKING:
+    from statefulspark.api_server.log_models import LogRecordModel
+
+_RECORDS_MAX: Final = 5_000
+_POLL_S: Final = 1.0
 
 
-def log_levels(level: LogLevel, *, terminal: bool) -> LogLevels:
-    """Return the levels of a run's log records: a terminal shows statefulspark's own ones from WARNING on, beside the progress line.
+def register(app: typer.Typer) -> None:
+    """Add the command to ``app``."""
+    app.command(name="logs")(logs)
 
-    Args:
-        level: Minimum level of the job's own code.
-        terminal: True if a person watches.
+
+def logs(
+    job: JobOption,
+    follow: Annotated[bool, typer.Option("--follow", "-f", help="Show new records until the job ends.")] = False,
+    level: Annotated[LogLevel, typer.Option(help="Minimum level.", case_sensitive=False)] = LogLevel.DEBUG,
+    slot: Annotated[int | None, typer.Option(help="Only records of this slot.", min=0)] = None,
+    uid: Annotated[str | None, typer.Option(help="Only records of this keyed step.")] = None,
+    records: Annotated[
+        int, typer.Option("--records", "-n", help="Maximum number of records, the newest ones.", min=1, max=_RECORDS_MAX)
+    ] = 100,
+    token_file: TokenFileOption = None,
+    ca_file: CaFileOption = None,
+    output: OutputOption = Output.TABLE,
+) -> None:
+    """Show the last log records of a running job's driver, and of its slots if they run on the driver's machine.
+
+    The driver keeps 5000 records, and at most 8 MiB. With -o json, each record is one line.
     """
-    return LogLevels(user=level.number, internal=logging.WARNING if terminal else logging.INFO)
+    with connect(job, token_file, ca_file) as client:
+        answer = client.logs(after=0, records=records, level=level.value, slot=slot, uid=uid)
+        _show(answer.records, output)
+        while follow:
+            time.sleep(_POLL_S)
+            try:
+                answer = client.logs(after=answer.last, records=_RECORDS_MAX, level=level.value, slot=slot, uid=uid)
+            except UnavailableError:
+                typer.echo("the driver no longer answers", err=True)
+                return
+            _show(answer.records, output)
 
 
-def configure_logging(terminal: Console | None, level: LogLevel = LogLevel.INFO) -> None:
-    """Send all log records of this process to stderr.
-
-    Args:
-        terminal: Where a person watches; None writes one JSON object per line.
-        level: Minimum level of the job's own code.
-    """
-    if terminal is not None:
-        handler: logging.Handler = RichHandler(
-            console=terminal,
-            show_path=False,
-            rich_tracebacks=False,
-            markup=False,
-            highlighter=NullHighlighter(),
-            log_time_format=_time,
-            omit_repeated_times=False,
-        )
-        # plain_traceback: the renderer's own choice would print the values of local variables, secrets among them.
-        console = structlog.dev.ConsoleRenderer(colors=False, pad_event_to=0, exception_formatter=structlog.dev.plain_traceback)
-        handler.setFormatter(formatter([_without_time, _slot_first], console))
-    else:
-        handler = logging.StreamHandler(sys.stderr)
-        handler.setFormatter(json_formatter())
-    logging.getLogger().handlers = [handler]
-    log_levels(level, terminal=terminal is not None).apply()
-    route_to_logging()
+def _show(records: list[LogRecordModel], output: Output) -> None:
+    for record in records:
+        typer.echo(json.dumps(record.model_dump(mode="json")) if output is Output.JSON else _line(record))
 
 
-def _time(when: datetime) -> Text:
-    return Text(when.astimezone(UTC).strftime("%H:%M:%SZ"))
+def _line(record: LogRecordModel) -> str:
+    facts: dict[str, Any] = dict(record.facts)
+    exception = facts.pop("exception", None)
+    origin = [f"{name} {facts.pop(key)}" for key, name in (("slot", "slot"), ("key_group", "key group"), ("uid", "uid")) if key in facts]
+    parts = [record.timestamp[11:19] + "Z", record.level.upper().ljust(7), *([f"[{', '.join(origin)}]"] if origin else []), record.event]
+    parts += [f"{name}={value}" for name, value in facts.items()]
+    return _printable(" ".join(parts) + (f"\n{exception}" if exception else ""))
 
 
-def _without_time(_: Any, __: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
-    """Leave the time to the handler, which writes it in a column of its own."""
-    del event["timestamp"]
-    return event
-
-
-def _slot_first(_: Any, __: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
-    """Begin the text of a slot's record with slot, key group and uid."""
-    if "uid" not in event or "slot" not in event:
-        return event
-    group = f", key group {event.pop('key_group')}" if "key_group" in event else ""
-    event["event"] = f"[slot {event.pop('slot')}{group}, uid {event.pop('uid')}] {event['event']}"
-    return event
+def _printable(text: str) -> str:
+    """Return the text with control characters as escapes: what a function logs must not control the terminal."""
+    return "".join(each if each.isprintable() or each in "\n\t" else each.encode("unicode_escape").decode() for each in text)

@@ -28,6 +28,7 @@ COMMAND_MODULES = (
     "init",
     "key_groups",
     "list",
+    "logs",
     "memory",
     "rescale",
     "rewrite",

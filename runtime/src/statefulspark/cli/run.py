@@ -18,6 +18,7 @@ from statefulspark.logs.levels import LogLevel
 if TYPE_CHECKING:
     from statefulspark.api_server.run_job import RunResult
     from statefulspark.cli.run_logs import RunLogs
+    from statefulspark.config.job import StatefulSparkJob
     from statefulspark.coordinator.controls import JobControls
 
 
@@ -92,9 +93,10 @@ def run(
         job = load_manifest(manifest, default_backend=default_state_backend(os.environ))
 
     api, token = job.spec.api, claim_token(os.environ)
+    secrets = [token, *_storage_secrets(job)]
     with (
         _settling(termination_log),
-        run_logs(job.metadata.name, log_file, log_level, progress=progress, master=master) as logs,
+        run_logs(job.metadata.name, log_file, log_level, progress=progress, master=master, secrets=secrets) as logs,
         kept_for_answer(output),
     ):
 
@@ -140,6 +142,7 @@ def _supervised(
                 settings=RunSettings(server=server, stop_timeout_s=stop_timeout_s),
                 reporter=reporter,
                 clock_ms=now_ms,
+                tail=logs.tail,
             )
     except Interrupted as interrupted:
         typer.echo(f"{interrupted}: stopped immediately; run the manifest again to resume after the last committed batch", err=True)
@@ -168,6 +171,13 @@ def _end(result: RunResult, output: Output, termination_log: Path | None, logs: 
         termination.write(termination_log, termination.of_status(result.status, result.kept))
         raise typer.Exit
     raise typer.Exit(result.exit_code)
+
+
+def _storage_secrets(job: StatefulSparkJob) -> list[str]:
+    """Return what opens the job's storage: from the manifest, or from the environment."""
+    storage = job.spec.checkpointing.storage
+    given = [each.get_secret_value() for each in (storage.secret_access_key, storage.session_token) if each is not None]
+    return given + [os.environ[name] for name in ("AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN") if os.environ.get(name)]
 
 
 @contextmanager

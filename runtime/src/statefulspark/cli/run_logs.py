@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -14,14 +15,16 @@ from typing import Final
 import structlog
 from rich.console import Console
 
-from statefulspark.cli.logs import configure_logging, log_levels
+from statefulspark.cli.log_output import configure_logging, log_levels
 from statefulspark.cli.progress import LogReporter, TerminalReporter
 from statefulspark.errors import InvalidInputError
 from statefulspark.exchange.config import SlotLogs
 from statefulspark.job.spark.kubernetes import MASTER
 from statefulspark.logs.levels import LogLevel
 from statefulspark.logs.log_file import LogFile, log_directory
+from statefulspark.logs.redaction import Redaction
 from statefulspark.logs.socket_lines import LogReceiver
+from statefulspark.logs.tail import LogTail
 from statefulspark.storage.working_folder import open_socket_folder
 
 _log = structlog.get_logger("statefulspark.run")
@@ -35,11 +38,13 @@ class RunLogs:
     Attributes:
         reporter: Shows progress.
         slots: How slots write log records.
+        tail: Keeps the last records for the API.
         file: Takes Spark's log; None leaves that on stderr.
     """
 
     reporter: TerminalReporter | LogReporter
     slots: SlotLogs
+    tail: LogTail
     file: LogFile | None
 
     @property
@@ -49,7 +54,9 @@ class RunLogs:
 
 
 @contextmanager
-def run_logs(name: str, log_file: str | None, level: LogLevel, *, progress: bool | None, master: str | None) -> Iterator[RunLogs]:
+def run_logs(
+    name: str, log_file: str | None, level: LogLevel, *, progress: bool | None, master: str | None, secrets: Iterable[str] = ()
+) -> Iterator[RunLogs]:
     """Set up logging; what slots have written until the end is on stderr afterwards.
 
     Args:
@@ -58,6 +65,7 @@ def run_logs(name: str, log_file: str | None, level: LogLevel, *, progress: bool
         level: Minimum level of the job's own records.
         progress: Whether to show a progress line; None shows it on a terminal.
         master: ``--master``.
+        secrets: Texts that the API must not show.
 
     Raises:
         InvalidInputError: The file cannot be written.
@@ -65,6 +73,8 @@ def run_logs(name: str, log_file: str | None, level: LogLevel, *, progress: bool
     console = Console(stderr=True)
     live = console.is_terminal if progress is None else progress
     configure_logging(console if live else None, level)
+    tail = LogTail(Redaction(secrets))
+    logging.getLogger().addHandler(tail)
     with ExitStack() as stack:
         file = _open(name, log_file, master)
         if file is not None:
@@ -76,6 +86,7 @@ def run_logs(name: str, log_file: str | None, level: LogLevel, *, progress: bool
         yield RunLogs(
             reporter=TerminalReporter(console, clock_s=time.monotonic, clock_ms=now_ms) if live else LogReporter(clock_s=time.monotonic),
             slots=SlotLogs(levels=log_levels(level, terminal=live), socket=receiver.path),
+            tail=tail,
             file=file,
         )
 

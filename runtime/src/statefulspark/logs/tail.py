@@ -1,0 +1,88 @@
+"""LogTail: the last log records of this process and of slots on its machine, in memory."""
+
+from __future__ import annotations
+
+import json
+import logging
+import threading
+from collections import deque
+from dataclasses import dataclass
+from typing import Any, Final
+
+from statefulspark.logs.json_lines import json_formatter
+from statefulspark.logs.redaction import Redaction
+
+RECORDS_MAX: Final = 5_000
+BYTES_MAX: Final = 8 << 20
+"""Of the records as JSON."""
+
+
+@dataclass(frozen=True, slots=True)
+class TailRecord:
+    """One record."""
+
+    number: int
+    """Counts from 1 on; numbers of one driver are never used again."""
+    level: int
+    """As in `logging`."""
+    facts: dict[str, Any]
+    """What `json_formatter` writes, without secrets."""
+    size_bytes: int
+
+
+class LogTail(logging.Handler):
+    """Keeps the last records, at most 5000 and at most 8 MiB of them.
+
+    Args:
+        redaction: Hides secrets.
+        records_max: Records that are kept.
+        bytes_max: Bytes that are kept.
+    """
+
+    def __init__(self, redaction: Redaction | None = None, *, records_max: int = RECORDS_MAX, bytes_max: int = BYTES_MAX) -> None:
+        super().__init__()
+        self.setFormatter(json_formatter())
+        self._redaction = redaction or Redaction()
+        self._records_max = records_max
+        self._bytes_max = bytes_max
+        self._changing = threading.Lock()
+        self._records: deque[TailRecord] = deque()
+        self._bytes = 0
+        self._last = 0
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Keep a record, and forget the oldest ones that are too many."""
+        try:
+            facts = self._redaction.facts(json.loads(self.format(record)))
+            size_bytes = len(json.dumps(facts))
+        except Exception:  # noqa: BLE001  a record that cannot be kept must not fail the code that logs
+            self.handleError(record)
+            return
+        with self._changing:
+            self._last += 1
+            self._records.append(TailRecord(self._last, record.levelno, facts, size_bytes))
+            self._bytes += self._records[-1].size_bytes
+            while len(self._records) > self._records_max or self._bytes > self._bytes_max:
+                self._bytes -= self._records.popleft().size_bytes
+
+    def read(self, *, after: int, most: int, level: int, slot: int | None, uid: str | None) -> tuple[list[TailRecord], int]:
+        """Return the last records that fit, the oldest first, and the number of the newest record of all.
+
+        Args:
+            after: Only records with a greater number.
+            most: How many at most.
+            level: Minimum level.
+            slot: Only records of this slot.
+            uid: Only records of this keyed step.
+        """
+        with self._changing:
+            records, last = list(self._records), self._last
+        found = [
+            one
+            for one in records
+            if one.number > after
+            and one.level >= level
+            and (slot is None or one.facts.get("slot") == slot)
+            and (uid is None or one.facts.get("uid") == uid)
+        ]
+        return found[-most:], last
