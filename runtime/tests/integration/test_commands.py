@@ -6,11 +6,23 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from .oracles import by, counted, files, finals
 from .work import Command, Work, wait_until
+
+
+def _canonical(asked: Callable[..., dict[str, Any]], work: Work, totals: list[Any]) -> None:
+    """A canonical savepoint of the running job."""
+    savepoint = asked("savepoint", "--job", "job", "--format", "canonical", "--target", f"{work.folder}/canonical")
+    assert (savepoint["format"], savepoint["batch"], savepoint["without_table"]) == ("canonical", 0, [])
+    assert asked("status", "--job", "job")["last_savepoint"] == savepoint
+    assert asked("verify", savepoint["path"])["sound"]
+    (listed,) = asked("checkpoints", f"{work.folder}/canonical")["checkpoints"]
+    assert (listed["format"], listed["status"]) == ("canonical", "complete")
+    assert work.state("count", "total", savepoint["path"]) == totals
 
 
 def test_every_command_against_a_running_job(work: Work, command: Command) -> None:
@@ -40,6 +52,8 @@ def test_every_command_against_a_running_job(work: Work, command: Command) -> No
             assert asked("verify", savepoint["path"])["sound"]
             (listed,) = asked("checkpoints", f"{work.folder}/savepoints")["checkpoints"]
             assert (listed["kind"], listed["status"], listed["url"]) == ("savepoint", "complete", savepoint["path"])
+
+            _canonical(asked, work, finals(counted(by("account", [inputs[0]])), 2))
 
             groups = asked("key-groups", "--max-parallelism", 128, "--parallelism", 2, "--to", 3)
             rescaled = asked("rescale", 3, "--job", "job")

@@ -77,6 +77,7 @@ class CanonicalSavepoints:
         """
         store = self._durable.open_store(target)
         limit = _Limit(timeout_s, self._closed)
+        limit.check()
         while not self._turn.acquire(timeout=_POLL_S):
             check_open()
             limit.check()
