@@ -375,3 +375,15 @@ def test_a_place_that_is_none(world: World, start: Start) -> None:
     with pytest.raises(InvalidInputError):
         driver.coordinator.canonical.take("ftp://host/folder", 1.0, lambda: None)
     assert not driver.coordinator.snapshots
+
+
+@pytest.mark.parametrize("world", ["memory"], indirect=True)
+def test_a_container_without_memory_for_it(world: World, start: Start, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Otherwise the kernel may end the driver with it. The remedy names the setting, and nothing is taken."""
+    driver = _begun(world, start)
+    monkeypatch.setattr(canonical_savepoints, "free_memory_bytes", lambda: 100 << 20)
+    with pytest.raises(InvalidInputError, match=r"has 100Mi left. Raise spec\.driver\.memory by 384Mi"):
+        driver.coordinator.canonical.take(tmp_path.as_uri(), 1.0, lambda: None)
+    assert not driver.coordinator.snapshots
+    monkeypatch.setattr(canonical_savepoints, "free_memory_bytes", lambda: 384 << 20)
+    assert Taking(driver, tmp_path).info().format == "canonical"

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from statefulspark.rpc.messages.heartbeat import ContainerMemory
-from statefulspark.slot.container import container_memory
+from statefulspark.slot.container import container_memory, free_memory_bytes
 
 
 def write(root: Path, files: dict[str, str]) -> Path:
@@ -54,3 +54,24 @@ def test_an_older_kernel_keeps_no_peak(tmp_path: Path) -> None:
     assert container_memory(write(tmp_path, {"memory.max": "4096", "memory.events": "low 0"})) == ContainerMemory(
         limit_bytes=4096, peak_bytes=None, oom_kills=None
     )
+
+
+@pytest.mark.parametrize(
+    "files",
+    [
+        {"memory.max": "1000\n", "memory.current": "900\n", "memory.stat": "anon 500\ninactive_file 300\nactive_file 100\n"},
+        {
+            "memory/memory.limit_in_bytes": "1000\n",
+            "memory/memory.usage_in_bytes": "900\n",
+            "memory/memory.stat": "cache 400\ninactive_file 1\ntotal_inactive_file 300\n",
+        },
+    ],
+    ids=["v2", "v1"],
+)
+def test_free_memory_counts_files_that_can_be_dropped(tmp_path: Path, files: dict[str, str]) -> None:
+    assert free_memory_bytes(write(tmp_path, files)) == 400
+
+
+@pytest.mark.parametrize("files", [{}, {"memory.max": "max\n", "memory.current": "900\n"}, {"memory.max": "1000\n"}])
+def test_free_memory_without_a_limit_or_a_figure(tmp_path: Path, files: dict[str, str]) -> None:
+    assert free_memory_bytes(write(tmp_path, files)) is None
