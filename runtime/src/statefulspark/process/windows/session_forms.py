@@ -98,7 +98,7 @@ class SessionForms:
 
     def save(self, sessions: tuple[Session, ...], service: TimerService, watermark_ms: int) -> None:
         """Store the sessions of the current key, which has none in the separate form; in that form if they are many."""
-        self.joint.put(sessions)
+        self.joint.put_entry(sessions)
         if len(sessions) > _JOINT_SESSIONS_MAX:
             self.split(service, watermark_ms + 1)
 

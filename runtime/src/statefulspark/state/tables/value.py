@@ -71,7 +71,7 @@ class KeyedValueState(PointTable, ValueState[Any]):
             raise no_current_key()
         self._changed[ident] = value
 
-    def put(self, value: Any) -> None:
+    def put_entry(self, value: Any) -> None:
         """Replace the current key's value by one that the runtime has made: it cannot change, and is what `TypeInformation.normalize` returns."""
         context = self._context
         ident = context.ident
