@@ -78,7 +78,7 @@ class OutputBuffer:
     def _measured(self, row: Any) -> bool:
         rows = self._rows
         rows.append(row)
-        self._bytes += _size(row)
+        self._bytes += _row_size(row) if row.__class__ is tuple else _size(row)
         return self._bytes >= self._bytes_max or len(rows) >= self._rows_max
 
 

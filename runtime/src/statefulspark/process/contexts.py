@@ -61,7 +61,8 @@ class SlotTimerService(TimerService):
                 field="event_time",
                 remedy="Pass event_time=<column> and watermark=<delay> to process(), or register a processing-time timer",
             )
-        self._timers.register(EVENT_TIMERS, self._checked(timestamp))
+        is_plain = timestamp.__class__ is int and TIMESTAMP_MS_MIN <= timestamp <= TIMESTAMP_MS_MAX
+        self._timers.register(EVENT_TIMERS, timestamp if is_plain else self._checked(timestamp))
 
     def register_processing_time_timer(self, timestamp: int) -> None:
         self._timers.register(PROCESSING_TIMERS, self._checked(timestamp))

@@ -27,7 +27,7 @@ from statefulspark.process.contexts import (
     TimerContext,
 )
 from statefulspark.process.failures import timestamp_hint, user_function_error
-from statefulspark.process.key_rows import KeyRowsFunction
+from statefulspark.process.key_rows import KeyRowsFunction, Visit
 from statefulspark.process.keyruns import KeyRuns
 from statefulspark.process.metrics import MetricGroup
 from statefulspark.process.order import BatchOrder
@@ -85,6 +85,7 @@ class KeyedFunctionRunner:
         """Rows of the last run, without tick rows."""
         self.rows_out = 0
         self._backend = backend
+        self._key_group: int | None = None
         self._function = step.function
         self._output = _output_buffer(step, output_rows, output_bytes)
         self._row = row_class(tuple(step.input_schema.names))
@@ -269,26 +270,32 @@ class KeyedFunctionRunner:
 
     def _process_keys(self, chunk: pa.RecordBatch, function: KeyRowsFunction) -> Iterator[pa.RecordBatch]:
         """Give the function all rows of a key at once."""
+        is_full = self._output.add
+        self._key_group = None
+        try:
+            for each in function.process_keys(self._visits(chunk), self._element_context):
+                if is_full(each):
+                    yield self._flush()
+        except StatefulSparkError:
+            raise
+        except Exception as error:
+            raise self._error(error, self._key_group) from error
+
+    def _visits(self, chunk: pa.RecordBatch) -> Iterator[Visit]:
+        """Yield the rows of each key; the key of the last ones is current."""
         rows = list(self._elements(chunk)[0])
         times = [None] * len(rows) if self._event_time is None else event_time_ms(chunk.column(self._event_time))
         runs = self._key_runs.of(chunk)
         keys = [(key_group, key_bytes) for key_group, _, key_bytes in runs.keys]
         prefetched = 0
-        context, is_full = self._element_context, self._output.add
-        key_group = None
-        try:
-            for number, ((key_group, key, key_bytes), first, end) in enumerate(runs.spans()):
-                if number == prefetched:
-                    prefetched += self._backend.prefetch(keys[prefetched:])
-                self._backend.set_current_key(key_group, key, key_bytes)
-                context.key, context.time = key, times[first]
-                for each in function.process_rows(rows[first:end], times[first:end], context):
-                    if is_full(each):
-                        yield self._flush()
-        except StatefulSparkError:
-            raise
-        except Exception as error:
-            raise self._error(error, key_group) from error
+        context, set_current_key = self._element_context, self._backend.set_current_key
+        for number, ((key_group, key, key_bytes), first, end) in enumerate(runs.spans()):
+            if number == prefetched:
+                prefetched += self._backend.prefetch(keys[prefetched:])
+            self._key_group = key_group
+            set_current_key(key_group, key, key_bytes)
+            context.key, context.time = key, times[first]
+            yield rows[first:end], times[first:end]
 
     def _error(self, error: Exception, key_group: int | None) -> UserFunctionError:
         """Return the error of a batch whose function raised for a row."""

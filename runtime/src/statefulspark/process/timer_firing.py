@@ -12,6 +12,7 @@ from statefulspark.process.callbacks import callback
 from statefulspark.process.contexts import SlotTimerService, TimerContext
 from statefulspark.process.failures import user_function_error
 from statefulspark.process.functions import TimeDomain
+from statefulspark.process.key_rows import KeyRowsFunction
 from statefulspark.process.step_spec import StepSpec
 from statefulspark.state.timers import EVENT_TIMERS, PROCESSING_TIMERS
 
@@ -45,6 +46,7 @@ class TimerFiring:
         context: TimerContext,
     ) -> None:
         self.fired = 0
+        self._key_group: int | None = None
         self._step = step
         self._backend = backend
         self._service = service
@@ -61,15 +63,18 @@ class TimerFiring:
             yield from self._fire(PROCESSING_TIMERS, TimeDomain.PROCESSING_TIME, self._service.processing_time_ms)
 
     def _fire(self, kind: str, domain: TimeDomain, up_to_ms: int) -> Iterator[pa.RecordBatch]:
-        context, set_current_key, on_timer = self._context, self._backend.set_current_key, callback(self._step, "on_timer")
-        is_full = self._add
+        context, is_full, function = self._context, self._add, self._step.function
         context.domain = domain
-        key_group = None
+        self._key_group = None
+        due = self._due(kind, up_to_ms)
         try:
-            for timestamp_ms, key_group, key, key_bytes in self._backend.timers.due(kind, up_to_ms):
-                self.fired += 1
-                set_current_key(key_group, key, key_bytes)
-                context.key, context.time = key, timestamp_ms
+            if isinstance(function, KeyRowsFunction):
+                for each in function.on_timers(due, context):
+                    if is_full(each):
+                        yield self._flush()
+                return
+            on_timer = callback(self._step, "on_timer")
+            for timestamp_ms in due:
                 produced = on_timer(timestamp_ms, context)
                 if produced is not None:
                     for each in produced:
@@ -78,4 +83,14 @@ class TimerFiring:
         except StatefulSparkError:
             raise
         except Exception as error:
-            raise user_function_error(error, uid=self._step.uid, key_group=key_group) from error
+            raise user_function_error(error, uid=self._step.uid, key_group=self._key_group) from error
+
+    def _due(self, kind: str, up_to_ms: int) -> Iterator[int]:
+        """Yield the times of due timers; the key of the last one is current."""
+        context, set_current_key = self._context, self._backend.set_current_key
+        for timestamp_ms, key_group, key, key_bytes in self._backend.timers.due(kind, up_to_ms):
+            self.fired += 1
+            self._key_group = key_group
+            set_current_key(key_group, key, key_bytes)
+            context.key, context.time = key, timestamp_ms
+            yield timestamp_ms

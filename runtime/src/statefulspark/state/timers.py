@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from heapq import heapify, heappop, heappush
+from heapq import heapify, heappop, heappush, heapreplace
 from itertools import islice
 from typing import Any, Final
 
@@ -26,6 +26,10 @@ _TIMER_VALUE: Final = b"\x01"
 _TIMER_BYTES: Final = 240
 """Memory of one changed timer: its bytes, its place in the dict and in the heap."""
 _AHEAD_TIMERS: Final = 64
+_PUSHED_SHARE: Final = 8
+"""Fewer new timers than this share of the heap are pushed one by one; for more the heap is made again."""
+_AFTER_ALL: Final = b"\xff" * 9
+"""Above every timer."""
 _SIGN: Final = 1 << 63
 
 DueTimer = tuple[int, int, Any, bytes]
@@ -60,12 +64,24 @@ class TimerTable:
         Raises:
             InvalidInputError: No key is current, or the timestamp is out of bounds.
         """
-        self._queue(kind).register(self._timer(timestamp_ms))
+        queue, ident = self._kinds.get(kind), self._context.ident
+        if queue is None or ident is None:
+            queue, ident = self._queue(kind), self._current()
+        try:
+            timer = (timestamp_ms + _SIGN).to_bytes(8, "big") + ident
+        except OverflowError:
+            raise _out_of_bounds() from None
+        queue.register(timer)
         self.registered += 1
 
     def delete(self, kind: str, timestamp_ms: int) -> None:
         """Delete a timer of the current key; absent ones are fine. Errors as in `register`."""
-        self._queue(kind).delete(self._timer(timestamp_ms))
+        queue, ident = self._queue(kind), self._current()
+        try:
+            timer = (timestamp_ms + _SIGN).to_bytes(8, "big") + ident
+        except OverflowError:
+            raise _out_of_bounds() from None
+        queue.delete(timer)
 
     def due(self, kind: str, up_to_ms: int) -> Iterator[DueTimer]:
         """Yield and remove the timers with a timestamp of at most ``up_to_ms`` in the order of (timestamp, key group, key bytes).
@@ -75,7 +91,7 @@ class TimerTable:
         queue = self._queue(kind)
         decode = self._key_codec.decode
         # Every timer is longer than 8 bytes, so those of the next millisecond are above the end.
-        end = max(0, up_to_ms + 1 + _SIGN).to_bytes(8, "big") if up_to_ms < TIMESTAMP_MS_MAX else b"\xff" * 9
+        end = max(0, up_to_ms + 1 + _SIGN).to_bytes(8, "big") if up_to_ms < TIMESTAMP_MS_MAX else _AFTER_ALL
         queue.expect(end)
         while (timer := queue.pop(end)) is not None:
             key_bytes = timer[10:]
@@ -92,14 +108,15 @@ class TimerTable:
         except KeyError:
             raise InvalidInputError(f"unknown kind of timers {kind!r}", field="kind", remedy=f"Use {' or '.join(self._kinds)}.") from None
 
-    def _timer(self, timestamp_ms: int) -> bytes:
+    def _current(self) -> bytes:
         ident = self._context.ident
         if ident is None:
             raise no_current_key()
-        try:
-            return (timestamp_ms + _SIGN).to_bytes(8, "big") + ident
-        except OverflowError:
-            raise InvalidInputError("not a signed 64-bit number of milliseconds", field="timestamp") from None
+        return ident
+
+
+def _out_of_bounds() -> InvalidInputError:
+    return InvalidInputError("not a signed 64-bit number of milliseconds", field="timestamp")
 
 
 class _Front:
@@ -143,6 +160,7 @@ class TimerQueue:
         "_context",
         "_fronts",
         "_layers",
+        "_new",
         "_queue",
         "_read_states",
         "_state_id",
@@ -163,7 +181,9 @@ class TimerQueue:
         self._state_id = state_id
         self._read_states = read_states
         self._changed: dict[bytes, bool] = {}
+        # Registered in the running batch: a heap, and those that `_first_added` has yet to put into it. Rows do not ask for the first timer.
         self._added: list[bytes] = []
+        self._new: list[bytes] = []
         groups = [group_prefix(group) for group in range(key_groups.first, key_groups.last + 1)]
         self._fronts = {group: _Front(group) for group in groups}
         # (front.at, group); entries whose front has moved meanwhile are stale and skipped.
@@ -178,8 +198,11 @@ class TimerQueue:
         if self._changed.get(timer):
             return
         self._changed[timer] = True
-        heappush(self._added, timer)
-        self._context.grow(_TIMER_BYTES)
+        self._new.append(timer)
+        context = self._context
+        context.growth_bytes += _TIMER_BYTES
+        if context.growth_bytes > context.growth_bytes_max:
+            context.relieve()
 
     def delete(self, timer: bytes) -> None:
         """Remove a timer."""
@@ -198,15 +221,36 @@ class TimerQueue:
 
     def pop(self, end: bytes) -> bytes | None:
         """Remove and return the first timer if it is below ``end``."""
-        timer = self._first(end)
-        if timer is None or timer >= end:
-            return None
-        self._remove(timer)
+        added, queue = self._added, self._queue
+        if queue and not self._new:
+            at, group = queue[0]
+            front = self._fronts[group]
+            if at < end and front.at == at and front.ahead and at not in self._changed and (not added or at < added[0]):
+                # A stored timer that nothing comes before, as nearly all are: what `_popped` does, in one call.
+                front.ahead.pop()
+                front.at = front.ahead[-1] if front.ahead else at + b"\0"
+                heapreplace(queue, (front.at, group))
+                if group not in self._before:
+                    self._before[group] = at
+                self._changed[at] = False
+                return at
+        return self._popped(end)
+
+    def _popped(self, end: bytes) -> bytes | None:
+        timer = self._first_stored(end)
+        added = self._first_added()
+        if added is not None and added < end and (timer is None or added < timer):
+            self._remove(added)
+            return added
+        if timer is not None:
+            self._pass_stored(timer)
+            self._remove(timer)
         return timer
 
     def first(self) -> bytes | None:
         """Return the first timer."""
-        return self._first(None)
+        stored, added = self._first_stored(None), self._first_added()
+        return added if stored is None or (added is not None and added < stored) else stored
 
     def changes(self) -> list[Change]:
         state_id = self._state_id.to_bytes(2, "big")
@@ -238,7 +282,7 @@ class TimerQueue:
 
     def rollback(self, *, spilled: bool) -> None:
         self._changed = {}
-        self._added = []
+        self._added, self._new = [], []
         # Every front that knows a spilled timer is among those that were moved.
         del spilled
         for group, at in self._before.items():
@@ -264,34 +308,41 @@ class TimerQueue:
         else:
             self._changed[timer] = False
 
-    def _first(self, end: bytes | None) -> bytes | None:
-        """Return the first timer; with ``end`` timers at or after it may be left out."""
-        added, changed = self._added, self._changed
+    def _first_added(self) -> bytes | None:
+        """Return the first timer that the running batch has registered."""
+        added, new, changed = self._added, self._new, self._changed
+        if new:
+            if len(new) < len(added) // _PUSHED_SHARE:
+                for timer in new:
+                    heappush(added, timer)
+            else:
+                added += new
+                heapify(added)
+            new.clear()
         while added and not changed.get(added[0]):
             heappop(added)
-        while (stored := self._first_stored(end)) is not None and stored in changed:
-            # Deleted, or added again and then found among the added.
-            self._pass_stored(stored)
-        if not added or (stored is not None and stored < added[0]):
-            return stored
-        return added[0]
+        return added[0] if added else None
 
     def _first_stored(self, end: bytes | None) -> bytes | None:
-        queue = self._queue
+        """Return the first stored timer that the running batch has not changed if it is below ``end``; of those the states are read ahead."""
+        queue, changed = self._queue, self._changed
         while queue:
             at, group = queue[0]
+            if end is not None and at >= end:
+                return None
             front = self._fronts[group]
             if front.at != at:
                 heappop(queue)
-            elif end is not None and at >= end:
-                return None
-            elif front.ahead:
-                return at
-            else:
+            elif not front.ahead:
                 heappop(queue)
                 self._read_ahead(front, at)
                 if end is not None and (due := front.due(end)):
                     self._read_states([timer[8:] for timer in due])
+            elif at in changed:
+                # Deleted, or added again and then found among the added.
+                self._pass_stored(at)
+            else:
+                return at
         return None
 
     def _read_ahead(self, front: _Front, at: bytes) -> None:
@@ -305,13 +356,13 @@ class TimerQueue:
             heappush(self._queue, (front.at, front.group))
 
     def _pass_stored(self, timer: bytes) -> None:
-        """Advance the front that is at ``timer``."""
+        """Advance the front that is at ``timer`` and first in the queue."""
         group = timer[8:10]
         front = self._fronts[group]
         self._before.setdefault(group, timer)
         front.ahead.pop()
-        front.at = front.ahead[-1] if front.ahead else timer + b"\0"
-        heappush(self._queue, (front.at, group))
+        front.at = at = front.ahead[-1] if front.ahead else timer + b"\0"
+        heapreplace(self._queue, (at, group))
 
     def _take_in_changed(self) -> None:
         """Drop the changed timers, which are now in the layers below; move back fronts that would miss one."""
@@ -328,4 +379,4 @@ class TimerQueue:
         for group in moved:
             heappush(self._queue, (self._fronts[group].at or b"", group))
         self._changed = {}
-        self._added = []
+        self._added, self._new = [], []

@@ -34,8 +34,9 @@ class _SessionWindows(MergingWindowAssigner):
     def __init__(self, gap: int | SessionWindowTimeGapExtractor) -> None:
         if isinstance(gap, SessionWindowTimeGapExtractor):
             self._gap_of: Callable[[Any], int] = gap.extract
+            self._fixed_ms: int | None = None
         else:
-            fixed_ms = _checked(gap)
+            self._fixed_ms = fixed_ms = _checked(gap)
             self._gap_of = lambda _: fixed_ms
 
     def _gap_ms(self, element: Any) -> int:
@@ -143,6 +144,11 @@ def event_time_gap(assigner: WindowAssigner) -> Callable[[Any], int] | None:
     if type(assigner) in (EventTimeSessionWindows, DynamicEventTimeSessionWindows) and isinstance(assigner, _SessionWindows):
         return assigner._gap_ms  # noqa: SLF001  # the class of this module
     return None
+
+
+def fixed_gap(assigner: WindowAssigner) -> int | None:
+    """Return the gap in milliseconds if it is the same for all rows and the assigner just makes sessions by event time, None otherwise."""
+    return assigner._fixed_ms if type(assigner) is EventTimeSessionWindows else None  # noqa: SLF001  # a class of this module
 
 
 def _checked(gap: int) -> int:

@@ -14,7 +14,7 @@ from statefulspark.process.windows.window_timers import WindowTimers
 from statefulspark.state.tables.maps import ABSENT
 from statefulspark.state.timers import TIMESTAMP_MS_MAX
 
-__all__ = ["SessionForms"]
+__all__ = ["SessionForms", "next_due"]
 
 _JOINT_SESSIONS_MAX: Final = 8
 """Sessions that a key may have in the joint form, which writes the contents of all of them when one changes."""
@@ -23,6 +23,11 @@ _VISITS: Final = 4096
 _SIGN: Final = 1 << 63
 _PAIR: Final = struct.Struct(">QQ16s")
 _WINDOW: Final = struct.Struct(">QQ")
+
+
+def next_due(service: TimerService) -> int:
+    """Return the first time whose timers may not have fired yet when a row comes."""
+    return min(service.current_watermark() + 1, TIMESTAMP_MS_MAX)
 
 
 class SessionForms:
@@ -63,13 +68,12 @@ class SessionForms:
         self._joint_groups: set[bytes] = set()
         self._visits: dict[bytes, int] = {}
 
-    def load(self, service: TimerService, due_ms: int, *, fires: bool) -> bool:
+    def load(self, service: TimerService, fires_ms: int | None = None) -> bool:
         """Bring the sessions of the current key into the joint form.
 
         Args:
             service: Timers of the key.
-            due_ms: Timers before this time have fired.
-            fires: True if the timer at this time fires now. For what windows it fires is forgotten.
+            fires_ms: Time of the timer that fires now; None if a row comes. For what windows it fires is forgotten.
 
         Returns:
             False if they cannot be joint: they touch each other or are many, one is empty or has no timer at its end, as other triggers and assigners
@@ -87,13 +91,14 @@ class SessionForms:
             or self._contents.may_exist(look_again=look_again)
             or self._timers.may_exist(look_again=look_again)
         ):
-            return self._join(service, due_ms, fires=fires)
+            due_ms = next_due(service) if fires_ms is None else fires_ms
+            return self._join(service, due_ms, fires=fires_ms is not None)
         self._joint_groups.add(group)
         return True
 
     def save(self, sessions: tuple[Session, ...], service: TimerService, watermark_ms: int) -> None:
         """Store the sessions of the current key, which has none in the separate form; in that form if they are many."""
-        self.joint.update(sessions)
+        self.joint.put_entry(sessions)
         if len(sessions) > _JOINT_SESSIONS_MAX:
             self.split(service, watermark_ms + 1)
 

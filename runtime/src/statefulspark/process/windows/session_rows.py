@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from itertools import chain
+from collections.abc import Callable, Iterable, Sequence
 from operator import attrgetter
 from typing import Any, Final
 
 from statefulspark.errors import InvalidInputError
 from statefulspark.process.functions import TimerService
 from statefulspark.process.windows.assigners import event_time
-from statefulspark.process.windows.session_assigners import event_time_gap
+from statefulspark.process.windows.session_assigners import event_time_gap, fixed_gap
 from statefulspark.process.windows.session_forms import SessionForms
 from statefulspark.process.windows.session_state import Session
 from statefulspark.process.windows.triggers import EventTimeTrigger
@@ -34,11 +33,11 @@ class _Session:
 
     __slots__ = ("end", "entry", "is_touched", "start")
 
-    def __init__(self, start: int, end: int, entry: Any) -> None:
+    def __init__(self, start: int, end: int, entry: Any, *, is_touched: bool = False) -> None:
         self.start = start
         self.end = end
         self.entry = entry
-        self.is_touched = False
+        self.is_touched = is_touched
 
 
 class SessionRows:
@@ -56,6 +55,7 @@ class SessionRows:
         self._forms = forms
         self._contents = contents
         self._gap_of = gap_of
+        self._fixed_gap_ms = fixed_gap(windowing.assigner)
         self._lateness_ms = windowing.allowed_lateness_ms
 
     @staticmethod
@@ -91,19 +91,18 @@ class SessionRows:
         """
         watermark = service.current_watermark()
         stored: tuple[Session, ...] = self._state.value() or ()
-        timed = zip(rows, times, strict=True)
-        rest: Iterable[tuple[Any, int | None]] | None = timed
-        sessions: list[_Session] = []
-        if not stored or (len(stored) == 1 and stored[0][1] - 1 > watermark):
-            sessions, rest = self._added_to_one(stored, timed, watermark)
-            if rest is None:
-                self._save_one(stored, sessions[0], service, watermark)
+        taken = 0
+        if not stored or stored[0][1] - 1 > watermark:
+            appended, taken = self._appended(stored, rows, times, watermark)
+            if taken == len(rows):
+                self._save_appended(stored, appended, service, watermark)
                 return []
+            sessions = [_Session(*each, is_touched=taken > 0) for each in appended]
         else:
             stored = self._in_flight(stored, watermark, cleared)
             sessions = [_Session(*each) for each in stored]
         emitted: list[Any] = []
-        for row, time in rest or ():
+        for row, time in zip(rows[taken:], times[taken:], strict=True):
             start, end = self._window(row, time)
             session = self._placed(sessions, start, end, watermark)
             if session is None:
@@ -116,33 +115,39 @@ class SessionRows:
         self._save(stored, sessions, service, watermark)
         return emitted
 
-    def _added_to_one(
-        self, stored: tuple[Session, ...], timed: Iterator[tuple[Any, int | None]], watermark: int
-    ) -> tuple[list[_Session], Iterable[tuple[Any, int | None]] | None]:
-        """Add rows as long as the key has one session, which has not ended: that is what nearly all keys cost.
+    def _appended(
+        self, stored: tuple[Session, ...], rows: Sequence[Any], times: Sequence[int | None], watermark: int
+    ) -> tuple[list[Session], int]:
+        """Add rows as long as each belongs to the last session or begins one after it, and none has ended: that is what nearly all keys cost.
 
         Returns:
-            The session, if any, and the rows that it does not take; None if it took all.
+            The sessions, and how many rows they have taken.
         """
-        start, end, entry = stored[0] if stored else (0, 0, ABSENT)
-        with_row, taken = self._contents.with_row, 0
-        rest: Iterable[tuple[Any, int | None]] | None = None
-        for row, time in timed:
-            first, last = self._window(row, time)
-            if entry is ABSENT and last - 1 > watermark:
-                start, end = first, last
-            elif entry is not ABSENT and first <= end and last >= start:
-                start, end = min(start, first), max(end, last)
+        sessions = [*stored]
+        start, end, entry = sessions.pop() if sessions else (0, 0, ABSENT)
+        with_row, gap_ms, taken = self._contents.with_row, self._fixed_gap_ms, 0
+        for row, time in zip(rows, times, strict=True):
+            if gap_ms is None or time is None or time > TIMESTAMP_MS_MAX - gap_ms:
+                first, last = self._window(row, time)
             else:
-                rest = chain(((row, time),), timed)
-                break
+                first, last = time, time + gap_ms
+            if entry is ABSENT or first > end:
+                if last - 1 <= watermark:
+                    break
+                if entry is not ABSENT:
+                    sessions.append((start, end, entry))
+                start, end, entry = first, last, ABSENT
+            elif first < start:
+                if last < start or (sessions and sessions[-1][1] >= first):
+                    break
+                start, end = first, max(end, last)
+            elif last > end:
+                end = last
             entry = with_row(entry, row)
             taken += 1
-        if entry is ABSENT:
-            return [], rest
-        session = _Session(start, end, entry)
-        session.is_touched = taken > 0
-        return [session], rest
+        if entry is not ABSENT:
+            sessions.append((start, end, entry))
+        return sessions, taken
 
     def fire(self, time_ms: int, service: TimerService, emit: Emit, cleared: Callable[[TimeWindow], None]) -> list[Any]:
         """Emit the session of the current key that ends with ``time_ms``, and remove those whose lateness is over.
@@ -164,15 +169,17 @@ class SessionRows:
                 break
             window = TimeWindow(start, end)
             if last == time_ms:
-                emitted.extend(emit(window, entry))
+                emitted += emit(window, entry)
             cleanup = last + self._lateness_ms
             if cleanup <= time_ms:
                 removed += 1
                 cleared(window)
             elif cleanup < TIMESTAMP_MS_MAX:
                 service.register_event_time_timer(cleanup)
-        if removed:
-            self._state.update(sessions[removed:] or None)
+        if removed and removed == len(sessions):
+            self._state.clear()
+        elif removed:
+            self._state.put_entry(sessions[removed:])
         return emitted
 
     def _in_flight(self, stored: tuple[Session, ...], watermark: int, cleared: Callable[[TimeWindow], None]) -> tuple[Session, ...]:
@@ -218,13 +225,15 @@ class SessionRows:
         session.end = max(session.end, end)
         return session
 
-    def _save_one(self, stored: tuple[Session, ...], session: _Session, service: TimerService, watermark: int) -> None:
-        """Write the only session, which has not ended, with its timer."""
-        if not stored or stored[0][1] != session.end:
-            if stored:
-                service.delete_event_time_timer(stored[0][1] - 1)
-            service.register_event_time_timer(session.end - 1)
-        self._forms.save(((session.start, session.end, session.entry),), service, watermark)
+    def _save_appended(self, stored: tuple[Session, ...], sessions: list[Session], service: TimerService, watermark: int) -> None:
+        """Write sessions that have not ended, with their timers. The last one that was stored may have another end, and others have come after it."""
+        known = len(stored)
+        if known and stored[-1][1] != sessions[known - 1][1]:
+            service.delete_event_time_timer(stored[-1][1] - 1)
+            known -= 1
+        for _, end, _ in sessions[known:]:
+            service.register_event_time_timer(end - 1)
+        self._forms.save(tuple(sessions), service, watermark)
 
     def _save(self, stored: tuple[Session, ...], sessions: list[_Session], service: TimerService, watermark: int) -> None:
         """Write what has changed, with its timers."""

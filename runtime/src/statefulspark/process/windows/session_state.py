@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Sequence
-from contextlib import suppress
 from typing import Any, Final
 
 from statefulspark.process.functions import RuntimeContext
@@ -64,8 +63,10 @@ class SessionsTypeInfo(ListTypeInfo):
     def encode(self, value: Any) -> bytes:
         if self._one is not None and len(value) == 1:
             start, end, entry = value[0]
-            with suppress(struct.error):  # None, or a number that is too large, which the type refuses below
+            try:
                 return self._one.pack(1, _FIXED + self._one_size, _FIELD, start, _FIELD, end, self._one_size, entry)
+            except struct.error:
+                pass  # None, or a number that is too large, which the type refuses below
         parts = [_COUNT.pack(len(value))]
         for start, end, entry in value:
             if entry is None:

@@ -17,6 +17,7 @@ from statefulspark.process.windows.evictors import Evictor
 from statefulspark.process.windows.window_states import bytes_map
 from statefulspark.process.windows.windows import Window
 from statefulspark.state.api.functions import AggregateFunction, Function, ReduceFunction
+from statefulspark.state.encoding.values import Encoded
 from statefulspark.state.tables.maps import ABSENT
 from statefulspark.state.types.base import TypeInformation
 from statefulspark.state.types.types import Types
@@ -88,7 +89,9 @@ class CombinedContents(WindowContents):
 
     def open(self, context: RuntimeContext, scope: str) -> None:
         self._function().open(context)
-        self._state = bytes_map(context, f"_window({scope})", self.value_type())
+        type_ = self.value_type()
+        self._state = bytes_map(context, f"_window({scope})", type_)
+        self._accepted_class = type_.accepted_class
 
     def close(self) -> None:
         self._function().close()
@@ -131,8 +134,11 @@ class CombinedContents(WindowContents):
 
     def with_row(self, entry: Any, row: Any) -> Any:
         """Return the entry with one more row."""
-        state = self._state
-        return state.accepted(self._first(row) if entry is ABSENT else self._added(state.value_of(entry), row))
+        if entry is ABSENT:
+            value = self._first(row)
+        else:
+            value = self._added(self._state.value_of(entry) if entry.__class__ is Encoded else entry, row)
+        return value if value.__class__ is self._accepted_class else self._state.accepted(value)
 
     def joined(self, entry: Any, other: Any) -> Any:
         """Return the entry of two windows that have become one."""
@@ -143,7 +149,9 @@ class CombinedContents(WindowContents):
 
     def elements(self, entry: Any) -> list[Any] | None:
         """Return what the window function gets, None if there is nothing."""
-        return None if entry is ABSENT else [self._result(self._state.value_of(entry))]
+        if entry is ABSENT:
+            return None
+        return [self._result(self._state.value_of(entry) if entry.__class__ is Encoded else entry)]
 
     def add(self, window: bytes, value: Any, timestamp: int | None) -> None:
         del timestamp

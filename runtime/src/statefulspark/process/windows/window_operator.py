@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any, Final
 
 from statefulspark.errors import InvalidInputError, type_name
-from statefulspark.process.functions import KeyedProcessFunction, RuntimeContext, TimeDomain
-from statefulspark.process.key_rows import KeyRowsFunction
+from statefulspark.process.functions import KeyedProcessFunction, RuntimeContext, TimeDomain, TimerService
+from statefulspark.process.key_rows import KeyRowsFunction, Visit
 from statefulspark.process.windows.assigners import MergingWindowAssigner, WindowAssigner
 from statefulspark.process.windows.merging_windows import MergingWindows
-from statefulspark.process.windows.session_forms import SessionForms
+from statefulspark.process.windows.session_forms import SessionForms, next_due
 from statefulspark.process.windows.session_rows import SessionRows
 from statefulspark.process.windows.trigger_context import WindowTriggerContext
 from statefulspark.process.windows.triggers import TriggerResult
@@ -23,7 +23,7 @@ from statefulspark.process.windows.windows import CountWindow, TimeWindow, Windo
 from statefulspark.state.timers import TIMESTAMP_MS_MAX
 
 if TYPE_CHECKING:
-    from statefulspark.process.contexts import ElementContext
+    from statefulspark.process.contexts import ElementContext, TimerContext
 
 __all__ = ["WindowOperator"]
 
@@ -56,6 +56,7 @@ class WindowOperator(KeyRowsFunction):
         self._serializer = windowing.serializer
         self._lateness_ms = windowing.allowed_lateness_ms
         self._selected = SelectedWindow()
+        self._service: TimerService | None = None
         self._assigner_context = _AssignerContext(runtime_context)
         scope = f"{windowing.kind}, {self._contents.name}"
         self._timers = WindowTimers(runtime_context, scope, self._serializer.width)
@@ -80,17 +81,37 @@ class WindowOperator(KeyRowsFunction):
         self._results.close()
         self._contents.close()
 
-    def process_rows(self, rows: Sequence[Any], times: Sequence[int | None], ctx: ElementContext) -> Iterable[Any]:
+    def process_keys(self, visits: Iterable[Visit], ctx: ElementContext) -> Iterator[Any]:
+        sessions, forms = self._sessions, self._forms
+        if sessions is None or forms is None:
+            yield from super().process_keys(visits, ctx)
+            return
         self._enter(ctx)
-        sessions, service = self._sessions, self._context.service
-        if sessions is not None and self._forms is not None and self._forms.load(service, self._next_due(), fires=False):
-            return sessions.add(rows, times, service, self._emitted, self._late, self._cleared)
-        return super().process_rows(rows, times, ctx)
+        service, emit, late, cleared = self._context.service, self._emitted, self._late, self._cleared
+        for rows, times in visits:
+            if forms.load(service):
+                if emitted := sessions.add(rows, times, service, emit, late, cleared):
+                    yield from emitted
+            else:
+                yield from super().process_rows(rows, times, ctx)
+
+    def on_timers(self, due: Iterable[int], ctx: TimerContext) -> Iterator[Any]:
+        sessions, forms = self._sessions, self._forms
+        if sessions is None or forms is None or ctx.time_domain() is not TimeDomain.EVENT_TIME:
+            yield from super().on_timers(due, ctx)
+            return
+        self._enter(ctx)
+        service, emit, cleared = self._context.service, self._emitted, self._cleared
+        for timestamp in due:
+            if forms.load(service, timestamp):
+                yield from sessions.fire(timestamp, service, emit, cleared)
+            else:
+                yield from self._fired(timestamp, ctx)
 
     def process_element(self, value: Any, ctx: KeyedProcessFunction.Context) -> Iterable[Any] | None:
         self._enter(ctx)
         if self._forms is not None:
-            self._forms.split(self._context.service, self._next_due())
+            self._forms.split(self._context.service, next_due(self._context.service))
         timestamp = ctx.timestamp()
         windows: Iterable[Window] | None = self._assigner.assign_windows(value, timestamp, self._assigner_context)
         if windows is None:
@@ -118,15 +139,17 @@ class WindowOperator(KeyRowsFunction):
         return emitted or None
 
     def on_timer(self, timestamp: int, ctx: KeyedProcessFunction.OnTimerContext) -> Iterable[Any] | None:
+        return self._fired(timestamp, ctx) or None
+
+    def _fired(self, timestamp: int, ctx: KeyedProcessFunction.OnTimerContext) -> list[Any]:
+        """Handle a timer of windows that are not joint sessions."""
         self._enter(ctx)
         domain = ctx.time_domain()
         emitted: list[Any] = []
         event_time = domain is TimeDomain.EVENT_TIME
-        sessions, service = self._sessions, self._context.service
         if self._forms is not None:
-            if sessions is not None and event_time and self._forms.load(service, timestamp, fires=True):
-                return sessions.fire(timestamp, service, self._emitted, self._cleared)
-            self._forms.split(service, timestamp if event_time else self._next_due())
+            service = self._context.service
+            self._forms.split(service, timestamp if event_time else next_due(service))
         for data in self._timers.fired(domain, timestamp):
             window = self._serializer.deserialize(data)
             if self._merging is not None and self._merging.load():
@@ -143,7 +166,7 @@ class WindowOperator(KeyRowsFunction):
                 else:
                     # The lateness may have changed since the cleanup timer was registered.
                     self._register_cleanup(window)
-        return emitted or None
+        return emitted
 
     def _end_late(self, merging: MergingWindows) -> None:
         """Load sessions, and remove those that should have ended: the lateness is less than when their cleanup timers were registered."""
@@ -158,16 +181,13 @@ class WindowOperator(KeyRowsFunction):
         self._none_late_at = watermark
 
     def _enter(self, ctx: KeyedProcessFunction.Context) -> None:
-        self._key = ctx.get_current_key()
+        self._ctx = ctx
         service = ctx.timer_service()
-        self._assigner_context.service = self._context.service = self._function_context.service = service
+        if service is not self._service:
+            self._service = self._assigner_context.service = self._context.service = self._function_context.service = service
 
     def _watermark(self) -> int:
         return self._context.service.current_watermark()
-
-    def _next_due(self) -> int:
-        """Return the first time whose timers may not have fired yet when a row comes."""
-        return min(self._watermark() + 1, TIMESTAMP_MS_MAX)
 
     def _select(self, window: Window) -> None:
         self._selected.data = self._serializer.serialize(window)
@@ -221,7 +241,9 @@ class WindowOperator(KeyRowsFunction):
             context = self._function_context
             context.fired = window
             emitted.extend(
-                self._contents.fired(contents, window, self._context, lambda elements: self._results.of(self._key, context, elements))
+                self._contents.fired(
+                    contents, window, self._context, lambda elements: self._results.of(self._ctx.get_current_key(), context, elements)
+                )
             )
         if result.is_purge():
             self._contents.clear(contents)
@@ -234,7 +256,7 @@ class WindowOperator(KeyRowsFunction):
         context = self._function_context
         context.fired = window
         elements = None if self._combined is None else self._combined.elements(entry)
-        return [] if elements is None else self._results.of(self._key, context, elements)
+        return [] if elements is None else self._results.of(self._ctx.get_current_key(), context, elements)
 
     def _clean_up(self, window: Window, contents: bytes) -> None:
         """Remove everything of the selected window."""

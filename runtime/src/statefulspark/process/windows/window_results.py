@@ -73,6 +73,9 @@ class WindowResults:
 
     def __init__(self, function: WindowFunction | ProcessWindowFunction | None) -> None:
         self._function = function
+        # Asked once: these classes are abstract, of which Python asks slowly.
+        self._process_function = function if isinstance(function, ProcessWindowFunction) else None
+        self._window_function = function if isinstance(function, WindowFunction) else None
 
     def open(self, context: RuntimeContext) -> None:
         """Open the function."""
@@ -91,13 +94,12 @@ class WindowResults:
         Raises:
             InvalidInputError: The function returned no rows, but a value.
         """
-        function = self._function
-        if function is None:
-            return elements
-        if isinstance(function, ProcessWindowFunction):
-            produced, name = function.process(key, context, elements), "process"
+        if self._process_function is not None:
+            produced, name = self._process_function.process(key, context, elements), "process"
+        elif self._window_function is not None:
+            produced, name = self._window_function.apply(key, context.window(), elements), "apply"
         else:
-            produced, name = function.apply(key, context.window(), elements), "apply"
+            return elements
         return self._rows(produced, name)
 
     def _rows(self, produced: Iterable[Any] | None, name: str) -> list[Any]:
@@ -116,5 +118,5 @@ class WindowResults:
 
     def clear(self, context: ProcessWindowContext) -> None:
         """Let the function handle that the window is removed."""
-        if isinstance(self._function, ProcessWindowFunction):
-            self._function.clear(context)
+        if self._process_function is not None:
+            self._process_function.clear(context)

@@ -33,6 +33,7 @@ class KeyCodec:
         self.types = tuple(types)
         self.encode: Callable[[Any], bytes] = self._single() if len(types) == 1 else self._encode_several
         """Return the bytes of a key; InvalidInputError when it is None, has a None in it, or is of another type."""
+        self._decode: Callable[[bytes], Any] = types[0].decode if len(types) == 1 else self._decode_several
 
     def decode(self, data: bytes) -> Any:
         """Return the key of these bytes.
@@ -41,7 +42,7 @@ class KeyCodec:
             CorruptDataError: ``data`` is no key of these types.
         """
         try:
-            return self.types[0].decode(data) if len(self.types) == 1 else self._decode_several(data)
+            return self._decode(data)
         except (ValueError, IndexError, struct.error) as error:
             raise CorruptDataError("damaged key", path="store key") from error
 

@@ -87,7 +87,10 @@ class ValueCodec:
         return None if data == _NONE_BYTE else self.decode(data)
 
     def _encode(self, value: Any) -> bytes:
-        return _PLAIN_BYTE + self._payload(value)
+        try:
+            return _PLAIN_BYTE + self._type.encode(value)
+        except InvalidInputError as error:
+            raise InvalidInputError(str(error), field=self.where, remedy=error.remedy) from error
 
     def _decode(self, data: bytes) -> Any:
         if not data or data[0] != PLAIN:
@@ -108,12 +111,6 @@ class ValueCodec:
         if version != PLAIN:
             raise unreadable(data, self.where)
         return value
-
-    def _payload(self, value: Any) -> bytes:
-        try:
-            return self._type.encode(value)
-        except InvalidInputError as error:
-            raise InvalidInputError(str(error), field=self.where, remedy=error.remedy) from error
 
     def _value(self, payload: bytes) -> Any:
         try:

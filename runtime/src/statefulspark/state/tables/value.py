@@ -71,6 +71,20 @@ class KeyedValueState(PointTable, ValueState[Any]):
             raise no_current_key()
         self._changed[ident] = value
 
+    def put_entry(self, value: Any) -> None:
+        """Replace the current key's value by one that the runtime has made: it cannot change, and is what `TypeInformation.normalize` returns."""
+        context = self._context
+        ident = context.ident
+        if ident is None:
+            raise no_current_key()
+        self._changed[ident] = value
+        if self._entry_bytes is None:
+            size_bytes = self._sizer(value)
+            self._changed_payload_bytes += size_bytes
+            context.growth_bytes += size_bytes
+            if context.growth_bytes > context.growth_bytes_max:
+                context.relieve()
+
     def clear(self) -> None:
         self._remove()
 
@@ -124,4 +138,6 @@ def storer(encode: Callable[[Any], bytes]) -> Callable[[Any], bytes]:
 def size_in_memory(type_: TypeInformation) -> Callable[[Any], int]:
     """Return a function that measures a value, decoded or kept as bytes."""
     size_of = type_.size_of
+    if type_.immutable:
+        return size_of
     return lambda entry: 33 + len(entry) if entry.__class__ is Encoded else size_of(entry)
