@@ -256,6 +256,19 @@ def test_what_contradicts_the_savepoint_is_refused(tmp_path: Path) -> None:
     assert not (tmp_path / "target").exists()
 
 
+def test_a_reader_is_read_once(tmp_path: Path) -> None:
+    """Written again it would have no rows, and state would be lost without a word. A table can be written as often as one likes."""
+    table = pa.table({"user": ["a"], "value": [1]})
+    for rows, again in ((table, True), (table.to_reader(), False)):
+        writer = SavepointWriter.new_savepoint(8).with_state("step", COUNT, rows, key_columns=["user"])
+        assert writer.write(str(tmp_path / "target")).entries == 1
+        if again:
+            assert writer.write(str(tmp_path / "target")).entries == 1
+        else:
+            with pytest.raises(InvalidInputError, match="was read by another write"):
+                writer.write(str(tmp_path / "target"))
+
+
 class Visits(KeyedProcessFunction):
     """Counts and lists visits."""
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 import pyarrow as pa
@@ -26,7 +27,7 @@ from statefulspark.state.tables.raw_keyed import RAW_KEYED
 from statefulspark.state_tables.changes import check_new_name
 from statefulspark.state_tables.contents import Contents
 from statefulspark.state_tables.sorted_entries import Entry, SlotBySlot, SortedEntries, written_entries
-from statefulspark.state_tables.state_rows import ROWS_MAX, ArrowStream, StateRows
+from statefulspark.state_tables.state_rows import ROWS_MAX, ArrowStream, StateRows, batch_reader
 
 _SLOTS_OF_NEW: Final = 16
 _ROW_BYTES: Final = 8
@@ -49,6 +50,20 @@ class NewState:
     rows: ArrowStream
     key_columns: tuple[str, ...]
     merge: bool = False
+    _taken: threading.Event = field(default_factory=threading.Event)
+
+    def reader(self) -> pa.RecordBatchReader:
+        """Return a reader of the rows.
+
+        Raises:
+            InvalidInputError: They are no rows that Arrow can read, or are a reader that was read before and has none left.
+        """
+        if isinstance(self.rows, pa.RecordBatchReader) and self._taken.is_set():
+            raise InvalidInputError(
+                "the RecordBatchReader was read by another write", field="rows", remedy="Pass a new one, or a pyarrow Table"
+            )
+        self._taken.set()
+        return batch_reader(self.rows)
 
 
 def new_metadata(name: str, max_parallelism: int) -> CheckpointMetadata:

@@ -17,7 +17,6 @@ from statefulspark.state_tables.changes import Changes, State
 from statefulspark.state_tables.contents import Contents, StoredContents
 from statefulspark.state_tables.regrouping import RegroupedContents, regrouped_metadata
 from statefulspark.state_tables.sorted_entries import sorted_entries
-from statefulspark.state_tables.state_rows import batch_reader
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -100,7 +99,7 @@ def _with_states(
     entries = stack.enter_context(sorted_entries())
     lists = set()
     for state in added:
-        reader = batch_reader(state.rows)
+        reader = state.reader()
         # Ids are never used again: those of removed states are the origin's.
         metadata, rows = planned(metadata, state, next_state_id(origin.metadata, metadata), reader.schema)
         add_rows(rows, reader, entries)

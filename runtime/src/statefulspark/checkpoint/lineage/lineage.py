@@ -140,7 +140,7 @@ def ensure_job(store: ObjectStore, name: str, max_parallelism: int) -> JobIdenti
             raise NotRestorableError(
                 f"the job was started with {found.max_parallelism} key groups, not {max_parallelism}",
                 field="maxParallelism",
-                remedy=f"Set maxParallelism to {found.max_parallelism}; it is fixed for the life of a job's state.",
+                remedy=f"Set maxParallelism to {found.max_parallelism}, or write a savepoint with other key groups by `statefulspark rewrite --max-parallelism`.",
             ) from None
     return wanted
 

@@ -226,7 +226,7 @@ def _sources(plan: RestorePlan, base: StoredCheckpoint) -> list[_Source]:
         raise NotRestorableError(
             f"{base.url} has {metadata.max_parallelism} key groups, but the job has {plan.max_parallelism}",
             field="maxParallelism",
-            remedy=f"Set maxParallelism to {metadata.max_parallelism}; it is fixed for the life of a job's state.",
+            remedy=f"Set maxParallelism to {metadata.max_parallelism}, or write a savepoint with other key groups by `statefulspark rewrite --max-parallelism`.",
         )
     found = [(slot, slot.key_groups.intersect(plan.key_groups)) for slot in metadata.slots]
     sources = [_Source(slot, shared) for slot, shared in found if shared is not None]
