@@ -34,7 +34,7 @@ def test_status_tells_everything_the_job_knows(http: httpx.Client, job: FakeJob)
     assert answer["watermarks"] == {"turnaround": 1_357_041_600_000, "carried": None}
     assert answer["slots"][1] == {
         "slot": 1, "first": 64, "last": 127, "state": "RUNNING", "epoch": 1, "executor": "1", "host": "worker-7", "pid": 4_701, "restarts": 0,
-        "rows_in": 0, "store_bytes": None, "cache_hit_ratio": None, "memory": None,
+        "rows_in": 0, "store_bytes": None, "cache_hit_ratio": None, "memory": None, "restoring": None,
     }  # fmt: skip
     assert answer["last_checkpoint"]["path"] == "file:///state/turnaround/checkpoint-1"
     job.change(failing=JobFailing(failures=2, since_ms=5, error=JobError(reason="Unavailable", message="closed")))
