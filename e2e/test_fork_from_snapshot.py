@@ -1,4 +1,4 @@
-"""A StateSnapshot is taken by creating it, and another job begins from it; one that exists is made known, and disposed of with its object."""
+"""A StateSnapshot is taken by creating it, here in the canonical format, and another job begins from it; one that exists is made known, and disposed of with its object."""
 
 from __future__ import annotations
 
@@ -31,7 +31,9 @@ def create(job: CountingJob, name: str, **savepoint: Any) -> dict[str, Any]:
 
 def test_fork_from_snapshot(job: CountingJob) -> None:
     """What the first gave out up to the snapshot and what the fork gave out after it are right together; the first goes on."""
-    snapshot = create(job, "branch")
+    snapshot = create(job, "branch", format="canonical")
+    folder = str(snapshot["path"]).removeprefix("s3://state/") + "/"
+    assert any(key.endswith(".parquet") for key in job.store.keys(folder))
     fork = job.beside("fork")
     fork.create(initialSnapshot={"name": "branch"})
     fork.wait_stable()
@@ -47,7 +49,6 @@ def test_fork_from_snapshot(job: CountingJob) -> None:
     # A pod of the job opens the store, for the operator never does: it describes what is there, and removes it with the object.
     again = create(job, "known", path=str(snapshot["path"]), alreadyExists=True, disposeOnDelete=True)
     assert (again["path"], again["batch"], again["maxParallelism"]) == (snapshot["path"], snapshot["batch"], 12)
-    folder = str(snapshot["path"]).removeprefix("s3://state/") + "/"
     assert job.store.keys(folder)
     job.kubectl.ok("delete", SNAPSHOTS, "known", "--wait=false")
     wait_for("the savepoint is gone", CHECKPOINT_S, lambda: job.kubectl.find(SNAPSHOTS, "known") is None and not job.store.keys(folder))

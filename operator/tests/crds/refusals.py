@@ -73,12 +73,15 @@ BAD_SNAPSHOTS: list[tuple[dict[str, Any], str]] = [
     ({"savepoint": None}, "savepoint: set exactly one"),
     ({"checkpoint": {}}, "savepoint: set exactly one"),
     ({"savepoint": {"alreadyExists": True}}, "path: is required for an existing savepoint"),
+    ({"savepoint": {"alreadyExists": True, "path": "s3://bucket/x", "format": "canonical"}}, "format: is for new savepoints"),
 ]
 """The same for snapshots."""
 
 CHANGES: list[tuple[dict[str, Any], dict[str, Any], dict[str, Any], str]] = [
     (SNAPSHOT, {}, {"jobReference": {"name": "other"}}, "jobReference: is immutable"),
     (SNAPSHOT, {}, {"savepoint": {"path": "s3://bucket/x"}}, "savepoint: only disposeOnDelete can change"),
+    (SNAPSHOT, {}, {"savepoint": {"format": "canonical"}}, "savepoint: only disposeOnDelete can change"),
+    (SNAPSHOT, {}, {"savepoint": {"format": "native"}}, ""),
     (
         SNAPSHOT,
         {"savepoint": {"path": "s3://bucket/x"}},

@@ -6,6 +6,7 @@ import threading
 from collections.abc import Callable
 from dataclasses import asdict, replace
 
+from statefulspark.config.savepoints import SavepointFormat
 from statefulspark.coordinator.controls import (
     Cancellation,
     CheckpointInfo,
@@ -17,7 +18,7 @@ from statefulspark.coordinator.controls import (
     SlotStatus,
 )
 from statefulspark.coordinator.history import JobHistory
-from statefulspark.coordinator.savepoint_formats import MissingTable, SavepointFormat
+from statefulspark.coordinator.savepoint_formats import MissingTable
 from statefulspark.errors import ClosedError
 from statefulspark.keygroups import ranges
 

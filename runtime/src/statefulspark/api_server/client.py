@@ -27,8 +27,8 @@ from statefulspark.api_server.models import (
     StopRequest,
 )
 from statefulspark.api_server.problems import error_of
+from statefulspark.config.savepoints import SavepointFormat
 from statefulspark.coordinator.controls import JobError
-from statefulspark.coordinator.savepoint_formats import SavepointFormat
 from statefulspark.errors import InvalidInputError, StatefulSparkError, UnavailableError
 
 Model = TypeVar("Model", bound=BaseModel)

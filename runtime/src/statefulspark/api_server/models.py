@@ -11,8 +11,8 @@ from typing import Annotated, Literal, Self
 from pydantic import BaseModel, ConfigDict, Field
 
 from statefulspark.api_server.operations import Operation, OperationKind, OperationState
+from statefulspark.config.savepoints import SavepointFormat
 from statefulspark.coordinator.controls import CheckpointInfo, JobState, JobStatus
-from statefulspark.coordinator.savepoint_formats import SavepointFormat
 from statefulspark.keygroups import MAX_PARALLELISM_LIMIT
 
 Milliseconds = Annotated[int, Field(description="Milliseconds since the epoch (UTC).", examples=[1_790_000_000_000])]

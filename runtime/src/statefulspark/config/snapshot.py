@@ -11,6 +11,7 @@ from statefulspark.config.base import IGNORE, REJECT, CelRule, Flag, Model, Obje
 from statefulspark.config.job import API_VERSION
 from statefulspark.config.locations import StorageUrl
 from statefulspark.config.problems import Problem
+from statefulspark.config.savepoints import SavepointFormat
 
 SNAPSHOT_KIND: Final = "StateSnapshot"
 
@@ -25,7 +26,10 @@ class JobReference(Model):
 class SavepointSource(Model):
     """A savepoint: self-contained, owned by a person."""
 
-    cel_rules = (CelRule("!self.alreadyExists || has(self.path)", "path: is required for an existing savepoint. Set path: s3://..."),)
+    cel_rules = (
+        CelRule("!self.alreadyExists || has(self.path)", "path: is required for an existing savepoint. Set path: s3://..."),
+        CelRule("!self.alreadyExists || self.format == 'native'", "format: is for new savepoints. Remove format"),
+    )
 
     path: StorageUrl | None = Field(default=None, json_schema_extra=REJECT)
     """Directory in which to create the savepoint. Defaults to the job's checkpointing.savepointDir. With alreadyExists, the path of the
@@ -37,10 +41,16 @@ class SavepointSource(Model):
     already_exists: Flag = Field(default=False, json_schema_extra=REJECT)
     """True to register a savepoint that already exists in storage, instead of taking a new one."""
 
+    format: SavepointFormat = Field(default="native", json_schema_extra=REJECT)
+    """Format of a new savepoint: native, the files of the job's state backend, or canonical, Parquet files that every state backend restores. A
+    canonical one takes longer, and needs 384Mi more in the driver."""
+
     def conflicts(self) -> Iterator[Problem]:
-        """What exists is somewhere."""
+        """What exists is somewhere, and has its format."""
         if self.already_exists and self.path is None:
             yield Problem("path", "is required for an existing savepoint", "Set path: s3://...")
+        if self.already_exists and self.format != "native":
+            yield Problem("format", "is for new savepoints", "Remove format")
 
 
 class CheckpointSource(Model):
@@ -63,7 +73,8 @@ class StateSnapshotSpec(Model):
         CelRule("self.jobReference == oldSelf.jobReference", _OTHER_JOB),
         CelRule(
             "has(self.savepoint) == has(oldSelf.savepoint) && (!has(self.savepoint) ||"
-            " (self.savepoint.alreadyExists == oldSelf.savepoint.alreadyExists && has(self.savepoint.path) == has(oldSelf.savepoint.path)"
+            " (self.savepoint.alreadyExists == oldSelf.savepoint.alreadyExists && self.savepoint.format == oldSelf.savepoint.format"
+            " && has(self.savepoint.path) == has(oldSelf.savepoint.path)"
             " && (!has(self.savepoint.path) || self.savepoint.path == oldSelf.savepoint.path)))",
             _OTHER_SAVEPOINT,
         ),

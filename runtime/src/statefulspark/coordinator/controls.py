@@ -11,8 +11,9 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Literal, Protocol
 
+from statefulspark.config.savepoints import SavepointFormat
 from statefulspark.coordinator.history import JobHistory
-from statefulspark.coordinator.savepoint_formats import MissingTable, SavepointFormat
+from statefulspark.coordinator.savepoint_formats import MissingTable
 from statefulspark.errors import StatefulSparkError
 
 

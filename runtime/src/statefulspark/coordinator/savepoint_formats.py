@@ -3,10 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
-
-SavepointFormat = Literal["canonical", "native"]
-"""Canonical: Parquet files, which jobs with any state backend restore. Native: the files of the state backend that took it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

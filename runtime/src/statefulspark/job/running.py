@@ -12,10 +12,10 @@ from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
+from statefulspark.config.savepoints import SavepointFormat
 from statefulspark.coordinator.controls import CheckpointInfo, JobError, JobState, JobStatus, MemoryChange, MemoryStatus, MetricSample
 from statefulspark.coordinator.coordinator import Coordinator
 from statefulspark.coordinator.history import JobHistory
-from statefulspark.coordinator.savepoint_formats import SavepointFormat
 from statefulspark.coordinator.slot_state import READY
 from statefulspark.coordinator.waiting import repeat, wait_for
 from statefulspark.errors import ClosedError, ConflictError, StatefulSparkError, UnavailableError

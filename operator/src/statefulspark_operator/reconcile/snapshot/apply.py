@@ -101,14 +101,15 @@ async def _ask(context: ReconcileContext, namespace: str, observed: SnapshotObse
     endpoint = driver_endpoint(context.secrets, job["metadata"]["name"], job["metadata"]["uid"], driver_pod_of(context, job))
     if endpoint is None:
         return
-    kind, key, target = decided.ask["kind"], decided.ask["key"], decided.ask["target"]
+    kind, key = decided.ask["kind"], decided.ask["key"]
+    asked = {name: decided.ask[name] for name in ("target", "format") if name in decided.ask}
     try:
         await context.drivers.ask(
             endpoint.url,
             endpoint.token,
             str(kind),
             str(key),
-            {"target": target} if kind == "savepoint" else None,
+            asked if kind == "savepoint" else None,
             timeout_s=600,
             authority=endpoint.authority,
         )

@@ -71,7 +71,7 @@ class SnapshotPlan:
     add_finalizer: bool = False
     remove_finalizer: bool = False
     ask: Mapping[str, str | None] | None = None
-    """Request to the driver: ``kind``, ``key`` and ``target``."""
+    """Request to the driver: ``kind``, ``key``, ``target``, and ``format`` unless it is native."""
     storage_command: StorageCommand | None = None
     """Command of the storage pod to start. Does nothing if the pod exists."""
     delete_storage_pods: bool = False
@@ -195,6 +195,8 @@ def _ask(observed: SnapshotObservation, status: StateSnapshotStatus, spec: State
             return SnapshotPlan(status=status, requeue_after_s=left_s)
     target = spec.savepoint.path if spec.savepoint is not None else None
     ask = {"kind": "savepoint" if spec.savepoint is not None else "checkpoint", "key": key, "target": target}
+    if spec.savepoint is not None and spec.savepoint.format != "native":
+        ask["format"] = spec.savepoint.format  # a driver of an earlier release knows no formats
     status = status.model_copy(update={"state": SnapshotState.IN_PROGRESS, "trigger_timestamp": observed.now})
     return SnapshotPlan(status=status, ask=ask, requeue_after_s=_POLL_S)
 

@@ -166,7 +166,7 @@ def test_a_savepoint_nonce_takes_one_savepoint() -> None:
 
 
 def test_scheduled_savepoints_are_taken_one_at_a_time_and_pruned() -> None:
-    world = running(savepoints={"schedule": {"interval": "1min"}, "history": {"count": 2, "age": "1h"}})
+    world = running(savepoints={"schedule": {"interval": "1min", "format": "canonical"}, "history": {"count": 2, "age": "1h"}})
     for _ in range(60):
         world.settle(rounds=1, seconds=20.0)
         for name, snapshot in list(world.snapshots.items()):
@@ -175,3 +175,4 @@ def test_scheduled_savepoints_are_taken_one_at_a_time_and_pruned() -> None:
     ages = sorted(world.now - snapshot.created_at for snapshot in world.snapshots.values())
     assert ages[0] <= timedelta(seconds=80)
     assert ages[1] - ages[0] >= timedelta(seconds=55)
+    assert {taken.format for taken in world.taken} == {"canonical"}

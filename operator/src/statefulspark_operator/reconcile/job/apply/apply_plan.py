@@ -184,7 +184,7 @@ async def _ask_driver(context: ReconcileContext, observed: Observation, action: 
 
 async def _take_snapshot(context: ReconcileContext, observed: Observation, action: TakeSnapshot) -> None:
     cluster = context.cluster
-    created = await cluster.create(_snapshot(observed, action))
+    created = await cluster.create(snapshot_object(observed.namespace, observed.name, action))
     if created is None or action.known is None:
         return
     # Without reading storage: the job may be deleted before a storage pod could run.
@@ -212,11 +212,14 @@ async def _take_snapshot(context: ReconcileContext, observed: Observation, actio
         _log.info("snapshot was changed by another client", snapshot=action.name, namespace=observed.namespace, error=str(error)[:200])
 
 
-def _snapshot(observed: Observation, action: TakeSnapshot) -> Tree:
+def snapshot_object(namespace: str, job: str, action: TakeSnapshot) -> Tree:
+    """Return the StateSnapshot that an action creates for a job."""
     source: dict[str, Any] = {"path": action.existing_path} if action.existing_path else {}
     if action.type is SnapshotType.SAVEPOINT:
         source |= {"alreadyExists": action.existing_path is not None, "disposeOnDelete": action.dispose}
-    labels = {LABEL_JOB: observed.name, LABEL_SNAPSHOT_TYPE: action.type.value, LABEL_TRIGGER_TYPE: action.trigger.value}
+        if action.format != "native":
+            source["format"] = action.format
+    labels = {LABEL_JOB: job, LABEL_SNAPSHOT_TYPE: action.type.value, LABEL_TRIGGER_TYPE: action.trigger.value}
     if action.known is not None:
         labels[LABEL_SNAPSHOT_STATE] = SnapshotState.COMPLETED.value
     return {
@@ -224,8 +227,8 @@ def _snapshot(observed: Observation, action: TakeSnapshot) -> Tree:
         "kind": SNAPSHOT_KIND,
         "metadata": {
             "name": action.name,
-            "namespace": observed.namespace,
+            "namespace": namespace,
             "labels": labels,
         },
-        "spec": {"jobReference": {"name": observed.name}, action.type.value: source},
+        "spec": {"jobReference": {"name": job}, action.type.value: source},
     }

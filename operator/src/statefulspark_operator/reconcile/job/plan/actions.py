@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from statefulspark.config.job import StatefulSparkJobSpec
+from statefulspark.config.savepoints import SavepointFormat
 from statefulspark_operator.api.jobs import SnapshotInfo, StatefulSparkJobStatus
 from statefulspark_operator.api.snapshots import SnapshotTrigger, SnapshotType
 
@@ -84,6 +85,8 @@ class TakeSnapshot:
     """Its number of key groups, if known."""
     dispose: bool = False
     """If True, deleting the object deletes the savepoint from storage."""
+    format: SavepointFormat = "native"
+    """Of a new savepoint."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -34,7 +34,10 @@ def keep_schedule(draft: Draft, spec: StatefulSparkJobSpec) -> None:
         return
     draft.do(
         TakeSnapshot(
-            name=f"{draft.observed.name}-scheduled-{due.strftime('%Y%m%d%H%M%S')}", trigger=SnapshotTrigger.SCHEDULED, dispose=True
+            name=f"{draft.observed.name}-scheduled-{due.strftime('%Y%m%d%H%M%S')}",
+            trigger=SnapshotTrigger.SCHEDULED,
+            dispose=True,
+            format=schedule.format,
         )
     )
 
