@@ -10,6 +10,7 @@ from runtime.tests.api_server.fake_job import START_MS, FakeJob
 
 from statefulspark.api_server.api import create_app
 from statefulspark.api_server.server import ApiServer, ServerSettings
+from statefulspark.logs.tail import LogTail
 
 TOKEN = "not-a-real-token-0123456789abcdef"
 
@@ -25,8 +26,13 @@ def job() -> FakeJob:
 
 
 @pytest.fixture
-def url(job: FakeJob) -> Iterator[str]:
-    with ApiServer(create_app(job, token=TOKEN, clock_ms=lambda: START_MS + 5_000), ServerSettings()) as server:
+def tail() -> LogTail:
+    return LogTail()
+
+
+@pytest.fixture
+def url(job: FakeJob, tail: LogTail) -> Iterator[str]:
+    with ApiServer(create_app(job, token=TOKEN, clock_ms=lambda: START_MS + 5_000, tail=tail), ServerSettings()) as server:
         yield server.url
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import math
 from dataclasses import replace
 
@@ -10,6 +11,7 @@ from runtime.tests.api_server.fake_job import FakeJob
 from statefulspark.coordinator.controls import BusyKeyGroup, CheckpointInfo, JobStatus, SlotMemory, SlotSpread, StepSkew
 from statefulspark.coordinator.history import HistoryEvent, HistorySample, HistorySnapshot, JobHistory
 from statefulspark.job.history.samples import thinned
+from statefulspark.logs.tail import LogTail
 
 MIB = 1 << 20
 MARKUP = "<img src=x onerror=\"document.title='owned'\"><script>document.title='owned'</script>"
@@ -114,3 +116,28 @@ def _events(now_ms: int, message: str) -> tuple[HistoryEvent, ...]:
         ),
         HistoryEvent(first_ms=start + 7_530_000, last_ms=start + 7_530_000, kind="rescale", message="rescaled from 2 to 4 slots"),
     )  # fmt: skip
+
+
+def record(tail: LogTail, level: int, text: str, **facts: object) -> None:
+    """Keep a log record of the job in ``tail``."""
+    tail.handle(
+        logging.makeLogRecord(
+            {
+                "name": "flights",
+                "levelno": level,
+                "levelname": logging.getLevelName(level),
+                "msg": text,
+                "created": 1_790_000_000.25,
+                **facts,
+            }
+        )
+    )
+
+
+def logged(tail: LogTail) -> None:
+    """Keep what a job says in an ordinary minute."""
+    record(tail, logging.INFO, "batch 2039 committed", rows=61_204)
+    record(tail, logging.WARNING, "carrier ZZ is not known", slot=1, uid="turnaround", key_group=99)
+    record(tail, logging.ERROR, "the row was left out", slot=0, uid="turnaround", key_group=17, exception=TRACEBACK)
+    record(tail, logging.DEBUG, "dep_delay was NA", slot=0, uid="turnaround", key_group=17)
+    record(tail, logging.INFO, "checkpoint 179 completed", uploaded_bytes=14 * MIB)

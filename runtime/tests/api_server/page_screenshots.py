@@ -11,10 +11,11 @@ from pathlib import Path
 
 from runtime.tests.api_server.chromium import Chromium, program
 from runtime.tests.api_server.conftest import TOKEN
-from runtime.tests.api_server.page_data import BusyJob, eventful
+from runtime.tests.api_server.page_data import BusyJob, eventful, logged
 
 from statefulspark.api_server.api import create_app
 from statefulspark.api_server.server import ApiServer, ServerSettings
+from statefulspark.logs.tail import LogTail
 
 WIDTHS = {"desktop": 1180, "phone": 390}
 
@@ -26,7 +27,9 @@ def main(folder: Path) -> None:
         sys.exit("no Chromium: install Debian's package chromium-headless-shell")
     now_ms = int(time.time() * 1000)
     job = eventful(BusyJob(), now_ms=now_ms)
-    with ApiServer(create_app(job, token=TOKEN, clock_ms=lambda: now_ms), ServerSettings()) as server, Chromium(path) as browser:
+    tail = LogTail()
+    logged(tail)
+    with ApiServer(create_app(job, token=TOKEN, clock_ms=lambda: now_ms, tail=tail), ServerSettings()) as server, Chromium(path) as browser:
         for view, width in WIDTHS.items():
             for dark in (False, True):
                 browser.open(f"{server.url}/#token={TOKEN}", width=width, dark=dark)

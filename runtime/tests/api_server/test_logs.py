@@ -11,6 +11,7 @@ import httpx
 import pytest
 from runtime.tests.api_server.conftest import TOKEN
 from runtime.tests.api_server.fake_job import FakeJob
+from runtime.tests.api_server.page_data import record
 from typer.testing import CliRunner, Result
 
 from statefulspark.api_server.api import create_app
@@ -21,32 +22,12 @@ from statefulspark.logs.tail import LogTail
 
 
 @pytest.fixture
-def tail() -> LogTail:
-    return LogTail()
-
-
-@pytest.fixture
 def server(tail: LogTail, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[ApiServer]:
     monkeypatch.setenv("STATEFULSPARK_HOME", str(tmp_path))
     app = create_app(FakeJob(), token=TOKEN, clock_ms=lambda: 0, tail=tail)
     with ApiServer(app, ServerSettings()) as server, ConnectionFile(tmp_path, "turnaround") as claim:
         claim.write(Connection(server.url, TOKEN))
         yield server
-
-
-def record(tail: LogTail, level: int, text: str, **facts: object) -> None:
-    tail.handle(
-        logging.makeLogRecord(
-            {
-                "name": "flights",
-                "levelno": level,
-                "levelname": logging.getLevelName(level),
-                "msg": text,
-                "created": 1_790_000_000.25,
-                **facts,
-            }
-        )
-    )
 
 
 def cli(*arguments: str) -> Result:

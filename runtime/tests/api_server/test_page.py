@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import logging
 import re
 import time
 from collections.abc import Iterator
@@ -14,11 +15,12 @@ import pytest
 from runtime.tests.api_server.chromium import Chromium, program
 from runtime.tests.api_server.conftest import TOKEN
 from runtime.tests.api_server.fake_job import FakeJob
-from runtime.tests.api_server.page_data import MARKUP, eventful
+from runtime.tests.api_server.page_data import MARKUP, eventful, logged, record
 
 from statefulspark.api_server.pages import status_page
 from statefulspark.coordinator.controls import JobError, JobFailing, PendingSnapshot, SlotRestoring
 from statefulspark.errors import UnavailableError
+from statefulspark.logs.tail import LogTail
 
 SHOWN = "document.querySelectorAll('figure svg').length >= 10 && document.getElementById('events').children.length > 0"
 
@@ -147,6 +149,39 @@ def test_a_restore_and_a_savepoint_show_how_far_they_are(browser: Chromium, url:
     assert "RESTORING (1.2 GiB of 4.0 GiB)" in browser.run("document.getElementById('slots').textContent")
     assert "Slot 3 is restoring (1.2 GiB of 4.0 GiB): its key groups wait." in browser.run("document.getElementById('notes').textContent")
     assert "1 of 4savepoint 7 (slots done)" in browser.run("document.getElementById('facts').textContent")
+    assert browser.violations == []
+
+
+def test_the_log_is_text_and_follows_its_end(browser: Chromium, url: str, tail: LogTail) -> None:
+    """From the chosen level on, bounded, with stack traces folded up; what functions log is never markup."""
+    lines = "[...document.querySelectorAll('#log > div')].map(line => line.textContent)"
+    browser.open(f"{url}/#token={TOKEN}")
+    browser.wait(SHOWN)
+    browser.wait("document.getElementById('log').textContent === 'No records of this level yet.'")
+    logged(tail)
+    browser.wait(f"{lines}.length === 4")
+    shown = browser.run(lines)
+    assert shown[1] == "14:13:20 WARNING [slot 1, key group 99, uid turnaround] carrier ZZ is not known logger=flights".removesuffix(
+        " logger=flights"
+    )
+    assert "invalid literal" in shown[2]
+    assert not browser.run("document.querySelector('#log details').open")
+    record(tail, logging.ERROR, MARKUP, uid=MARKUP, exception=MARKUP, **{MARKUP: MARKUP})
+    browser.wait(f"{lines}.length === 5")
+    assert browser.run("document.querySelectorAll('img, script').length") == 1, "the page's own script"
+    browser.run(
+        "document.getElementById('log-level').value = 'debug'; document.getElementById('log-level').dispatchEvent(new Event('change'))"
+    )
+    browser.wait(f"{lines}.length === 6 && {lines}.some(line => line.includes('dep_delay was NA'))")
+    for number in range(700):
+        record(tail, logging.INFO, f"line {number}")
+    browser.wait(f"{lines}.length === 500 && {lines}.at(-1).includes('line 699')")
+    at_end = "(log => log.scrollHeight - log.scrollTop - log.clientHeight < 8)(document.getElementById('log'))"
+    assert browser.run(at_end)
+    browser.run("document.getElementById('log').focus(); document.getElementById('log').scrollTop = 0")
+    record(tail, logging.INFO, "one more")
+    browser.wait(f"{lines}.at(-1).includes('one more')")
+    assert not browser.run(at_end), "who reads earlier lines is not moved"
     assert browser.violations == []
 
 

@@ -21,7 +21,7 @@ _REFERENCE_STYLE = (
     "body{font:15px/1.5 system-ui,sans-serif;max-width:60rem;margin:2rem auto;padding:0 1rem}"
     "table{border-collapse:collapse;width:100%;margin-bottom:1rem}td,th{border:1px solid #8886;padding:.25rem .5rem;text-align:left;vertical-align:top}"
 )
-_SCRIPTS = ("status_page.js", "status_page_charts.js", "status_page_commands.js", "status_page_start.js")
+_SCRIPTS = ("status_page.js", "status_page_charts.js", "status_page_commands.js", "status_page_logs.js", "status_page_start.js")
 
 
 @cache

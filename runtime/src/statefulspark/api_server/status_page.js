@@ -153,7 +153,7 @@ async function refresh() {
     showCommands(last);
     at("login").hidden = true;
     at("page").hidden = false;  // charts are as wide as the page, which has no width while it is hidden
-    await refreshHistory();
+    await Promise.all([refreshHistory(), refreshLog()]);
     at("fresh").textContent = "as of " + clock(Date.now());
     at("fresh").className = "soft";
   } catch (error) {
@@ -169,6 +169,7 @@ function login(refused) {
   seen = [];
   last = null;
   forgetHistory();
+  forgetLog();
   at("page").hidden = true;
   at("login").hidden = false;
   at("refused").hidden = !refused;
