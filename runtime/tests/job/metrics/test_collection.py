@@ -142,7 +142,7 @@ def seen() -> CoordinatorView:
     parts = SimpleNamespace(
         durable=SimpleNamespace(job_id="j", attempt=1, restored_from=None, completed=list, has_savepoint_dir=False),
         dry_runs=SimpleNamespace(batch=None),
-        checkpoints=SimpleNamespace(totals=totals, last_checkpoint=None, last_savepoint=None, failed=1),
+        checkpoints=SimpleNamespace(totals=totals, last_checkpoint=None, last_savepoint=None, failed=1, pending=None),
         slots=SimpleNamespace(all=reporting, silence_s=lambda: 0.0),
     )
     return view_of(batches=log, states=states, memory=memory, **cast("Any", vars(parts)))
