@@ -6,6 +6,7 @@ import json
 import logging
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import httpx
 import pytest
@@ -76,7 +77,7 @@ def test_following_ends_with_the_driver(server: ApiServer, tail: LogTail, monkey
     """New records are shown once each."""
     steps = iter([lambda: record(tail, logging.INFO, "second"), lambda: None, server.stop])
     record(tail, logging.INFO, "first")
-    monkeypatch.setattr("statefulspark.cli.logs.time.sleep", lambda _: next(steps)())
+    monkeypatch.setattr("statefulspark.cli.logs.time", SimpleNamespace(sleep=lambda _: next(steps)()))
     result = cli("--follow")
     assert result.exit_code == 0, result.output
     assert [line.split()[-1] for line in result.stdout.splitlines()] == ["first", "second"]
