@@ -21,7 +21,8 @@ from typer.testing import CliRunner, Result
 
 from statefulspark.api_server.connection_files import Connection, ConnectionFile
 from statefulspark.cli.main import build_app
-from statefulspark.coordinator.controls import JobError, JobFailing, JobState, MemoryChange, PendingSnapshot, SlotMemory, SlotRestoring
+from statefulspark.coordinator.controls import JobError, JobFailing, JobState, MemoryChange, SlotMemory
+from statefulspark.coordinator.ongoing_work import PendingSnapshot, SlotRestoring
 from statefulspark.errors import ConflictError
 
 MANIFEST = """\

@@ -18,7 +18,8 @@ from runtime.tests.api_server.fake_job import FakeJob
 from runtime.tests.api_server.page_data import MARKUP, eventful, logged, record
 
 from statefulspark.api_server.pages import status_page
-from statefulspark.coordinator.controls import JobError, JobFailing, PendingSnapshot, SlotRestoring
+from statefulspark.coordinator.controls import JobError, JobFailing
+from statefulspark.coordinator.ongoing_work import PendingSnapshot, SlotRestoring
 from statefulspark.errors import UnavailableError
 from statefulspark.logs.tail import LogTail
 

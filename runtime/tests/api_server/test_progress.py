@@ -16,7 +16,8 @@ from statefulspark.api_server.instants import at
 from statefulspark.cli.job_tables import duration, size
 from statefulspark.cli.log_output import configure_logging
 from statefulspark.cli.progress import LogReporter, TerminalReporter, Throughput, progress_line
-from statefulspark.coordinator.controls import JobStatus, SlotRestoring
+from statefulspark.coordinator.controls import JobStatus
+from statefulspark.coordinator.ongoing_work import SlotRestoring
 
 
 class Clock:

@@ -8,7 +8,8 @@ import pytest
 
 from statefulspark.checkpoint.formats.metadata import InlineEntries, SlotState
 from statefulspark.checkpoint.write.inline import InlineLimits
-from statefulspark.coordinator.controls import CheckpointInfo, PendingSnapshot
+from statefulspark.coordinator.controls import CheckpointInfo
+from statefulspark.coordinator.ongoing_work import PendingSnapshot
 from statefulspark.coordinator.pending_checkpoint import CheckpointCoordinator, PendingCheckpoint, SlotLostError
 from statefulspark.coordinator.slot_state import LOST, READY, Slot
 from statefulspark.errors import StatefulSparkError, UnavailableError

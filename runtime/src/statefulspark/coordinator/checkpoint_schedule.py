@@ -17,10 +17,11 @@ from statefulspark.checkpoint.formats.metadata import SlotState
 from statefulspark.checkpoint.write.inline import check_inline
 from statefulspark.coordinator.batch_log import BatchLog
 from statefulspark.coordinator.canceled_snapshots import CanceledSnapshots
-from statefulspark.coordinator.controls import CheckpointInfo, PendingSnapshot
+from statefulspark.coordinator.controls import CheckpointInfo
 from statefulspark.coordinator.dry_runs import DryRuns
 from statefulspark.coordinator.durable_job import DurableJob
 from statefulspark.coordinator.job_slots import JobSlots
+from statefulspark.coordinator.ongoing_work import PendingSnapshot
 from statefulspark.coordinator.pending_checkpoint import CheckpointCoordinator, CheckpointTimes, PendingCheckpoint, info_of
 from statefulspark.coordinator.slot_state import READY, RESTORING
 from statefulspark.coordinator.snapshot_requests import SnapshotRequests

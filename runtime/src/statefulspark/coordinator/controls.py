@@ -13,6 +13,7 @@ from typing import Literal, Protocol
 
 from statefulspark.config.savepoints import SavepointFormat
 from statefulspark.coordinator.history import JobHistory
+from statefulspark.coordinator.ongoing_work import PendingSnapshot, SlotRestoring
 from statefulspark.coordinator.savepoint_formats import MissingTable
 from statefulspark.errors import StatefulSparkError
 
@@ -114,16 +115,6 @@ class SlotMemory:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SlotRestoring:
-    """How much of its state a slot has downloaded."""
-
-    downloaded_bytes: int
-    """Of complete and verified files."""
-    total_bytes: int
-    """Of all files that it downloads; what it does with them takes time too."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class SlotStatus:
     """One slot: the owner of a contiguous range of key groups."""
 
@@ -149,19 +140,6 @@ class SlotStatus:
     memory: SlotMemory | None = None
     restoring: SlotRestoring | None = None
     """Set while ``state`` is RESTORING, from the slot's first report on."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PendingSnapshot:
-    """The checkpoint or savepoint that is being taken."""
-
-    id: int
-    kind: Literal["checkpoint", "savepoint"]
-    started_ms: int
-    """Milliseconds since the epoch."""
-    slots_done: int
-    """Slots that have uploaded their part."""
-    slots: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -19,7 +19,8 @@ from statefulspark import failpoints
 from statefulspark.checkpoint.formats import paths
 from statefulspark.checkpoint.formats.metadata import CheckpointMetadata, FileRef, OperatorFile, SlotState
 from statefulspark.checkpoint.write.inline import DEFAULT_LIMITS, InlineLimits
-from statefulspark.coordinator.controls import CheckpointInfo, PendingSnapshot
+from statefulspark.coordinator.controls import CheckpointInfo
+from statefulspark.coordinator.ongoing_work import PendingSnapshot
 from statefulspark.coordinator.slot_state import READY, Slot
 from statefulspark.coordinator.snapshot_requests import SnapshotRequest
 from statefulspark.coordinator.totals import SlotSnapshot

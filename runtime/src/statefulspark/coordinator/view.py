@@ -7,10 +7,11 @@ from dataclasses import dataclass, replace
 
 from statefulspark.coordinator.batch_log import BatchLog
 from statefulspark.coordinator.checkpoint_schedule import CheckpointSchedule
-from statefulspark.coordinator.controls import CheckpointInfo, PendingSnapshot
+from statefulspark.coordinator.controls import CheckpointInfo
 from statefulspark.coordinator.dry_runs import DryRuns
 from statefulspark.coordinator.durable_job import DurableJob
 from statefulspark.coordinator.memory_tuning import MemoryTuner
+from statefulspark.coordinator.ongoing_work import PendingSnapshot
 from statefulspark.coordinator.slot_state import READY, Slot
 from statefulspark.coordinator.slot_table import SlotTable
 from statefulspark.coordinator.totals import SnapshotTotals, StepTotals

@@ -4,16 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from statefulspark.coordinator.controls import (
-    Cancellation,
-    JobError,
-    JobFailing,
-    JobState,
-    JobStatus,
-    SlotMemory,
-    SlotRestoring,
-    SlotStatus,
-)
+from statefulspark.coordinator.controls import Cancellation, JobError, JobFailing, JobState, JobStatus, SlotMemory, SlotStatus
+from statefulspark.coordinator.ongoing_work import SlotRestoring
 from statefulspark.coordinator.slot_state import LOST, READY, RESTORING, STARTING, Slot
 from statefulspark.coordinator.view import CoordinatorView
 from statefulspark.job.metrics.skew import skew_of

@@ -1,0 +1,29 @@
+"""How far long work is: slots that restore, and the checkpoint or savepoint that is being taken."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SlotRestoring:
+    """How much of its state a slot has downloaded."""
+
+    downloaded_bytes: int
+    """Of complete and verified files."""
+    total_bytes: int
+    """Of all files that it downloads; what it does with them takes time too."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PendingSnapshot:
+    """The checkpoint or savepoint that is being taken."""
+
+    id: int
+    kind: Literal["checkpoint", "savepoint"]
+    started_ms: int
+    """Milliseconds since the epoch."""
+    slots_done: int
+    """Slots that have uploaded their part."""
+    slots: int
