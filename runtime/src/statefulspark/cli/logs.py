@@ -12,11 +12,11 @@ from statefulspark.cli.connect import CaFileOption, JobOption, TokenFileOption, 
 from statefulspark.cli.output import Output, OutputOption
 from statefulspark.errors import UnavailableError
 from statefulspark.logs.levels import LogLevel
+from statefulspark.logs.tail import RECORDS_MAX
 
 if TYPE_CHECKING:
     from statefulspark.api_server.log_models import LogRecordModel
 
-_RECORDS_MAX: Final = 5_000
 _POLL_S: Final = 1.0
 
 
@@ -32,7 +32,7 @@ def logs(
     slot: Annotated[int | None, typer.Option(help="Only records of this slot.", min=0)] = None,
     uid: Annotated[str | None, typer.Option(help="Only records of this keyed step.")] = None,
     records: Annotated[
-        int, typer.Option("--records", "-n", help="Maximum number of records, the newest ones.", min=1, max=_RECORDS_MAX)
+        int, typer.Option("--records", "-n", help="Maximum number of records, the newest ones.", min=1, max=RECORDS_MAX)
     ] = 100,
     token_file: TokenFileOption = None,
     ca_file: CaFileOption = None,
@@ -48,7 +48,7 @@ def logs(
         while follow:
             time.sleep(_POLL_S)
             try:
-                answer = client.logs(after=answer.last, records=_RECORDS_MAX, level=level.value, slot=slot, uid=uid)
+                answer = client.logs(after=answer.last, records=RECORDS_MAX, level=level.value, slot=slot, uid=uid)
             except UnavailableError:
                 typer.echo("the driver no longer answers", err=True)
                 return
