@@ -15,6 +15,7 @@ from statefulspark.cli.output import Output, OutputOption, kept_for_answer
 from statefulspark.config.claim_mode import ClaimMode
 from statefulspark.errors import InvalidInputError, StatefulSparkError
 from statefulspark.logs.levels import LogLevel
+from statefulspark.logs.shared_credentials import shared_secrets
 
 if TYPE_CHECKING:
     from statefulspark.api_server.run_job import RunResult
@@ -185,10 +186,11 @@ def _end(result: RunResult, output: Output, termination_log: Path | None, logs: 
 
 
 def _storage_secrets(job: StatefulSparkJob) -> list[str]:
-    """Return what opens the job's storage: from the manifest, or from the environment."""
+    """Return what opens the job's storage: from the manifest, the environment and the shared AWS files."""
     storage = job.spec.checkpointing.storage
     given = [each.get_secret_value() for each in (storage.secret_access_key, storage.session_token) if each is not None]
-    return given + [os.environ[name] for name in ("AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN") if os.environ.get(name)]
+    given += [os.environ[name] for name in ("AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN") if os.environ.get(name)]
+    return given + shared_secrets(os.environ, Path.home())
 
 
 @contextmanager

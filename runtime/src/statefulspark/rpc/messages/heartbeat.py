@@ -116,6 +116,8 @@ class Heartbeat(Request[HeartbeatAnswer]):
     slot: int
     epoch: int
     report: SlotReport
+    logs: tuple[str, ...] = ()
+    """Records that the slot could not give to a driver on its machine: JSON lines, see `ForwardedRecords`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
