@@ -151,6 +151,8 @@ def fed(*read: str) -> tuple[SourceId, ...]:
         (["json A > s", "kafka B > t"], ["json C > t", "kafka B > s"], "kafka B feeds other steps"),
         (["json A > s", "json B > t"], ["json C > u", "json B > s", "json B > t"], "json B feeds other steps"),
         (["json A > s", "json B > t", "json B > u"], ["json C > t", "json B > u"], "json B feeds other steps"),
+        (["json A > s", "json B > t"], ["json C > s", "json B > s", "json B > t"], "json B feeds other steps"),
+        (["json A > s", "json B > s", "json B > t"], ["json C > s", "json B > t"], "json B feeds other steps"),
     ],
 )
 def test_a_position_is_not_taken_over_while_another_source_may_have_replaced_the_one_that_is_gone(
