@@ -98,14 +98,15 @@ def test_status_says_what_takes_time_now(home: Path, job: FakeJob) -> None:
     """Per slot, what it has downloaded of its state; slots that have done their part of a savepoint. Programs get the bytes."""
     first, second = job.status().slots
     second = replace(second, state="RESTORING", restoring=SlotRestoring(downloaded_bytes=1_288_490_189, total_bytes=4 << 30))
-    pending = PendingSnapshot(id=7, kind="savepoint", started_ms=START_MS, slots_done=1, slots=2)
+    uploaded = {"uploaded_bytes": 3 << 29, "total_bytes": 4 << 30}
+    pending = PendingSnapshot(id=7, kind="savepoint", started_ms=START_MS, slots_done=1, slots=2, **uploaded)
     job.change(slots=(first, second), pending_snapshot=pending)
     lines = cli("status", "--job", "turnaround").stdout.splitlines()
     assert "restoring slot 1: 1.2 GiB of 4.0 GiB" in lines
-    assert "savepoint 7: 1 of 2 slots done" in lines
+    assert "savepoint 7: 1 of 2 slots done, 1.5 GiB of 4.0 GiB" in lines
     answer = json.loads(cli("status", "--job", "turnaround", "-o", "json").stdout)
     assert [slot["restoring"] for slot in answer["slots"]] == [None, {"downloaded_bytes": 1_288_490_189, "total_bytes": 4 << 30}]
-    assert answer["pending_snapshot"] == {"id": 7, "kind": "savepoint", "started_ms": START_MS, "slots_done": 1, "slots": 2}
+    assert answer["pending_snapshot"] == {"id": 7, "kind": "savepoint", "started_ms": START_MS, "slots_done": 1, "slots": 2} | uploaded
 
 
 def test_savepoint_rescale_stop(home: Path, job: FakeJob) -> None:

@@ -150,8 +150,10 @@ class Alarm(KeyedProcessFunction):
 
     def open(self, runtime_context: RuntimeContext) -> None:
         self.last = runtime_context.get_state(ValueStateDescriptor("last", Types.LONG()))
+        self.asked = runtime_context.get_metrics_group().add_group("alarms").counter("asked")
 
     def process_element(self, value: Any, ctx: KeyedProcessFunction.Context) -> Any:
+        self.asked.inc()
         service = ctx.timer_service()
         at = ctx.timestamp() or 0
         self.last.update(at)

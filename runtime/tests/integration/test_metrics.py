@@ -72,7 +72,7 @@ def test_every_kind_of_figure_of_a_running_job(work: Work) -> None:
     sst = "rocksdb_live_sst_files_size_bytes"
     wait_until(lambda: sum(Scrape(job).values(sst, "slot").values()) > 0, 30, "the checkpoint's files are seen")
     look = Scrape(job)
-
+    _check_reported(job, look, len(rows))
     assert sum(look.values("step_rows_in", "slot", uid="alarm").values()) == len(rows) == look.value("input_rows")
     distinct = {(row["account"], row["at"]) for row in rows}
     assert sum(look.values("step_timers_registered", "slot").values()) == len(rows) + sum(1 for row in rows if row["amount"])
@@ -112,6 +112,19 @@ def test_every_kind_of_figure_of_a_running_job(work: Work) -> None:
         assert look.value("slot_managed_budget_bytes", slot=slot) == look.value("slot_managed_bytes", slot=slot) == 32 * MIB
         assert 0 < look.value("slot_managed_used_bytes", slot=slot) < 32 * MIB
     _check_native(look)
+
+
+def _check_reported(job: RunningJob, look: Scrape, rows: int) -> None:
+    """What the source and the function report."""
+    status = job.status()
+    (source,) = status.sources  # without the tick source
+    assert "FileStreamSource" in source.description
+    assert (source.backlog_rows, source.backlog_files) == (None, None), "Spark's file source does not say how many files it has not read"
+    (registered,) = status.user_metrics["alarm"]
+    assert (registered.name, registered.kind, registered.value, set(registered.slots)) == ("alarms.asked", "counter", rows, {0, 1})
+    assert look.values("user_metric", "name", "slot", uid="alarm") == {
+        ("alarms.asked", str(slot)): n for slot, n in registered.slots.items()
+    }
 
 
 def _check_native(look: Scrape) -> None:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, NoReturn
 import typer
 
 from statefulspark.cli.output import Output, OutputOption, kept_for_answer
+from statefulspark.config.claim_mode import ClaimMode
 from statefulspark.errors import InvalidInputError, StatefulSparkError
 from statefulspark.logs.levels import LogLevel
 
@@ -32,6 +33,13 @@ def run(
     parallelism: Annotated[int | None, typer.Option(help="Number of slots. Overrides the manifest.", min=1)] = None,
     from_: Annotated[
         str | None, typer.Option("--from", help="Checkpoint or savepoint to restore. Defaults to the job's latest state.")
+    ] = None,
+    claim_mode: Annotated[
+        ClaimMode | None,
+        typer.Option(
+            help="Owner of the savepoint that the job starts from: CLAIM lets the job delete it after its first checkpoint. Overrides the manifest.",
+            case_sensitive=False,
+        ),
     ] = None,
     until_idle: Annotated[bool, typer.Option("--until-idle", help="Stop with a checkpoint when the sources have no more data.")] = False,
     drain: Annotated[bool, typer.Option("--drain", help="With --until-idle: fire all event-time timers before stopping.")] = False,
@@ -89,6 +97,8 @@ def run(
         raise InvalidInputError(
             "requires --until-idle", field="--drain", remedy="Add --until-idle, or drain a running job with statefulspark stop"
         )
+    if claim_mode is ClaimMode.CLAIM and from_ is None:
+        raise InvalidInputError("CLAIM requires --from", field="--claim-mode", remedy="Add --from with the path of a savepoint")
     with _settling(termination_log):
         job = load_manifest(manifest, default_backend=default_state_backend(os.environ))
 
@@ -106,6 +116,7 @@ def run(
             options = RunOptions(
                 parallelism=parallelism,
                 restore_from=from_,
+                claim_mode=claim_mode,
                 until_idle=until_idle,
                 drain=drain,
                 master=master,

@@ -211,6 +211,7 @@ def _reporter(config: SlotConfig, slot: int, service: SlotService, tuning: Memor
         keyed_steps=service.keyed_steps,
         native_metrics=config.native_metrics,
         tuned=TunedMemory(rocksdb.memory, tuning) if tuning is not None and rocksdb is not None else None,
+        uploading=service.uploading,
     )
 
 
