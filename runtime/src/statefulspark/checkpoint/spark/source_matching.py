@@ -139,17 +139,16 @@ def _refuse_doubtful(relation: Relation, origin: Relation, came: list[Relation],
     """Raise if another source may have replaced ``origin``, or ``relation`` another source: then ``relation`` is new.
 
     If both feed the same step, the other sources of that step count, and as many of each kind may come as go; no source that stays may have begun or
-    ceased to feed it. Otherwise this must be the only change, and no source that stays may feed other steps than before.
+    ceased to feed that step. Otherwise this must be the only change, and no source that stays may feed other steps than before.
     """
     shared = relation.feeds & origin.feeds
-    steps = relation.feeds | origin.feeds
 
     def others(many: list[Relation]) -> list[Relation]:
         beside = [each for each in many if each not in (relation, origin)]
-        return [each for each in beside if each.feeds & steps] if shared else beside
+        return [each for each in beside if each.feeds & (relation.feeds | origin.feeds)] if shared else beside
 
     new, former = others(came), others(gone)
-    moved = [label for label, changed in refed.items() if changed & steps or not shared]
+    moved = [label for label, changed in refed.items() if changed & shared or not shared]
     if shared and not moved and Counter(each.provider for each in new) == Counter(each.provider for each in former):
         return
     if new or former or moved:
