@@ -99,7 +99,6 @@ class Sweep:
         "_group",
         "_places",
         "_rocksdb",
-        "_scan",
         "_seen_until_ms",
         "_sizes",
         "_state",
@@ -114,7 +113,6 @@ class Sweep:
     def __init__(self, store: KeyValueStore, state_id: int, key_groups: KeyGroupRange, state: Expiring, ttl_ms: int) -> None:
         self._store = store
         self._rocksdb = rocksdb_part(store)
-        self._scan = store.scan if self._rocksdb is None else self._rocksdb.scan_unchecked
         self._state_id = state_id
         self._state = state
         self._ttl_ms = ttl_ms
@@ -219,7 +217,8 @@ class Sweep:
 
     def _check(self, visit: _Visit, checks_max: int, now_ms: int) -> tuple[Swept, bool]:
         """Check the next entries of a key group; returns what was found, and whether they were the last ones."""
-        entries = islice(self._scan(visit.position, visit.end), checks_max)
+        scan = self._store.scan if self._rocksdb is None else self._rocksdb.scan_unchecked
+        entries = islice(scan(visit.position, visit.end), checks_max)
         swept = self._state.swept(entries, now_ms, checks_max)
         ended = swept.entries < checks_max and next(entries, None) is None
         if ended and self._rocksdb is not None:
