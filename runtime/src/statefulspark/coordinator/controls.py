@@ -14,6 +14,7 @@ from typing import Literal, Protocol
 from statefulspark.config.savepoints import SavepointFormat
 from statefulspark.coordinator.history import JobHistory
 from statefulspark.coordinator.ongoing_work import PendingSnapshot, SlotRestoring
+from statefulspark.coordinator.queried_state import StateReads
 from statefulspark.coordinator.reported_metrics import SourceStatus, UserMetricStatus
 from statefulspark.coordinator.savepoint_formats import MissingTable
 from statefulspark.errors import StatefulSparkError
@@ -316,6 +317,10 @@ class JobControls(Protocol):
     Every method may raise UnavailableError (storage or a slot did not answer in time), ConflictError (the job's state does not
     allow it now, e.g. two rescales at once) and ClosedError (the job has ended).
     """
+
+    @property
+    def queries(self) -> StateReads:
+        """Reads single keys of its state."""
 
     def status(self) -> JobStatus:
         """Look; never blocks on storage or slots and also works after the job has ended."""
