@@ -58,7 +58,7 @@ lint: ## ruff, mypy --strict, import-linter, vulture, and the vocabulary of the 
 	@$(RUN) pytest -q runtime/tests/docs
 
 unit: ## only the quick tests
-	@$(RUN) pytest -m "not slow and not cluster and not kill"
+	@$(RUN) pytest -m "not slow and not cluster and not kill and not exhaustive"
 
 format: ## let ruff mend what it can
 	@$(RUN) ruff check --fix $(PATHS)

@@ -63,6 +63,8 @@ BAD_JOBS: list[tuple[dict[str, Any], str]] = [
     ({"stateBackend": {"options": {"my.size": 1}}}, "options: has no effect without a class that reads it"),
     ({"stateBackend": {"rocksdb": {"memory": {"writeBufferRatio": 0.8, "highPrioPoolRatio": 0.3}}}}, "highPrioPoolRatio"),
     ({"initialSavepointPath": "s3://bucket/s", "initialSnapshot": {"name": "x"}}, "initialSnapshot: initialSavepointPath and"),
+    ({"claimMode": "CLAIM"}, "claimMode: CLAIM requires initialSavepointPath"),
+    ({"claimMode": "CLAIM", "initialSnapshot": {"name": "x"}}, "claimMode: CLAIM requires initialSavepointPath"),
 ]
 """Specs of jobs that exactly one CEL rule refuses."""
 

@@ -186,6 +186,7 @@ SPECS = st.fixed_dictionaries(
         "savepointNonce": st.integers(-1, 3),
         "initialSavepointPath": st.just("s3://bucket/savepoint"),
         "initialSnapshot": st.just({"name": "x"}),
+        "claimMode": st.sampled_from(["CLAIM", "NO_CLAIM"]),
         "sparkConf": st.dictionaries(st.sampled_from(["spark.x", "spark.executor.memory", "spark. x", "x.spark.y"]), small, max_size=2),
         "stateBackend": st.fixed_dictionaries(
             {

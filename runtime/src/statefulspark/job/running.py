@@ -283,7 +283,9 @@ class RunningJob:
             error=self._error,
             canceled=self._canceled.outcome,
             ended=self._ended.is_set(),
-            query=QueryHealth(restarts=self._restarts, failing=self._failing.present(), idle=self._idle),
+            query=QueryHealth(
+                restarts=self._restarts, failing=self._failing.present(), idle=self._idle, progress=self._engine.last_progress.read()
+            ),
         )
 
     def checkpoints(self) -> list[CheckpointInfo]:
@@ -367,13 +369,11 @@ class RunningJob:
 
     def metrics(self) -> list[MetricSample]:
         """See JobControls."""
-        query = self._engine.query
-        progress = query.lastProgress if query is not None and not self._ended.is_set() else None
         return samples_of(
             self._settings.name,
             self._coordinator.view(),
             restarts=self._restarts,
-            progress=progress,
+            progress=self._engine.last_progress.read(),
             native_metrics=self._settings.native_metrics,
         )
 

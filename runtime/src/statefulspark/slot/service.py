@@ -16,6 +16,7 @@ from statefulspark import failpoints
 from statefulspark.checkpoint.formats import paths
 from statefulspark.checkpoint.formats.metadata import OperatorFile, SlotState
 from statefulspark.checkpoint.formats.operator_state import encode_operator_file
+from statefulspark.checkpoint.write.progress import UploadedBytes
 from statefulspark.checkpoint.write.upload import SlotUploader, upload_operator_state
 from statefulspark.errors import FencedError, StatefulSparkError, UnavailableError
 from statefulspark.rpc.codec import Action
@@ -246,7 +247,8 @@ class SlotService:
             failpoints.reach("slot.snapshot.linked")
             linked = time.monotonic()
             cancellation.check()
-            state, state_bytes = self._upload(folder, request, cancellation)
+            with self._uploader.progress.of(request.checkpoint_id):
+                state, state_bytes = self._upload(folder, request, cancellation)
             cancellation.check()
             operator_file = self._upload_operator_state(request, operator_state)
             failpoints.reach("slot.snapshot.uploaded")
@@ -295,6 +297,10 @@ class SlotService:
         if request.savepoint is not None:
             target, folder = self._open_store(request.savepoint.url), request.savepoint.name
         return upload_operator_state(target, folder, self._slot, entries, request.nonce)
+
+    def uploading(self) -> UploadedBytes | None:
+        """How far the upload of a snapshot is; None if there is none."""
+        return self._uploader.progress.read()
 
     def take_operator_reports(self) -> dict[str, bytes]:
         """What functions have made of redistributed operator state: an operator file per uid."""
