@@ -12,6 +12,7 @@ from statefulspark.config.base import IGNORE, UPGRADE, CelRule, Flag, Model, Obj
 from statefulspark.config.durations import Duration, at_least
 from statefulspark.config.locations import StorageUrl, check_endpoint, check_mounted
 from statefulspark.config.problems import Problem
+from statefulspark.config.s3 import S3Spec
 
 
 class CheckpointingMode(StrEnum):
@@ -124,8 +125,8 @@ class StorageSpec(Model):
 
     credentials_secret: ObjectName | None = Field(default=None, json_schema_extra=UPGRADE)
     """Kubernetes Secret with the keys AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, and AWS_SESSION_TOKEN for temporary credentials.
-    Defaults to the identity of the service account or the standard AWS credential chain. For local runs, set the environment variables
-    of the same names instead."""
+    Defaults to the identity of the service account or the standard AWS credential chain. A changed Secret takes effect without a restart.
+    For local runs, set the environment variables of the same names."""
 
     ca_bundle: Text | None = Field(default=None, json_schema_extra=local_only(UPGRADE))
     """Path of a PEM file with the certificate authorities to trust for endpoint (local runs only). The file must exist on every machine.
@@ -134,6 +135,9 @@ class StorageSpec(Model):
     ca_bundle_from: CaBundleSource | None = Field(default=None, json_schema_extra=UPGRADE)
     """Secret or ConfigMap key with the PEM certificates of the authorities to trust for endpoint. It is mounted into the driver and all
     executors. For local runs, use caBundle or the environment variable AWS_CA_BUNDLE."""
+
+    s3: S3Spec = Field(default=S3Spec(), json_schema_extra=UPGRADE)
+    """How objects are written: encryption, checksum, storage class and tags."""
 
     def conflicts(self) -> Iterator[Problem]:
         """Keys come whole and from one place."""
