@@ -228,4 +228,4 @@ def test_what_passes_all_rules_is_mostly_accepted(jobs: Any, spec: dict[str, Any
         return
     with pytest.raises(InvalidInputError) as caught:
         validate_on_kubernetes(document)
-    assert any(word in str(caught.value) for word in ("memory", "interval", "managedMemory", "rocksdb.options"))
+    assert any(word in str(caught.value) for word in ("memory", "interval", "maxAge", "managedMemory", "rocksdb.options"))

@@ -75,7 +75,7 @@ def _config(settings: StorageSettings, limits: S3Limits) -> Config:
 
 
 def _register(client: S3Client, provider: RotatingProvider, objects: S3ObjectSettings) -> None:
-    """Say in one place what every request must carry, whoever makes it: this package, or the transfer manager for a part of a file."""
+    """Add the parameters that every request needs, whether this package or the transfer manager sends it."""
     events = client.meta.events
 
     def say_how(params: dict[str, Any], **_: Any) -> None:

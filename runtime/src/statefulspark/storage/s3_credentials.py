@@ -44,7 +44,7 @@ class RotatingCredentials(Credentials):
     """Credentials as they were last read from where they come from: files, the environment, an identity of the node. Thread-safe.
 
     Args:
-        load: Reads them anew; None when there are none.
+        load: Reads them again; None when there are none.
         current: What it has returned.
     """
 
@@ -107,9 +107,6 @@ class RotatingProvider(CredentialProvider):
         load: Reads the credentials.
         attempts_max: How often one request is sent at most.
     """
-
-    METHOD = "statefulspark"
-    CANONICAL_NAME = "statefulspark"
 
     def __init__(self, load: Load, attempts_max: int) -> None:
         super().__init__()
