@@ -184,7 +184,8 @@ class FencingLife:
         files: set[str] = set()
         for number in checkpoint_ids(self.store):
             key = paths.metadata_key(paths.checkpoint_folder(number))
-            files |= set(file_sizes(key, load(self.store, key)))
+            if key in stored:  # that of a checkpoint that was not published is missing
+                files |= set(file_sizes(key, load(self.store, key)))
         return {key for key in stored if key in files or not _UPLOADED.match(key)}
 
 
