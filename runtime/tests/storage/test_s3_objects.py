@@ -261,7 +261,10 @@ KEYS = {
 
 
 @pytest.mark.parametrize("root", ["", "jobs/shop/", "chk-1/shared/", "savepoint-old-0123456789ab/", "changelog/00000001/000000000002/"])
-@pytest.mark.parametrize(("kind", "key"), [(kind, key) for kind, keys in KEYS.items() for key in keys])
+@pytest.mark.parametrize(
+    ("kind", "key"),
+    [pytest.param(kind, key, id=f"{kind}-{number}") for kind, keys in KEYS.items() for number, key in enumerate(keys)],  # keys are random
+)
 def test_kinds_by_the_names_that_the_runtime_makes(root: str, kind: str, key: str) -> None:
     """Wherever the store was opened. A name that is no folder of ours takes the kind of what it lies in, which is where its life ends."""
     found = kind_of_object(root + key)
