@@ -260,16 +260,21 @@ def _connect(host: str, container: str, settings: StorageSettings, limits: Store
     session = requests.Session()
     for scheme in ("https://", "http://"):
         session.mount(scheme, HTTPAdapter(pool_maxsize=limits.connections))
+    # The client passes these on only to a transport that it makes itself.
+    transport = RequestsTransport(
+        session=session,
+        session_owner=False,
+        connection_timeout=limits.connect_timeout_s,
+        read_timeout=limits.read_timeout_s,
+        connection_verify=settings.ca_bundle or True,
+    )
     try:
         return ContainerClient(
             settings.endpoint or f"https://{account}.{rest.replace('dfs.', 'blob.', 1)}",
             container,
             credential=_credential(account),
             api_version=_API_VERSION,
-            transport=RequestsTransport(session=session, session_owner=False),
-            connection_timeout=limits.connect_timeout_s,
-            read_timeout=limits.read_timeout_s,
-            connection_verify=settings.ca_bundle or True,
+            transport=transport,
             retry_total=_ATTEMPTS_MORE,
             initial_backoff=0,
             increment_base=1,

@@ -50,6 +50,10 @@ _CREDENTIALS_REMEDY = (
 )
 
 
+# Google's client would ask for the bucket's location in a thread of its own, for traces that nobody collects.
+os.environ.setdefault("DISABLE_GCS_PYTHON_CLIENT_OTEL_BUCKET_METADATA", "true")
+
+
 class GcsStore:
     """An ObjectStore in a bucket, below a prefix. Thread-safe; picklable (connects again where it is unpickled).
 
