@@ -31,7 +31,7 @@ def measure(store: ObjectStore, folder: Path) -> list[str]:
     keys = [f"small/{number:04d}" for number in range(_OBJECTS)]
     source, target = folder / "source", folder / "target"
     source.write_bytes(os.urandom(_LARGE_MIB << 20))
-    create = _seconds(lambda: [store.put_if_absent(key, _SMALL) for key in keys])
+    create = _seconds(lambda: each(_creator(store), keys, 1))
     read = _seconds(lambda: [store.get(key) for key in keys])
     read_at_once = _seconds(lambda: each(_reader(store), keys, 8))
     listed = _seconds(lambda: store.list("small/"))
@@ -40,6 +40,13 @@ def measure(store: ObjectStore, folder: Path) -> list[str]:
     down = _seconds(lambda: store.get_file("large", target))
     rates = [_OBJECTS / each_s for each_s in (create, read, read_at_once, listed, deleted)] + [_LARGE_MIB / each_s for each_s in (up, down)]
     return [f"{rate:.0f}" for rate in rates]
+
+
+def _creator(store: ObjectStore) -> Callable[[str], None]:
+    def create(key: str) -> None:
+        store.put_if_absent(key, _SMALL)
+
+    return create
 
 
 def _reader(store: ObjectStore) -> Callable[[str], None]:
