@@ -13,7 +13,7 @@ SOURCES := runtime operator examples bench e2e docs
 PATHS = $(wildcard $(SOURCES))
 
 .DEFAULT_GOAL := help
-.PHONY: help demo bench soak env emulators test test-all e2e e2e-all e2e-report lint unit format crds pyflink docs dist lock sbom clean
+.PHONY: help demo bench soak env emulators test test-all e2e e2e-all e2e-report lint unit format crds pyflink docs versity dist lock sbom clean
 
 ##@ For everyone
 help: ## print this list
@@ -61,7 +61,7 @@ lint: ## ruff, mypy --strict, import-linter, vulture, and the vocabulary of the 
 	@$(RUN) pytest -q runtime/tests/docs
 
 unit: ## only the quick tests
-	@$(RUN) pytest -m "not slow and not cluster and not kill"
+	@$(RUN) pytest -m "not slow and not cluster and not kill and not exhaustive"
 
 format: ## let ruff mend what it can
 	@$(RUN) ruff check --fix $(PATHS)
@@ -84,6 +84,11 @@ $(SITE_TOOLS)/.made: docs/site/site.lock
 	@$(RUN) python -m venv --clear $(SITE_TOOLS)
 	@$(SITE_TOOLS)/bin/pip --quiet --disable-pip-version-check install --require-hashes --requirement docs/site/site.lock
 	@touch $@
+
+# A second S3 server for the tests marked "versity"; Go's checksum database guards the version.
+versity: ## install Versity S3 Gateway into out/tools (needs Go, some minutes) and run the tests that use it
+	@GOBIN=$(CURDIR)/out/tools go install github.com/versity/versitygw/cmd/versitygw@v1.8.0
+	@$(PYTEST) -m versity runtime/tests/storage runtime/tests/integration
 
 dist: ## build the wheel and the source distribution in dist/ with the locked build backend
 	@rm -rf dist

@@ -150,10 +150,12 @@ class Alarm(KeyedProcessFunction):
 
     def open(self, runtime_context: RuntimeContext) -> None:
         self.last = runtime_context.get_state(ValueStateDescriptor("last", Types.LONG()))
+        self.asked = runtime_context.get_metrics_group().add_group("alarms").counter("asked")
+        logging.getLogger("alarms").warning("opened")
 
     def process_element(self, value: Any, ctx: KeyedProcessFunction.Context) -> Any:
-        service = ctx.timer_service()
-        at = ctx.timestamp() or 0
+        self.asked.inc()
+        service, at = ctx.timer_service(), ctx.timestamp() or 0
         self.last.update(at)
         service.register_event_time_timer(at + 1000)
         if value.amount:

@@ -13,6 +13,7 @@ from statefulspark.config.base import IGNORE, UPGRADE, CelRule, Flag, Model, Obj
 from statefulspark.config.durations import Duration, at_least
 from statefulspark.config.locations import StorageUrl, check_endpoint, check_mounted
 from statefulspark.config.problems import Problem
+from statefulspark.config.s3 import S3Spec
 
 
 class CheckpointingMode(StrEnum):
@@ -126,9 +127,9 @@ class StorageSpec(Model):
 
     credentials_secret: ObjectName | None = Field(default=None, json_schema_extra=UPGRADE)
     """Kubernetes Secret. For s3://, it has the keys AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, and AWS_SESSION_TOKEN for temporary credentials;
-    for gs://, GOOGLE_CREDENTIALS (a service account's JSON key); for abfss://, AZURE_STORAGE_KEY (an account key).
-    Defaults to the identity of the service account or the standard AWS credential chain. For local runs, set the environment variables
-    of the same names instead."""
+    for gs://, GOOGLE_CREDENTIALS (a service account's JSON key); for abfss://, AZURE_STORAGE_KEY (an account key). Defaults to the identity of the
+    service account or the standard credential chain of the store. A changed Secret takes effect without a restart for s3://. For local
+    runs, set the environment variables of the same names."""
 
     ca_bundle: Text | None = Field(default=None, json_schema_extra=local_only(UPGRADE))
     """Path of a PEM file with the certificate authorities to trust for endpoint (local runs only). The file must exist on every machine.
@@ -137,6 +138,9 @@ class StorageSpec(Model):
     ca_bundle_from: CaBundleSource | None = Field(default=None, json_schema_extra=UPGRADE)
     """Secret or ConfigMap key with the PEM certificates of the authorities to trust for endpoint. It is mounted into the driver and all
     executors. For local runs, use caBundle or the environment variable AWS_CA_BUNDLE."""
+
+    s3: S3Spec = Field(default=S3Spec(), json_schema_extra=UPGRADE)
+    """How objects are written: encryption, checksum, storage class and tags."""
 
     def conflicts(self) -> Iterator[Problem]:
         """Keys come whole and from one place."""

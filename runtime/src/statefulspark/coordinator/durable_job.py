@@ -98,7 +98,9 @@ class DurableJob:
         self.changelogs = BatchChangelogs(store, lineage, max_parallelism)
         self._records = BatchRecords(store, lineage, self.fence.check, self.changelogs)
         self._completed = CheckpointList(store.url)
-        self._retention = JobRetention(store, lineage, self.fence, self._completed, retained=retained, max_age_s=max_age_s)
+        self._retention = JobRetention(
+            store, lineage, self.fence, self._completed, retained=retained, max_age_s=max_age_s, open_store=open_store
+        )
         self._publishing = threading.Lock()
         taken = checkpoint_ids(store)
         if lineage.base is not None:

@@ -17,6 +17,7 @@ from statefulspark.coordinator.job_slots import JobSlots
 from statefulspark.coordinator.query_lifecycle import QueryLifecycle
 from statefulspark.errors import StatefulSparkError
 from statefulspark.exchange.config import SlotConfig
+from statefulspark.job.spark.last_progress import LastProgress
 from statefulspark.job.spark.session import quiet
 from statefulspark.job.spark.slot_supervisor import SlotSupervisors
 from statefulspark.job.spark.stream_writer import ends_by_itself, without_sink
@@ -33,6 +34,7 @@ class Engine:
 
     Attributes:
         spark: The session; it is stopped with the job.
+        last_progress: Spark's report of the last batch.
         build: Builds the pipeline for a parallelism.
         query: The present query, None before the first one.
     """
@@ -74,6 +76,7 @@ class Engine:
         self._local_checkpoint = local_checkpoint
         self._query_settings = query_settings
         self._slot_supervisors: SlotSupervisors | None = None
+        self.last_progress = LastProgress(lambda: self.query)
         self._progress: dict[int, dict[str, Any]] = {}
         self._progress_of: StreamingQuery | None = None
         self._waited: StreamingQuery | None = None

@@ -25,6 +25,7 @@ from statefulspark.checkpoint.formats.pipeline import Pipeline
 from statefulspark.checkpoint.formats.records import JobIdentity
 from statefulspark.checkpoint.lineage.lineage import Lineage, resolve_left
 from statefulspark.checkpoint.lineage.rewind import check_jump, last_used_batch
+from statefulspark.checkpoint.write.claiming import check_claimable
 from statefulspark.config.job import StatefulSparkJob
 from statefulspark.coordinator.batch_changelogs import BatchChangelogs
 from statefulspark.coordinator.recovery import location_files
@@ -60,15 +61,19 @@ class RestorableState:
         return self.origin is None and self.batch < 0 and not self.location
 
 
-def restorable_state(store: ObjectStore, origin: str | None, opened: Callable[[str], ObjectStore]) -> RestorableState:
+def restorable_state(
+    store: ObjectStore, origin: str | None, opened: Callable[[str], ObjectStore], *, claims: bool = False
+) -> RestorableState:
     """Determine the state that the next attempt would resume from.
 
     Args:
         store: opened at the job folder.
         origin: URL of a checkpoint or savepoint to start from instead.
         opened: opens the store of a URL.
+        claims: whether the job is going to claim the origin.
 
     Raises:
+        InvalidInputError: the job cannot claim the origin.
         CorruptDataError: nothing that is left can be restored.
         UnavailableError: storage does not answer.
     """
@@ -77,6 +82,8 @@ def restorable_state(store: ObjectStore, origin: str | None, opened: Callable[[s
     packs = False
     if origin is not None:
         base = _open_whole(origin, opened)
+        if claims:
+            check_claimable(base, store.url)
         lineage = Lineage(attempt=0, base=base, records=(), record_keys=(), checkpoints=())
         continued, batch = False, base.metadata.batch
     else:

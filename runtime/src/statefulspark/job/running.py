@@ -16,6 +16,7 @@ from statefulspark.config.savepoints import SavepointFormat
 from statefulspark.coordinator.controls import CheckpointInfo, JobError, JobState, JobStatus, MemoryChange, MemoryStatus, MetricSample
 from statefulspark.coordinator.coordinator import Coordinator
 from statefulspark.coordinator.history import JobHistory
+from statefulspark.coordinator.queried_state import StateReads
 from statefulspark.coordinator.slot_state import READY
 from statefulspark.coordinator.waiting import repeat, wait_for
 from statefulspark.errors import ClosedError, ConflictError, StatefulSparkError, UnavailableError
@@ -40,10 +41,8 @@ from statefulspark.job.until_idle import IDLE_STOP_S, UntilIdle
 from statefulspark.pipeline.job import Job
 
 _log = structlog.get_logger("statefulspark.job")
-_POLL_S = 0.1
-_IDLE_POLL_S = 1.0
-_FENCE_POLL_S = 5.0
-"""How often an idle driver checks whether a newer one has taken over; a busy one notices it with its next batch."""
+_POLL_S, _IDLE_POLL_S = 0.1, 1.0
+_FENCE_POLL_S = 5.0  # how often an idle driver checks whether a newer one has taken over; a busy one notices it with its next batch
 
 
 class RunningJob:
@@ -73,6 +72,7 @@ class RunningJob:
         """
         self._spark = spark
         self._coordinator = coordinator
+        self.queries: StateReads = coordinator.queries
         self._history = history
         self._tolerance = FailureTolerance(
             restart, restart_user_errors=settings.restart_user_errors, failed_checkpoints=settings.tolerable_failures, history=history
@@ -283,7 +283,9 @@ class RunningJob:
             error=self._error,
             canceled=self._canceled.outcome,
             ended=self._ended.is_set(),
-            query=QueryHealth(restarts=self._restarts, failing=self._failing.present(), idle=self._idle),
+            query=QueryHealth(
+                restarts=self._restarts, failing=self._failing.present(), idle=self._idle, progress=self._engine.last_progress.read()
+            ),
         )
 
     def checkpoints(self) -> list[CheckpointInfo]:
@@ -367,13 +369,11 @@ class RunningJob:
 
     def metrics(self) -> list[MetricSample]:
         """See JobControls."""
-        query = self._engine.query
-        progress = query.lastProgress if query is not None and not self._ended.is_set() else None
         return samples_of(
             self._settings.name,
             self._coordinator.view(),
             restarts=self._restarts,
-            progress=progress,
+            progress=self._engine.last_progress.read(),
             native_metrics=self._settings.native_metrics,
         )
 

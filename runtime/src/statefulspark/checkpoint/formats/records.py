@@ -110,6 +110,8 @@ class AttemptClaim(Document):
 class AttemptStart(Document):
     """The state that an attempt resumes from."""
 
+    later_fields = {"claimed": 11}  # noqa: RUF012  a ClassVar of the base
+
     attempt: int = Field(ge=1)
     created_ms: int = Field(ge=0)
     origin: str | None = None
@@ -118,3 +120,17 @@ class AttemptStart(Document):
     """Keys of this folder's checkpoints in the lineage, newest first; all of them can be a base."""
     records: tuple[str, ...] = ()
     """Keys of the batch records in the lineage, in batch order, from the oldest that is stored."""
+    claimed: str | None = None
+    """URL of the savepoint that the job has claimed, and deletes after its first checkpoint; None in versions 1 to 10."""
+
+
+class SavepointClaim(Document):
+    """Stands beside the ``_metadata`` of a savepoint that a job has claimed. No other job deletes or claims the savepoint."""
+
+    job: str = Field(min_length=1, max_length=4096)
+    """URL of the job's folder."""
+    created_ms: int = Field(ge=0)
+
+    def least_version(self) -> int:
+        """Version 11 brought claims."""
+        return 11
