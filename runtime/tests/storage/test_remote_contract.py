@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 from collections.abc import Iterator
 from contextlib import ExitStack
@@ -16,6 +17,9 @@ from statefulspark.storage.base import ObjectStore
 from statefulspark.storage.retrying import RetryingStore
 from statefulspark.testing.object_store import ObjectStoreContract
 
+# The vendors' clients leave the connection of a request that failed to the garbage collector.
+pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+
 
 @pytest.fixture(scope="module", params=SERVICES)
 def service(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
@@ -24,6 +28,7 @@ def service(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
         found = stack.enter_context(SERVICES[request.param](tmp_path_factory.mktemp("emulator")))
         stack.enter_context(patch.dict(os.environ, found.environment))
         yield found
+    gc.collect()  # what the clients left is collected here and not in a test of another module
 
 
 class TestRemoteStores(ObjectStoreContract):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import gc
 import json
 import logging
 import os
@@ -32,6 +33,9 @@ from statefulspark.storage.azure import KEY_VARIABLE, SAS_VARIABLE
 from statefulspark.storage.base import ObjectStore
 from statefulspark.storage.open import check_reachable, open_store
 
+# The vendors' clients leave the connection of a request that failed to the garbage collector.
+pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+
 RESET = Fault()
 LOST_BY_RESET = Fault(forward=True)
 LOST_BY_ERROR = Fault(forward=True, status=500)
@@ -51,6 +55,7 @@ def service(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
         found = stack.enter_context(SERVICES[request.param](tmp_path_factory.mktemp("emulator")))
         stack.enter_context(patch.dict(os.environ, found.environment))
         yield found
+    gc.collect()  # what the clients left is collected here and not in a test of another module
 
 
 @pytest.fixture
