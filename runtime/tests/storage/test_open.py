@@ -175,7 +175,7 @@ class TestProbe:
     def test_conditions_that_are_not_honoured(self, s3_store: S3Store, proxy: FlakyProxy) -> None:
         """A service that overwrites in spite of If-None-Match would let two drivers corrupt a job: refused."""
         proxy.ignore_conditions = True
-        with pytest.raises(InvalidInputError, match=r"checkpointing\.dir.*If-None-Match.*MinIO"):
+        with pytest.raises(InvalidInputError, match=r"checkpointing\.dir.*conditional write.*MinIO"):
             check_reachable(s3_store)
         assert s3_store.list("") == []
 
