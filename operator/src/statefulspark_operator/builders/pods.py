@@ -278,7 +278,10 @@ def _credentials(spec: StatefulSparkJobSpec) -> list[dict[str, Any]]:
     secret = spec.checkpointing.storage.credentials_secret
     if secret is None:
         return []
-    keys = [(name, False) for name in pods.CREDENTIALS] + [(pods.SESSION_TOKEN, True)]
+    schemes = spec.checkpointing.credential_schemes
+    keys = [(name, False) for scheme in schemes for name in pods.CREDENTIALS[scheme]]
+    if "s3" in schemes:
+        keys.append((pods.SESSION_TOKEN, True))
     return [
         *_values({pods.CREDENTIALS_FOLDER_VARIABLE: pods.CREDENTIALS_FOLDER}),
         *(

@@ -95,8 +95,8 @@ def loader(settings: StorageSettings) -> Load:
 
 def _from_folder(folder: Path) -> Credentials | None:
     """Read a mounted Secret, whose files the kubelet replaces all at once."""
-    found = {name: (folder / name).read_text().strip() for name in (*CREDENTIALS, SESSION_TOKEN) if (folder / name).is_file()}
-    key, secret = (found.get(name, "") for name in CREDENTIALS)
+    found = {name: (folder / name).read_text().strip() for name in (*CREDENTIALS["s3"], SESSION_TOKEN) if (folder / name).is_file()}
+    key, secret = (found.get(name, "") for name in CREDENTIALS["s3"])
     return Credentials(key, secret, found.get(SESSION_TOKEN) or None, "folder") if key and secret else None
 
 
