@@ -43,7 +43,7 @@ def test_names_without_a_word_from_the_service(s3_store: S3Store, proxy: FlakyPr
 def test_the_service_names_it(s3_store: S3Store, proxy: FlakyProxy, action: str, operation: str, place: str) -> None:
     """As AWS words it. Nothing else of its message is repeated: it holds names of users and accounts."""
     message = (
-        f"User: arn:aws:iam::123456789012:user/ada is not authorized to perform: {action} on resource: "
+        f"User: arn:aws:iam::123456789012:user/somename is not authorized to perform: {action} on resource: "
         "arn:aws:kms:us-east-1:123456789012:key/k because no identity-based policy allows the action"
     )
     body = f"<Error><Code>AccessDenied</Code><Message>{message}</Message></Error>".encode()
@@ -56,7 +56,7 @@ def test_the_service_names_it(s3_store: S3Store, proxy: FlakyProxy, action: str,
     call = calls[operation]
     with pytest.raises(InvalidInputError, match=f"Grant {action} on {place} to these credentials. docs") as caught:
         call()
-    assert "ada" not in str(caught.value)
+    assert "somename" not in str(caught.value)
     assert "123456789012" not in str(caught.value)
 
 
