@@ -1,4 +1,4 @@
-"""StoreLimits: time and size bounds of the clients of gs://, abfss:// and hdfs://."""
+"""StoreLimits: time and size bounds of the clients of gs:// and abfss://."""
 
 from __future__ import annotations
 
