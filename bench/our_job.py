@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+import psutil
+
 Batches = list[dict[str, Any]]
-"""Of each batch: its number, ``rows`` and ``ms``."""
+"""Of each batch: its number, ``rows``, ``ms`` and ``cpu_s``, the CPU time of the whole job (JVM, slots, Python workers) soon after it."""
 
 
 def run_job(name: str, script: str, args: Sequence[object], work: Path) -> Batches:
@@ -46,8 +49,22 @@ def run_job(name: str, script: str, args: Sequence[object], work: Path) -> Batch
     job = start_job(manifest, RunOptions(until_idle=True))
     progress: dict[int, dict[str, Any]] = {}
     while not job.wait(0.1).final:
-        progress |= {entry["batch"]: entry for entry in job.recent_progress()}
+        new = {entry["batch"]: entry for entry in job.recent_progress() if entry["batch"] not in progress}
+        if new:
+            cpu_s = cpu_seconds()
+            progress |= {batch: entry | {"cpu_s": cpu_s} for batch, entry in new.items()}
     error = job.status().error
     if error is not None:
         raise RuntimeError(error.message)
     return [progress[batch] for batch in sorted(progress)]
+
+
+def cpu_seconds() -> float:
+    """CPU time so far of this process and its descendants, also of those that have ended."""
+    found = 0.0
+    me = psutil.Process()
+    for process in (me, *me.children(recursive=True)):
+        with suppress(psutil.NoSuchProcess):
+            times = process.cpu_times()
+            found += times.user + times.system + times.children_user + times.children_system
+    return found

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from statefulspark.logs.shared_credentials import shared_secrets
+from statefulspark.logs.redaction import Redaction
+from statefulspark.logs.shared_credentials import environment_secrets, shared_secrets
 
 CREDENTIALS = """[default]
 aws_access_key_id = AKIAEXAMPLE
@@ -34,3 +35,18 @@ def test_a_file_that_is_no_such_file_stops_nothing(tmp_path: Path, content: byte
     (tmp_path / ".aws/credentials").write_bytes(content)
     (tmp_path / ".aws/config").mkdir()
     assert shared_secrets({}, tmp_path) == []
+
+
+def test_the_variables_of_all_stores() -> None:
+    """A JSON key is hidden as a whole, and so is the private key that it contains."""
+    environ = {"AZURE_STORAGE_KEY": "azure-key==", "GOOGLE_CREDENTIALS": '{"private_key": "-----BEGIN\\nMII"}', "AWS_ACCESS_KEY_ID": "AKIA"}
+    assert environment_secrets(environ) == ["azure-key==", environ["GOOGLE_CREDENTIALS"], "-----BEGIN\nMII"]
+    for key in ("", "no JSON", "[]", "7", '{"private_key": 7}'):
+        assert environment_secrets({"GOOGLE_CREDENTIALS": key}) == ([key] if key else [])
+
+
+def test_a_container_is_not_a_user() -> None:
+    """The URL of a checkpoint on Azure is shown whole, and a password in another URL is not."""
+    redaction = Redaction()
+    assert redaction.text("abfss://states@myaccount.dfs.core.windows.net/c") == "abfss://states@myaccount.dfs.core.windows.net/c"
+    assert redaction.text("https://user:password@host/abfss://x") == "https://***@host/abfss://x"

@@ -15,7 +15,7 @@ from statefulspark.cli.output import Output, OutputOption, kept_for_answer
 from statefulspark.config.claim_mode import ClaimMode
 from statefulspark.errors import InvalidInputError, StatefulSparkError
 from statefulspark.logs.levels import LogLevel
-from statefulspark.logs.shared_credentials import shared_secrets
+from statefulspark.logs.shared_credentials import environment_secrets, shared_secrets
 
 if TYPE_CHECKING:
     from statefulspark.api_server.run_job import RunResult
@@ -189,8 +189,7 @@ def _storage_secrets(job: StatefulSparkJob) -> list[str]:
     """Return what opens the job's storage: from the manifest, the environment and the shared AWS files."""
     storage = job.spec.checkpointing.storage
     given = [each.get_secret_value() for each in (storage.secret_access_key, storage.session_token) if each is not None]
-    given += [os.environ[name] for name in ("AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN") if os.environ.get(name)]
-    return given + shared_secrets(os.environ, Path.home())
+    return given + environment_secrets(os.environ) + shared_secrets(os.environ, Path.home())
 
 
 @contextmanager

@@ -11,8 +11,8 @@ from urllib.parse import quote
 HIDDEN: Final = "***"
 _LENGTH_MIN: Final = 8
 """Shorter texts, such as a password of a test, occur in ordinary words."""
-_USER_INFO: Final = re.compile(r"(\b[a-zA-Z][a-zA-Z0-9+.-]{0,31}://)[^\s/@\"'<>]{1,1024}@")
-"""User and password of a URL."""
+_USER_INFO: Final = re.compile(r"(\b(?!abfss?:)[a-zA-Z][a-zA-Z0-9+.-]{0,31}://)[^\s/@\"'<>]{1,1024}@")
+"""User and password of a URL. In abfss:// URLs, the name of a container is in this place."""
 
 
 class Redaction:
