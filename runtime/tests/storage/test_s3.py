@@ -22,8 +22,9 @@ from runtime.tests.storage.flaky_proxy import Fault, FlakyProxy
 
 from statefulspark.errors import ClosedError, ConflictError, CorruptDataError, InvalidInputError, UnavailableError
 from statefulspark.storage.cancellation import Cancellation
+from statefulspark.storage.limits import S3Limits
 from statefulspark.storage.s3 import S3Store
-from statefulspark.storage.storage_settings import S3Limits, StorageSettings
+from statefulspark.storage.storage_settings import StorageSettings
 
 RESET = Fault()
 LOST_BY_RESET = Fault(forward=True)
