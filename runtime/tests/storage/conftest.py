@@ -39,7 +39,7 @@ def settings(proxy: FlakyProxy) -> StorageSettings:
 @pytest.fixture
 def limits() -> S3Limits:
     """Small parts, so that large files are quick; one attempt, so that retries are seen where they are tested."""
-    return S3Limits(part_bytes=5 << 20, copy_part_bytes=5 << 20, connect_timeout_s=2, read_timeout_s=2, attempts=1)
+    return S3Limits(part_bytes=5 << 20, copy_part_bytes=5 << 20, connect_timeout_s=2, read_timeout_s=20, attempts=1)
 
 
 @pytest.fixture

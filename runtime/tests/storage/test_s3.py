@@ -32,7 +32,7 @@ LOST_BY_SILENCE = Fault(forward=True, silent=True)
 LOST_BY_ERROR = Fault(forward=True, status=500)
 NEVER_ARRIVED = Fault(status=503, code="SlowDown")
 PATIENT = S3Limits(attempts=3, connect_timeout_s=2, read_timeout_s=1)
-IMPATIENT = S3Limits(attempts=1, connect_timeout_s=1, read_timeout_s=0.3)
+IMPATIENT = S3Limits(attempts=1, connect_timeout_s=1, read_timeout_s=1)
 
 Make = Callable[..., S3Store]
 

@@ -37,7 +37,7 @@ class S3Limits(ClientLimits):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoreLimits(ClientLimits):
-    """Bounds of a client of gs:// or abfss://."""
+    """Bounds of a client of gs://, abfss:// or hdfs://."""
 
     copy_timeout_s: float = 600.0
     """Longest copy of one object inside the service, seconds."""

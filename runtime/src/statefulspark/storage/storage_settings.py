@@ -13,7 +13,7 @@ FIELD = "checkpointing.storage"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StorageSettings:
-    """Settings of an object store; file:// needs none. gs:// and abfss:// use ``endpoint`` and ``ca_bundle`` only.
+    """Settings of an object store; file:// and hdfs:// need none. gs:// and abfss:// use ``endpoint`` and ``ca_bundle`` only.
 
     Fields that are None come from the AWS default credential chain (environment, shared files, container or instance role). A pickled
     instance holds the explicit secrets, because executors need them: send it over trusted channels only. ``repr`` hides them.
