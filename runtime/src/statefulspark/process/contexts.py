@@ -39,10 +39,12 @@ MIN_WATERMARK_MS = TIMESTAMP_MS_MIN
 class SlotTimerService(TimerService):
     """The timers of whatever key the backend has as its current one."""
 
-    __slots__ = ("_event_time", "_timers", "_uid", "processing_time_ms", "watermark_ms")
+    __slots__ = ("_event_time", "_register_event_time", "_timers", "_uid", "processing_time_ms", "watermark_ms")
 
     def __init__(self, timers: TimerTable, *, uid: str, event_time: bool) -> None:
         self._timers = timers
+        # Nearly all timers are of this kind, and are registered with no call in between.
+        self._register_event_time = timers.queue(EVENT_TIMERS).register
         self._uid = uid
         self._event_time = event_time
         self.processing_time_ms = 0
@@ -62,7 +64,7 @@ class SlotTimerService(TimerService):
                 remedy="Pass event_time=<column> and watermark=<delay> to process(), or register a processing-time timer",
             )
         is_plain = timestamp.__class__ is int and TIMESTAMP_MS_MIN <= timestamp <= TIMESTAMP_MS_MAX
-        self._timers.register(EVENT_TIMERS, timestamp if is_plain else self._checked(timestamp))
+        self._register_event_time(timestamp if is_plain else self._checked(timestamp))
 
     def register_processing_time_timer(self, timestamp: int) -> None:
         self._timers.register(PROCESSING_TIMERS, self._checked(timestamp))

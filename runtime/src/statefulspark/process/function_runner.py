@@ -242,20 +242,20 @@ class KeyedFunctionRunner:
         rows, methods = self._elements(chunk)
         times: Iterable[int | None] = repeat(None) if self._event_time is None else event_time_ms(chunk.column(self._event_time))
         runs = self._key_runs.of(chunk)
-        keys = [(key_group, key_bytes) for key_group, _, key_bytes in runs.keys]
+        idents = self._backend.idents.of_all(runs.places)
         run_number = prefetched = 0
         # Local names: this loop is what a row costs.
-        context, set_current_key = self._element_context, self._backend.set_current_key
+        context, set_current_ident = self._element_context, self._backend.set_current_ident
         is_full = self._output.add
         key_group = None
         try:
             for row, process_element, time, run in zip(rows, methods, times, runs.per_row(), strict=False):
                 if run is not None:
                     if run_number == prefetched:
-                        prefetched += self._backend.prefetch(keys[prefetched:])
+                        prefetched += self._backend.prefetch(idents[prefetched:])
+                    key_group, key = run
+                    set_current_ident(idents[run_number], key)
                     run_number += 1
-                    key_group, key, key_bytes = run
-                    set_current_key(key_group, key, key_bytes)
                     context.key = key
                 context.time = time
                 produced = process_element(row, context)
@@ -286,14 +286,14 @@ class KeyedFunctionRunner:
         rows = list(self._elements(chunk)[0])
         times = [None] * len(rows) if self._event_time is None else event_time_ms(chunk.column(self._event_time))
         runs = self._key_runs.of(chunk)
-        keys = [(key_group, key_bytes) for key_group, _, key_bytes in runs.keys]
+        idents = self._backend.idents.of_all(runs.places)
         prefetched = 0
-        context, set_current_key = self._element_context, self._backend.set_current_key
-        for number, ((key_group, key, key_bytes), first, end) in enumerate(runs.spans()):
+        context, set_current_ident = self._element_context, self._backend.set_current_ident
+        for number, (ident, ((key_group, key), first, end)) in enumerate(zip(idents, runs.spans(), strict=True)):
             if number == prefetched:
-                prefetched += self._backend.prefetch(keys[prefetched:])
+                prefetched += self._backend.prefetch(idents[prefetched:])
             self._key_group = key_group
-            set_current_key(key_group, key, key_bytes)
+            set_current_ident(ident, key)
             context.key, context.time = key, times[first]
             yield rows[first:end], times[first:end]
 

@@ -87,10 +87,10 @@ class TimerFiring:
 
     def _due(self, kind: str, up_to_ms: int) -> Iterator[int]:
         """Yield the times of due timers; the key of the last one is current."""
-        context, set_current_key = self._context, self._backend.set_current_key
-        for timestamp_ms, key_group, key, key_bytes in self._backend.timers.due(kind, up_to_ms):
+        context, set_current_ident = self._context, self._backend.set_current_ident
+        for timestamp_ms, key_group, key, ident in self._backend.timers.due(kind, up_to_ms):
             self.fired += 1
             self._key_group = key_group
-            set_current_key(key_group, key, key_bytes)
+            set_current_ident(ident, key)
             context.key, context.time = key, timestamp_ms
             yield timestamp_ms

@@ -77,6 +77,13 @@ class WindowResults:
         self._process_function = function if isinstance(function, ProcessWindowFunction) else None
         self._window_function = function if isinstance(function, WindowFunction) else None
 
+    @property
+    def clears(self) -> bool:
+        """False if the function has no ``clear`` of its own, so that `clear` would do nothing."""
+        # What would be called, which may be an attribute of the object.
+        called = getattr(self._process_function, "clear", None)
+        return called is not None and getattr(called, "__func__", None) is not ProcessWindowFunction.clear
+
     def open(self, context: RuntimeContext) -> None:
         """Open the function."""
         self._uid = context.get_task_name()
@@ -100,12 +107,12 @@ class WindowResults:
             produced, name = self._window_function.apply(key, context.window(), elements), "apply"
         else:
             return elements
-        return self._rows(produced, name)
-
-    def _rows(self, produced: Iterable[Any] | None, name: str) -> list[Any]:
         if produced.__class__ is GeneratorType:
             # It runs while its window is selected.
             return list(cast("Iterable[Any]", produced))
+        return self._rows(produced, name)
+
+    def _rows(self, produced: Iterable[Any] | None, name: str) -> list[Any]:
         if produced is None:
             return []
         if isinstance(produced, str | bytes | Mapping):

@@ -59,7 +59,7 @@ class ValueCodec:
         self._type = type_
         self.where = where
         self.encode: Callable[[Any], bytes] = self._encode
-        self.decode: Callable[[bytes], Any] = self._decode
+        self.decode: Callable[[bytes], Any] = type_.decoder(self._decode)
         if type_.struct_format is not None:
             # One struct for version and number saves half of the time per value.
             self._struct = struct.Struct(">B" + type_.struct_format)
