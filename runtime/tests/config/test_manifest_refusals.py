@@ -192,7 +192,7 @@ def test_every_problem_gets_its_own_sentence() -> None:
             "spec.checkpointing.dir: must not contain credentials",
         ),
         (
-            {"checkpointing": {"dir": "hdfs://namenode/x"}},
+            {"checkpointing": {"dir": "ftp://host/x"}},
             "spec.checkpointing.dir: is not a storage URL. Write s3://bucket/prefix, gs://bucket/prefix",
         ),
         (
