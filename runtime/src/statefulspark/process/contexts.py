@@ -10,16 +10,17 @@ from statefulspark.keygroups import KeyGroupRange, key_group_range
 from statefulspark.process.co_functions import KeyedCoProcessFunction
 from statefulspark.process.functions import KeyedProcessFunction, RuntimeContext, TimeDomain, TimerService
 from statefulspark.process.metrics import MetricGroup
+from statefulspark.state.api.descriptors import (
+    AggregatingStateDescriptor,
+    ListStateDescriptor,
+    MapStateDescriptor,
+    ReducingStateDescriptor,
+    ValueStateDescriptor,
+    descriptor_of,
+)
 from statefulspark.state.timers import EVENT_TIMERS, PROCESSING_TIMERS, TIMESTAMP_MS_MAX, TIMESTAMP_MS_MIN
 
 if TYPE_CHECKING:
-    from statefulspark.state.api.descriptors import (
-        AggregatingStateDescriptor,
-        ListStateDescriptor,
-        MapStateDescriptor,
-        ReducingStateDescriptor,
-        ValueStateDescriptor,
-    )
     from statefulspark.state.api.states import AggregatingState, ListState, MapState, ReducingState, ValueState
     from statefulspark.state.backend import KeyedStateBackend
     from statefulspark.state.timers import TimerTable
@@ -179,16 +180,16 @@ class SlotRuntimeContext(RuntimeContext):
         return self._metrics
 
     def get_state(self, state_descriptor: ValueStateDescriptor) -> ValueState[Any]:
-        return self._backend.value_state(state_descriptor)
+        return self._backend.value_state(descriptor_of(ValueStateDescriptor, state_descriptor))
 
     def get_list_state(self, state_descriptor: ListStateDescriptor) -> ListState[Any]:
-        return self._backend.list_state(state_descriptor)
+        return self._backend.list_state(descriptor_of(ListStateDescriptor, state_descriptor))
 
     def get_map_state(self, state_descriptor: MapStateDescriptor) -> MapState[Any, Any]:
-        return self._backend.map_state(state_descriptor)
+        return self._backend.map_state(descriptor_of(MapStateDescriptor, state_descriptor))
 
     def get_reducing_state(self, state_descriptor: ReducingStateDescriptor) -> ReducingState[Any]:
-        return self._backend.reducing_state(state_descriptor)
+        return self._backend.reducing_state(descriptor_of(ReducingStateDescriptor, state_descriptor))
 
     def get_aggregating_state(self, state_descriptor: AggregatingStateDescriptor) -> AggregatingState[Any, Any]:
-        return self._backend.aggregating_state(state_descriptor)
+        return self._backend.aggregating_state(descriptor_of(AggregatingStateDescriptor, state_descriptor))

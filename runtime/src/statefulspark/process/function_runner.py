@@ -26,7 +26,7 @@ from statefulspark.process.contexts import (
     SlotTimerService,
     TimerContext,
 )
-from statefulspark.process.failures import timestamp_hint, user_function_error
+from statefulspark.process.failures import USER_ERRORS, error_of_step, timestamp_hint, user_function_error
 from statefulspark.process.key_rows import KeyRowsFunction, Visit
 from statefulspark.process.keyruns import KeyRuns
 from statefulspark.process.metrics import MetricGroup
@@ -179,9 +179,15 @@ class KeyedFunctionRunner:
             InvalidInputError: the function's output or a timer does not fit; names the field and the remedy.
             UnavailableError: the local disk refused the spilled rows.
         """
-        self._begin(sort_bytes)
         self._timer_service.processing_time_ms = processing_time_ms
         self._timer_service.watermark_ms = MIN_WATERMARK_MS if watermark_ms is None else watermark_ms
+        try:
+            yield from self._run(batches, sort_bytes, spill_directory)
+        except StatefulSparkError as error:
+            raise error_of_step(error, self.step.uid) from error.__cause__
+
+    def _run(self, batches: Iterator[pa.RecordBatch], sort_bytes: int, spill_directory: Path) -> Iterator[pa.RecordBatch]:
+        self._begin(sort_bytes)
         yield from self._timers.fire_due()
         order = BatchOrder(event_time=self._event_time, sort_bytes=sort_bytes, spill_directory=spill_directory)
         chunks = order.sorted(self._counted(batches))
@@ -265,7 +271,7 @@ class KeyedFunctionRunner:
                             yield self._flush()
         except StatefulSparkError:
             raise
-        except Exception as error:
+        except USER_ERRORS as error:
             raise self._error(error, key_group) from error
 
     def _process_keys(self, chunk: pa.RecordBatch, function: KeyRowsFunction) -> Iterator[pa.RecordBatch]:
@@ -278,7 +284,7 @@ class KeyedFunctionRunner:
                     yield self._flush()
         except StatefulSparkError:
             raise
-        except Exception as error:
+        except USER_ERRORS as error:
             raise self._error(error, self._key_group) from error
 
     def _visits(self, chunk: pa.RecordBatch) -> Iterator[Visit]:
@@ -297,7 +303,7 @@ class KeyedFunctionRunner:
             context.key, context.time = key, times[first]
             yield rows[first:end], times[first:end]
 
-    def _error(self, error: Exception, key_group: int | None) -> UserFunctionError:
+    def _error(self, error: BaseException, key_group: int | None) -> UserFunctionError:
         """Return the error of a batch whose function raised for a row."""
         time = self._element_context.time
         hint = timestamp_hint(error, event_time=self.step.event_time, timestamp_ms=time, inputs=len(self.step.delays_ms))
@@ -311,9 +317,9 @@ class KeyedFunctionRunner:
     def _call(self, action: Callable[[], object]) -> None:
         try:
             action()
-        except StatefulSparkError:
-            raise
-        except Exception as error:
+        except StatefulSparkError as error:
+            raise error_of_step(error, self.step.uid) from error.__cause__
+        except USER_ERRORS as error:
             raise user_function_error(error, uid=self.step.uid, key_group=None) from error
 
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from types import GeneratorType
 from typing import Any, cast
 
-from statefulspark.errors import InvalidInputError, type_name
+from statefulspark.errors import InvalidInputError
+from statefulspark.process.callbacks import check_rows
 from statefulspark.process.functions import RuntimeContext, TimerService
 from statefulspark.process.windows.functions import ProcessWindowFunction, WindowFunction
 from statefulspark.process.windows.window_states import SelectedWindow, WindowStates
@@ -115,12 +116,7 @@ class WindowResults:
     def _rows(self, produced: Iterable[Any] | None, name: str) -> list[Any]:
         if produced is None:
             return []
-        if isinstance(produced, str | bytes | Mapping):
-            raise InvalidInputError(
-                f"{name} of the step {self._uid!r} returned {type_name(type(produced))}",
-                field=name,
-                remedy="Yield output rows, or return a list of them",
-            )
+        check_rows(produced, name, self._uid)
         return list(produced)
 
     def clear(self, context: ProcessWindowContext) -> None:
