@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from dataclasses import replace
 
 from statefulspark import failpoints
 from statefulspark.coordinator.batch_completion import Completion
@@ -139,6 +140,7 @@ class BatchActions:
                 processing_time_ms=current.processing_time_ms,
                 expected=expected,
                 operator_state=operator_state,
+                changelog=current.with_changelogs,
                 query=query,
             ),
         )
@@ -200,8 +202,7 @@ class BatchActions:
             raise fatal
         self._dry_runs.check(batch)
         log = self._batches
-        begun = next((each for each in (self._durable.begun, self._completion.recovered) if each is not None and each.batch == batch), None)
-        parameters = begun or log.next_parameters(batch, self._now_ms(), drain=self._query.draining)
+        parameters, begun = self._parameters_of(batch)
         failpoints.reach("driver.begin")
         try:
             self._durable.write_record(parameters, self._files, self._dry_runs.state, log)
@@ -210,12 +211,23 @@ class BatchActions:
             raise
         failpoints.reach("driver.begun")
         # A recovered batch may turn out to be committed by another attempt, whose operator state was distributed in another way.
-        if log.committed >= 0 and (begun is None or not self._operator_states.is_open):
+        if log.committed >= 0 and (not begun or not self._operator_states.is_open):
             self._checkpoints.start_if_due()
         log.begin(parameters)
         self._completion.begin()
         self._calls.settle(self._slots().all(), log)
         return parameters
+
+    def _parameters_of(self, batch: int) -> tuple[BatchParameters, bool]:
+        """The parameters of a batch that begins, and whether it has begun before, in this driver or an earlier one."""
+        pending, recovered, log = self._durable.begun, self._completion.recovered, self._batches
+        if pending is not None and pending.batch == batch:
+            return pending, True  # its record may be stored already
+        with_changelogs = self._durable.wants_changelogs(after=log.committed)
+        if recovered is not None and recovered.batch == batch:
+            return replace(recovered, with_changelogs=with_changelogs), True
+        now_ms, drain = self._now_ms(), self._query.draining
+        return log.next_parameters(batch, now_ms, drain=drain, with_changelogs=with_changelogs), False
 
     def _acknowledge(self, ack: Acknowledge) -> None:
         self._slots().check(ack.slot, ack.epoch)

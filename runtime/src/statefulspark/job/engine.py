@@ -35,6 +35,7 @@ class Engine:
         spark: The session; it is stopped with the job.
         build: Builds the pipeline for a parallelism.
         query: The present query, None before the first one.
+        query_settings: Sets what a query needs in a session that is the user's, while one is built and started.
     """
 
     def __init__(
@@ -72,7 +73,7 @@ class Engine:
         self._next_pause_s = next_pause_s
         self._name = name
         self._local_checkpoint = local_checkpoint
-        self._query_settings = query_settings
+        self.query_settings = query_settings
         self._slot_supervisors: SlotSupervisors | None = None
         self._progress: dict[int, dict[str, Any]] = {}
         self._progress_of: StreamingQuery | None = None
@@ -106,7 +107,7 @@ class Engine:
 
     def start_query_again(self) -> None:
         """Rebuild the pipeline for the current slots and start its query; the previous query has ended."""
-        with self._query_settings():
+        with self.query_settings():
             _, writer = self.build(self.parallelism)
             self.start_query(writer)
 

@@ -23,11 +23,13 @@ from statefulspark.checkpoint.formats import paths
 from statefulspark.checkpoint.formats.documents import decode_document
 from statefulspark.checkpoint.formats.pipeline import Pipeline
 from statefulspark.checkpoint.formats.records import JobIdentity
+from statefulspark.checkpoint.lineage.going_back import gone_back
 from statefulspark.checkpoint.lineage.lineage import Lineage, resolve_left
 from statefulspark.checkpoint.lineage.rewind import check_jump, last_used_batch
+from statefulspark.checkpoint.spark.stored_location import location_files
+from statefulspark.config.checkpointing import CheckpointingMode
 from statefulspark.config.job import StatefulSparkJob
 from statefulspark.coordinator.batch_changelogs import BatchChangelogs
-from statefulspark.coordinator.recovery import location_files
 from statefulspark.errors import CorruptDataError, InvalidInputError, NotRestorableError
 from statefulspark.storage.base import ObjectStore
 
@@ -80,7 +82,7 @@ def restorable_state(store: ObjectStore, origin: str | None, opened: Callable[[s
         lineage = Lineage(attempt=0, base=base, records=(), record_keys=(), checkpoints=())
         continued, batch = False, base.metadata.batch
     else:
-        lineage = resolve_left(store, open_store=opened, marked=damaged_checkpoints(store))
+        lineage = gone_back(resolve_left(store, open_store=opened, marked=damaged_checkpoints(store)))
         base = lineage.base
         continued, batch = lineage.origin is None, lineage.committed_batch
         uids |= {ref.uid for ref in lineage.changelogs} | _uncommitted_uids(store, lineage)
@@ -162,6 +164,25 @@ def check_way_back(store: ObjectStore, restorable: RestorableState, steps: tuple
             "batches stays in the sink",
             restored_batch=restorable.batch,
             last_batch=last,
+        )
+
+
+def check_mode(mode: CheckpointingMode, steps: tuple[str, ...]) -> None:
+    """Raise if a job with ``at-least-once`` has stateful steps of Spark's own, because Spark keys their state by batch number and cannot go back.
+
+    Args:
+        mode: the manifest's ``checkpointing.mode``.
+        steps: Spark's own stateful steps of the pipeline.
+
+    Raises:
+        InvalidInputError: it has.
+    """
+    if mode is CheckpointingMode.AT_LEAST_ONCE and steps:
+        raise InvalidInputError(
+            f"at-least-once continues under new batch numbers after a failure, but the pipeline has a streaming {steps[0]}, and Spark keys the state "
+            "of its own operators by batch number",
+            field="spec.checkpointing.mode",
+            remedy="Set mode: exactly-once, or do the work in a keyed step",
         )
 
 
