@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from tempfile import mkdtemp
@@ -20,7 +21,7 @@ from statefulspark.coordinator.pending_checkpoint import CheckpointTimes
 from statefulspark.coordinator.recovery import batch_log, recovered_batch, restore_location, state_registry
 from statefulspark.coordinator.slot_state import LOST, READY
 from statefulspark.coordinator.slot_table import SlotTable
-from statefulspark.errors import CorruptDataError, NotRestorableError
+from statefulspark.errors import CorruptDataError, NotRestorableError, UnavailableError
 from statefulspark.exchange.config import ExchangeConfig, SlotConfig
 from statefulspark.process.checkpointed_functions import is_checkpointed
 from statefulspark.rpc.flight import FlightPeer
@@ -179,7 +180,9 @@ class LocalCluster:
             service.close()
         self.slots = {}
         self.returns += 1
-        self.coordinator.going_back.run()
+        while self.coordinator.going_back.wanted:
+            with suppress(UnavailableError):  # a checkpoint is being published
+                self.coordinator.going_back.run()
         self.coordinator.query.drain(on=False)
         self.coordinator.slots.replace(SlotTable(self.parallelism, slots_per_executor=None))
         self._start_slots(self.parallelism)
