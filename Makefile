@@ -13,7 +13,7 @@ SOURCES := runtime operator examples bench e2e docs
 PATHS = $(wildcard $(SOURCES))
 
 .DEFAULT_GOAL := help
-.PHONY: help demo bench soak env test test-all e2e e2e-all e2e-report lint unit format crds pyflink docs dist lock sbom clean
+.PHONY: help demo bench soak env emulators test test-all e2e e2e-all e2e-report lint unit format crds pyflink docs versity dist lock sbom clean
 
 ##@ For everyone
 help: ## print this list
@@ -37,7 +37,10 @@ PYTEST = HYPOTHESIS_PROFILE=$${HYPOTHESIS_PROFILE:-ci} $(RUN) pytest -n $(WORKER
 test: lint ## lint, types, import layers, and the tests (what .ci/run does)
 	@$(PYTEST) -m "not exhaustive" --ignore=runtime/tests/docs --durations=40
 
-test-all: lint ## the same with the slow cases that a quicker test covers already
+emulators: ## install the servers on which gs:// and abfss:// are tested into out/emulators (needs go and npm; minutes)
+	@$(RUN) python runtime/tests/storage/emulators.py
+
+test-all: lint emulators ## the same with the slow cases that a quicker test covers already
 	@$(PYTEST) --ignore=runtime/tests/docs --durations=40
 
 e2e: ## every promise on a real cluster: kind, KUBECONFIG, or the script of STATEFULSPARK_TEST_CLUSTER (e2e/README.md)
@@ -58,7 +61,7 @@ lint: ## ruff, mypy --strict, import-linter, vulture, and the vocabulary of the 
 	@$(RUN) pytest -q runtime/tests/docs
 
 unit: ## only the quick tests
-	@$(RUN) pytest -m "not slow and not cluster and not kill"
+	@$(RUN) pytest -m "not slow and not cluster and not kill and not exhaustive"
 
 format: ## let ruff mend what it can
 	@$(RUN) ruff check --fix $(PATHS)
@@ -82,15 +85,20 @@ $(SITE_TOOLS)/.made: docs/site/site.lock
 	@$(SITE_TOOLS)/bin/pip --quiet --disable-pip-version-check install --require-hashes --requirement docs/site/site.lock
 	@touch $@
 
+# A second S3 server for the tests marked "versity"; Go's checksum database guards the version.
+versity: ## install Versity S3 Gateway into out/tools (needs Go, some minutes) and run the tests that use it
+	@GOBIN=$(CURDIR)/out/tools go install github.com/versity/versitygw/cmd/versitygw@v1.8.0
+	@$(PYTEST) -m versity runtime/tests/storage runtime/tests/integration
+
 dist: ## build the wheel and the source distribution in dist/ with the locked build backend
 	@rm -rf dist
 	@$(RUN) python -m hatchling build -d dist
 
 lock: ## write the lock files anew (needs uv)
 	uv lock
-	uv export --quiet --frozen --no-header --format requirements-txt --extra demo --extra operator --group dev --no-emit-project -o requirements.lock
+	uv export --quiet --frozen --no-header --format requirements-txt --extra demo --extra operator --extra gcs --extra azure --group dev --no-emit-project -o requirements.lock
 	uv export --quiet --frozen --no-header --format requirements-txt --only-group java -o runtime/bootstrap/java.lock
-	uv export --quiet --frozen --no-header --format requirements-txt --no-dev --no-emit-project -o images/job.lock
+	uv export --quiet --frozen --no-header --format requirements-txt --no-dev --extra gcs --extra azure --no-emit-project -o images/job.lock
 	uv export --quiet --frozen --no-header --format requirements-txt --only-group operator-image -o images/operator.lock
 	uv export --quiet --frozen --no-header --format requirements-txt --only-group build -o images/build.lock
 	uv export --quiet --frozen --no-header --format requirements-txt --only-group store-image -o e2e/images/store/store.lock

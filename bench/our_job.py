@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+import psutil
+
 Batches = list[dict[str, Any]]
-"""Of each batch: its number, ``rows`` and ``ms``."""
+"""Of each batch: its number, ``rows``, ``ms`` and ``cpu_s``, the CPU time of the whole job (JVM, slots, Python workers) soon after it."""
 
 
-def run_job(name: str, script: str, args: Sequence[object], work: Path) -> Batches:
+def run_job(name: str, script: str, args: Sequence[object], work: Path, checkpointing: Mapping[str, Any] | None = None) -> Batches:
     """Run a job with two slots, RocksDB and a checkpoint every 10 s until its input is used up.
 
     Args:
@@ -18,6 +21,7 @@ def run_job(name: str, script: str, args: Sequence[object], work: Path) -> Batch
         script: file of this folder with its pipeline.
         args: its arguments.
         work: folder for its storage.
+        checkpointing: fields of ``spec.checkpointing`` that differ.
 
     Returns:
         What its batches took, in order.
@@ -39,15 +43,29 @@ def run_job(name: str, script: str, args: Sequence[object], work: Path) -> Batch
                 "parallelism": 2,
                 "maxParallelism": 128,
                 "driver": {"memory": "2Gi"},
-                "checkpointing": {"dir": f"file://{work}/storage", "interval": "10s"},
+                "checkpointing": {"dir": f"file://{work}/storage", "interval": "10s", **(checkpointing or {})},
             },
         }
     )
     job = start_job(manifest, RunOptions(until_idle=True))
     progress: dict[int, dict[str, Any]] = {}
     while not job.wait(0.1).final:
-        progress |= {entry["batch"]: entry for entry in job.recent_progress()}
+        new = {entry["batch"]: entry for entry in job.recent_progress() if entry["batch"] not in progress}
+        if new:
+            cpu_s = cpu_seconds()
+            progress |= {batch: entry | {"cpu_s": cpu_s} for batch, entry in new.items()}
     error = job.status().error
     if error is not None:
         raise RuntimeError(error.message)
     return [progress[batch] for batch in sorted(progress)]
+
+
+def cpu_seconds() -> float:
+    """CPU time so far of this process and its descendants, also of those that have ended."""
+    found = 0.0
+    me = psutil.Process()
+    for process in (me, *me.children(recursive=True)):
+        with suppress(psutil.NoSuchProcess):
+            times = process.cpu_times()
+            found += times.user + times.system + times.children_user + times.children_system
+    return found

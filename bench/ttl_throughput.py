@@ -1,7 +1,8 @@
 """What time to live costs a whole job at steady state: keys that never come back, with the background cleanup, without it, and without time to live.
 
-Each way runs in a process of its own, in turns, on the same files of one batch each. Rates leave out the batches of the first time to live, in
-which nothing expires. Afterwards the state in storage is counted.
+Each way runs in a process of its own, in turns, on the same files of one batch each. What the cleanup costs is the median of the rounds, each of
+which compares runs beside each other: by rows per second, and by the CPU time of all processes of a job, which other work on the machine hardly
+changes. Both leave out the batches of the first time to live, in which nothing expires. Afterwards the state in storage is counted.
 
     .venv/bin/python bench/ttl_throughput.py [--batch 100000] [--batches 30] [--lives-for-s 8] [--rounds 3]
 """
@@ -16,6 +17,8 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -57,8 +60,20 @@ def contend(way: str, source: Path, lives_for_s: float) -> None:
     os._exit(0)  # the JVM's threads need not be waited for
 
 
-def run_one(way: str, source: Path, *, batch: int, lives_for_s: float) -> tuple[float, int]:
-    """Run one way in a process of its own; its rows per second after the first time to live, and the entries that are stored at the end."""
+@dataclass(frozen=True, slots=True)
+class Run:
+    """One run of one way, after its first one and a half times to live."""
+
+    rate: float
+    """Rows per second."""
+    cpu_us: float
+    """CPU time per row of all processes of the job, in microseconds."""
+    stored: int
+    """Entries that are stored at the end."""
+
+
+def run_one(way: str, source: Path, *, batch: int, lives_for_s: float) -> Run:
+    """Run one way in a process of its own."""
     started = time.monotonic()
     command = [sys.executable, str(Path(__file__)), "--way", way, "--source", str(source), "--lives-for-s", str(lives_for_s)]
     environment = os.environ | {"PYSPARK_PYTHON": sys.executable}
@@ -77,9 +92,17 @@ def run_one(way: str, source: Path, *, batch: int, lives_for_s: float) -> tuple[
     if len(steady) < 5:
         raise RuntimeError(f"{way}: only {len(steady)} batches after one and a half times to live; use more batches or a shorter time")
     rate: float = sum(entry["rows"] for entry in steady) / (sum(entry["ms"] for entry in steady) / 1000)
-    message = f"{way}: {rate:,.0f} rows/s in {len(steady)} batches, {outcome['stored']:,} stored; {time.monotonic() - started:.0f} s in all"
-    print(message, file=sys.stderr, flush=True)
-    return rate, int(outcome["stored"])
+    # The first batch's CPU time is known at its end only.
+    cpu_us = (steady[-1]["cpu_s"] - steady[0]["cpu_s"]) / sum(entry["rows"] for entry in steady[1:]) * 1e6
+    run = Run(rate, cpu_us, int(outcome["stored"]))
+    message = f"{way}: {rate:,.0f} rows/s, {cpu_us:.1f} us CPU per row in {len(steady)} batches, {run.stored:,} stored"
+    print(f"{message}; {time.monotonic() - started:.0f} s in all", file=sys.stderr, flush=True)
+    return run
+
+
+def pairs(runs: dict[str, list[Run]], other: str, compared: Callable[[Run, Run], float]) -> list[float]:
+    """Compare the run with cleanup of each round with the ``other`` one beside it."""
+    return [compared(on, off) for on, off in zip(runs[CLEANUP], runs[other], strict=True)]
 
 
 def main() -> None:
@@ -95,48 +118,69 @@ def main() -> None:
     if options.way is not None:
         contend(options.way, options.source, options.lives_for_s)
     clock = Clock()
-    rates: dict[str, list[float]] = {way: [] for way in WAYS}
-    stored: dict[str, list[int]] = {way: [] for way in WAYS}
+    runs: dict[str, list[Run]] = {way: [] for way in WAYS}
     loads: list[Load] = []
     folder = Path(tempfile.mkdtemp(prefix="bench-keys-"))
     try:
         source = folder / "keys"
         write_keys(source, batches=options.batches, batch=options.batch)
         for turn in range(options.rounds):
-            for way in WAYS:
+            # Backwards every other time: what a run leaves in caches, or a machine that gets slower, favours no way.
+            for way in list(WAYS)[:: -1 if turn % 2 else 1]:
                 loads.append(load(f"{way} {turn + 1}"))
-                rate, entries = run_one(way, source, batch=options.batch, lives_for_s=options.lives_for_s)
-                rates[way].append(rate)
-                stored[way].append(entries)
+                runs[way].append(run_one(way, source, batch=options.batch, lives_for_s=options.lives_for_s))
     finally:
         shutil.rmtree(folder)
-    ratios = [on / off for on, off in zip(rates[CLEANUP], rates[NO_CLEANUP], strict=True)]
-    against_never = [on / off for on, off in zip(rates[CLEANUP], rates[NEVER], strict=True)]
-    rows = tuple((WAYS[way], f"{statistics.median(each):,.0f}", spread(each), f"{max(stored[way]):,}") for way, each in rates.items())
+    lost = pairs(runs, NO_CLEANUP, lambda on, off: 100 * (1 - on.rate / off.rate))
+    cpu = pairs(runs, NO_CLEANUP, lambda on, off: 100 * (1 - off.cpu_us / on.cpu_us))
+    against_never = pairs(runs, NEVER, lambda on, off: 100 * (1 - on.rate / off.rate))
+    rows = tuple(
+        (
+            WAYS[way],
+            f"{statistics.median(run.rate for run in each):,.0f}",
+            spread([run.rate for run in each]),
+            f"{statistics.median(run.cpu_us for run in each):.1f}",
+            spread([run.cpu_us for run in each], 1),
+            f"{max(run.stored for run in each):,}",
+        )
+        for way, each in runs.items()
+    )
     result = Result(
         **clock.header(__file__),
         title="Time to live",
         about=(
             f"{options.batch * options.batches:,} keys that never come back, in batches of {options.batch:,} as fast as they go, one value "
             f"per key that lives for {options.lives_for_s:g} s; 2 slots on one machine, RocksDB with changelogs and a checkpoint every 10 s. "
-            f"{options.rounds} rounds in turns; the rate of a run leaves out its first one and a half times to live."
+            f"{options.rounds} rounds, every other one backwards; a run leaves out its first one and a half times to live."
         ),
         loads=tuple(loads),
         targets=(
             Target(
                 what="throughput that the cleanup costs",
                 wanted=_WANTED,
-                measured=100 * (1 - statistics.median(ratios)),
+                measured=statistics.median(lost),
+                unit="%",
+                at_least=False,
+            ),
+            Target(
+                what="share of the CPU time that the cleanup takes",
+                wanted=_WANTED,
+                measured=statistics.median(cpu),
                 unit="%",
                 at_least=False,
             ),
         ),
-        tables=(Table(columns=("state", "rows/s, median", "range", "entries stored at the end, at most"), rows=rows),),
-        notes=(
-            f"With cleanup by without, round by round: {spread(ratios, 2)}.",
-            f"With time to live and cleanup by no time to live, round by round: {spread(against_never, 2)}.",
+        tables=(
+            Table(
+                columns=("state", "rows/s, median", "range", "CPU us per row, median", "range", "entries stored at the end, at most"),
+                rows=rows,
+            ),
         ),
-        figures={"rows_per_s": rates, "ratios": ratios, "stored": stored},
+        notes=(
+            f"Per cent of throughput that the cleanup costs, round by round: {spread(lost, 1)}; of CPU time: {spread(cpu, 1)}.",
+            f"Per cent of throughput that time to live costs with its cleanup, round by round: {spread(against_never, 1)}.",
+        ),
+        figures={way: [asdict(run) for run in each] for way, each in runs.items()},
     )
     keep(result, options.result)
 

@@ -23,7 +23,8 @@ import numpy as np
 import pyarrow as pa
 from soak.load import UID, key_hashes, rows, step
 
-from statefulspark.checkpoint.lineage.lineage import begin_attempt, ensure_job
+from statefulspark.checkpoint.lineage.identity import ensure_job
+from statefulspark.checkpoint.lineage.lineage import begin_attempt
 from statefulspark.checkpoint.spark.location import LocationFiles
 from statefulspark.checkpoint.spark.state_uploader import SparkStateUploader
 from statefulspark.config.job import StatefulSparkJob

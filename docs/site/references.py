@@ -14,11 +14,16 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, Final
 
+import click
+from typer.cli import get_docs_for_click
+from typer.main import get_command
+
 import statefulspark
 import statefulspark.state_tables
 import statefulspark.testing
 from statefulspark.api_server.api import create_app
 from statefulspark.api_server.pages import reference_page
+from statefulspark.cli.main import app
 from statefulspark.public_names import HOMES
 
 PYTHON_PAGES: Final = {
@@ -35,15 +40,8 @@ _OPTIONS: Final = "    options:\n      heading_level: 2\n"
 
 def cli() -> str:
     """Return the page of the command line, by typer's own generator."""
-    from typer.cli import get_docs_for_click  # noqa: PLC0415  what `typer ... utils docs` calls
-    from typer.main import get_command  # noqa: PLC0415
-
-    from statefulspark.cli.main import app  # noqa: PLC0415
-
     command = get_command(app)
     command.callback = None  # the root has options only
-    import click  # noqa: PLC0415
-
     text = get_docs_for_click(
         obj=command, ctx=click.Context(command, info_name="statefulspark"), name="statefulspark", title="Command line"
     )

@@ -14,6 +14,7 @@ from typing import Annotated, Any, Final, Self
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError, model_validator
 
 from statefulspark.config.durations import Duration, at_least
+from statefulspark.config.locations import SCHEMES
 from statefulspark.config.problems import Problem, as_invalid_input, conflicting
 from statefulspark.config.state_backend import BackendName, StateBackendType
 
@@ -23,7 +24,7 @@ Port = Annotated[int, Field(ge=1, le=65_535)]
 Name = Annotated[str, StringConstraints(pattern=r"^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$")]
 
 
-Place = Annotated[str, StringConstraints(max_length=1024, pattern=r"^(s3|file)://[^,]*$")]
+Place = Annotated[str, StringConstraints(max_length=1024, pattern=r"^(s3|gs|abfss|file)://[^,]*$")]
 Host = Annotated[str, StringConstraints(max_length=253, pattern=r"^[^,/\s]+$")]
 _LISTS: Final = frozenset({"watch_namespaces", "storage_locations", "snapshot_locations", "storage_endpoints"})
 
@@ -116,7 +117,7 @@ class OperatorSettings(BaseModel):
     manage_job_rbac: bool = True
     """Create a service account, role and role binding for each job without spec.serviceAccount. If false, such jobs are invalid."""
 
-    storage_locations: tuple[Place, ...] = ("s3://", "file://")
+    storage_locations: tuple[Place, ...] = tuple(f"{scheme}://" for scheme in SCHEMES)
     """URL prefixes of the locations that jobs and snapshots may use, separated by commas. {namespace} is replaced by the object's namespace.
     Only the job's own pods access these locations, never the operator."""
 

@@ -96,6 +96,32 @@ def test_secrets_are_references() -> None:
         assert all("value" not in env[variable] for variable in env if variable.startswith("AWS_"))
 
 
+@pytest.mark.parametrize(
+    ("place", "key"),
+    [("gs://bucket/c", "GOOGLE_CREDENTIALS"), ("abfss://states@myaccount.dfs.core.windows.net/c", "AZURE_STORAGE_KEY")],
+)
+def test_each_store_has_its_own_keys(place: str, key: str) -> None:
+    given = spec(checkpointing={"dir": place, "savepointDir": "file:///savepoints", "storage": {"credentialsSecret": "keys"}})
+    env = {each["name"]: each for each in container(pods(given)[0], "driver")["env"]}
+    assert env[key]["valueFrom"]["secretKeyRef"] == {"name": "keys", "key": key}
+    assert not any(name.startswith("AWS_") for name in env)
+
+
+def test_credentials_are_files_as_well_which_follow_the_secret() -> None:
+    """Variables keep their values; a volume that is mounted whole follows within the kubelet's minute."""
+    given = spec(checkpointing={"dir": "s3://bucket/c", "storage": {"credentialsSecret": "keys"}})
+    for pod, name in zip(pods(given), ("driver", "spark-kubernetes-executor", "driver"), strict=True):
+        env = {each["name"]: each for each in container(pod, name)["env"]}
+        folder = env["STATEFULSPARK_CREDENTIALS_FOLDER"]["value"]
+        (mount,) = (each for each in container(pod, name)["volumeMounts"] if each["mountPath"] == folder)
+        assert mount["readOnly"] is True
+        assert "subPath" not in mount
+        (volume,) = (each for each in pod["spec"]["volumes"] if each["name"] == mount["name"])
+        assert volume["secret"]["secretName"] == "keys"
+    for pod, name in zip(pods(spec()), ("driver", "spark-kubernetes-executor", "driver"), strict=True):
+        assert "STATEFULSPARK_CREDENTIALS_FOLDER" not in {each["name"] for each in container(pod, name)["env"]}
+
+
 def test_a_template_adds_and_cannot_take_away() -> None:
     template = {
         "metadata": {"name": "mine", "labels": {"team": "blue", "statefulspark.io/job": "other"}},

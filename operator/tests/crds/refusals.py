@@ -48,16 +48,30 @@ BAD_JOBS: list[tuple[dict[str, Any], str]] = [
     ({"checkpointing": {"retention": {"maxAge": "1h"}}}, "maxAge: has no effect if count is 1"),
     ({"checkpointing": {"mode": "at-least-once"}}, "mode: at-least-once is not supported"),
     ({"checkpointing": {"storage": {"caBundleFrom": {}}}}, "secretKeyRef: set exactly one of"),
+    ({"checkpointing": {"storage": {"s3": {"encryption": {"type": "SSE-S3", "kmsKeyId": "k"}}}}}, "kmsKeyId: requires SSE-KMS"),
+    ({"checkpointing": {"storage": {"s3": {"encryption": {"type": "SSE-S3", "bucketKey": True}}}}}, "bucketKey: requires SSE-KMS"),
+    ({"checkpointing": {"storage": {"s3": {"storageClass": "GLACIER"}}}}, "storageClass: objects of an archive class cannot"),
+    (
+        {"checkpointing": {"storage": {"s3": {"savepointStorageClass": "DEEP_ARCHIVE"}}}},
+        "savepointStorageClass: objects of an archive class cannot",
+    ),
+    ({"checkpointing": {"storage": {"s3": {"tags": {"team": "a"}, "kindTag": "team"}}}}, "kindTag: tags contains the same key"),
+    ({"checkpointing": {"storage": {"s3": {"tags": {"AWS:x": "a"}}}}}, "tags: a key is not one that S3 takes"),
     ({"executor": {"managedMemory": {"size": "64Mi", "fraction": 0.5}}}, "fraction: size and fraction are mutually exclusive"),
     ({"stateBackend": {"rocksdb": {"options": {"compactionstyle": "x"}}}}, "options: contains a name that is not"),
     ({"stateBackend": {"options": {"size": 1}, "rocksdb": {"optionsFactory": "a:B"}}}, "options: contains a name without a dot"),
     ({"stateBackend": {"options": {"my.size": 1}}}, "options: has no effect without a class that reads it"),
     ({"stateBackend": {"rocksdb": {"memory": {"writeBufferRatio": 0.8, "highPrioPoolRatio": 0.3}}}}, "highPrioPoolRatio"),
     ({"initialSavepointPath": "s3://bucket/s", "initialSnapshot": {"name": "x"}}, "initialSnapshot: initialSavepointPath and"),
+    ({"claimMode": "CLAIM"}, "claimMode: CLAIM requires initialSavepointPath"),
+    ({"claimMode": "CLAIM", "initialSnapshot": {"name": "x"}}, "claimMode: CLAIM requires initialSavepointPath"),
 ]
 """Specs of jobs that exactly one CEL rule refuses."""
 
 OWN_WORDS = {
+    "storageClass: objects of an archive class cannot": "storageClass: objects of the class GLACIER cannot be read at once",
+    "savepointStorageClass: objects of an archive class cannot": "savepointStorageClass: objects of the class DEEP_ARCHIVE cannot be read at once",
+    "tags: a key is not one that S3 takes": "tags: a key starts with aws:, which AWS reserves",
     "parallelism: must not exceed maxParallelism": "spec.parallelism: 11 slots cannot share 10 key groups",
     "executor.instances: instances * slots is less than parallelism": "spec.executor.instances: 2 executors x 2 slots are fewer than parallelism = 5",
     "sparkConf: contains a setting that has its own field": "spec.sparkConf[spark.executor.memory]: has its own field in the spec",
@@ -101,6 +115,14 @@ CHANGES: list[tuple[dict[str, Any], dict[str, Any], dict[str, Any], str]] = [
 """Updates: the object, what is merged into it first and then, and the sentence of the rule; empty where the update is accepted."""
 
 BAD_VALUES: list[tuple[dict[str, Any], str]] = [
+    ({"checkpointing": {"dir": "s3://b/x", "storage": {"s3": {"checksum": "MD5"}}}}, "spec.checkpointing.storage.s3.checksum"),
+    ({"checkpointing": {"dir": "s3://b/x", "storage": {"s3": {"storageClass": "standard"}}}}, "spec.checkpointing.storage.s3.storageClass"),
+    ({"checkpointing": {"dir": "s3://b/x", "storage": {"s3": {"encryption": {}}}}}, "spec.checkpointing.storage.s3.encryption.type"),
+    ({"checkpointing": {"dir": "s3://b/x", "storage": {"s3": {"kindTag": ""}}}}, "spec.checkpointing.storage.s3.kindTag"),
+    (
+        {"checkpointing": {"dir": "s3://b/x", "storage": {"s3": {"tags": {str(i): "" for i in range(10)}}}}},
+        "spec.checkpointing.storage.s3.tags",
+    ),
     ({"parallelism": 0}, "spec.parallelism"),
     ({"parallelism": "2"}, "spec.parallelism"),
     ({"maxParallelism": 32769}, "spec.maxParallelism"),

@@ -143,7 +143,8 @@ def test_unknown_fields_are_pruned_but_not_in_pod_templates(jobs: Any) -> None:
     stored, problems = jobs.admit(with_spec(GOOD, typo=1, **spec))
     assert problems == []
     assert "typo" not in stored["spec"]
-    assert stored["spec"]["checkpointing"]["storage"] == {}
+    assert "secretAccessKey" not in stored["spec"]["checkpointing"]["storage"]
+    assert "hunter2" not in str(stored)
     assert stored["spec"]["driver"]["podTemplate"] == spec["driver"]["podTemplate"]
 
 
@@ -185,6 +186,7 @@ SPECS = st.fixed_dictionaries(
         "savepointNonce": st.integers(-1, 3),
         "initialSavepointPath": st.just("s3://bucket/savepoint"),
         "initialSnapshot": st.just({"name": "x"}),
+        "claimMode": st.sampled_from(["CLAIM", "NO_CLAIM"]),
         "sparkConf": st.dictionaries(st.sampled_from(["spark.x", "spark.executor.memory", "spark. x", "x.spark.y"]), small, max_size=2),
         "stateBackend": st.fixed_dictionaries(
             {
@@ -226,4 +228,4 @@ def test_what_passes_all_rules_is_mostly_accepted(jobs: Any, spec: dict[str, Any
         return
     with pytest.raises(InvalidInputError) as caught:
         validate_on_kubernetes(document)
-    assert any(word in str(caught.value) for word in ("memory", "interval", "managedMemory", "rocksdb.options"))
+    assert any(word in str(caught.value) for word in ("memory", "interval", "maxAge", "managedMemory", "rocksdb.options"))

@@ -29,7 +29,9 @@ class InvalidInputError(StatefulSparkError, ValueError):
         self.field = field
         self.remedy = remedy
         text = f"{field}: {message}" if field else message
-        super().__init__(f"{text}. {remedy}" if remedy else text)
+        # A text that ends with a traceback ends with its line.
+        separator = "" if text.endswith("\n") else ". "
+        super().__init__(f"{text}{separator}{remedy}" if remedy else text)
 
 
 class NotRestorableError(InvalidInputError):

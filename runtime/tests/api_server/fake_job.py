@@ -18,9 +18,11 @@ from statefulspark.coordinator.controls import (
     SlotStatus,
 )
 from statefulspark.coordinator.history import JobHistory
+from statefulspark.coordinator.queried_state import QueriedEntry, QueriedState, StateQuery
 from statefulspark.coordinator.savepoint_formats import MissingTable
 from statefulspark.errors import ClosedError
 from statefulspark.keygroups import ranges
+from statefulspark.state.encoding.layout import StateInfo
 
 START_MS = 1_790_000_000_000
 
@@ -33,11 +35,38 @@ def slots_of(parallelism: int, max_parallelism: int, epoch: int = 1) -> tuple[Sl
     )
 
 
+CART = StateInfo(
+    7, "orders", "cart", "map", [{"type": "STRING"}], {"type": "MAP", "key": {"type": "STRING"}, "value": {"type": "LONG"}}, 60_000
+)
+
+
+class FakeQueries:
+    """Answers with the query's own texts, and fails as it is told."""
+
+    def __init__(self) -> None:
+        self.failure: Exception | None = None
+        self.asked: list[StateQuery] = []
+
+    def states(self) -> list[StateInfo]:
+        return [CART]
+
+    def read(self, query: StateQuery) -> QueriedState:
+        self.asked.append(query)
+        if self.failure is not None:
+            raise self.failure
+        entries = (QueriedEntry(map_key=query.map_key or "pen", value=3, expires_ms=START_MS),)
+        return QueriedState(
+            state=CART, key_group=5, slot=1, committed=41, entries=() if query.key == "nobody" else entries,
+            next="cGVu", remarks=("the map has more entries",),
+        )  # fmt: skip
+
+
 class FakeJob:
     """``failures[method]`` is raised by that method; ``hold`` (an event) makes long methods wait until it is set."""
 
     def __init__(self, name: str = "turnaround", parallelism: int = 2, max_parallelism: int = 128) -> None:
         self.failures: dict[str, Exception] = {}
+        self.queries = FakeQueries()
         self.calls: list[tuple[object, ...]] = []
         self.hold: threading.Event | None = None
         self.entered = threading.Event()

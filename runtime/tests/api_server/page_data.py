@@ -10,6 +10,7 @@ from runtime.tests.api_server.fake_job import FakeJob
 
 from statefulspark.coordinator.controls import BusyKeyGroup, CheckpointInfo, JobStatus, SlotMemory, SlotSpread, StepSkew
 from statefulspark.coordinator.history import HistoryEvent, HistorySample, HistorySnapshot, JobHistory
+from statefulspark.coordinator.reported_metrics import SourceStatus, UserMetricStatus
 from statefulspark.job.history.samples import thinned
 from statefulspark.logs.tail import LogTail
 
@@ -63,8 +64,29 @@ def eventful(job: FakeJob, *, now_ms: int, uid: str = "turnaround", message: str
     job.change(
         slots=slots, skew={uid: skew}, watermarks={uid: now_ms - 12_000, "carriers": now_ms - 9_000}, since_ms=now_ms - 10_800_000,
         attempt=3, batch=2_041, input_rows=48_211_904, output_rows=47_988_113, failed_checkpoints=2, restarts=3,
+        sources=_sources(), user_metrics=_user_metrics(uid),
     )  # fmt: skip
     return job
+
+
+def _sources() -> tuple[SourceStatus, ...]:
+    kafka = SourceStatus(
+        description="KafkaV2[Subscribe[flights]]", input_rows=61_204, input_rows_per_second=22_310.5, processed_rows_per_second=24_881.2,
+        backlog_rows=184_220, metrics={"avgOffsetsBehindLatest": 46_055.0, "maxOffsetsBehindLatest": 51_873.0, "minOffsetsBehindLatest": 40_101.0},
+    )  # fmt: skip
+    return kafka, SourceStatus(description="FileStreamSource[s3://input/carriers]", input_rows=16)
+
+
+def _user_metrics(uid: str) -> dict[str, tuple[UserMetricStatus, ...]]:
+    return {
+        uid: (
+            UserMetricStatus(name="cancelled", kind="counter", value=1_289.0, slots={0: 340.0, 1: 301.0, 2: 322.0, 3: 326.0}),
+            UserMetricStatus(name="delay_minutes", kind="distribution", value=470_021.0, sum=5_950_466.0, min=-43.0, max=1_301.0),
+            UserMetricStatus(
+                name="open_legs", kind="gauge", value=2_140.0, min=498.0, max=571.0, slots={0: 571.0, 1: 498.0, 2: 530.0, 3: 541.0}
+            ),
+        )
+    }
 
 
 def _sample(from_ms: int, i: int, uid: str) -> HistorySample:
@@ -82,6 +104,11 @@ def _sample(from_ms: int, i: int, uid: str) -> HistorySample:
         watermark_lag_ms=int(9_000 * load + (60_000 if slow else 0)),
         states={uid: int((180 + i * 0.3) * MIB), "carriers": (40 + i // 60) * MIB}, slots=2 if i < 1506 else 4,
         memory_bytes=int((230 + 45 * (1 - math.exp(-i / 400)) + 5 * math.sin(i / 11)) * MIB), memory_budget_bytes=304 * MIB,
+        counts={
+            f"{uid}: cancelled": rows * 0.0003, f"{uid}: delay_minutes.count": float(rows),
+            f"{uid}: delay_minutes.sum": rows * (12.6 + 3 * math.sin(i / 200)),
+        },
+        gauges={f"{uid}: open_legs": 540 + 60 * math.sin(i / 90)}, backlog_rows=int(180_000 * load) + (900_000 if slow else 0),
         skew=4.1 + 0.8 * math.sin(i / 260), checkpoints=1 if i % 12 == 0 else 0, failures=1 if i in {300, 306, 312} else 0,
     )  # fmt: skip
 

@@ -34,7 +34,7 @@ def main(folder: Path) -> None:
             for dark in (False, True):
                 browser.open(f"{server.url}/#token={TOKEN}", width=width, dark=dark)
                 browser.wait(
-                    "document.querySelectorAll('figure svg').length >= 10 && document.querySelector('#events details') && document.getElementById('facts').innerText.startsWith('...') === false"
+                    "document.querySelectorAll('figure svg').length >= 14 && document.querySelector('#events details') && document.getElementById('facts').innerText.startsWith('...') === false"
                 )
                 browser.run("[...document.querySelectorAll('#events details')].at(-1).open = true")
                 browser.screenshot(folder / f"page-{view}-{'dark' if dark else 'light'}.png", height_max=6000)

@@ -47,8 +47,10 @@ def test_the_route_needs_the_token_and_bounds_what_it_takes(server: ApiServer, t
                 }
             ],
             "last": 1,
+            "elsewhere": None,
         }  # fmt: skip
-        assert http.get("/v1/logs", params={"level": "error"}).json() == {"records": [], "last": 1}
+        tail.elsewhere = "in the executors' pods"
+        assert http.get("/v1/logs", params={"level": "error"}).json() == {"records": [], "last": 1, "elsewhere": "in the executors' pods"}
         for wrong in ({"records": 0}, {"records": 5_001}, {"after": -1}, {"level": "loud"}, {"slot": -1}, {"uid": "u" * 1_025}):
             assert http.get("/v1/logs", params=wrong).status_code == 422, wrong
 
@@ -63,6 +65,9 @@ def test_lines_for_people(server: ApiServer, tail: LogTail) -> None:
     )
     assert cli("--level", "error").stdout.startswith("14:13:20Z ERROR   failed\n")
     assert cli("--slot", "0").stdout == ""
+    assert cli("--slot", "0").stderr == ""
+    tail.elsewhere = "in the executors' pods"
+    assert (cli("--slot", "0").stdout, cli("--slot", "0").stderr) == ("", "in the executors' pods\n")
     assert "cleared" in cli("--uid", "u", "--slot", "1").stdout
 
 

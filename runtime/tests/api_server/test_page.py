@@ -9,6 +9,7 @@ import re
 import time
 from collections.abc import Iterator
 from dataclasses import replace
+from typing import Any
 
 import httpx
 import pytest
@@ -20,6 +21,7 @@ from runtime.tests.api_server.page_data import MARKUP, eventful, logged, record
 from statefulspark.api_server.pages import status_page
 from statefulspark.coordinator.controls import JobError, JobFailing
 from statefulspark.coordinator.ongoing_work import PendingSnapshot, SlotRestoring
+from statefulspark.coordinator.reported_metrics import SourceStatus, UserMetricStatus
 from statefulspark.errors import UnavailableError
 from statefulspark.logs.tail import LogTail
 
@@ -99,6 +101,9 @@ def test_what_a_hostile_job_says_is_text(browser: Chromium, url: str, job: FakeJ
     """Its name, uids, errors, paths and hosts are markup that would rename the document, had any of it become an element."""
     eventful(job, now_ms=int(time.time() * 1000), uid=MARKUP, message=f"{MARKUP}\nTraceback\n{MARKUP}")
     failing = JobFailing(failures=2, since_ms=1, error=JobError(reason=MARKUP, message=MARKUP))
+    sources = (SourceStatus(description=MARKUP, input_rows=1, metrics={MARKUP: 1.0}),)
+    metrics = {MARKUP: (UserMetricStatus(name=MARKUP, kind="gauge", value=1.0, min=1.0, max=1.0, slots={0: 1.0}),)}
+    job.change(sources=sources, user_metrics=metrics)
     job.change(name=MARKUP, failing=failing, error=JobError(reason=MARKUP, message=MARKUP))
     job.failures["trigger_savepoint"] = UnavailableError(MARKUP)
     browser.open(f"{url}/#token={TOKEN}")
@@ -107,7 +112,7 @@ def test_what_a_hostile_job_says_is_text(browser: Chromium, url: str, job: FakeJ
     browser.wait(f"document.getElementById('action').textContent.includes({MARKUP!r})")
     assert browser.run("document.querySelectorAll('img, script').length") == 1, "the page's own script"
     assert browser.run("document.title").startswith(MARKUP), "the name, and nobody renamed it"
-    places = "['name', 'error', 'notes', 'charts', 'map', 'skew', 'watermarks', 'events', 'action']"
+    places = "['name', 'error', 'notes', 'charts', 'map', 'skew', 'watermarks', 'sources', 'user', 'user-charts', 'events', 'action']"
     assert browser.run(f"{places}.filter(id => !document.getElementById(id).textContent.includes({MARKUP!r}))") == []
     assert browser.violations == []
 
@@ -144,12 +149,67 @@ def test_a_restore_and_a_savepoint_show_how_far_they_are(browser: Chromium, url:
     eventful(job, now_ms=int(time.time() * 1000))
     restoring = SlotRestoring(downloaded_bytes=1_288_490_189, total_bytes=4 << 30)
     slots = tuple(replace(slot, state="RESTORING", restoring=restoring) if slot.slot == 3 else slot for slot in job.status().slots)
-    job.change(slots=slots, pending_snapshot=PendingSnapshot(id=7, kind="savepoint", started_ms=1, slots_done=1, slots=4))
+    pending = PendingSnapshot(id=7, kind="savepoint", started_ms=1, slots_done=1, slots=4, uploaded_bytes=3 << 29, total_bytes=4 << 30)
+    job.change(slots=slots, pending_snapshot=pending)
     browser.open(f"{url}/#token={TOKEN}")
     browser.wait(SHOWN)
     assert "RESTORING (1.2 GiB of 4.0 GiB)" in browser.run("document.getElementById('slots').textContent")
     assert "Slot 3 is restoring (1.2 GiB of 4.0 GiB): its key groups wait." in browser.run("document.getElementById('notes').textContent")
-    assert "1 of 4savepoint 7 (slots done)" in browser.run("document.getElementById('facts').textContent")
+    assert "1 of 4, 1.5 GiB of 4.0 GiBsavepoint 7 (slots done)" in browser.run("document.getElementById('facts').textContent")
+    assert browser.violations == []
+
+
+def test_on_a_phone_what_is_cut_can_be_scrolled_by_keyboard_and_nothing_is_announced_again_and_again(
+    browser: Chromium, url: str, job: FakeJob
+) -> None:
+    """Only the tables that do not fit are stops of the Tab key; the time of the last answer is no live region, a driver that is gone is."""
+    eventful(job, now_ms=int(time.time() * 1000))
+    browser.open(f"{url}/#token={TOKEN}", width=390)
+    browser.wait(SHOWN)
+    browser.run("document.querySelector('details').open = true")
+    stops = "[...document.querySelectorAll('.scroll')].filter(box => box.tabIndex === 0 && box.getAttribute('aria-label')).length"
+    wide = "[...document.querySelectorAll('.scroll')].filter(box => box.scrollWidth > box.clientWidth || box.scrollHeight > box.clientHeight).length"
+    browser.wait(f"{wide} > 4 && {stops} === {wide}")
+    assert browser.run("document.documentElement.scrollWidth") == 390, "the page itself is never wider than the screen"
+    assert browser.run("document.getElementById('fresh').ariaLive") == "off"
+    browser.run("window.kept = document.querySelector('#notes li'); 1")
+    browser.run("refresh().then(() => 1)")
+    assert browser.run("window.kept === document.querySelector('#notes li')"), "the list of problems is written only when it changes"
+    job.failures["status"] = UnavailableError("gone")
+    browser.wait("document.getElementById('fresh').ariaLive === 'polite'")
+    assert browser.run("document.getElementById('fresh').textContent").startswith("the driver does not answer")
+
+
+def test_what_sources_and_functions_report_is_shown(browser: Chromium, url: str, job: FakeJob) -> None:
+    """With the values of slots, and over time; a source that does not report how far it is behind is said to."""
+    eventful(job, now_ms=int(time.time() * 1000))
+    job.change(user_metrics_left_out=1234)
+    browser.open(f"{url}/#token={TOKEN}")
+    browser.wait(SHOWN)
+
+    def rows(table: str) -> Any:
+        cells = "[...row.cells].map(cell => cell.textContent)"
+        return browser.run(f"[...document.querySelectorAll('#{table} tr')].slice(1).map(row => {cells})")
+
+    kafka, files = rows("sources")
+    assert kafka[:5] == ["KafkaV2[Subscribe[flights]]", "61,204", "22 k", "25 k", "184,220 rows"]
+    assert kafka[5].startswith("avgOffsetsBehindLatest 46,055, ")
+    assert files[4] == "not reported by this source"
+    assert [row[1:] for row in rows("user")] == [
+        ["cancelled", "counter", "1,289", "0: 340, 1: 301, 2: 322, 3: 326"],
+        ["delay_minutes", "distribution", "470,021 values, mean 12.66, -43 to 1,301", ""],
+        ["open_legs", "gauge", "498 to 571", "0: 571, 1: 498, 2: 530, 3: 541"],
+    ]
+    assert browser.run("document.getElementById('user-rest').textContent") == "1,234 further metrics are in /metrics."
+    titles = browser.run("[...document.querySelectorAll('#user-charts figcaption b')].map(title => title.textContent)")
+    assert titles == [
+        "Backlog of the sources: rows", "turnaround: cancelled, per second", "turnaround: delay_minutes, mean", "turnaround: open_legs, greatest over slots"
+    ]  # fmt: skip
+    mean = browser.run("document.querySelectorAll('#user-charts svg')[2].getAttribute('aria-label')")
+    assert re.search(r"Latest: .* UTC: 9\.7\. The arrow", mean), mean
+    job.change(sources=(), user_metrics={}, user_metrics_left_out=0)
+    browser.wait("document.getElementById('sources').textContent.includes('No batch has run yet.')")
+    assert "No function has registered a metric" in browser.run("document.getElementById('user').textContent")
     assert browser.violations == []
 
 
@@ -200,7 +260,7 @@ def test_a_phone_shows_all_without_scrolling_sideways(browser: Chromium, url: st
     assert paper == "light dark"
     assert (ink == "rgb(255, 255, 255)") == dark
     labels = browser.run("[...document.querySelectorAll('figure svg')].map(chart => chart.getAttribute('aria-label'))")
-    assert len(set(labels)) == 10
+    assert len(set(labels)) == 14
     assert all("Latest: " in label for label in labels), labels
     browser.run("document.querySelector('figure svg').focus()")
     browser.press("ArrowLeft")

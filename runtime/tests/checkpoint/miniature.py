@@ -20,7 +20,8 @@ from statefulspark.checkpoint.formats.digests import digest_bytes
 from statefulspark.checkpoint.formats.metadata import CheckpointMetadata, FileRef
 from statefulspark.checkpoint.formats.records import BatchRecord, ChangelogRef
 from statefulspark.checkpoint.lineage.fencing import refuse_fenced
-from statefulspark.checkpoint.lineage.lineage import Lineage, begin_attempt, ensure_job, resolve, write_record
+from statefulspark.checkpoint.lineage.identity import ensure_job
+from statefulspark.checkpoint.lineage.lineage import Lineage, begin_attempt, resolve, write_record
 from statefulspark.checkpoint.restore.plan_message import SlotRestore
 from statefulspark.checkpoint.restore.progress import RestoreProgress
 from statefulspark.checkpoint.restore.slot import RestoredSlot, RestorePlan, restore_slot
@@ -64,12 +65,12 @@ class Miniature:
     states: tuple[dict[str, Any], ...] = STATES
     open_store: Callable[[str], ObjectStore] = open_store
 
-    def start(self, parallelism: int, *, origin: str | None = None, damaged: tuple[str, ...] = ()) -> int:
+    def start(self, parallelism: int, *, origin: str | None = None, damaged: tuple[str, ...] = (), claims: bool = False) -> int:
         """Start a driver with its slots; returns the last committed batch, which the slots are restored to."""
         for slot in self.slots:
             slot.store.close()
         ensure_job(self.job, "flights", self.max_parallelism)
-        self.lineage = begin_attempt(self.job, now_ms=0, origin=origin, open_store=self.open_store, damaged=damaged)
+        self.lineage = begin_attempt(self.job, now_ms=0, origin=origin, open_store=self.open_store, damaged=damaged, claim_origin=claims)
         self.slots = [self._restore(slot, parallelism, self.lineage) for slot in range(parallelism)]
         base = self.lineage.base
         own = base is not None and base.store.url == self.job.url

@@ -10,7 +10,7 @@ from runtime.tests.checkpoint.miniature import Miniature
 
 from statefulspark.checkpoint.formats import paths
 from statefulspark.checkpoint.lineage.fencing import claim_attempt, is_fenced
-from statefulspark.checkpoint.lineage.lineage import ensure_job
+from statefulspark.checkpoint.lineage.identity import ensure_job
 from statefulspark.errors import ConflictError, CorruptDataError, FencedError, NotRestorableError
 from statefulspark.storage.base import ObjectStore
 from statefulspark.storage.local import LocalStore

@@ -16,7 +16,7 @@ from pydantic import ValidationError
 from statefulspark.checkpoint.formats.changelog import ChangelogHeader, ChangelogWriter, read_changelog
 from statefulspark.checkpoint.formats.documents import FORMAT_VERSION, decode_document, encode_document
 from statefulspark.checkpoint.formats.metadata import CheckpointMetadata, FileRef, OperatorFile, SlotState, decode_metadata, encode_metadata
-from statefulspark.checkpoint.formats.records import AttemptStart, BatchRecord, JobIdentity
+from statefulspark.checkpoint.formats.records import AttemptStart, BatchRecord, JobIdentity, SavepointClaim
 from statefulspark.errors import CorruptDataError, IncompatibleFormatError
 
 GOLDEN = Path(__file__).parent / "golden"
@@ -70,6 +70,8 @@ def _metadata(**changes: Any) -> CheckpointMetadata:
         ("batch-v1.json", "batch", BatchRecord),
         ("batch-v3-without-epochs.json", "batch", BatchRecord),
         ("attempt-start-v1.json", "attempt-start", AttemptStart),
+        ("attempt-start-v11.json", "attempt-start", AttemptStart),
+        ("savepoint-claim-v11.json", "savepoint-claim", SavepointClaim),
         ("job-v1.json", "job", JobIdentity),
     ],
 )

@@ -161,7 +161,27 @@ def test_every_problem_gets_its_own_sentence() -> None:
         ),
         (
             {"checkpointing": {"dir": "s3a://bucket/x"}},
-            "spec.checkpointing.dir: uses a scheme of Hadoop, which is not needed here. Write s3://",
+            "spec.checkpointing.dir: uses a scheme of another program. Write s3:// instead",
+        ),
+        (
+            {"checkpointing": {"dir": "wasbs://c@account.blob.core.windows.net/x"}},
+            "spec.checkpointing.dir: must not contain credentials",
+        ),
+        (
+            {"checkpointing": {"dir": "abfss://states@evil.example.com/x"}},
+            "spec.checkpointing.dir: names no container of an account. Write abfss://container@account.dfs.core.windows.net/prefix",
+        ),
+        (
+            {"checkpointing": {"dir": "abfss://states@account.dfs.core.windows.net.evil.com/x"}},
+            "spec.checkpointing.dir: names no container of an account",
+        ),
+        (
+            {"checkpointing": {"dir": "gs://key:secret@bucket/x"}},
+            "spec.checkpointing.dir: must not contain credentials",
+        ),
+        (
+            {"checkpointing": {"dir": "hdfs://namenode/x"}},
+            "spec.checkpointing.dir: is not a storage URL. Write s3://bucket/prefix, gs://bucket/prefix",
         ),
         (
             {"checkpointing": {"storage": {"accessKeyId": "AK"}}},

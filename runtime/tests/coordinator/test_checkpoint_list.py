@@ -8,7 +8,8 @@ from pathlib import Path
 from statefulspark.checkpoint.formats import paths
 from statefulspark.checkpoint.formats.digests import digest_bytes
 from statefulspark.checkpoint.formats.metadata import CheckpointMetadata, FileRef, SlotState
-from statefulspark.checkpoint.lineage.lineage import begin_attempt, ensure_job
+from statefulspark.checkpoint.lineage.identity import ensure_job
+from statefulspark.checkpoint.lineage.lineage import begin_attempt
 from statefulspark.checkpoint.write.publish import publish
 from statefulspark.coordinator.checkpoint_list import CheckpointList
 from statefulspark.coordinator.durable_job import DurableJob

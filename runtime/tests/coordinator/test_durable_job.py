@@ -14,7 +14,8 @@ from statefulspark.checkpoint.formats.changelog import ChangelogHeader, Changelo
 from statefulspark.checkpoint.formats.metadata import SlotState
 from statefulspark.checkpoint.formats.paths import changelog_key
 from statefulspark.checkpoint.formats.records import ChangelogRef
-from statefulspark.checkpoint.lineage.lineage import Lineage, begin_attempt, ensure_job
+from statefulspark.checkpoint.lineage.identity import ensure_job
+from statefulspark.checkpoint.lineage.lineage import Lineage, begin_attempt
 from statefulspark.checkpoint.spark.location import LocationFiles
 from statefulspark.checkpoint.spark.state_uploader import SparkStateUploader
 from statefulspark.coordinator.batch_log import BatchLog, BatchParameters

@@ -10,7 +10,8 @@ from runtime.tests.coordinator.test_checkpoint_list import _metadata
 
 from statefulspark.checkpoint.catalog import checkpoint_ids
 from statefulspark.checkpoint.formats import paths
-from statefulspark.checkpoint.lineage.lineage import begin_attempt, ensure_job
+from statefulspark.checkpoint.lineage.identity import ensure_job
+from statefulspark.checkpoint.lineage.lineage import begin_attempt
 from statefulspark.checkpoint.write.publish import publish
 from statefulspark.coordinator import job_retention
 from statefulspark.coordinator.durable_job import DurableJob

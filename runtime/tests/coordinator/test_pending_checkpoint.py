@@ -8,11 +8,13 @@ import pytest
 
 from statefulspark.checkpoint.formats.metadata import InlineEntries, SlotState
 from statefulspark.checkpoint.write.inline import InlineLimits
+from statefulspark.checkpoint.write.progress import UploadedBytes
 from statefulspark.coordinator.controls import CheckpointInfo
 from statefulspark.coordinator.ongoing_work import PendingSnapshot
 from statefulspark.coordinator.pending_checkpoint import CheckpointCoordinator, PendingCheckpoint, SlotLostError
 from statefulspark.coordinator.slot_state import LOST, READY, Slot
 from statefulspark.errors import StatefulSparkError, UnavailableError
+from statefulspark.rpc.messages.heartbeat import SlotReport
 from statefulspark.rpc.messages.slot_control import Snapshot
 from statefulspark.rpc.messages.slots import SnapshotDone, SnapshotPart
 
@@ -90,9 +92,30 @@ def test_a_slot_whose_upload_fails(job: _Job) -> None:
 def test_what_is_being_taken_can_be_seen_until_it_ends(job: _Job) -> None:
     """With the slots that have done their part."""
     job.start()
-    assert job.snapshots.pending == PendingSnapshot(id=1, kind="checkpoint", started_ms=0, slots_done=0, slots=1)
+    assert job.snapshots.pending() == PendingSnapshot(id=1, kind="checkpoint", started_ms=0, slots_done=0, slots=1)
     job.snapshots.slot_done(SnapshotDone(slot=0, epoch=5, checkpoint_id=1, error="UnavailableError: no storage"))
-    assert job.snapshots.pending is None
+    assert job.snapshots.pending() is None
+
+
+def test_the_bytes_in_flight_are_those_of_slots_that_still_upload_this_checkpoint(job: _Job) -> None:
+    """A report of an earlier checkpoint, and one of a slot that is done, would count twice."""
+    job.start()
+
+    def reporting(slot: int, checkpoint_id: int) -> Slot:
+        uploading = UploadedBytes(checkpoint_id=checkpoint_id, uploaded_bytes=30, total_bytes=100)
+        report = SlotReport(
+            restore_ms=0, rss_bytes=0, pss_bytes=0, baseline_bytes=0, state_bytes=0, coverage=1, states={}, steps={}, uploading=uploading
+        )
+        return Slot(slot, epoch=5, state=READY, report=report)
+
+    def bytes_of(*slots: Slot) -> tuple[int, int]:
+        pending = job.snapshots.pending(slots)
+        assert pending is not None
+        return pending.uploaded_bytes, pending.total_bytes
+
+    assert bytes_of(Slot(0)) == (0, 0)
+    assert bytes_of(reporting(0, 0)) == (0, 0)
+    assert bytes_of(reporting(0, 1), reporting(1, 1)) == (30, 100), "slot 1 was not asked, or is done"
 
 
 def test_entries_beyond_the_limit_are_not_held() -> None:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import signal
 from collections import Counter
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -15,9 +17,11 @@ from statefulspark.api_server.prometheus import exposition
 from statefulspark.config.rocksdb_names import METRICS
 from statefulspark.coordinator.controls import MemoryChange
 from statefulspark.errors import ConflictError, InvalidInputError
+from statefulspark.exchange.config import SlotLogs
 from statefulspark.job.metrics.definitions import DEFINITIONS
 from statefulspark.job.running import RunningJob
 from statefulspark.keygroups import key_group_range
+from statefulspark.logs.tail import LogTail
 from statefulspark.state.store.native_metrics import NATIVE_METRICS
 
 from .oracles import files
@@ -50,6 +54,14 @@ class Scrape:
         return value
 
 
+@pytest.fixture
+def tail() -> Iterator[LogTail]:
+    found = LogTail()
+    logging.getLogger().addHandler(found)
+    yield found
+    logging.getLogger().removeHandler(found)
+
+
 def rocksdb(*metrics: str, **memory: Any) -> dict[str, Any]:
     return {"stateBackend": {"type": "rocksdb", "rocksdb": {"metrics": list(metrics), "memory": {"fixedPerSlot": "32Mi", **memory}}}}
 
@@ -72,7 +84,7 @@ def test_every_kind_of_figure_of_a_running_job(work: Work) -> None:
     sst = "rocksdb_live_sst_files_size_bytes"
     wait_until(lambda: sum(Scrape(job).values(sst, "slot").values()) > 0, 30, "the checkpoint's files are seen")
     look = Scrape(job)
-
+    _check_reported(job, look, len(rows))
     assert sum(look.values("step_rows_in", "slot", uid="alarm").values()) == len(rows) == look.value("input_rows")
     distinct = {(row["account"], row["at"]) for row in rows}
     assert sum(look.values("step_timers_registered", "slot").values()) == len(rows) + sum(1 for row in rows if row["amount"])
@@ -114,6 +126,19 @@ def test_every_kind_of_figure_of_a_running_job(work: Work) -> None:
     _check_native(look)
 
 
+def _check_reported(job: RunningJob, look: Scrape, rows: int) -> None:
+    """What the source and the function report."""
+    status = job.status()
+    (source,) = status.sources  # without the tick source
+    assert "FileStreamSource" in source.description
+    assert (source.backlog_rows, source.backlog_files) == (None, None), "Spark's file source does not say how many files it has not read"
+    (registered,) = status.user_metrics["alarm"]
+    assert (registered.name, registered.kind, registered.value, set(registered.slots)) == ("alarms.asked", "counter", rows, {0, 1})
+    assert look.values("user_metric", "name", "slot", uid="alarm") == {
+        ("alarms.asked", str(slot)): n for slot, n in registered.slots.items()
+    }
+
+
 def _check_native(look: Scrape) -> None:
     names = {metric.metric for metric in NATIVE_METRICS.values() if not metric.by_level}
     both = {("0", "default"), ("1", "default")}
@@ -127,8 +152,13 @@ def _check_native(look: Scrape) -> None:
     assert {name.removeprefix("statefulspark_") for name in look.families} <= set(DEFINITIONS)
 
 
-def test_native_metrics_are_off_unless_named(work: Work) -> None:
-    """One that is named appears, without its statistics or a column family; no other one does."""
+def test_native_metrics_are_off_unless_named_and_warnings_come_from_other_machines(work: Work, tail: LogTail) -> None:
+    """One that is named appears, without its statistics or a column family; no other one does.
+
+    The slots do not find the driver's socket for log records, as on another machine: heartbeats bring those of WARNING.
+    """
+    work.entrypoint = "alarms"
+    work.slot_logs = SlotLogs(socket="/nowhere/on/this/machine")
     work.spec = rocksdb("block-cache-capacity")
     work.write(files(seed=22, number=1)[0])
     job = work.start()
@@ -136,6 +166,12 @@ def test_native_metrics_are_off_unless_named(work: Work) -> None:
     look = Scrape(job)
     assert [name for name in look.families if "rocksdb" in name] == ["statefulspark_rocksdb_block_cache_capacity_bytes"]
     assert "column_family" not in look.families["statefulspark_rocksdb_block_cache_capacity_bytes"].samples[0].labels
+
+    def opened() -> set[object]:
+        records, _ = tail.read(after=0, most=1000, level=logging.WARNING, slot=None, uid="alarm")
+        return {one.facts.get("slot") for one in records if one.facts["event"] == "opened"}
+
+    wait_until(lambda: opened() == {0, 1}, 60, "both slots have sent their warning")
 
 
 def capacities(job: RunningJob) -> dict[str, float]:

@@ -52,6 +52,7 @@ WITHOUT_SPARK = {
         "parallelism: 200 slots cannot share 128 key groups", spec=(("maxParallelism", 128),), arguments=("--parallelism", "200")
     ),
     "Spark version": Refusal("spec.sparkVersion: the job requires Spark 4.3.999", spec=(("sparkVersion", "4.3.999"),)),
+    "claim": Refusal("--claim-mode: CLAIM requires --from", arguments=("--claim-mode", "CLAIM")),
     "drain": Refusal("--drain: requires --until-idle", arguments=("--drain",)),
     "store": Refusal("checkpointing.dir: ", checkpointing=(("dir", "ftp://host/x"),)),
 }

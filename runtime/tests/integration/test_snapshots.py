@@ -5,10 +5,14 @@ from __future__ import annotations
 import shutil
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
+import boto3
 import pytest
-from runtime.tests.s3_server import ACCESS_KEY, BUCKET, s3_server
+from runtime.tests.iam import UNCHECKED, User, documented_statements, enforced, unenforced
+from runtime.tests.s3_server import BUCKET, s3_server
+from runtime.tests.versity import SECRET, USER, versity_server
 
 from statefulspark.checkpoint.catalog import list_checkpoints
 from statefulspark.checkpoint.inspect.verify import verify
@@ -21,6 +25,14 @@ from statefulspark.storage.open import open_store
 
 from .oracles import by, counted, files, finals
 from .work import Work, local_path, wait_until
+
+S3 = {
+    "encryption": {"type": "SSE-KMS", "kmsKeyId": "alias/shop", "bucketKey": True},
+    "checksum": "SHA256",
+    "savepointStorageClass": "STANDARD_IA",
+    "tags": {"team": "shop"},
+    "kindTag": "kind",
+}
 
 
 @dataclass(kw_only=True)
@@ -37,9 +49,9 @@ class Place:
         return {"dir": f"{self.url}/jobs", "savepointDir": f"{self.url}/savepoints", "storage": self.storage} | more
 
 
-@pytest.fixture(params=[pytest.param("file", marks=pytest.mark.exhaustive), "s3"])
+@pytest.fixture(params=[pytest.param("file", marks=pytest.mark.exhaustive), "s3", pytest.param("versity", marks=pytest.mark.versity)])
 def place(request: pytest.FixtureRequest, work: Work) -> Iterator[Place]:
-    """Local disk, or S3 as moto serves it on loopback."""
+    """Local disk, S3 as moto serves it with the rights of docs/how-to/s3.md and no others, or S3 as Versity Gateway serves it."""
     if request.param == "file":
 
         def rename(source: str, target: str) -> None:
@@ -47,20 +59,33 @@ def place(request: pytest.FixtureRequest, work: Work) -> Iterator[Place]:
             shutil.move(local_path(source), local_path(target))
 
         yield Place(url=f"file://{work.folder}", move=rename)
-        return
-    with s3_server() as server:
-        client = server.client
+    elif request.param == "s3":
+        with s3_server() as server:
+            user = User(server)
+            user.allow([each for each in documented_statements(BUCKET, "team") if each["Sid"] not in UNCHECKED])
+            with enforced():
+                yield _bucket(server.endpoint, (user.key, user.secret), S3, unenforced()(partial(_move, server.client)))
+                work.close()
+    else:
+        with versity_server(work.folder / "versity") as second:
+            s3 = {name: value for name, value in S3.items() if name not in {"encryption", "savepointStorageClass"}}
+            keys: Any = {"aws_access_key_id": USER, "aws_secret_access_key": SECRET}
+            client = boto3.client("s3", endpoint_url=second.endpoint, region_name="us-east-1", **keys)
+            yield _bucket(second.endpoint, (USER, SECRET), s3, partial(_move, client))
+            work.close()
 
-        def copy(source: str, target: str) -> None:
-            old, new = (url.removeprefix(f"s3://{BUCKET}/") + "/" for url in (source, target))
-            for found in client.list_objects_v2(Bucket=BUCKET, Prefix=old)["Contents"]:
-                source_of_copy = f"{BUCKET}/{found['Key']}"
-                client.copy_object(Bucket=BUCKET, Key=new + found["Key"].removeprefix(old), CopySource=source_of_copy)
-                client.delete_object(Bucket=BUCKET, Key=found["Key"])
 
-        storage = {"endpoint": server.endpoint, "region": "us-east-1", "accessKeyId": ACCESS_KEY, "secretAccessKey": ACCESS_KEY}
-        yield Place(url=f"s3://{BUCKET}/team", storage=storage, move=copy)
-        work.close()
+def _bucket(endpoint: str, keys: tuple[str, str], s3: dict[str, Any], move: Callable[[str, str], None]) -> Place:
+    storage = {"endpoint": endpoint, "region": "us-east-1", "accessKeyId": keys[0], "secretAccessKey": keys[1], "s3": s3}
+    return Place(url=f"s3://{BUCKET}/team", storage=storage, move=move)
+
+
+def _move(client: Any, source: str, target: str) -> None:
+    old, new = (url.removeprefix(f"s3://{BUCKET}/") + "/" for url in (source, target))
+    for found in client.list_objects_v2(Bucket=BUCKET, Prefix=old)["Contents"]:
+        source_of_copy = f"{BUCKET}/{found['Key']}"
+        client.copy_object(Bucket=BUCKET, Key=new + found["Key"].removeprefix(old), CopySource=source_of_copy)
+        client.delete_object(Bucket=BUCKET, Key=found["Key"])
 
 
 def checkpoints_of(work: Work) -> list[int]:

@@ -22,6 +22,7 @@ from statefulspark.checkpoint.inspect.reader import read_state
 from statefulspark.config.job import StatefulSparkJob
 from statefulspark.config.manifest import validate_job
 from statefulspark.coordinator.controls import JobError, JobState, JobStatus
+from statefulspark.exchange.config import SlotLogs
 from statefulspark.job.manifest_settings import storage_settings
 from statefulspark.job.running import RunningJob
 from statefulspark.job.start import RunOptions, start_job
@@ -49,6 +50,7 @@ class Work:
     spec: dict[str, Any] = field(default_factory=dict)
     """Fields of the manifest's spec that differ."""
     checkpointing: dict[str, Any] = field(default_factory=dict)
+    slot_logs: SlotLogs = field(default_factory=SlotLogs)
     jobs: list[RunningJob] = field(default_factory=list)
     monkeypatch: pytest.MonkeyPatch = field(default_factory=pytest.MonkeyPatch, repr=False)
     _files: int = 0
@@ -105,7 +107,9 @@ class Work:
     ) -> RunningJob:
         """Start the job."""
         (self.folder / "in").mkdir(exist_ok=True)
-        options = RunOptions(until_idle=until_idle, drain=drain, parallelism=parallelism, restore_from=restore_from)
+        options = RunOptions(
+            until_idle=until_idle, drain=drain, parallelism=parallelism, restore_from=restore_from, slot_logs=self.slot_logs
+        )
         job = start_job(self.manifest(), options)
         self.jobs.append(job)
         return job

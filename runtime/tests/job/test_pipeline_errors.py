@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from py4j.protocol import Py4JError
 from pyspark.errors import AnalysisException
 from pyspark.sql.streaming.query import StreamingQuery
 
+from statefulspark import KeyedStream
 from statefulspark.job.pipeline_errors import no_writer, pipeline_error
 
 
@@ -53,7 +56,16 @@ def test_any_other_error_has_the_users_traceback() -> None:
     """From the user's own code on."""
     told = str(pipeline_error(raised(ValueError("no"))))
     assert told.startswith("spec.job: the pipeline raised ValueError\nTraceback (most recent call last):\n")
-    assert told.endswith("ValueError: no\n. Correct the pipeline; nothing was started")
+    assert told.endswith("\nValueError: no\nCorrect the pipeline; nothing was started")
+
+
+def test_a_step_without_a_uid_is_told_what_to_add() -> None:
+    """Python's own error says only that an argument is missing."""
+    step: Any = KeyedStream.process
+    with pytest.raises(TypeError) as error:
+        step(None, None, "user STRING")
+    told = str(pipeline_error(error.value))
+    assert told.endswith('\nGive the step a name, such as uid="count-clicks", and keep it: its state is found by it; nothing was started')
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,8 @@ from runtime.tests.checkpoint.test_source_offsets import Plan, sources
 
 from statefulspark.checkpoint.formats.metadata import SlotState
 from statefulspark.checkpoint.formats.pipeline import EXACT, TICKS, WIDENED, KeyColumn, Pipeline, SourceId, SparkStep, StepKey
-from statefulspark.checkpoint.lineage.lineage import begin_attempt, ensure_job
+from statefulspark.checkpoint.lineage.identity import ensure_job
+from statefulspark.checkpoint.lineage.lineage import begin_attempt
 from statefulspark.checkpoint.spark.location import LocationFiles
 from statefulspark.checkpoint.spark.state_uploader import SparkStateUploader
 from statefulspark.coordinator.batch_log import BatchLog, BatchParameters

@@ -7,6 +7,8 @@ import logging
 from urllib.parse import quote
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from statefulspark.logs.json_lines import route_to_logging
 from statefulspark.logs.redaction import Redaction
@@ -90,3 +92,18 @@ def test_our_secrets_are_not_shown_however_they_are_logged() -> None:
     last = everything(tail)[-1].facts["event"]
     assert last == "s3://***@bucket/a and https://***@host:80/x, but user@example.com and a short:word@ stay"
     assert len(everything(tail)) == 11
+
+
+SECRETS = st.text(st.sampled_from('ab"\\/ +:@\n\u00e9\U0001f600'), min_size=8, max_size=10)
+
+
+@given(st.data())
+def test_a_record_is_taken_apart_whenever_something_in_it_must_be_hidden(data: st.DataObject) -> None:
+    """The quick look at its JSON may be wrong in one direction only. Secrets stand in texts, in names, in URLs, and in JSON within a text."""
+    secret = data.draw(SECRETS)
+    redaction = Redaction([secret])
+    forms = st.sampled_from([secret, quote(secret, safe=""), json.dumps(secret), f"s3://u:{secret}@h", "s3://\u00e9@h", "://", "@"])
+    text = st.lists(forms | st.text(st.sampled_from('ab"\\/ :@\n\u00e9'), max_size=4), max_size=4).map("".join)
+    facts = data.draw(st.dictionaries(text, text | st.lists(text, max_size=2), max_size=3))
+    if redaction.facts(facts) != facts:
+        assert redaction.may_change(json.dumps(facts))

@@ -280,6 +280,32 @@ def test_an_exception_of_the_function_is_reported_without_a_key() -> None:
         harness.process_broadcast_element((1, "x", None))
 
 
+class CatchesARefusal(Rules):
+    """Goes on with the key that it visits after a nested visit was refused."""
+
+    def process_broadcast_element(self, value: Any, ctx: KeyedBroadcastProcessFunction.Context) -> Any:
+        descriptor = ValueStateDescriptor("count", Types.LONG())
+
+        def visit(key: str, state: Any) -> None:
+            with pytest.raises(InvalidInputError, match="cannot call it again"):
+                ctx.apply_to_keyed_state(descriptor, lambda *_: None)
+            state.update(state.value() + ord(key))
+
+        ctx.apply_to_keyed_state(descriptor, visit)
+
+
+def test_after_a_refused_nested_visit_the_outer_one_still_has_its_key() -> None:
+    """The refusal changes nothing."""
+    with opened(CatchesARefusal(), None) as harness:
+        harness.process_elements([(key, 1, None) for key in "abc"])
+        harness.process_broadcast_element((1, "x", None))
+        # One more row of each key sets a timer, which emits the count.
+        harness.process_elements([(user, 0, EPOCH) for user in "abc"])
+        harness.process_watermark(10)
+        counts = {user: n for user, kind, n, *_ in harness.get_output() if kind == "timer"}
+        assert counts == {key: 2 + ord(key) for key in "abc"}
+
+
 class Cap(KeyedStateFunction):
     """Lowers a count to 1."""
 

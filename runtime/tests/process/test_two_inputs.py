@@ -31,7 +31,16 @@ from statefulspark.coordinator import event_times
 from statefulspark.errors import InvalidInputError, UserFunctionError
 from statefulspark.process.co_function_adapters import CoFlatMapAdapter, CoMapAdapter
 from statefulspark.process.step_spec import InputSpec, StepSpec
-from statefulspark.testing import BATCH, KILL_DRIVER, SECOND, KeyedTwoInputProcessHarness, SecondInput, TestingJob, process_harness
+from statefulspark.testing import (
+    BATCH,
+    KILL_DRIVER,
+    SECOND,
+    KeyedProcessHarness,
+    KeyedTwoInputProcessHarness,
+    SecondInput,
+    TestingJob,
+    process_harness,
+)
 from statefulspark.testing import two_input_harness as harness_module
 
 FIRST = pa.schema([("user", pa.string()), ("at", pa.timestamp("us")), ("n", pa.int64())])
@@ -180,6 +189,25 @@ def test_the_watermark_is_the_smaller_one() -> None:
         assert again.snapshot() == replace(snapshot, watermark_ms=19, input_watermarks_ms=(200, 19))
         again.process_watermark2(300)
         assert fired(again) == [(20, 200)]
+
+
+def test_a_second_input_that_is_new_has_no_watermark_yet() -> None:
+    """It may begin below that of the snapshot, which the first input keeps; what the function saw does not go back."""
+    with KeyedProcessHarness(Single(), FIRST, OUTPUT, key="user", event_time="at") as harness:
+        harness.process_watermark(100)
+        snapshot = harness.snapshot()
+    again = KeyedTwoInputProcessHarness(Alarm(), FIRST, OTHER, OUTPUT, key="user", event_time="at")
+    again.restore(snapshot)
+    with again:
+        again.process_watermark2(15)
+        assert again.snapshot().watermark_ms == 100
+        assert again.snapshot().input_watermarks_ms == (100, 15)
+        with pytest.raises(InvalidInputError, match=r"watermark: a watermark never goes back\. Give at least 100"):
+            again.process_watermark1(99)
+        again.process_watermark1(200)
+        assert again.snapshot().watermark_ms == 100
+        again.process_watermark2(150)
+        assert again.snapshot().watermark_ms == 150
 
 
 def test_an_input_without_event_time_does_not_hold_the_watermark_back() -> None:

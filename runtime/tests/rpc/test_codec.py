@@ -10,10 +10,12 @@ from typing import Any
 import pytest
 
 from statefulspark.checkpoint.formats.records import ChangelogRef
+from statefulspark.checkpoint.write.progress import UploadedBytes
 from statefulspark.errors import CorruptDataError, InvalidInputError
 from statefulspark.keygroups import KeyGroupRange
 from statefulspark.memory.tuning import MemoryTuning
 from statefulspark.process.key_group_rows import RowSpread
+from statefulspark.process.metrics import UserMetric
 from statefulspark.rpc.codec import Message, answer_type, decode, encode
 from statefulspark.rpc.messages.batches import Acknowledge, BatchRun, Begin, BeginAnswer, Planned, RunMetrics, Wait
 from statefulspark.rpc.messages.heartbeat import ContainerMemory, Heartbeat, NativeMemory, NativeMetric, SlotReport, StepReport
@@ -34,6 +36,7 @@ ACKNOWLEDGE = Acknowledge(
     metrics=RunMetrics(timers_fired=0, timers_registered=1, seconds={"process": 0.1}, exchange_seconds={"send": math.inf}),
 )
 
+SIZES = UserMetric(kind="distribution", value=7, sum=8, min=None, max=9)
 HEARTBEAT = Heartbeat(
     slot=0,
     epoch=1,
@@ -45,7 +48,7 @@ HEARTBEAT = Heartbeat(
         state_bytes=5,
         coverage=0.5,
         states={7: StateSize(8, 9), 65535: StateSize(0, 0)},
-        steps={"ü": StepReport(caches={"count": (1, 2)}, key_groups=RowSpread(3, 4, ((5, 6),)), user={"rows": 7})},
+        steps={"ü": StepReport(caches={"count": (1, 2)}, key_groups=RowSpread(3, 4, ((5, 6),)), user={"rows": SIZES})},
         container=ContainerMemory(limit_bytes=1 << 40, peak_bytes=None, oom_kills=0),
         memory=NativeMemory(
             tuning=MemoryTuning(revision=1, managed_bytes=2, write_buffer_ratio=0.5, high_prio_pool_ratio=0.1),
@@ -55,6 +58,7 @@ HEARTBEAT = Heartbeat(
             write_buffer_used_bytes=None,
         ),
         native=(NativeMetric(name="num-files-at-level", level="0", value=2),),
+        uploading=UploadedBytes(checkpoint_id=3, uploaded_bytes=1, total_bytes=1 << 40),
     ),
 )
 
@@ -123,13 +127,17 @@ def test_the_key_of_a_mapping_is_not_named_when_it_is_no_identifier() -> None:
     assert refused.value.field == "Ready.timers"
 
 
+def gauge(value: float) -> UserMetric:
+    return UserMetric(kind="gauge", value=value)
+
+
 def test_numbers_that_json_does_not_have_arrive() -> None:
     """A user's gauge may return them."""
-    step = StepReport(caches={}, key_groups=RowSpread(0, 4, ()), user={"a": math.nan, "b": -math.inf})
+    step = StepReport(caches={}, key_groups=RowSpread(0, 4, ()), user={"a": gauge(math.nan), "b": gauge(-math.inf)})
     sent = replace(HEARTBEAT, report=replace(HEARTBEAT.report, steps={"u": step}))
     user = decode(encode(sent), Heartbeat).report.steps["u"].user
-    assert math.isnan(user["a"])
-    assert user["b"] == -math.inf
+    assert math.isnan(user["a"].value)
+    assert user["b"].value == -math.inf
 
 
 @pytest.mark.parametrize(

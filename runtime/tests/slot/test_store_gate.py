@@ -68,3 +68,56 @@ def test_a_snapshot_forgets_the_delays_of_the_one_before() -> None:
     gate.close(0)
     gate.open()
     assert gate.delay_ms == 0
+
+
+def test_a_query_reads_while_nobody_changes_the_state() -> None:
+    """It waits for a writer, for a snapshot, and for batches that begin beside one; none of them gets in while it reads."""
+    gate = StoreGate()
+    with gate.turn(can_hold=False), pytest.raises(UnavailableError), gate.reading(0.01):
+        pass
+    gate.close(0)
+    with pytest.raises(UnavailableError), gate.reading(0.01):
+        pass
+    with gate.turn(can_hold=True) as free:
+        assert not free
+        gate.open()
+        with pytest.raises(UnavailableError), gate.reading(0.01):
+            pass
+    with gate.reading(0), ThreadPoolExecutor() as pool:
+        with pytest.raises(UnavailableError):
+            gate.close(0)
+        with pytest.raises(UnavailableError), gate.reading(0.01):
+            pass
+        batch = pool.submit(lambda: gate.turn(can_hold=True).__enter__())
+        assert not batch.done()
+        gate._leave()
+        assert batch.result(timeout=5)
+
+
+def test_a_batch_that_waits_goes_before_a_query_that_waits() -> None:
+    """So queries delay a batch by one query at most, however many there are."""
+    gate = StoreGate()
+    entered: list[str] = []
+    reading = gate.reading(0)
+    reading.__enter__()
+
+    def batch() -> None:
+        with gate.turn(can_hold=True):
+            entered.append("batch")
+
+    def query() -> None:
+        with gate.reading(5):
+            entered.append("query")
+
+    with ThreadPoolExecutor() as pool:
+        waiting = [pool.submit(query)]
+        while gate._queries < 1:
+            threading.Event().wait(0.001)
+        waiting.append(pool.submit(batch))
+        while gate._waiting < 1:
+            threading.Event().wait(0.001)
+        assert gate.wanted
+        reading.__exit__(None, None, None)
+        for each in waiting:
+            each.result(timeout=5)
+    assert entered == ["batch", "query"]

@@ -79,7 +79,7 @@ def test_a_sweep_makes_way_after_one_slice(make_slot: Callable[..., Slot], monke
             wanted.wait(0.001)
 
     interrupted = Interrupted(slot, begun)
-    monkeypatch.setattr(slot.store, "scan", interrupted.scan)
+    monkeypatch.setattr(slot.store, "scan_unchecked", interrupted.scan)
     slot.service.sweep(300)
     monkeypatch.undo()
     wants.join(WAIT_S)
@@ -115,7 +115,7 @@ def test_a_sweep_makes_way_for_another_step(make_slot: Callable[..., Slot], monk
             wanted.wait(0.001)
 
     interrupted = Interrupted(slot, begun)
-    monkeypatch.setattr(slot.store, "scan", interrupted.scan)
+    monkeypatch.setattr(slot.store, "scan_unchecked", interrupted.scan)
     slot.service.sweep(300)
     other.join(WAIT_S)
     assert (interrupted.scans, turns) == (1, [True])
@@ -186,7 +186,7 @@ def test_the_answer_to_the_notice_of_a_commit_does_not_wait_for_sweeps(
         begun.set()
         assert goes_on.wait(WAIT_S)
 
-    monkeypatch.setattr(slot.store, "scan", Interrupted(slot, wait).scan)
+    monkeypatch.setattr(slot.store, "scan_unchecked", Interrupted(slot, wait).scan)
     slot.service.settle(Settle(epoch=1, expected={UID: 1}))
     assert begun.wait(WAIT_S)
     closing = threading.Thread(target=slot.service._sweeps.close)

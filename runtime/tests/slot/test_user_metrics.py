@@ -7,6 +7,7 @@ from decimal import Decimal
 from typing import Any
 
 from statefulspark import RuntimeContext
+from statefulspark.process.metrics import UserMetric
 from statefulspark.rpc.codec import decode, encode
 from statefulspark.rpc.messages.heartbeat import Heartbeat, SlotReport
 
@@ -28,7 +29,7 @@ def test_names_and_values_that_cannot_be_sent_do_not_end_the_slot(make_slot: Cal
     slot = make_slot(1 << 20, Measured())
     slot.run(0, [1])
     report = slot.service.keyed_steps[UID].report()
-    assert report.user == {"half": 0.5, "caf?": 2.0}
+    assert report.user == {"half": UserMetric(kind="gauge", value=0.5), "caf?": UserMetric(kind="counter", value=2.0)}
     sent = Heartbeat(
         slot=0,
         epoch=1,

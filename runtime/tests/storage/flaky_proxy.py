@@ -28,6 +28,9 @@ class Fault:
     body: bytes | None = None
     """The whole answer, instead of an error document."""
 
+    location: str | None = None
+    """Address in a header of the answer, for redirects."""
+
     damage: bool = False
     """Forward, then change one byte of the answer's body."""
 
@@ -102,7 +105,8 @@ class _Handler(BaseHTTPRequestHandler):
             self.close_connection = True
         elif fault.status is not None:
             text = fault.body or f"<?xml version='1.0'?><Error><Code>{fault.code}</Code><Message>told so</Message></Error>".encode()
-            self._answer(fault.status, {"Content-Type": "application/xml"}, b"" if self.command == "HEAD" else text)
+            headers = {"Content-Type": "application/xml"} | ({"Location": fault.location} if fault.location else {})
+            self._answer(fault.status, headers, b"" if self.command == "HEAD" else text)
         else:
             self._reset()
 
@@ -122,6 +126,7 @@ class _Handler(BaseHTTPRequestHandler):
         skipped = {"expect", "connection", "transfer-encoding", "content-length"}
         if self.owner.ignore_conditions:
             skipped.add("if-none-match")
+            self.path = self.path.replace("ifGenerationMatch=0", "")
         headers = {name: value for name, value in self.headers.items() if name.lower() not in skipped}
         headers["Content-Length"] = str(len(body))
         connection = http.client.HTTPConnection(*self.owner.target, timeout=30)

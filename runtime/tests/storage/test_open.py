@@ -64,9 +64,34 @@ def test_s3_urls(url: str) -> None:
     assert store.url == url.rstrip("/")
 
 
+@pytest.mark.parametrize("url", ["gs://bucket_1", "gs://bucket/a/b/", "abfss://states@account.dfs.core.windows.net/a b/"])
+def test_other_urls(url: str) -> None:
+    """The URL of a store leads back to it."""
+    store = inner(url)
+    assert store.url == url.rstrip("/")
+    assert inner(store.url).url == store.url
+
+
+@pytest.mark.parametrize(("url", "extra"), [("gs://bucket/x", "gcs"), ("abfss://states@account.dfs.core.windows.net/x", "azure")])
+def test_missing_extras(url: str, extra: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A client that is not installed is named by its extra."""
+    monkeypatch.delitem(sys.modules, f"statefulspark.storage.{extra}", raising=False)
+    for library in ("google.cloud.storage", "google.cloud", "azure.storage.blob"):
+        monkeypatch.setitem(sys.modules, library, None)
+    with pytest.raises(InvalidInputError, match=rf'optional extra {extra}.*pip install "statefulspark\[{extra}\]"'):
+        open_store(url)
+
+
 @pytest.mark.parametrize(
     ("url", "text"),
     [
+        ("gs://", "bucket and prefix"),
+        ("gs:bucket", "no slashes"),
+        ("gs://user:pw@bucket/x", "must contain only bucket"),
+        ("gcs://bucket/x", "gcs.*Write gs://"),
+        ("abfs://states@account.dfs.core.windows.net/x", "Write abfss://"),
+        ("abfss://states@evil.example.com/x", "names no container of an account.*abfss://container@"),
+        ("abfss://account.dfs.core.windows.net/x", "names no container"),
         ("", "empty.*Give s3://"),
         ("s3a://bucket/x", "s3a.*Write s3://"),
         ("hdfs://host/x", "hdfs.*Give s3://"),
@@ -150,7 +175,7 @@ class TestProbe:
     def test_conditions_that_are_not_honoured(self, s3_store: S3Store, proxy: FlakyProxy) -> None:
         """A service that overwrites in spite of If-None-Match would let two drivers corrupt a job: refused."""
         proxy.ignore_conditions = True
-        with pytest.raises(InvalidInputError, match=r"checkpointing\.dir.*If-None-Match.*MinIO"):
+        with pytest.raises(InvalidInputError, match=r"checkpointing\.dir.*conditional write.*MinIO"):
             check_reachable(s3_store)
         assert s3_store.list("") == []
 

@@ -168,7 +168,7 @@ class TestRefusals:
     @pytest.mark.parametrize(
         ("status", "code", "text"),
         [
-            (403, "AccessDenied", r"checkpointing\.dir.*AccessDenied.*s3:ListBucket"),
+            (403, "AccessDenied", r"checkpointing\.dir.*AccessDenied.*Grant s3:(Get|Put)Object on "),
             (404, "NoSuchBucket", r"checkpointing\.dir.*NoSuchBucket.*Create the bucket"),
             (403, "InvalidAccessKeyId", r"checkpointing\.storage.*access key id"),
             (403, "SignatureDoesNotMatch", r"checkpointing\.storage.*secret access key"),
@@ -186,12 +186,27 @@ class TestRefusals:
                 operation()
             proxy.faults.clear()
 
-    @pytest.mark.parametrize(("status", "text"), [(403, "s3:ListBucket"), (400, "session token")])
-    def test_by_status(self, make: Make, proxy: FlakyProxy, status: int, text: str) -> None:
-        """A HEAD has no body, hence no code."""
-        proxy.faults = [Fault(status=status)] * 3
+    @pytest.mark.parametrize(
+        ("status", "code", "text"),
+        [(403, "AccessDenied", "Grant s3:GetObject on .*s3:ListBucket"), (403, "InvalidToken", "session token")],
+    )
+    def test_by_status(self, make: Make, proxy: FlakyProxy, status: int, code: str, text: str) -> None:
+        """A HEAD has no body, hence no code: a GET asks for it."""
+        proxy.faults = [Fault(status=status), Fault(status=status, code=code)]
         with pytest.raises(InvalidInputError, match=text):
             make().head("a")
+        assert [method for method, _ in proxy.requests] == ["HEAD", "GET"]
+
+    def test_a_refusal_that_passes(self, make: Make, proxy: FlakyProxy) -> None:
+        """The GET answers as the HEAD would have."""
+        store = make()
+        store.put("a", b"abc")
+        expected = store.head("a")
+        assert expected is not None
+        proxy.faults = [Fault(status=403)]
+        assert store.head("a") == expected
+        proxy.faults = [Fault(status=403)]
+        assert store.head("absent") is None
 
     def test_missing_bucket(self, settings: StorageSettings) -> None:
         """By the server's own answer, not ours."""

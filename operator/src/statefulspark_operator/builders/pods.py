@@ -54,7 +54,7 @@ def driver_pod(job: JobIdentity, spec: StatefulSparkJobSpec, *, image: str, acco
             },
             _tls_volume(job),
             {"name": "tmp", "emptyDir": {}},
-            *_ca_volumes(spec),
+            *_storage_volumes(spec),
         ],
     }
     metadata = job.metadata(job.driver, COMPONENT_DRIVER)
@@ -112,7 +112,7 @@ def _driver_container(job: JobIdentity, spec: StatefulSparkJobSpec, image: str) 
             {"name": "spark-secret", "mountPath": pods.SPARK_SECRET_FOLDER, "readOnly": True},
             _TLS_MOUNT,
             {"name": "tmp", "mountPath": "/tmp"},  # noqa: S108  the pod's own volume
-            *_ca_mounts(spec),
+            *_storage_mounts(spec),
         ],
         "readinessProbe": {"httpGet": {"path": "/readyz", "port": "api", "scheme": "HTTPS"}, "periodSeconds": 2, "failureThreshold": 2},
         # Alive is the process; whether the job runs is the operator's question. The API opens when the job is restored, which may take long.
@@ -127,7 +127,7 @@ def executor_template(job: JobIdentity, spec: StatefulSparkJobSpec) -> dict[str,
         "name": pods.EXECUTOR_CONTAINER,
         "env": [*_values(_HOME_VARIABLES | {pods.TLS_FOLDER_VARIABLE: pods.TLS_FOLDER}), *_credentials(spec)],
         "securityContext": _container_security(),
-        "volumeMounts": [_TLS_MOUNT, {"name": "tmp", "mountPath": "/tmp"}, *_ca_mounts(spec)],  # noqa: S108  the pod's own volume
+        "volumeMounts": [_TLS_MOUNT, {"name": "tmp", "mountPath": "/tmp"}, *_storage_mounts(spec)],  # noqa: S108  the pod's own volume
     }
     ours = {
         "automountServiceAccountToken": False,
@@ -135,7 +135,7 @@ def executor_template(job: JobIdentity, spec: StatefulSparkJobSpec) -> dict[str,
         "imagePullSecrets": [{"name": name} for name in spec.image_pull_secrets],
         "tolerations": _tolerations(),
         "containers": [container],
-        "volumes": [_tls_volume(job), {"name": "tmp", "emptyDir": {}}, *_ca_volumes(spec)],
+        "volumes": [_tls_volume(job), {"name": "tmp", "emptyDir": {}}, *_storage_volumes(spec)],
     }
     metadata = {"labels": job.labels(COMPONENT_EXECUTOR)}
     return _over_template(spec.executor.pod_template, {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": ours})
@@ -164,7 +164,7 @@ def storage_pod(
         "resources": {"requests": {"cpu": "50m", "memory": "256Mi"}, "limits": {"memory": "512Mi"}},
         "securityContext": _container_security(),
         "terminationMessagePath": "/dev/termination-log",
-        "volumeMounts": [{"name": "tmp", "mountPath": "/tmp"}, *_ca_mounts(spec)],  # noqa: S108  the pod's own volume
+        "volumeMounts": [{"name": "tmp", "mountPath": "/tmp"}, *_storage_mounts(spec)],  # noqa: S108  the pod's own volume
     }
     ours = {
         "serviceAccountName": account,
@@ -176,7 +176,7 @@ def storage_pod(
         "securityContext": _pod_security(),
         "imagePullSecrets": [{"name": each} for each in spec.image_pull_secrets],
         "containers": [container],
-        "volumes": [{"name": "tmp", "emptyDir": {}}, *_ca_volumes(spec)],
+        "volumes": [{"name": "tmp", "emptyDir": {}}, *_storage_volumes(spec)],
     }
     metadata = job.metadata(name, COMPONENT_STORAGE) | {"ownerReferences": [dict(owner)]}
     return _over_template(
@@ -217,14 +217,28 @@ def _storage_options(spec: StatefulSparkJobSpec) -> list[str]:
     return options
 
 
-def _ca_mounts(spec: StatefulSparkJobSpec) -> list[dict[str, Any]]:
-    if spec.checkpointing.storage.ca_bundle_from is None:
-        return []
-    return [{"name": "storage-ca", "mountPath": pods.CA_FOLDER, "readOnly": True}]
+def _storage_mounts(spec: StatefulSparkJobSpec) -> list[dict[str, Any]]:
+    storage = spec.checkpointing.storage
+    mounts = []
+    if storage.ca_bundle_from is not None:
+        mounts.append({"name": "storage-ca", "mountPath": pods.CA_FOLDER, "readOnly": True})
+    if storage.credentials_secret is not None:
+        mounts.append({"name": "storage-credentials", "mountPath": pods.CREDENTIALS_FOLDER, "readOnly": True})
+    return mounts
+
+
+def _storage_volumes(spec: StatefulSparkJobSpec) -> list[dict[str, Any]]:
+    """Certificates and credentials from the job's namespace; the operator never reads them."""
+    return _ca_volumes(spec) + _credentials_volumes(spec)
+
+
+def _credentials_volumes(spec: StatefulSparkJobSpec) -> list[dict[str, Any]]:
+    """The keys as files: those follow when the Secret changes. All of its keys, because a volume can require or pardon none of them by itself."""
+    secret = spec.checkpointing.storage.credentials_secret
+    return [{"name": "storage-credentials", "secret": {"secretName": secret, "defaultMode": 0o440}}] if secret is not None else []
 
 
 def _ca_volumes(spec: StatefulSparkJobSpec) -> list[dict[str, Any]]:
-    """The certificates of the store's authorities, from the job's namespace; the operator never reads them."""
     source = spec.checkpointing.storage.ca_bundle_from
     if source is None:
         return []
@@ -257,14 +271,23 @@ def _fields(paths: Mapping[str, str]) -> list[dict[str, Any]]:
 
 
 def _credentials(spec: StatefulSparkJobSpec) -> list[dict[str, Any]]:
-    """Variables of the object store's keys, by reference: the values never pass through the operator."""
+    """Variables of the object store's keys, by reference: the values never pass through the operator.
+
+    Variables stay as they are when the Secret changes. The job's own access to storage uses the files; the job's code may want the variables.
+    """
     secret = spec.checkpointing.storage.credentials_secret
     if secret is None:
         return []
-    keys = [(name, False) for name in pods.CREDENTIALS] + [(pods.SESSION_TOKEN, True)]
+    schemes = spec.checkpointing.credential_schemes
+    keys = [(name, False) for scheme in schemes for name in pods.CREDENTIALS[scheme]]
+    if "s3" in schemes:
+        keys.append((pods.SESSION_TOKEN, True))
     return [
-        {"name": name, "valueFrom": {"secretKeyRef": {"name": secret, "key": name, **({"optional": True} if optional else {})}}}
-        for name, optional in keys
+        *_values({pods.CREDENTIALS_FOLDER_VARIABLE: pods.CREDENTIALS_FOLDER}),
+        *(
+            {"name": name, "valueFrom": {"secretKeyRef": {"name": secret, "key": name, **({"optional": True} if optional else {})}}}
+            for name, optional in keys
+        ),
     ]
 
 

@@ -14,9 +14,10 @@ from typing import Final
 from urllib.parse import unquote, urlsplit
 
 from statefulspark.config.job import StatefulSparkJobSpec
+from statefulspark.config.locations import SCHEMES
 from statefulspark.config.snapshot import StateSnapshotSpec
 
-EVERYWHERE: Final = ("s3://", "file://")
+EVERYWHERE: Final = tuple(f"{scheme}://" for scheme in SCHEMES)
 _NEVER: Final = (
     "localhost",
     "*.localhost",

@@ -47,6 +47,7 @@ from statefulspark.api_server.models import (
 from statefulspark.api_server.operations import OperationKind, Operations, Work
 from statefulspark.api_server.problems import Problem, problem_of
 from statefulspark.api_server.prometheus import CONTENT_TYPE, exposition
+from statefulspark.api_server.state_routes import state_routes
 from statefulspark.api_server.tokens import TokenCheck
 from statefulspark.coordinator.controls import CheckpointInfo, JobControls, JobError, JobState, JobStatus, MemoryChange
 from statefulspark.errors import InvalidInputError, StatefulSparkError
@@ -138,6 +139,7 @@ def create_app(job: JobControls, *, token: str, clock_ms: Callable[[], int], tai
     app.include_router(_monitoring_routes(job, operations), dependencies=documented)
     app.include_router(_steer_routes(job, operations), dependencies=documented)
     app.include_router(log_routes(tail or LogTail()), dependencies=documented)
+    app.include_router(state_routes(job), dependencies=documented)
     app.include_router(_memory_routes(job), dependencies=documented)
     app.include_router(_page_routes(app, job, clock_ms), dependencies=documented)
     return app

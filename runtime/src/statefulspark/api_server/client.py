@@ -5,6 +5,7 @@ from __future__ import annotations
 import ipaddress
 import json
 import ssl
+from dataclasses import asdict
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, TypeVar
@@ -27,8 +28,10 @@ from statefulspark.api_server.models import (
     StopRequest,
 )
 from statefulspark.api_server.problems import error_of
+from statefulspark.api_server.state_models import StateEntriesModel, StateListModel, StateModel
 from statefulspark.config.savepoints import SavepointFormat
 from statefulspark.coordinator.controls import JobError
+from statefulspark.coordinator.queried_state import StateQuery
 from statefulspark.errors import InvalidInputError, StatefulSparkError, UnavailableError
 
 Model = TypeVar("Model", bound=BaseModel)
@@ -113,6 +116,15 @@ class JobClient:
     def rescale(self, parallelism: int, *, timeout_s: float) -> StatusModel:
         """Run with another number of slots. The driver checks the bounds, as it knows them."""
         return self._call("POST", "/v1/rescale", StatusModel, body={"parallelism": parallelism}, timeout_s=timeout_s)
+
+    def states(self) -> list[StateModel]:
+        """Return the states of the job."""
+        return self._call("GET", "/v1/state", StateListModel).states
+
+    def state(self, query: StateQuery) -> StateEntriesModel:
+        """Return the state of one key."""
+        given = httpx.QueryParams({name: value for name, value in asdict(query).items() if value is not None})
+        return self._call("GET", f"/v1/state/entries?{given}", StateEntriesModel)
 
     def memory(self) -> MemoryModel:
         """Look how slots divide their managed memory."""

@@ -17,7 +17,7 @@ class _Answer(BaseModel):
 
 
 class HistorySampleModel(_Answer):
-    """One interval. Rows, batches, seconds, snapshots and failures are sums over it, all other numbers the greatest value in it."""
+    """One interval. Rows, batches, seconds, counts, snapshots and failures are sums over it, all other numbers the greatest value in it."""
 
     from_ms: int = Field(description="Start, milliseconds since the epoch.", examples=[1_790_000_000_000])
     to_ms: int = Field(description="End, milliseconds since the epoch.", examples=[1_790_000_005_000])
@@ -34,6 +34,13 @@ class HistorySampleModel(_Answer):
     slots: int = Field(examples=[2])
     memory_bytes: int = Field(description="Proportional set size of the largest slot.")
     memory_budget_bytes: int = Field(description="What each slot's process is sized for.")
+    counts: dict[str, float] = Field(
+        description="Increments of counters, meters and distributions (`.count` and `.sum`) of functions, at most 16 with the gauges.",
+        examples=[{"turnaround: rejected": 17}],
+    )
+    gauges: dict[str, float] = Field(description="Greatest value of the gauges of functions.", examples=[{"turnaround: cached": 40}])
+    backlog_rows: int | None = Field(description="Rows that the sources had and did not read; null if none reports it.")
+    backlog_files: int | None = Field(description="Files that the sources had and did not read; null if none reports it.")
     skew: float = Field(description="Rows of the fullest key group by the mean; 0 before the first row.", examples=[1.4])
     checkpoints: int = Field(description="Completed checkpoints and savepoints.", examples=[1])
     failed_checkpoints: int = Field(description="Failed checkpoints and savepoints.", examples=[0])

@@ -37,4 +37,7 @@ class LogsModel(BaseModel):
     model_config = ConfigDict(frozen=True, extra="ignore")
 
     records: list[LogRecordModel]
+    elsewhere: str | None = Field(
+        default=None, description="Where the records are that the driver does not get, as on Kubernetes those of slots below `warning`."
+    )
     last: int = Field(description="Number of the newest record of all; as `after`, it asks for what comes later.", examples=[4711])

@@ -29,6 +29,6 @@ def log_routes(tail: LogTail) -> APIRouter:
         uid: Annotated[str | None, Query(max_length=1024, description="Only records of this keyed step.")] = None,
     ) -> LogsModel:
         found, last = tail.read(after=after, most=records, level=level.number, slot=slot, uid=uid)
-        return LogsModel(records=[LogRecordModel.of(one) for one in found], last=last)
+        return LogsModel(records=[LogRecordModel.of(one) for one in found], last=last, elsewhere=tail.elsewhere)
 
     return router

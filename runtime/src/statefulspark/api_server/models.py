@@ -14,6 +14,7 @@ from statefulspark.api_server.operations import Operation, OperationKind, Operat
 from statefulspark.config.savepoints import SavepointFormat
 from statefulspark.coordinator.controls import CheckpointInfo, JobState, JobStatus
 from statefulspark.keygroups import MAX_PARALLELISM_LIMIT
+from statefulspark.process.metrics import MetricKind
 
 Milliseconds = Annotated[int, Field(description="Milliseconds since the epoch (UTC).", examples=[1_790_000_000_000])]
 
@@ -171,6 +172,34 @@ class PendingTimersModel(_Answer):
     next_processing_ms: int | None = Field(description="Time of the first processing-time timer, milliseconds since the epoch.")
 
 
+class SourceModel(_Answer):
+    """A source of the query, as Spark reported it with the last batch."""
+
+    description: str = Field(description="Spark's name of it, with where it reads.", examples=["KafkaV2[Subscribe[orders]]"])
+    input_rows: int = Field(description="Rows of the last batch.", examples=[50_000])
+    input_rows_per_second: float | None = Field(description="Rows that arrived, by Spark's estimate; null if it has none.")
+    processed_rows_per_second: float | None = Field(description="Rows that the last batch processed per second of its time.")
+    backlog_rows: int | None = Field(
+        description="Rows that the source had and the last batch did not read; null if this source does not report it, as in the next two.",
+        examples=[120_000],
+    )
+    backlog_files: int | None = Field(description="Files that are not read yet.")
+    backlog_bytes: int | None = Field(description="Bytes that are not read yet.")
+    metrics: dict[str, float] = Field(description="The source's own metrics, at most 20.", examples=[{"maxOffsetsBehindLatest": 60_000}])
+
+
+class UserMetricModel(_Answer):
+    """A metric that a function has registered, over the slots that have reported it. null stands for NaN and infinity."""
+
+    name: str = Field(description="Dotted name.", examples=["orders.rejected"])
+    kind: MetricKind
+    value: float | None = Field(description="Sum over slots; of a distribution, the number of its values.", examples=[17])
+    sum: float | None = Field(description="Of all values of a distribution.")
+    min: float | None = Field(description="Least value of a distribution, or of a gauge over slots.")
+    max: float | None = Field(description="Greatest value of a distribution, or of a gauge over slots.")
+    slots: dict[int, float | None] = Field(description="Value by slot; empty if the status has no room for it.", examples=[{0: 9, 1: 8}])
+
+
 class PendingSnapshotModel(_Answer):
     """The checkpoint or savepoint that is being taken."""
 
@@ -179,6 +208,12 @@ class PendingSnapshotModel(_Answer):
     started_ms: Milliseconds
     slots_done: int = Field(description="Slots that have uploaded their part.", examples=[1])
     slots: int = Field(examples=[2])
+    uploaded_bytes: int = Field(default=0, description="Of files that storage has.", examples=[1_288_490_188])
+    total_bytes: int = Field(
+        default=0,
+        description="Of all files that the slots upload, or copy within storage; grows while slots still write their snapshots.",
+        examples=[4_294_967_296],
+    )
 
 
 class StatusModel(_Answer):
@@ -201,6 +236,11 @@ class StatusModel(_Answer):
     timers: dict[str, PendingTimersModel] = Field(default_factory=dict, description="Per uid that has pending timers.")
     slots: list[SlotModel]
     skew: dict[str, StepSkewModel] = Field(default_factory=dict, description="Per uid that has had rows.")
+    sources: list[SourceModel] = Field(default_factory=list, description="In Spark's order; empty before the first batch.")
+    user_metrics: dict[str, list[UserMetricModel]] = Field(
+        default_factory=dict, description="Per uid whose function has registered any; at most 200 in all."
+    )
+    user_metrics_left_out: int = Field(default=0, description="Further metrics of functions, which `/metrics` lists.")
     last_checkpoint: CheckpointModel | None
     last_savepoint: CheckpointModel | None
     pending_snapshot: PendingSnapshotModel | None = Field(default=None, description="The checkpoint or savepoint that is being taken.")

@@ -1,7 +1,7 @@
 "use strict";
-const KEY = "statefulspark-token", PERIOD_MS = 2000, WINDOW_MS = 10000;
+const KEY = "statefulspark-token", PERIOD_MS = 2000, WINDOW_MS = 10000, SLOTS_SHOWN = 20;
 const at = id => document.getElementById(id);
-let seen = [], timer = 0, last = null;
+let seen = [], timer = 0, last = null, noted = "";
 
 function element(tag, text, kind) {
   const made = document.createElement(tag);
@@ -63,6 +63,7 @@ function level(part, whole, title, most = 1) {
 }
 const percent = share => share === null || share === undefined ? null : (100 * share).toFixed(share > .999 && share < 1 ? 2 : 1) + " %";
 const downloaded = slot => slot.restoring ? " (" + bytes(slot.restoring.downloaded_bytes) + " of " + bytes(slot.restoring.total_bytes) + ")" : "";
+const inFlight = one => one.slots_done + " of " + one.slots + (one.total_bytes ? ", " + bytes(one.uploaded_bytes) + " of " + bytes(one.total_bytes) : "");
 function notes(status) {  // problems, the worst first
   const found = [], note = (kind, text) => found.push([kind, text]), now = Date.now();
   if (status.failing)
@@ -108,7 +109,7 @@ function show(status, checkpoints) {
     ["rows per second", rate === null ? "..." : number(Math.round(rate))], ["rows in", number(status.input_rows)], ["rows out", number(status.output_rows)],
     ["last batch", status.batch < 0 ? "none yet" : number(status.batch)], ["slots / key groups", status.parallelism + " / " + number(status.max_parallelism)],
     ["attempt", number(status.attempt)], ["failed checkpoints", number(status.failed_checkpoints)],
-    ...(status.pending_snapshot ? [[status.pending_snapshot.kind + " " + status.pending_snapshot.id + " (slots done)", status.pending_snapshot.slots_done + " of " + status.pending_snapshot.slots]] : []),
+    ...(status.pending_snapshot ? [[status.pending_snapshot.kind + " " + status.pending_snapshot.id + " (slots done)", inFlight(status.pending_snapshot)]] : []),
     ["last checkpoint", status.last_checkpoint ? span(Date.now() - status.last_checkpoint.completed_ms) + " ago" : "none yet"],
   ];
   at("facts").replaceChildren(...facts.map(([name, value]) => { const box = element("div"); box.append(element("b", value), element("span", name)); return box; }));
@@ -116,7 +117,9 @@ function show(status, checkpoints) {
     status.slots.map(slot => [slot.slot, slot.first + "-" + slot.last, range(slot, status.max_parallelism),
       element("span", slot.state + downloaded(slot), slot.state === "RUNNING" ? "good" : slot.state === "LOST" ? "bad" : "warn"),
       slot.epoch, slot.restarts, slot.executor, slot.host, slot.pid]), "No slot is running.");
-  at("notes").replaceChildren(...notes(status).map(([kind, text]) => element("li", text, kind)));
+  const problems = notes(status);
+  if (JSON.stringify(problems) !== noted) at("notes").replaceChildren(...problems.map(([kind, text]) => element("li", text, kind)));  // a live region
+  noted = JSON.stringify(problems);
   fill(at("memory"), [["slot"], ["process (PSS of what it is sized for)"], ["native memory (used of managed)"], ["write buffers"], ["store", "number"], ["rows since start or rescale", "number"], ["cache hits", "number"]],
     status.slots.map(slot => {
       const memory = slot.memory || {};
@@ -134,6 +137,28 @@ function show(status, checkpoints) {
     checkpoints.slice().reverse().map(one => [one.id, one.kind, one.batch, time(one.completed_ms), span(one.duration_ms), bytes(one.size_bytes),
       bytes(one.uploaded_bytes), one.path]), "None yet.");
 }
+function showReported(status) {  // what sources and functions report
+  const amount = value => value === null ? "-" : Math.abs(value) >= 1e15 ? value.toExponential(3) : Number.isInteger(value) ? number(value) : value.toPrecision(5).replace(/\.?0+$/, "");
+  const per = value => value === null ? null : short(value);
+  const behind = one => [[one.backlog_rows, "rows"], [one.backlog_files, "files"]].filter(([count]) => count !== null).map(([count, unit]) => number(count) + " " + unit)
+    .concat(one.backlog_bytes === null ? [] : [bytes(one.backlog_bytes)]).join(", ") || element("span", "not reported by this source", "soft");
+  fill(at("sources"), [["source", "path"], ["rows of the last batch", "number"], ["rows/s arrived", "number"], ["rows/s processed", "number"], ["behind", "number"], ["its own metrics", "path"]],
+    status.sources.map(one => [one.description, number(one.input_rows), per(one.input_rows_per_second), per(one.processed_rows_per_second), behind(one),
+      Object.entries(one.metrics).map(([name, value]) => name + " " + amount(value)).join(", ")]), "No batch has run yet.");
+  const rows = Object.entries(status.user_metrics).flatMap(([uid, metrics]) => metrics.map(metric => [uid, metric]));
+  const said = metric => metric.kind === "distribution" ? amount(metric.value) + " values" + (metric.value ? ", mean " + amount(metric.sum / metric.value) + ", " + amount(metric.min) + " to " + amount(metric.max) : "")
+    : metric.kind === "gauge" && metric.min !== metric.max ? amount(metric.min) + " to " + amount(metric.max) : metric.kind === "gauge" ? amount(metric.max) : amount(metric.value);
+  const bySlot = values => values.slice(0, SLOTS_SHOWN).map(([slot, value]) => slot + ": " + amount(value)).join(", ")
+    + (values.length > SLOTS_SHOWN ? ", and " + number(values.length - SLOTS_SHOWN) + " more" : "");
+  fill(at("user"), [["keyed step", "name"], ["metric", "name"], ["kind"], ["value", "number"], ["by slot", "path"]],
+    rows.map(([uid, metric]) => [uid, metric.name, metric.kind, said(metric), bySlot(Object.entries(metric.slots))]),
+    "No function has registered a metric (runtime_context.get_metrics_group()).");
+  at("user-rest").hidden = !status.user_metrics_left_out;
+  at("user-rest").textContent = number(status.user_metrics_left_out) + " further metrics are in /metrics.";
+}
+function scrollable() {  // what does not fit can be scrolled with the arrow keys too
+  for (const box of document.querySelectorAll(".scroll")) box.tabIndex = box.scrollWidth > box.clientWidth || box.scrollHeight > box.clientHeight ? 0 : -1;
+}
 async function call(path, options = {}) {
   const headers = {Authorization: "Bearer " + sessionStorage.getItem(KEY), ...options.headers};
   const answer = await fetch(path, {...options, headers, cache: "no-store", credentials: "omit", mode: "same-origin", redirect: "error"});
@@ -144,23 +169,28 @@ async function call(path, options = {}) {
 async function reason(answer) {
   try { return (await answer.json()).error.message; } catch (error) { return "HTTP " + answer.status; }
 }
+function freshness(text, bad) {  // announced when it is a problem, and not every two seconds
+  at("fresh").setAttribute("aria-live", bad ? "polite" : "off");
+  if (at("fresh").textContent !== text) at("fresh").textContent = text;
+  at("fresh").className = bad ? "bad" : "soft";
+}
 async function refresh() {
   try {
     const [status, list] = await Promise.all([call("v1/status"), call("v1/checkpoints").catch(() => null)]);
     last = await status.json();
     show(last, list ? (await list.json()).checkpoints : []);
     showMap(last);
+    showReported(last);
     showCommands(last);
     at("login").hidden = true;
     at("page").hidden = false;  // charts are as wide as the page, which has no width while it is hidden
+    scrollable();
     await Promise.all([refreshHistory(), refreshLog()]);
-    at("fresh").textContent = "as of " + clock(Date.now());
-    at("fresh").className = "soft";
+    freshness("as of " + clock(Date.now()), false);
   } catch (error) {
     if (!sessionStorage.getItem(KEY)) return;
     at("page").hidden = false;
-    at("fresh").textContent = "the driver does not answer (" + error.message + ")";
-    at("fresh").className = "bad";
+    freshness("the driver does not answer (" + error.message + ")", true);
   }
   timer = setTimeout(refresh, PERIOD_MS);
 }

@@ -1,6 +1,7 @@
 // Charts of the job's history, as SVG made of DOM nodes. Texts of the job reach the page as text nodes only, never as markup.
 const NAMESPACE = at("svg").namespaceURI, HISTORY_MS = 10000, GAP_MS = 120000, HEIGHT = 144, LEFT = 66, BOTTOM = 18, TOP = 8;
 const PARTS = ["input", "begin", "process", "output", "encode", "durable"];
+const STRIPS = 6;  // of the map: more would be a wall, and thousands of cells
 let historyAt = -Infinity, drawn = null, eventsShown = "", wasRange = "";
 
 function shape(tag, attributes, text) {
@@ -123,12 +124,31 @@ function drawCharts(found) {
   chart(charts[5], "Memory of the largest slot", samples, [["used", s => s.memory_bytes || null], ["sized for", s => s.memory_budget_bytes || null]], bytes, {...when, binary: true});
   chart(charts[6], "Skew: rows of the fullest key group / mean", samples, [["skew", s => s.skew || null]], value => value.toFixed(1), when);
   chart(charts[7], "Slots and failures", samples, [["slots", s => s.slots], ["failures", s => s.failures + s.failed_checkpoints]], short, when);
+  drawUserCharts(samples, when);
   const boxes = panels(at("snapshot-charts"), 2), since = found.snapshots.filter(one => one.ended_ms >= from);
   bars(boxes[0], "Duration", since, ["whole", "synchronous part"], one => one.duration_ms, one => one.sync_ms, span, when);
   bars(boxes[1], "Size", since, ["all files", "uploaded"], one => one.size_bytes, one => one.uploaded_bytes, bytes, {...when, binary: true});
   fill(at("samples"), [["until"], ["rows/s in", "number"], ["rows/s out", "number"], ["batches", "number"], ["watermark lag", "number"], ["state", "number"], ["largest slot", "number"], ["failures", "number"]],
     samples.slice(-60).reverse().map(s => [time(s.to_ms), short(rate(s, s.rows_in) || 0), short(rate(s, s.rows_out) || 0), s.batches,
       s.watermark_lag_ms === null ? null : span(s.watermark_lag_ms), bytes(Object.values(s.states).reduce((sum, each) => sum + each, 0)), bytes(s.memory_bytes), s.failures + s.failed_checkpoints]), "No samples yet.");
+}
+function drawUserCharts(samples, when) {  // one chart for each series, because their units differ
+  const names = kind => [...new Set(samples.flatMap(sample => Object.keys(sample[kind])))].sort(), counts = names("counts");
+  const told = (name, end) => name.endsWith(end) && counts.includes(name.slice(0, -end.length) + (end === ".sum" ? ".count" : ".sum"));
+  const drawn = [
+    ...(samples.some(s => s.backlog_rows !== null) ? [["Backlog of the sources: rows", s => s.backlog_rows]] : []),
+    ...(samples.some(s => s.backlog_files !== null) ? [["Backlog of the sources: files", s => s.backlog_files]] : []),
+    ...counts.filter(name => !told(name, ".sum")).flatMap(name => {
+      if (!told(name, ".count")) return [[name + ", per second", s => name in s.counts ? rate(s, s.counts[name]) : null]];
+      const base = name.slice(0, -6);
+      return [[base + ", mean", s => s.counts[name] ? s.counts[base + ".sum"] / s.counts[name] : null]];
+    }),
+    ...names("gauges").map(name => [name + ", greatest over slots", s => s.gauges[name] ?? null]),
+  ];
+  const boxes = at("user-charts");
+  while (boxes.children.length > drawn.length) boxes.lastChild.remove();
+  panels(boxes, drawn.length);
+  drawn.forEach(([title, value], i) => chart(boxes.children[i], title, samples, [["value", value]], short, when));
 }
 function showEvents(events) {
   const text = JSON.stringify(events);
@@ -167,11 +187,12 @@ async function refreshHistory() {
 function forgetHistory() {
   historyAt = -Infinity;
   drawn = null;
-  for (const id of ["charts", "snapshot-charts", "events", "map"]) at(id).replaceChildren();
+  for (const id of ["charts", "snapshot-charts", "user-charts", "events", "map"]) at(id).replaceChildren();
   eventsShown = at("reading").textContent = at("action").textContent = "";
 }
 function showMap(status) {  // key groups from left to right, darker where the slot has more rows per key group; the fullest key groups are marked
-  const strips = Object.entries(status.skew).flatMap(([uid, skew]) => {
+  const steps = Object.entries(status.skew).sort(([, one], [, other]) => other.ratio - one.ratio);
+  const strips = steps.slice(0, STRIPS).flatMap(([uid, skew]) => {
     const most = Math.max(1, ...skew.slots.map(one => one.rows_mean)), strip = element("div", null, "strip"), groups = status.max_parallelism;
     for (const slot of status.slots) {
       const rows = skew.slots.find(one => one.slot === slot.slot), cell = element("div", null, "cell"), shade = element("i");
@@ -193,7 +214,9 @@ function showMap(status) {  // key groups from left to right, darker where the s
     strip.setAttribute("aria-label", "Rows of " + uid + " by slot: " + skew.slots.map(one => "slot " + one.slot + " " + number(Math.round(one.rows_mean)) + " per key group").join(", "));
     return [element("span", uid, "soft"), strip];
   });
+  if (steps.length > STRIPS) strips.push(element("p", "The " + STRIPS + " keyed steps with most skew; the table has all " + number(steps.length) + ".", "soft"));
   at("map").replaceChildren(...strips);
 }
 at("range").addEventListener("change", () => refreshHistory().catch(() => {}));
 addEventListener("resize", () => { if (drawn) drawCharts(drawn); });
+at("samples").closest("details").addEventListener("toggle", scrollable);

@@ -12,6 +12,8 @@ async function refreshLog() {
   if (level !== at("log-level").value) return;  // another level was chosen meanwhile
   if (answer.last < logAfter) { forgetLog(); return; }  // another driver answers: it counts from 1
   logAfter = answer.last;
+  at("log-rest").hidden = !answer.elsewhere;
+  at("log-rest").textContent = answer.elsewhere || "";
   const list = at("log"), follows = list.scrollHeight - list.scrollTop - list.clientHeight < 8;
   list.append(...answer.records.map(record));
   while (list.childElementCount > LOG_LINES) list.firstElementChild.remove();

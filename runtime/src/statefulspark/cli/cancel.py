@@ -5,7 +5,8 @@ from __future__ import annotations
 import typer
 
 from statefulspark.cli.connect import CaFileOption, JobOption, TimeoutOption, TokenFileOption, connect
-from statefulspark.cli.output import Output, OutputOption, say_waiting, show
+from statefulspark.cli.output import Output, OutputOption, show
+from statefulspark.cli.waiting import waiting
 
 
 def register(app: typer.Typer) -> None:
@@ -27,8 +28,7 @@ def cancel(
     """
     from statefulspark.api_server.remedies import after_cancel
 
-    with connect(job, token_file, ca_file) as client:
-        say_waiting("waiting for the job to be canceled", timeout)
+    with connect(job, token_file, ca_file) as client, waiting(client, "waiting for the job to be canceled", timeout):
         status = client.cancel(timeout_s=timeout)
     show(status.model_dump(mode="json"), output)
     if output is Output.TABLE:

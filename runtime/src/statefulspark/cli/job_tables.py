@@ -5,7 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from statefulspark.api_server.instants import at
-from statefulspark.api_server.models import CheckpointModel, MemoryModel, MissingTableModel, SlotModel, StatusModel
+from statefulspark.api_server.models import (
+    CheckpointModel,
+    MemoryModel,
+    MissingTableModel,
+    SlotModel,
+    SourceModel,
+    StatusModel,
+    UserMetricModel,
+)
 from statefulspark.cli.output import TableView
 from statefulspark.coordinator.controls import JobStatus
 
@@ -33,6 +41,7 @@ def status_tables(status: StatusModel) -> list[TableView]:
     if status.last_savepoint is not None:
         facts.append(("last savepoint", _brief(status.last_savepoint)))
     tables = [TableView(f"job {status.name}", ("fact", "value"), _fitted(facts))]
+    tables += _reported_tables(status)
     if status.slots:
         columns = ("slot", "key groups", "state", "epoch", "host", "pid")
         rows = [(slot.slot, f"{slot.first}-{slot.last}", slot.state, slot.epoch, slot.host, slot.pid) for slot in status.slots]
@@ -40,6 +49,44 @@ def status_tables(status: StatusModel) -> list[TableView]:
     if any(slot.memory is not None for slot in status.slots):
         tables.append(_load_table(status.slots))
     return tables
+
+
+def _reported_tables(status: StatusModel) -> list[TableView]:
+    """Return what sources and functions report, as far as they report anything."""
+    tables = []
+    if status.sources:
+        tables.append(TableView("sources", ("source", "rows", "rows/s in / done", "behind"), list(map(_source_row, status.sources))))
+    if status.user_metrics:
+        rows = [
+            (cut(uid, 20), cut(metric.name, 24), metric.kind, _said(metric))
+            for uid, named in status.user_metrics.items()
+            for metric in named
+        ]
+        more = f" ({status.user_metrics_left_out:,} more in /metrics)" if status.user_metrics_left_out else ""
+        tables.append(TableView(f"metrics of functions{more}", ("uid", "metric", "kind", "value"), rows))
+    return tables
+
+
+def _source_row(source: SourceModel) -> tuple[object, ...]:
+    rates = [f"{rate:,.0f}" if rate is not None else "-" for rate in (source.input_rows_per_second, source.processed_rows_per_second)]
+    return (cut(source.description, 28), f"{source.input_rows:,}", cut(" / ".join(rates), 18), cut(_behind(source), 18))
+
+
+def _behind(source: SourceModel) -> str:
+    counts = ((source.backlog_rows, "rows"), (source.backlog_files, "files"))
+    known = [f"{count:,} {unit}" for count, unit in counts if count is not None]
+    known += [size(source.backlog_bytes)] if source.backlog_bytes is not None else []
+    return ", ".join(known) or "not reported by it"
+
+
+def _said(metric: UserMetricModel) -> str:
+    """Return the value of a metric over all slots."""
+    if metric.kind == "distribution" and metric.value and metric.sum is not None:
+        return f"{metric.value:g}, mean {metric.sum / metric.value:.4g}"
+    if metric.kind != "gauge":
+        return "-" if metric.value is None else f"{metric.value:,g}"
+    values = sorted({value for value in (metric.min, metric.max) if value is not None})
+    return " to ".join(f"{value:,.5g}" for value in values) or "-"
 
 
 def _load_table(slots: Iterable[SlotModel]) -> TableView:
@@ -113,7 +160,8 @@ def in_progress(status: StatusModel | JobStatus) -> list[str]:
         if slot.restoring is not None
     ]
     if (pending := status.pending_snapshot) is not None:
-        texts.append(f"{pending.kind} {pending.id}: {pending.slots_done} of {pending.slots} slots done")
+        uploaded = f", {size(pending.uploaded_bytes)} of {size(pending.total_bytes)}" if pending.total_bytes else ""
+        texts.append(f"{pending.kind} {pending.id}: {pending.slots_done} of {pending.slots} slots done{uploaded}")
     return texts
 
 

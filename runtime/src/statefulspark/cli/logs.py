@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import typer
 
 from statefulspark.cli.connect import CaFileOption, JobOption, TokenFileOption, connect
-from statefulspark.cli.output import Output, OutputOption
+from statefulspark.cli.output import Output, OutputOption, printable
 from statefulspark.errors import UnavailableError
 from statefulspark.logs.levels import LogLevel
 from statefulspark.logs.tail import RECORDS_MAX
@@ -38,13 +38,16 @@ def logs(
     ca_file: CaFileOption = None,
     output: OutputOption = Output.TABLE,
 ) -> None:
-    """Show the last log records of a running job's driver, and of its slots if they run on the driver's machine.
+    """Show the last log records of a running job's driver and of its slots.
 
-    The driver keeps 5000 records, and at most 8 MiB. With -o json, each record is one line.
+    The driver keeps 5000 records, and at most 8 MiB. Slots on other machines, as on Kubernetes, send it records of WARNING and above; the
+    executors' own logs have all. With -o json, each record is one line.
     """
     with connect(job, token_file, ca_file) as client:
         answer = client.logs(after=0, records=records, level=level.value, slot=slot, uid=uid)
         _show(answer.records, output)
+        if answer.elsewhere is not None:
+            typer.echo(answer.elsewhere, err=True)
         while follow:
             time.sleep(_POLL_S)
             try:
@@ -66,9 +69,4 @@ def _line(record: LogRecordModel) -> str:
     origin = [f"{name} {facts.pop(key)}" for key, name in (("slot", "slot"), ("key_group", "key group"), ("uid", "uid")) if key in facts]
     parts = [record.timestamp[11:19] + "Z", record.level.upper().ljust(7), *([f"[{', '.join(origin)}]"] if origin else []), record.event]
     parts += [f"{name}={value}" for name, value in facts.items()]
-    return _printable(" ".join(parts) + (f"\n{exception}" if exception else ""))
-
-
-def _printable(text: str) -> str:
-    """Return the text with control characters as escapes: what a function logs must not control the terminal."""
-    return "".join(each if each.isprintable() or each in "\n\t" else each.encode("unicode_escape").decode() for each in text)
+    return printable(" ".join(parts) + (f"\n{exception}" if exception else ""))

@@ -17,6 +17,7 @@ from typing import Annotated, Any, Final, Literal
 import typer
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 _STDOUT: Final = 1
 _STDERR: Final = 2
@@ -63,11 +64,6 @@ def show(document: Any, output: Output, *tables: TableView) -> None:
         console.print(_rendered(view))
 
 
-def say_waiting(what: str, timeout_s: float) -> None:
-    """Tell on stderr what a command waits for, before a request that may take minutes."""
-    typer.echo(f"{what}, for at most {timeout_s:g} s", err=True)
-
-
 @contextmanager
 def kept_for_answer(output: Output) -> Iterator[None]:
     """Meanwhile, send to stderr what the user's code, its child processes and Spark's JVM print, if the answer on stdout is one JSON document.
@@ -92,15 +88,28 @@ def kept_for_answer(output: Output) -> Iterator[None]:
         os.close(stdout)
 
 
+def printable(text: str) -> str:
+    """Return the text with control characters as escapes: what a job or its data says must not control the terminal."""
+    return "".join(each if each.isprintable() or each in "\n\t" else each.encode("unicode_escape").decode() for each in text)
+
+
+def _text(cell: object) -> Text:
+    """Return a cell as it is: a string would be read as rich's markup, in which ``[name]`` disappears and ``[/name]`` is an error."""
+    return Text(printable("-" if cell is None else str(cell)))
+
+
 def _rendered(view: TableView) -> Table:
     rows = [tuple(row) for row in view.rows]
-    table = Table(title=view.title, title_justify="left")
+    title = _text(view.title)
+    title.stylize("table.title")
+    table = Table(title=title, title_justify="left")
     for position, column in enumerate(view.columns):
         numeric = bool(rows) and all(row[position] is None or _is_number(row[position]) for row in rows)
         justify: Literal["left", "right"] = "right" if numeric or column in view.right else "left"
-        table.add_column(column, justify=justify, no_wrap=column in view.whole, overflow="fold" if view.whole else "ellipsis")
+        overflow: Literal["fold", "ellipsis"] = "fold" if view.whole else "ellipsis"
+        table.add_column(_text(column), justify=justify, no_wrap=column in view.whole, overflow=overflow)
     for row in rows:
-        table.add_row(*("-" if cell is None else str(cell) for cell in row))
+        table.add_row(*map(_text, row))
     return table
 
 

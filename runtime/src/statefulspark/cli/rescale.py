@@ -8,7 +8,8 @@ import typer
 
 from statefulspark.cli.connect import CaFileOption, JobOption, TimeoutOption, TokenFileOption, connect
 from statefulspark.cli.job_tables import status_tables
-from statefulspark.cli.output import Output, OutputOption, say_waiting, show
+from statefulspark.cli.output import Output, OutputOption, show
+from statefulspark.cli.waiting import waiting
 
 
 def register(app: typer.Typer) -> None:
@@ -25,7 +26,6 @@ def rescale(
     output: OutputOption = Output.TABLE,
 ) -> None:
     """Rescale a running job: take a checkpoint, restart the slots and the query in the same driver, and resume."""
-    with connect(job, token_file, ca_file) as client:
-        say_waiting(f"waiting for the job to run with {parallelism} slots", timeout)
+    with connect(job, token_file, ca_file) as client, waiting(client, f"waiting for the job to run with {parallelism} slots", timeout):
         answer = client.rescale(parallelism, timeout_s=timeout)
     show(answer.model_dump(mode="json"), output, *status_tables(answer))

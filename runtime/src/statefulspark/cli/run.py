@@ -12,8 +12,10 @@ from typing import TYPE_CHECKING, Annotated, NoReturn
 import typer
 
 from statefulspark.cli.output import Output, OutputOption, kept_for_answer
+from statefulspark.config.claim_mode import ClaimMode
 from statefulspark.errors import InvalidInputError, StatefulSparkError
 from statefulspark.logs.levels import LogLevel
+from statefulspark.logs.shared_credentials import environment_secrets, shared_secrets
 
 if TYPE_CHECKING:
     from statefulspark.api_server.run_job import RunResult
@@ -32,6 +34,13 @@ def run(
     parallelism: Annotated[int | None, typer.Option(help="Number of slots. Overrides the manifest.", min=1)] = None,
     from_: Annotated[
         str | None, typer.Option("--from", help="Checkpoint or savepoint to restore. Defaults to the job's latest state.")
+    ] = None,
+    claim_mode: Annotated[
+        ClaimMode | None,
+        typer.Option(
+            help="Owner of the savepoint that the job starts from: CLAIM lets the job delete it after its first checkpoint. Overrides the manifest.",
+            case_sensitive=False,
+        ),
     ] = None,
     until_idle: Annotated[bool, typer.Option("--until-idle", help="Stop with a checkpoint when the sources have no more data.")] = False,
     drain: Annotated[bool, typer.Option("--drain", help="With --until-idle: fire all event-time timers before stopping.")] = False,
@@ -89,6 +98,8 @@ def run(
         raise InvalidInputError(
             "requires --until-idle", field="--drain", remedy="Add --until-idle, or drain a running job with statefulspark stop"
         )
+    if claim_mode is ClaimMode.CLAIM and from_ is None:
+        raise InvalidInputError("CLAIM requires --from", field="--claim-mode", remedy="Add --from with the path of a savepoint")
     with _settling(termination_log):
         job = load_manifest(manifest, default_backend=default_state_backend(os.environ))
 
@@ -106,6 +117,7 @@ def run(
             options = RunOptions(
                 parallelism=parallelism,
                 restore_from=from_,
+                claim_mode=claim_mode,
                 until_idle=until_idle,
                 drain=drain,
                 master=master,
@@ -174,10 +186,10 @@ def _end(result: RunResult, output: Output, termination_log: Path | None, logs: 
 
 
 def _storage_secrets(job: StatefulSparkJob) -> list[str]:
-    """Return what opens the job's storage: from the manifest, or from the environment."""
+    """Return what opens the job's storage: from the manifest, the environment and the shared AWS files."""
     storage = job.spec.checkpointing.storage
     given = [each.get_secret_value() for each in (storage.secret_access_key, storage.session_token) if each is not None]
-    return given + [os.environ[name] for name in ("AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN") if os.environ.get(name)]
+    return given + environment_secrets(os.environ) + shared_secrets(os.environ, Path.home())
 
 
 @contextmanager

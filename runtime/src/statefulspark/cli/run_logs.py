@@ -73,7 +73,7 @@ def run_logs(
     console = Console(stderr=True)
     live = console.is_terminal if progress is None else progress
     configure_logging(console if live else None, level)
-    tail = LogTail(Redaction(secrets))
+    tail = LogTail(Redaction(secrets), elsewhere=_elsewhere(name) if master == MASTER else None)
     logging.getLogger().addHandler(tail)
     with ExitStack() as stack:
         file = _open(name, log_file, master)
@@ -94,6 +94,13 @@ def run_logs(
 def now_ms() -> int:
     """Milliseconds since the epoch."""
     return time.time_ns() // 1_000_000
+
+
+def _elsewhere(name: str) -> str:
+    return (
+        "records of slots below WARNING are in the executors' pods: "
+        f"kubectl logs --selector statefulspark.io/job={name},statefulspark.io/component=executor --prefix --tail 100"
+    )
 
 
 def _open(name: str, log_file: str | None, master: str | None) -> LogFile | None:

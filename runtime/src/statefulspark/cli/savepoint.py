@@ -9,7 +9,8 @@ import typer
 
 from statefulspark.cli.connect import CaFileOption, JobOption, TimeoutOption, TokenFileOption, connect
 from statefulspark.cli.job_tables import paths, snapshot_table, without_table
-from statefulspark.cli.output import Output, OutputOption, say_waiting, show
+from statefulspark.cli.output import Output, OutputOption, show
+from statefulspark.cli.waiting import waiting
 
 
 class Format(StrEnum):
@@ -38,8 +39,7 @@ def savepoint(
     output: OutputOption = Output.TABLE,
 ) -> None:
     """Take a savepoint of a running job: a self-contained directory with its complete state, which the job never deletes."""
-    with connect(job, token_file, ca_file) as client:
-        say_waiting("waiting for the savepoint", timeout)
+    with connect(job, token_file, ca_file) as client, waiting(client, "waiting for the savepoint", timeout):
         info = client.savepoint(target=target, timeout_s=timeout, form=form.value)
     show(info.model_dump(mode="json"), output, snapshot_table(info), *without_table(info.without_table))
     if output is Output.TABLE:

@@ -1,18 +1,18 @@
-"""``statefulspark state``: list the states in a checkpoint, or the entries of one of them."""
+"""``statefulspark state``: list the states in a checkpoint or of a running job, or the entries of one of them."""
 
 from __future__ import annotations
 
-import base64
-from collections.abc import Mapping
 from contextlib import closing
 from itertools import islice
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from statefulspark.checkpoint.inspect.plain_values import plain
+from statefulspark.cli.connect import CaFileOption, TokenFileOption, connect
 from statefulspark.cli.output import Output, OutputOption, TableView, show
+from statefulspark.cli.running_state import OptionalJobOption, refuse_options, show_running
 from statefulspark.cli.storage_options import (
-    CheckpointArgument,
     EndpointOption,
     PathStyleOption,
     RegionOption,
@@ -21,7 +21,6 @@ from statefulspark.cli.storage_options import (
     time_text,
 )
 from statefulspark.errors import InvalidInputError
-from statefulspark.state.row import Row, field_names
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -31,6 +30,12 @@ if TYPE_CHECKING:
     from statefulspark.storage.base import ObjectStore
 
 _DEFAULT_LIMIT = 100
+OptionalCheckpointArgument = Annotated[
+    str | None,
+    typer.Argument(
+        metavar="[PATH]", help="URL or path of a checkpoint or savepoint, or of a job's directory to use its latest checkpoint."
+    ),
+]
 
 
 def register(app: typer.Typer) -> None:
@@ -39,7 +44,8 @@ def register(app: typer.Typer) -> None:
 
 
 def state(
-    path: CheckpointArgument,
+    path: OptionalCheckpointArgument = None,
+    job: OptionalJobOption = None,
     uid: Annotated[str | None, typer.Option(help="uid of a keyed step. With --state, show the entries of that state.")] = None,
     state_name: Annotated[
         str | None, typer.Option("--state", help="Name of the state, or event-timers or processing-timers to show timers.")
@@ -47,6 +53,8 @@ def state(
     key: Annotated[
         str | None, typer.Option(help="Show only this key, written as in the output; use a JSON list for several key columns.")
     ] = None,
+    map_key: Annotated[str | None, typer.Option(help="Show only this entry of a map. Only with --job.")] = None,
+    after: Annotated[str | None, typer.Option(help="Continue a map after the entries shown before. Only with --job.")] = None,
     limit: Annotated[int, typer.Option(min=1, help="Maximum number of entries to show.")] = _DEFAULT_LIMIT,
     unpickle: Annotated[
         bool, typer.Option(help="Decode pickled values. Unpickling can run arbitrary code: use it only with checkpoints you trust.")
@@ -55,8 +63,23 @@ def state(
     endpoint: EndpointOption = None,
     region: RegionOption = None,
     path_style: PathStyleOption = None,
+    token_file: TokenFileOption = None,
+    ca_file: CaFileOption = None,
 ) -> None:
-    """Show the uids, states, types, entry counts and sizes. With --uid and --state, show the entries of that state."""
+    """Show the uids, states, types, entry counts and sizes. With --uid and --state, show the entries of that state.
+
+    PATH is a checkpoint or savepoint, or a job's directory to use its latest checkpoint. With --job instead, show the states of a running job, and with --uid, --state and
+    --key the state of one key, as committed batches have left it.
+    """
+    if job is not None:
+        refuse_options(path=path, unpickle=unpickle, endpoint=endpoint, region=region, path_style=path_style)
+        with connect(job, token_file, ca_file) as client:
+            show_running(client, job, uid, state_name, key, output, map_key=map_key, after=after, limit=limit)
+        return
+    if path is None:
+        raise InvalidInputError("missing", field="PATH", remedy="Pass a checkpoint, savepoint or directory, or --job for a running job.")
+    if map_key is not None or after is not None:
+        raise InvalidInputError("is only for running jobs", field="--map-key" if map_key is not None else "--after", remedy="Add --job.")
     opener = storage_opener(endpoint, region, path_style)
     if state_name is None:
         if key is not None:
@@ -125,14 +148,14 @@ def _show_entries(
 
 def _as_json(entry: StateEntry) -> dict[str, Any]:
     if entry.slot is not None:
-        return {"slot": entry.slot, "value": _plain(entry.value)}
+        return {"slot": entry.slot, "value": plain(entry.value)}
     if entry.key_group is None:
-        return {"user_key": _plain(entry.user_key), "value": _plain(entry.value)}
+        return {"user_key": plain(entry.user_key), "value": plain(entry.value)}
     return {
         "key_group": entry.key_group,
-        "key": _plain(entry.key),
-        "user_key": _plain(entry.user_key),
-        "value": _plain(entry.value),
+        "key": plain(entry.key),
+        "user_key": plain(entry.user_key),
+        "value": plain(entry.value),
         "timestamp_ms": entry.timestamp_ms,
         "expires_ms": entry.expires_ms,
     }
@@ -147,20 +170,3 @@ def _as_row(entry: StateEntry) -> tuple[object, ...]:
         time_text(entry.timestamp_ms),
         time_text(entry.expires_ms),
     )
-
-
-def _plain(value: Any) -> Any:
-    """What JSON can hold of a value: bytes as base64, other objects as their text."""
-    if value is None or isinstance(value, bool | int | str):
-        return value
-    if isinstance(value, float):
-        return value if value - value == 0 else repr(value)
-    if isinstance(value, bytes):
-        return base64.b64encode(value).decode()
-    if isinstance(value, Mapping):
-        return {str(key): _plain(part) for key, part in value.items()}
-    if isinstance(value, list | tuple | set | frozenset):
-        return [_plain(part) for part in value]
-    if isinstance(value, Row):
-        return _plain(value.as_dict() if field_names(value) is not None else list(value))
-    return str(value)

@@ -8,7 +8,8 @@ import typer
 
 from statefulspark.cli.connect import CaFileOption, JobOption, TimeoutOption, TokenFileOption, connect
 from statefulspark.cli.job_tables import paths, snapshot_table
-from statefulspark.cli.output import Output, OutputOption, say_waiting, show
+from statefulspark.cli.output import Output, OutputOption, show
+from statefulspark.cli.waiting import waiting
 from statefulspark.errors import InvalidInputError
 
 
@@ -35,8 +36,7 @@ def stop(
     """Stop a running job after its current batch, with a savepoint or checkpoint from which it can resume."""
     if target is not None and savepoint is False:
         raise InvalidInputError("can only be used with a savepoint", field="--target", remedy="Remove --no-savepoint or --target")
-    with connect(job, token_file, ca_file) as client:
-        say_waiting("waiting for the job to stop", timeout)
+    with connect(job, token_file, ca_file) as client, waiting(client, "waiting for the job to stop", timeout):
         answer = client.stop(savepoint=savepoint, target=target, drain=drain, timeout_s=timeout)
     show(answer.model_dump(mode="json"), output, *([snapshot_table(answer.checkpoint)] if answer.checkpoint else []))
     if output is Output.TABLE:

@@ -15,7 +15,9 @@ CheckpointArgument = Annotated[
     str, typer.Argument(help="URL or path of a checkpoint or savepoint, or of a job's directory to use its latest checkpoint.")
 ]
 NewSavepointArgument = Annotated[str, typer.Argument(metavar="DIR", help="URL or path of the directory in which to create the savepoint.")]
-EndpointOption = Annotated[str | None, typer.Option("--endpoint", help="URL of an S3-compatible service. Defaults to AWS.")]
+EndpointOption = Annotated[
+    str | None, typer.Option("--endpoint", help="URL of the object store's service. Defaults to that of AWS, Google Cloud or Azure.")
+]
 RegionOption = Annotated[str | None, typer.Option("--region", help="AWS region. Defaults to AWS_REGION or the shared AWS configuration.")]
 PathStyleOption = Annotated[
     bool | None,

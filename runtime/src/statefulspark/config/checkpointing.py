@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from enum import StrEnum
 from typing import Annotated
+from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, Field, SecretStr
 
@@ -12,6 +13,7 @@ from statefulspark.config.base import IGNORE, UPGRADE, CelRule, Flag, Model, Obj
 from statefulspark.config.durations import Duration, at_least
 from statefulspark.config.locations import StorageUrl, check_endpoint, check_mounted
 from statefulspark.config.problems import Problem
+from statefulspark.config.s3 import S3Spec
 
 
 class CheckpointingMode(StrEnum):
@@ -102,13 +104,14 @@ class CaBundleSource(Model):
 
 
 class StorageSpec(Model):
-    """Access to an S3-compatible object store. Anything not set comes from the standard AWS configuration. Not used for file://."""
+    """Access to the object store. What is not set comes from the environment or the identity of the pods. Not used for file://."""
 
     endpoint: Annotated[Text, AfterValidator(check_endpoint)] | None = Field(default=None, json_schema_extra=UPGRADE)
-    """Base URL of an S3-compatible service, for example http://minio:9000. Defaults to AWS."""
+    """Base URL of the service, for example http://minio:9000. For abfss:// it ends with the account's name if the service wants it there. Defaults
+    to AWS, Google Cloud or Azure. gs:// sends no credentials to an endpoint that starts with http://."""
 
     region: Text | None = Field(default=None, json_schema_extra=UPGRADE)
-    """Region of the bucket, for example eu-central-1."""
+    """Region of the bucket, for example eu-central-1 (s3:// only)."""
 
     path_style: Flag | None = Field(default=None, json_schema_extra=UPGRADE)
     """True to address buckets as endpoint/bucket, false for bucket.endpoint. Defaults to true if endpoint is set."""
@@ -123,9 +126,10 @@ class StorageSpec(Model):
     """Session token of temporary credentials (local runs only). On Kubernetes use credentialsSecret or a service account."""
 
     credentials_secret: ObjectName | None = Field(default=None, json_schema_extra=UPGRADE)
-    """Kubernetes Secret with the keys AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, and AWS_SESSION_TOKEN for temporary credentials.
-    Defaults to the identity of the service account or the standard AWS credential chain. For local runs, set the environment variables
-    of the same names instead."""
+    """Kubernetes Secret. For s3://, it has the keys AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, and AWS_SESSION_TOKEN for temporary credentials;
+    for gs://, GOOGLE_CREDENTIALS (a service account's JSON key); for abfss://, AZURE_STORAGE_KEY (an account key). Defaults to the identity of the
+    service account or the standard credential chain of the store. A changed Secret takes effect without a restart for s3://. For local
+    runs, set the environment variables of the same names."""
 
     ca_bundle: Text | None = Field(default=None, json_schema_extra=local_only(UPGRADE))
     """Path of a PEM file with the certificate authorities to trust for endpoint (local runs only). The file must exist on every machine.
@@ -134,6 +138,9 @@ class StorageSpec(Model):
     ca_bundle_from: CaBundleSource | None = Field(default=None, json_schema_extra=UPGRADE)
     """Secret or ConfigMap key with the PEM certificates of the authorities to trust for endpoint. It is mounted into the driver and all
     executors. For local runs, use caBundle or the environment variable AWS_CA_BUNDLE."""
+
+    s3: S3Spec = Field(default=S3Spec(), json_schema_extra=UPGRADE)
+    """How objects are written: encryption, checksum, storage class and tags."""
 
     def conflicts(self) -> Iterator[Problem]:
         """Keys come whole and from one place."""
@@ -189,10 +196,12 @@ class CheckpointingSpec(Model):
     applies."""
 
     dir: StorageUrl = Field(json_schema_extra=UPGRADE)
-    """URL of the checkpoint directory, file:///... or s3://bucket/prefix. Each job gets its own subdirectory."""
+    """URL of the checkpoint directory, file:///..., s3://bucket/prefix, gs://bucket/prefix or
+    abfss://container@account.dfs.core.windows.net/prefix. Each job gets its own subdirectory."""
 
     savepoint_dir: StorageUrl | None = Field(default=None, json_schema_extra=IGNORE)
-    """URL of the savepoint directory, file:///... or s3://bucket/prefix."""
+    """URL of the savepoint directory, file:///..., s3://bucket/prefix, gs://bucket/prefix or
+    abfss://container@account.dfs.core.windows.net/prefix."""
 
     spark_location: Annotated[StorageUrl, AfterValidator(check_mounted)] | None = Field(default=None, json_schema_extra=UPGRADE)
     """Directory (file:///...) that is mounted in the driver and all executors, for the working files of Spark's own stateful operators.
@@ -203,6 +212,12 @@ class CheckpointingSpec(Model):
 
     storage: StorageSpec = Field(default=StorageSpec(), json_schema_extra=UPGRADE)
     """Access to the object store of dir and savepointDir."""
+
+    @property
+    def credential_schemes(self) -> tuple[str, ...]:
+        """Schemes of the object stores for which ``storage.credentials_secret`` has keys, sorted: those of dir and savepointDir, or else s3."""
+        named = {urlsplit(each).scheme for each in (self.dir, self.savepoint_dir) if each is not None}
+        return tuple(sorted(named - {"file"})) or ("s3",)
 
     def conflicts(self) -> Iterator[Problem]:
         """One checkpoint is taken at a time: a second one would hold what batches commit still longer."""

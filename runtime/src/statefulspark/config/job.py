@@ -25,6 +25,7 @@ from statefulspark.config.base import (
     no_server_default,
 )
 from statefulspark.config.checkpointing import CheckpointingSpec
+from statefulspark.config.claim_mode import ClaimMode
 from statefulspark.config.durations import Duration, at_least
 from statefulspark.config.locations import StorageUrl
 from statefulspark.config.memory import JobMemory, job_memory
@@ -34,37 +35,13 @@ from statefulspark.config.restart import RestartStrategySpec
 from statefulspark.config.savepoints import SavepointsSpec
 from statefulspark.config.scalars import ScalarText
 from statefulspark.config.secret_names import PATTERN, REFERENCES, WAY
+from statefulspark.config.spark_conf_homes import SPARK_CONF_HOMES
 from statefulspark.config.state_backend import StateBackendSpec
 from statefulspark.errors import InvalidInputError
 from statefulspark.keygroups import MAX_PARALLELISM_LIMIT, default_max_parallelism
 
 API_VERSION: Final = "statefulspark.io/v1alpha1"
 KIND: Final = "StatefulSparkJob"
-
-SPARK_CONF_HOMES = {
-    "spark.app.name": "metadata.name",
-    "spark.driver.cores": "spec.driver.cores",
-    "spark.driver.memory": "spec.driver.memory",
-    "spark.driver.memoryOverhead": "spec.driver.memory",
-    "spark.driver.memoryOverheadFactor": "spec.driver.memoryParts",
-    "spark.driver.minMemoryOverhead": "spec.driver.memoryParts",
-    "spark.executor.cores": "spec.executor.slots and spec.executor.exchangeTasks",
-    "spark.executor.instances": "spec.executor.instances",
-    "spark.executor.memory": "spec.executor.memory",
-    "spark.executor.memoryOverhead": "spec.executor.memory",
-    "spark.executor.memoryOverheadFactor": "spec.executor.memoryParts",
-    "spark.executor.minMemoryOverhead": "spec.executor.memoryParts",
-    "spark.executor.pyspark.memory": "spec.executor.memoryParts.pythonPerSlot",
-    "spark.kubernetes.container.image": "spec.image",
-    "spark.kubernetes.container.image.pullPolicy": "spec.imagePullPolicy",
-    "spark.kubernetes.container.image.pullSecrets": "spec.imagePullSecrets",
-    "spark.kubernetes.memoryOverheadFactor": "spec.executor.memoryParts",
-    "spark.memory.offHeap.enabled": "spec.executor.memoryParts.heap",
-    "spark.memory.offHeap.size": "spec.executor.memoryParts.heap",
-    "spark.submit.pyFiles": "spec.job.pyFiles",
-    "spark.task.cpus": "spec.executor.slots",
-}
-"""Spark settings that the spec has a field for, and the field."""
 
 _OBJECT_META_IGNORED = frozenset(
     {
@@ -236,6 +213,10 @@ class StatefulSparkJobSpec(Model):
             "!(has(self.initialSavepointPath) && has(self.initialSnapshot))",
             "initialSnapshot: initialSavepointPath and initialSnapshot are mutually exclusive. Keep one of them",
         ),
+        CelRule(
+            "self.claimMode == 'NO_CLAIM' || has(self.initialSavepointPath)",
+            "claimMode: CLAIM requires initialSavepointPath. A StateSnapshot owns its files, so the job cannot claim initialSnapshot",
+        ),
     )
 
     image: Text | None = Field(default=None, json_schema_extra=UPGRADE)
@@ -314,6 +295,10 @@ class StatefulSparkJobSpec(Model):
     initial_snapshot: SnapshotReference | None = Field(default=None, json_schema_extra=IGNORE)
     """StateSnapshot to restore when the job starts for the first time, which forks the other job's state (Kubernetes only)."""
 
+    claim_mode: ClaimMode = Field(default=ClaimMode.NO_CLAIM, json_schema_extra=IGNORE)
+    """Owner of the savepoint at initialSavepointPath. With NO_CLAIM it stays the user's. With CLAIM the job deletes it after the
+    first checkpoint of its own. The job copies the savepoint before it starts in both modes. Checkpoints cannot be claimed."""
+
     savepoint_nonce: Nonce | None = Field(default=None, json_schema_extra=IGNORE)
     """Change this number to trigger a savepoint."""
 
@@ -362,6 +347,12 @@ class StatefulSparkJobSpec(Model):
             yield Problem(f"sparkConf[{name}]", "has its own field in the spec", f"Set {SPARK_CONF_HOMES[name]} instead")
         if self.initial_savepoint_path is not None and self.initial_snapshot is not None:
             yield Problem("initialSnapshot", "initialSavepointPath and initialSnapshot are mutually exclusive", "Keep one of them")
+        if self.claim_mode is ClaimMode.CLAIM and self.initial_savepoint_path is None:
+            yield Problem(
+                "claimMode",
+                "CLAIM requires initialSavepointPath",
+                "Set it. A StateSnapshot owns its files, so the job cannot claim initialSnapshot",
+            )
         yield from self._savepoint_conflicts()
         try:
             self.memory_plan()

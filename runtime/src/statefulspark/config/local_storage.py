@@ -21,7 +21,7 @@ def storage_warnings(spec: StatefulSparkJobSpec) -> Iterator[str]:
         if missing:
             yield (
                 f"spec.checkpointing.{name}: a file:// folder in the {' and the '.join(missing)} pods is lost with the pod, and other pods do not"
-                f" see it. Mount one volume there that all pods share ({', '.join(f'{part}.podTemplate' for part in missing)}), or use s3://"
+                f" see it. Mount one volume there that all pods share ({', '.join(f'{part}.podTemplate' for part in missing)}), or use an object store such as s3://"
             )
 
 

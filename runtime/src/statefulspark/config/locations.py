@@ -1,26 +1,53 @@
-"""Where things are stored: ``file:///...`` and ``s3://bucket/prefix``."""
+"""Where things are stored: ``file:///...``, ``s3://bucket/prefix`` and the other stores of ``SCHEMES``."""
 
 from __future__ import annotations
 
 import re
-from typing import Annotated
-from urllib.parse import unquote, urlsplit
+from typing import Annotated, Final
+from urllib.parse import SplitResult, unquote, urlsplit
 
 from pydantic import AfterValidator, StringConstraints
 
 from statefulspark.config.problems import refused
 
+SCHEMES: Final = ("s3", "gs", "abfss", "file")
+"""Of the URLs that name a place in storage."""
+
+EXAMPLES: Final = "s3://bucket/prefix, gs://bucket/prefix, abfss://container@account.dfs.core.windows.net/prefix, file:///folder"
+"""A URL of each scheme, for remedies."""
+
+AZURE_PLACE: Final = re.compile(
+    r"(?P<container>[a-z0-9](-?[a-z0-9]){2,62})"
+    r"@(?P<host>[a-z0-9]{3,24}\.dfs\.core\.(windows\.net|usgovcloudapi\.net|chinacloudapi\.cn))"
+)
+"""What follows ``abfss://``. Only Microsoft's own names: the account's credentials go to this host."""
+
+AZURE_REMEDY: Final = "Write abfss://container@account.dfs.core.windows.net/prefix"
+
 _BUCKET = re.compile(r"[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]")
+_GCS_BUCKET = re.compile(r"[a-z0-9][a-z0-9._-]{1,220}[a-z0-9]")
+_INSTEAD = {"s3a": "s3", "s3n": "s3", "gcs": "gs", "abfs": "abfss", "wasb": "abfss", "wasbs": "abfss"}
+"""Schemes of other programs for stores that have another name here."""
+
+
+def suggestion(scheme: str) -> str | None:
+    """The remedy for another program's scheme of a store that exists here; None if it is no such scheme."""
+    return f"Write {_INSTEAD[scheme]}:// instead" if scheme in _INSTEAD else None
 
 
 def _check_storage_url(url: str) -> str:
     parts = urlsplit(url)
-    if "@" in parts.netloc:
+    if "@" in parts.netloc and parts.scheme != "abfss":
         raise refused("must not contain credentials", "Give them under storage")
     if parts.query or parts.fragment:
         raise refused("must not have a query or a fragment", "Remove what follows ? or #")
     if ".." in unquote(parts.path).split("/"):
         raise refused("must not contain ..", "Write the path without ..")
+    _check_place(parts)
+    return url.rstrip("/") if parts.path.strip("/") else url
+
+
+def _check_place(parts: SplitResult) -> None:
     match parts.scheme:
         case "file":
             if parts.netloc or not parts.path.startswith("/"):
@@ -28,11 +55,16 @@ def _check_storage_url(url: str) -> str:
         case "s3":
             if not _BUCKET.fullmatch(parts.netloc):
                 raise refused("names no valid bucket", "Write s3://bucket/prefix")
-        case "s3a" | "s3n":
-            raise refused("uses a scheme of Hadoop, which is not needed here", "Write s3:// instead")
-        case _:
-            raise refused("is not a storage URL", "Write file:///path or s3://bucket/prefix")
-    return url.rstrip("/") if parts.path.strip("/") else url
+        case "gs":
+            if not _GCS_BUCKET.fullmatch(parts.netloc):
+                raise refused("names no valid bucket", "Write gs://bucket/prefix")
+        case "abfss":
+            if not AZURE_PLACE.fullmatch(parts.netloc):
+                raise refused("names no container of an account", AZURE_REMEDY)
+        case scheme:
+            if (remedy := suggestion(scheme)) is not None:
+                raise refused("uses a scheme of another program", remedy)
+            raise refused("is not a storage URL", f"Write {EXAMPLES}")
 
 
 def check_mounted(url: str) -> str:

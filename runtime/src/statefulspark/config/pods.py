@@ -47,10 +47,17 @@ JOB_FOLDER: Final = "/opt/job"
 JOB_LABEL: Final = "statefulspark.io/job"
 COMPONENT_LABEL: Final = "statefulspark.io/component"
 
-CREDENTIALS: Final = ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY")
-"""Keys of the Secret that ``checkpointing.storage.credentialsSecret`` names."""
+CREDENTIALS: Final = {
+    "s3": ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"),
+    "gs": ("GOOGLE_CREDENTIALS",),
+    "abfss": ("AZURE_STORAGE_KEY",),
+}
+"""Keys of the Secret that ``checkpointing.storage.credentialsSecret`` names, by the scheme of the storage."""
 SESSION_TOKEN: Final = "AWS_SESSION_TOKEN"  # noqa: S105  a key in a Secret
-"""A further key, which may be missing."""
+"""A further key for s3, which may be missing."""
+CREDENTIALS_FOLDER_VARIABLE: Final = "STATEFULSPARK_CREDENTIALS_FOLDER"
+"""Path of a folder with that Secret's keys as files; on Kubernetes `CREDENTIALS_FOLDER`. They follow the Secret, variables do not."""
+CREDENTIALS_FOLDER: Final = "/etc/statefulspark/storage-credentials"
 CA_FOLDER: Final = "/etc/statefulspark/storage-ca"
 CA_FILE: Final = "ca.crt"
 """Where the certificates that ``checkpointing.storage.caBundleFrom`` names are mounted."""

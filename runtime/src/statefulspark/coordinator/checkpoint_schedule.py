@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 import structlog
 
@@ -23,7 +23,7 @@ from statefulspark.coordinator.durable_job import DurableJob
 from statefulspark.coordinator.job_slots import JobSlots
 from statefulspark.coordinator.ongoing_work import PendingSnapshot
 from statefulspark.coordinator.pending_checkpoint import CheckpointCoordinator, CheckpointTimes, PendingCheckpoint, info_of
-from statefulspark.coordinator.slot_state import READY, RESTORING
+from statefulspark.coordinator.slot_state import READY, RESTORING, Slot
 from statefulspark.coordinator.snapshot_requests import SnapshotRequests
 from statefulspark.coordinator.totals import SnapshotTotals
 from statefulspark.errors import FencedError, StatefulSparkError, UnavailableError
@@ -168,10 +168,9 @@ class CheckpointSchedule:
         expected = {slot.index: {uid: log.expected_batch(uid, slot.index) for uid in log.delays_ms} for slot in slots}
         self._snapshots.start(progress, slots, expected)
 
-    @property
-    def pending(self) -> PendingSnapshot | None:
-        """What is being taken now. Never blocks."""
-        return self._snapshots.pending
+    def pending(self, slots: Iterable[Slot]) -> PendingSnapshot | None:
+        """What is being taken now, with what the slots have reported of it. Never blocks."""
+        return self._snapshots.pending(slots)
 
     def slot_done(self, done: SnapshotDone) -> None:
         """A slot's background part has ended."""

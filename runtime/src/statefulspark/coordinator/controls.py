@@ -14,6 +14,8 @@ from typing import Literal, Protocol
 from statefulspark.config.savepoints import SavepointFormat
 from statefulspark.coordinator.history import JobHistory
 from statefulspark.coordinator.ongoing_work import PendingSnapshot, SlotRestoring
+from statefulspark.coordinator.queried_state import StateReads
+from statefulspark.coordinator.reported_metrics import SourceStatus, UserMetricStatus
 from statefulspark.coordinator.savepoint_formats import MissingTable
 from statefulspark.errors import StatefulSparkError
 
@@ -271,6 +273,12 @@ class JobStatus:
     slots: tuple[SlotStatus, ...] = ()
     skew: Mapping[str, StepSkew] = field(default_factory=dict)
     """Per uid that has had rows."""
+    sources: tuple[SourceStatus, ...] = ()
+    """In Spark's order; empty before the first batch."""
+    user_metrics: Mapping[str, tuple[UserMetricStatus, ...]] = field(default_factory=dict)
+    """Per uid whose function has registered any; at most 200 in all."""
+    user_metrics_left_out: int = 0
+    """More of them, which `metrics` has."""
     last_checkpoint: CheckpointInfo | None = None
     last_savepoint: CheckpointInfo | None = None
     pending_snapshot: PendingSnapshot | None = None
@@ -309,6 +317,10 @@ class JobControls(Protocol):
     Every method may raise UnavailableError (storage or a slot did not answer in time), ConflictError (the job's state does not
     allow it now, e.g. two rescales at once) and ClosedError (the job has ended).
     """
+
+    @property
+    def queries(self) -> StateReads:
+        """Reads single keys of its state."""
 
     def status(self) -> JobStatus:
         """Look; never blocks on storage or slots and also works after the job has ended."""

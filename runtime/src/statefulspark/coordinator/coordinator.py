@@ -34,6 +34,7 @@ from statefulspark.coordinator.slot_calls import SlotCalls
 from statefulspark.coordinator.slot_crashes import CrashWatch
 from statefulspark.coordinator.slot_table import SlotTable
 from statefulspark.coordinator.snapshot_requests import SnapshotRequests
+from statefulspark.coordinator.state_queries import StateQueries
 from statefulspark.coordinator.view import CoordinatorView, view_of
 from statefulspark.errors import FencedError, StatefulSparkError, UserFunctionError
 from statefulspark.exchange.endpoint import Endpoint
@@ -73,6 +74,7 @@ class Coordinator:
         canonical: Takes canonical savepoints on request.
         memory: Shows and changes how slots divide their managed memory.
         going_back: Brings the job back to its last checkpoint if slots lost what is stored nowhere.
+        queries: Reads single keys of the job's state.
     """
 
     def __init__(  # noqa: PLR0913  one argument per part of the coordinator, and a clock that tests replace
@@ -129,6 +131,14 @@ class Coordinator:
         self.going_back = self._new_going_back(wanted, now_ms)
         self.canonical = CanonicalSavepoints(
             durable=durable, requests=self.snapshots, storage=storage or StorageSettings(), ended=self._checkpoints.converted
+        )
+        self.queries = StateQueries(
+            batches=batches,
+            states=states,
+            slots=self.slots.table,
+            calls=self._calls,
+            pipeline=lambda: durable.pipeline,
+            max_parallelism=durable.max_parallelism,
         )
         restores = RestoreFailures(self._durable, self._batches, self._fail)
         preparation = self._new_preparation(restores)
@@ -312,5 +322,6 @@ class Coordinator:
         """Stop serving."""
         self._checkpoints.close()
         self.canonical.close()
+        self.queries.close()
         self._calls.close()
         self._service.shutdown()

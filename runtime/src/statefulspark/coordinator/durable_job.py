@@ -103,7 +103,9 @@ class DurableJob:
         self.changelogs = BatchChangelogs(store, lineage, max_parallelism)
         self._records = BatchRecords(store, lineage, self.fence.check, self.changelogs)
         self._completed = CheckpointList(store.url)
-        self._retention = JobRetention(store, lineage, self.fence, self._completed, retained=retained, max_age_s=max_age_s)
+        self._retention = JobRetention(
+            store, lineage, self.fence, self._completed, retained=retained, max_age_s=max_age_s, open_store=open_store
+        )
         self._publishing = threading.Lock()
         taken = checkpoint_ids(store)
         if lineage.base is not None:
@@ -361,8 +363,7 @@ class DurableJob:
         last = found.uncommitted_batch
         if not lacking and last is not None and last <= log.committed and not any(ref.batch == last for ref in log.changelogs):
             # The damaged checkpoint alone proves that this batch was committed; no record names its changelogs.
-            done = self.changelogs.complete(last)
-            if done is None:
+            if (done := self.changelogs.complete(last)) is None:
                 raise refusal(error, base, self.open_store) from error
             changelogs += done.refs
         log.fall_back(found.base.metadata.batch if found.base is not None else -1, changelogs, lacking)
@@ -394,7 +395,6 @@ class DurableJob:
             FencedError: a newer attempt runs the job; nothing was deleted.
             UnavailableError: storage does not answer.
         """
-        # What is published before this is deleted too, and what comes later is fenced.
-        with self._publishing:
+        with self._publishing:  # what is published before is deleted too, and what comes later is fenced
             remove_state(self.store, self._claim, now_ms=int(time.time() * 1000))
         self._completed.drop_checkpoints()

@@ -15,7 +15,10 @@ _CHECKED: Final[Mapping[str, Any]] = {"extra": "forbid", "strict": True}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HistorySample:
-    """What happened in one interval. Numbers of rows, batches, snapshots, failures and seconds are sums, all others the greatest value."""
+    """What happened in one interval. Numbers of rows, batches, snapshots, failures, seconds and `counts` are sums, all others the greatest value.
+
+    Rows of a backlog are no sums.
+    """
 
     __pydantic_config__: ClassVar[Mapping[str, Any]] = _CHECKED
 
@@ -46,6 +49,13 @@ class HistorySample:
     """Proportional set size of the largest slot."""
     memory_budget_bytes: int = 0
     """Size that each slot's process is sized for."""
+    counts: Mapping[str, float] = field(default_factory=dict)
+    """Increments in the interval of the counters, meters and distributions (``.count`` and ``.sum``) of functions, by ``uid: name``."""
+    gauges: Mapping[str, float] = field(default_factory=dict)
+    """Greatest value over slots of the gauges of functions, by ``uid: name``."""
+    backlog_rows: int | None = None
+    """Rows that the sources had and did not read, as far as they report it; None if none does, as in the next one."""
+    backlog_files: int | None = None
     skew: float = 0.0
     """Rows of the fullest key group by the mean, of the keyed step with most skew; 0 before the first row."""
     checkpoints: int = 0

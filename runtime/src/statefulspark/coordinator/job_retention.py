@@ -7,9 +7,11 @@ import time
 from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 
+from statefulspark.checkpoint.catalog import OpenStore
 from statefulspark.checkpoint.lineage.lineage import Lineage
 from statefulspark.checkpoint.write.retention import Retention
 from statefulspark.coordinator.checkpoint_list import CheckpointList
+from statefulspark.coordinator.claimed_savepoint import ClaimedSavepoint
 from statefulspark.coordinator.fence import Fence
 from statefulspark.errors import FencedError
 from statefulspark.storage.base import ObjectStore
@@ -39,15 +41,25 @@ class JobRetention:
         completed: Gets to know what is left.
         retained: Number of complete checkpoints to keep, at least 1.
         max_age_s: Seconds since its completion after which a checkpoint is not kept, unless it is the newest one. None for no limit.
+        open_store: Opens the store of a savepoint that the job has claimed.
     """
 
     def __init__(
-        self, store: ObjectStore, lineage: Lineage, fence: Fence, completed: CheckpointList, *, retained: int, max_age_s: float | None
+        self,
+        store: ObjectStore,
+        lineage: Lineage,
+        fence: Fence,
+        completed: CheckpointList,
+        *,
+        retained: int,
+        max_age_s: float | None,
+        open_store: OpenStore,
     ) -> None:
         self._retention = Retention(store, retained=retained, max_age_s=max_age_s)
         self._lineage = lineage
         self._fence = fence
         self._completed = completed
+        self._claimed = ClaimedSavepoint(lineage, store.url, open_store, fence.check)
         self._max_age_s = max_age_s
         self._clock = SteadyClock()
         self._lock = threading.Lock()
@@ -87,6 +99,7 @@ class JobRetention:
             )
             self._completed.retained(self._retention.retained)
             self._has_run = True
+            self._claimed.replaced_by(pin)
         except FencedError:
             return  # what is here belongs to the newer attempt; batches and the idle watch report it
         finally:

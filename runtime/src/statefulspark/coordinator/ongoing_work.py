@@ -27,3 +27,7 @@ class PendingSnapshot:
     slots_done: int
     """Slots that have uploaded their part."""
     slots: int
+    uploaded_bytes: int = 0
+    """Of files that storage has."""
+    total_bytes: int = 0
+    """Of all files that the slots upload, or copy within storage; grows while slots still write their snapshots."""

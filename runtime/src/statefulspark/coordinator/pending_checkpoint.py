@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any
@@ -167,19 +167,25 @@ class CheckpointCoordinator:
         current = self._current
         return current.checkpoint_id if current is not None else None
 
-    @property
-    def pending(self) -> PendingSnapshot | None:
-        """How far the checkpoint in progress is."""
+    def pending(self, slots: Iterable[Slot] = ()) -> PendingSnapshot | None:
+        """How far the checkpoint in progress is, with what the slots have reported of their uploads."""
         current = self._current
         if current is None:
             return None
-        slots = len(current.epochs)
+        uploads = [
+            slot.report.uploading
+            for slot in slots
+            if slot.report is not None and slot.report.uploading is not None and slot.index in current.waiting
+        ]
+        uploads = [upload for upload in uploads if upload.checkpoint_id == current.checkpoint_id]
         return PendingSnapshot(
             id=current.checkpoint_id,
             kind="checkpoint" if current.savepoint is None else "savepoint",
             started_ms=current.created_ms,
-            slots_done=slots - len(current.waiting),
-            slots=slots,
+            slots_done=len(current.epochs) - len(current.waiting),
+            slots=len(current.epochs),
+            uploaded_bytes=current.uploaded_bytes + sum(upload.uploaded_bytes for upload in uploads),
+            total_bytes=current.uploaded_bytes + sum(upload.total_bytes for upload in uploads),
         )
 
     def start(self, progress: PendingCheckpoint, slots: list[Slot], expected: Mapping[int, Mapping[str, int]]) -> None:

@@ -25,6 +25,7 @@ from statefulspark.coordinator.restore_preparation import RestorePreparation
 from statefulspark.coordinator.slot_crashes import CrashWatch
 from statefulspark.coordinator.slot_table import SlotTable
 from statefulspark.errors import NotRestorableError, StatefulSparkError
+from statefulspark.logs.forwarding import RECORDS_MAX, show_forwarded
 from statefulspark.rpc.codec import Action
 from statefulspark.rpc.messages.batches import SlotUnreachable, Wait
 from statefulspark.rpc.messages.heartbeat import Heartbeat, HeartbeatAnswer, Restoring
@@ -161,6 +162,7 @@ class SlotActions:
 
     def _heartbeat(self, request: Heartbeat) -> HeartbeatAnswer:
         self.slots().heartbeat(request.slot, request.epoch, request.report)
+        show_forwarded(request.slot, request.logs[:RECORDS_MAX])
         return HeartbeatAnswer(stop=self.slots().stopping, memory=self.memory.tuning, processing_time_ms=self.batches.committed_time_ms)
 
     def _slot_unreachable(self, request: SlotUnreachable) -> None:

@@ -13,6 +13,7 @@ from statefulspark.errors import StatefulSparkError
 from statefulspark.rpc.certificates import CertificateFolder
 from statefulspark.rpc.flight import FlightPeer
 from statefulspark.rpc.messages.slot_control import CancelSnapshot, Settle, Snapshot, Stop, Undo
+from statefulspark.rpc.messages.state_queries import ReadState, StateEntries
 
 _log = structlog.get_logger("statefulspark.coordinator")
 _PEERS_MAX = 1024
@@ -20,6 +21,8 @@ _SETTLING_AT_ONCE = 16
 _SETTLE_TIMEOUT_S = 10
 _UNDO_TIMEOUT_S = 10
 _CANCEL_TIMEOUT_S = 10
+_READ_TIMEOUT_S = 15
+"""Longer than a slot waits until it can read."""
 
 
 class SlotCalls:
@@ -80,6 +83,15 @@ class SlotCalls:
             UnavailableError: the slot does not answer.
         """
         self._peer(slot.location).call(Undo(epoch=slot.epoch, batch=batch), timeout_s=_UNDO_TIMEOUT_S)
+
+    def read_state(self, slot: Slot, request: ReadState) -> StateEntries:
+        """Read entries of the slot's state.
+
+        Raises:
+            FencedError: another incarnation of the slot answers.
+            UnavailableError: the slot does not answer, or its state is busy.
+        """
+        return self._peer(slot.location).call(request, timeout_s=_READ_TIMEOUT_S)
 
     def stop(self, slot: Slot) -> None:
         """Tell the slot to end; one that cannot be reached does so at its next heartbeat."""

@@ -91,6 +91,7 @@ def view_of(
     memory: MemoryTuner,
 ) -> CoordinatorView:
     """Copies what the parts of a coordinator know. It takes no batch lock, because that is held while storage is written."""
+    all_slots = tuple(slots.all())
     return CoordinatorView(
         job_id=durable.job_id,
         attempt=durable.attempt,
@@ -109,11 +110,11 @@ def view_of(
         slot_rows=batches.slot_rows(),
         states=tuple(states.states()),
         dry_run=dry_runs.batch,
-        slots=tuple(slots.all()),
+        slots=all_slots,
         silence_s=slots.silence_s(),
         last_checkpoint=checkpoints.last_checkpoint,
         last_savepoint=checkpoints.last_savepoint,
-        pending_snapshot=checkpoints.pending,
+        pending_snapshot=checkpoints.pending(all_slots),
         failed_checkpoints=checkpoints.failed,
         snapshot_totals={kind: replace(total, slots=dict(total.slots)) for kind, total in checkpoints.totals.items()},
         process_bytes=memory.process_bytes,

@@ -17,6 +17,7 @@ from statefulspark.coordinator.job_slots import JobSlots
 from statefulspark.coordinator.query_lifecycle import QueryLifecycle
 from statefulspark.errors import StatefulSparkError
 from statefulspark.exchange.config import SlotConfig
+from statefulspark.job.spark.last_progress import LastProgress
 from statefulspark.job.spark.session import quiet
 from statefulspark.job.spark.slot_supervisor import SlotSupervisors
 from statefulspark.job.spark.stream_writer import ends_by_itself, without_sink
@@ -33,6 +34,7 @@ class Engine:
 
     Attributes:
         spark: The session; it is stopped with the job.
+        last_progress: Spark's report of the last batch.
         build: Builds the pipeline for a parallelism.
         query: The present query, None before the first one.
         query_settings: Sets what a query needs in a session that is the user's, while one is built and started.
@@ -75,6 +77,7 @@ class Engine:
         self._local_checkpoint = local_checkpoint
         self.query_settings = query_settings
         self._slot_supervisors: SlotSupervisors | None = None
+        self.last_progress = LastProgress(lambda: self.query)
         self._progress: dict[int, dict[str, Any]] = {}
         self._progress_of: StreamingQuery | None = None
         self._waited: StreamingQuery | None = None
@@ -132,14 +135,15 @@ class Engine:
                 quietly(self.query.stop)
 
     def end_query_and_slots(self) -> None:
-        """Stop the query, then the slots; the session stays."""
-        with self._changing:
-            if self.query is not None:
-                self._lifecycle.before_stop()
-                quietly(self.query.stop)
-        self._slots.stop()
-        if self._slot_supervisors is not None:
-            self._slot_supervisors.stop()
+        """Stop the query, then the slots, without a word from Spark; the session stays."""
+        with quiet(self.spark):
+            with self._changing:
+                if self.query is not None:
+                    self._lifecycle.before_stop()
+                    quietly(self.query.stop)
+            self._slots.stop()
+            if self._slot_supervisors is not None:
+                self._slot_supervisors.stop()
 
     def recent_progress(self) -> list[dict[str, Any]]:
         """Spark's progress of the last batches: ``batch``, ``rows`` of all sources, ``ms`` of the whole trigger."""

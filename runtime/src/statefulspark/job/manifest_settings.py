@@ -8,12 +8,14 @@ from statefulspark.checkpoint.write.inline import InlineLimits
 from statefulspark.config.checkpointing import CheckpointingMode
 from statefulspark.config.job import StatefulSparkJob
 from statefulspark.config.restart import RestartStrategyType
+from statefulspark.config.s3 import S3Spec
 from statefulspark.config.state_backend import StateBackendType, TimerServiceType
 from statefulspark.coordinator.memory_tuning import MemoryTuner
 from statefulspark.exchange.rocksdb_choice import RocksDBChoice
 from statefulspark.job.restarts import ExponentialDelay, FailureRate, FixedDelay, NoRestart, RestartStrategy
 from statefulspark.memory.executor import PYTHON_PER_SLOT
 from statefulspark.memory.split import native_arena_block_bytes
+from statefulspark.storage.s3_objects import S3Checksum, S3Encryption, S3ObjectSettings
 from statefulspark.storage.storage_settings import StorageSettings
 
 
@@ -28,6 +30,21 @@ def storage_settings(manifest: StatefulSparkJob) -> StorageSettings:
         secret_access_key=spec.secret_access_key.get_secret_value() if spec.secret_access_key is not None else None,
         session_token=spec.session_token.get_secret_value() if spec.session_token is not None else None,
         ca_bundle=spec.ca_bundle,
+        s3=_object_settings(spec.s3),
+    )
+
+
+def _object_settings(spec: S3Spec) -> S3ObjectSettings:
+    encryption = spec.encryption
+    return S3ObjectSettings(
+        encryption=S3Encryption(encryption.type) if encryption is not None else None,
+        kms_key_id=encryption.kms_key_id if encryption is not None else None,
+        bucket_key=encryption.bucket_key if encryption is not None else None,
+        checksum=S3Checksum(spec.checksum),
+        storage_class=spec.storage_class,
+        savepoint_storage_class=spec.savepoint_storage_class,
+        tags=tuple(sorted(spec.tags.items())),
+        kind_tag=spec.kind_tag,
     )
 
 

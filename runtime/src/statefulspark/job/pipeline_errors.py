@@ -20,6 +20,8 @@ from statefulspark.pipeline.script import trace_in_user_code
 _NOT_THE_USERS: Final = tuple(f"{Path(file).resolve().parent}{os.sep}" for file in (pyspark.__file__, py4j.__file__, Path(__file__).parent))
 """Folders of the code that users call: pyspark, py4j, statefulspark."""
 
+_NO_UID: Final = "missing 1 required keyword-only argument: 'uid'"
+"""How Python's error for a keyed step without a uid ends."""
 _NO_CHECKPOINT_LOCATION: Final = "checkpointLocation must be specified"
 """What Spark says to a query that the user starts. Those of a job get their location from statefulspark."""
 
@@ -33,6 +35,8 @@ def pipeline_error(error: Exception) -> InvalidInputError:
             sentence = "a pipeline must not start its query"
             remedy = "Return the DataStreamWriter without calling start() or toTable(), which statefulspark does; nothing was started"
         return InvalidInputError(f"Spark refuses the pipeline{_place(error)}: {sentence}", field="spec.job", remedy=remedy)
+    if isinstance(error, TypeError) and str(error).endswith(_NO_UID):
+        remedy = 'Give the step a name, such as uid="count-clicks", and keep it: its state is found by it; nothing was started'
     return InvalidInputError(f"the pipeline raised {type(error).__name__}\n{trace_in_user_code(error)}\n", field="spec.job", remedy=remedy)
 
 

@@ -27,6 +27,7 @@ from statefulspark.checkpoint.lineage.going_back import gone_back
 from statefulspark.checkpoint.lineage.lineage import Lineage, resolve_left
 from statefulspark.checkpoint.lineage.rewind import check_jump, last_used_batch
 from statefulspark.checkpoint.spark.stored_location import location_files
+from statefulspark.checkpoint.write.claiming import check_claimable
 from statefulspark.config.checkpointing import CheckpointingMode
 from statefulspark.config.job import StatefulSparkJob
 from statefulspark.coordinator.batch_changelogs import BatchChangelogs
@@ -62,15 +63,19 @@ class RestorableState:
         return self.origin is None and self.batch < 0 and not self.location
 
 
-def restorable_state(store: ObjectStore, origin: str | None, opened: Callable[[str], ObjectStore]) -> RestorableState:
+def restorable_state(
+    store: ObjectStore, origin: str | None, opened: Callable[[str], ObjectStore], *, claims: bool = False
+) -> RestorableState:
     """Determine the state that the next attempt would resume from.
 
     Args:
         store: opened at the job folder.
         origin: URL of a checkpoint or savepoint to start from instead.
         opened: opens the store of a URL.
+        claims: whether the job is going to claim the origin.
 
     Raises:
+        InvalidInputError: the job cannot claim the origin.
         CorruptDataError: nothing that is left can be restored.
         UnavailableError: storage does not answer.
     """
@@ -79,6 +84,8 @@ def restorable_state(store: ObjectStore, origin: str | None, opened: Callable[[s
     packs = False
     if origin is not None:
         base = _open_whole(origin, opened)
+        if claims:
+            check_claimable(base, store.url)
         lineage = Lineage(attempt=0, base=base, records=(), record_keys=(), checkpoints=())
         continued, batch = False, base.metadata.batch
     else:
@@ -167,22 +174,34 @@ def check_way_back(store: ObjectStore, restorable: RestorableState, steps: tuple
         )
 
 
-def check_mode(mode: CheckpointingMode, steps: tuple[str, ...]) -> None:
-    """Raise if a job with ``at-least-once`` has stateful steps of Spark's own, because Spark keys their state by batch number and cannot go back.
+def check_mode(mode: CheckpointingMode, steps: tuple[str, ...], deleting: tuple[str, ...]) -> None:
+    """Raise if a job with ``at-least-once`` could not go back to its last checkpoint after a failure.
+
+    Spark keys the state of its own stateful operators by batch number, and a source that deletes what Spark has committed cannot read it again.
 
     Args:
         mode: the manifest's ``checkpointing.mode``.
         steps: Spark's own stateful steps of the pipeline.
+        deleting: sources of the pipeline that delete or move what they have read.
 
     Raises:
-        InvalidInputError: it has.
+        InvalidInputError: it could not.
     """
-    if mode is CheckpointingMode.AT_LEAST_ONCE and steps:
+    if mode is not CheckpointingMode.AT_LEAST_ONCE:
+        return
+    if steps:
         raise InvalidInputError(
             f"at-least-once continues under new batch numbers after a failure, but the pipeline has a streaming {steps[0]}, and Spark keys the state "
             "of its own operators by batch number",
             field="spec.checkpointing.mode",
             remedy="Set mode: exactly-once, or do the work in a keyed step",
+        )
+    if deleting:
+        raise InvalidInputError(
+            f"at-least-once reads rows since the last checkpoint again after a failure, but the source {deleting[0]} has cleanSource set: Spark "
+            "deletes or moves files that it has read",
+            field="spec.checkpointing.mode",
+            remedy="Set mode: exactly-once, or remove cleanSource",
         )
 
 

@@ -19,7 +19,6 @@ from statefulspark.job.engine import Engine
 from statefulspark.job.run_settings import RunSettings
 from statefulspark.job.spark.executors import executor_counter
 from statefulspark.job.spark.file_sinks import file_sink_of
-from statefulspark.job.spark.session import quiet
 
 _log = structlog.get_logger("statefulspark.job")
 _AGAIN_S: Final = 1.0
@@ -51,8 +50,7 @@ class Returning:
             StatefulSparkError: The job cannot go back, which ends it.
         """
         parallelism = self.engine.parallelism
-        with quiet(self.spark):
-            self.engine.end_query_and_slots()
+        self.engine.end_query_and_slots()
         self.draining.went_back()
         used = self._last_used()
         if used is None:

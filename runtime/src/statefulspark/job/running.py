@@ -16,12 +16,14 @@ from statefulspark.config.savepoints import SavepointFormat
 from statefulspark.coordinator.controls import CheckpointInfo, JobError, JobState, JobStatus, MemoryChange, MemoryStatus, MetricSample
 from statefulspark.coordinator.coordinator import Coordinator
 from statefulspark.coordinator.history import JobHistory
+from statefulspark.coordinator.queried_state import StateReads
 from statefulspark.coordinator.slot_state import READY
 from statefulspark.coordinator.waiting import repeat, wait_for
-from statefulspark.errors import ClosedError, ConflictError, StatefulSparkError, UnavailableError
+from statefulspark.errors import ClosedError, StatefulSparkError, UnavailableError
 from statefulspark.exchange.config import SlotConfig
 from statefulspark.job.available_now import Finish
 from statefulspark.job.cancellation import CanceledState
+from statefulspark.job.commands import Commands
 from statefulspark.job.draining import Draining
 from statefulspark.job.engine import Engine, quietly
 from statefulspark.job.failing_batches import FailingBatches
@@ -35,17 +37,14 @@ from statefulspark.job.snapshots import Snapshots
 from statefulspark.job.spark.executors import has_executors
 from statefulspark.job.spark.jvm import JVM_EXIT_S, jvm_lost
 from statefulspark.job.spark.query_failures import query_error, start_error
-from statefulspark.job.spark.session import quiet
 from statefulspark.job.statuses import QueryHealth, status_of
 from statefulspark.job.tolerance import FailureTolerance
 from statefulspark.job.until_idle import IDLE_STOP_S, UntilIdle
 from statefulspark.pipeline.job import Job
 
 _log = structlog.get_logger("statefulspark.job")
-_POLL_S = 0.1
-_IDLE_POLL_S = 1.0
-_FENCE_POLL_S = 5.0
-"""How often an idle driver checks whether a newer one has taken over; a busy one notices it with its next batch."""
+_POLL_S, _IDLE_POLL_S = 0.1, 1.0
+_FENCE_POLL_S = 5.0  # how often an idle driver checks whether a newer one has taken over; a busy one notices it with its next batch
 
 
 class RunningJob:
@@ -75,6 +74,7 @@ class RunningJob:
         """
         self._spark = spark
         self._coordinator = coordinator
+        self.queries: StateReads = coordinator.queries
         self._history = history
         self._tolerance = FailureTolerance(
             restart, restart_user_errors=settings.restart_user_errors, failed_checkpoints=settings.tolerable_failures, history=history
@@ -104,7 +104,7 @@ class RunningJob:
             enter=self._enter,
             fail=self._fail,
         )
-        self._commands = threading.Lock()
+        self._commands = Commands()
         self._closing = threading.Lock()
         self._final: JobState | None = None
         self._state = JobState.CREATED
@@ -184,26 +184,21 @@ class RunningJob:
         if self._coordinator.going_back.wanted and not self._tolerance.query_failure:
             return self._go_back()
         query = self._engine.query
-        if query is not None and (self._tolerance.query_failure or not query.isActive) and self._commands.acquire(blocking=False):
-            try:
-                if query is self._engine.query and self._final is None:
+        if query is not None and (self._tolerance.query_failure or not query.isActive):
+            with self._commands.if_free() as free:
+                if free and query is self._engine.query and self._final is None:
                     self._query_ended(query)
-            finally:
-                self._commands.release()
         return None
 
     def _go_back(self) -> StatefulSparkError | None:
         """Go back to the last checkpoint, because slots have lost what is stored nowhere. A command that runs must fail first."""
-        if not self._commands.acquire(blocking=False):
-            return None
-        try:
-            if self._final is None:
+        with self._commands.if_free() as free:
+            if free and self._final is None:
                 self._restarts += 1
-                self._returning.run()
-        except StatefulSparkError as error:
-            return error
-        finally:
-            self._commands.release()
+                try:
+                    self._returning.run()
+                except StatefulSparkError as error:
+                    return error
         return None
 
     def _slot_failed(self, index: int, error: StatefulSparkError) -> float | None:
@@ -283,7 +278,7 @@ class RunningJob:
             if self._final is not None:
                 return
             self._final = state
-        quietly(self._end)
+        quietly(self._engine.end_query_and_slots)
         self._coordinator.close()
         self._history.close(state, self._error, keep=state is not JobState.CANCELED or self._canceled.retained)
         if self._settings.own_session:
@@ -292,10 +287,6 @@ class RunningJob:
             self._canceled.settle()
         self._enter(state)
         self._ended.set()
-
-    def _end(self) -> None:
-        with quiet(self._spark):
-            self._engine.end_query_and_slots()
 
     def _check_open(self) -> None:
         if self._ended.is_set() or self._state.final:
@@ -312,7 +303,9 @@ class RunningJob:
             error=self._error,
             canceled=self._canceled.outcome,
             ended=self._ended.is_set(),
-            query=QueryHealth(restarts=self._restarts, failing=self._failing.present(), idle=self._idle),
+            query=QueryHealth(
+                restarts=self._restarts, failing=self._failing.present(), idle=self._idle, progress=self._engine.last_progress.read()
+            ),
         )
 
     def checkpoints(self) -> list[CheckpointInfo]:
@@ -337,21 +330,17 @@ class RunningJob:
         return self._stop(savepoint=where, timeout_s=timeout_s, final=JobState.FINISHED if drain else JobState.SUSPENDED)
 
     def _stop(self, *, savepoint: str | None, timeout_s: float, final: JobState) -> CheckpointInfo | None:
-        if not self._commands.acquire(blocking=False):
-            raise ConflictError("another rescale or stop is in progress")
-        try:
+        with self._commands.alone():
             self._check_open()
             info = self._snapshots.last(savepoint, timeout_s)
             self._close(final)
             return info
-        finally:
-            self._commands.release()
 
     def cancel(self, *, retain: bool = False) -> None:
         """See JobControls."""
         if self._ended.is_set():
             return
-        with self._commands:
+        with self._commands.in_turn():
             if retain:
                 self._canceled.keep()
             self._close(JobState.CANCELED)
@@ -360,13 +349,9 @@ class RunningJob:
         """See JobControls."""
         self._check_open()
         self._settings.check_parallelism(parallelism)
-        if not self._commands.acquire(blocking=False):
-            raise ConflictError("another rescale or stop is in progress")
-        try:
+        with self._commands.alone():
             if parallelism != self._engine.parallelism:
                 self._rescaling.run(parallelism, timeout_s)
-        finally:
-            self._commands.release()
         late = f"the slots were not ready within {timeout_s:.0f} s; they are still starting"
         wait_for(lambda: self._coordinator.view().all_ready, timeout_s, check_open=self._check_open, late=lambda: late)
         return self.status()
@@ -381,13 +366,11 @@ class RunningJob:
 
     def metrics(self) -> list[MetricSample]:
         """See JobControls."""
-        query = self._engine.query
-        progress = query.lastProgress if query is not None and not self._ended.is_set() else None
         return samples_of(
             self._settings.name,
             self._coordinator.view(),
             restarts=self._restarts,
-            progress=progress,
+            progress=self._engine.last_progress.read(),
             native_metrics=self._settings.native_metrics,
         )
 

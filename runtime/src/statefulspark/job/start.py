@@ -21,9 +21,11 @@ from pyspark.sql import SparkSession
 from statefulspark.checkpoint.catalog import damaged_checkpoints
 from statefulspark.checkpoint.formats import paths
 from statefulspark.checkpoint.formats.pipeline import Pipeline as StoredPipeline
-from statefulspark.checkpoint.lineage.lineage import Lineage, begin_attempt, ensure_job, has_state
+from statefulspark.checkpoint.lineage.identity import ensure_job
+from statefulspark.checkpoint.lineage.lineage import Lineage, begin_attempt, has_state
 from statefulspark.checkpoint.spark.location import LocationFiles
 from statefulspark.checkpoint.spark.state_uploader import SparkStateUploader
+from statefulspark.config.claim_mode import ClaimMode
 from statefulspark.config.job import StatefulSparkJob
 from statefulspark.config.pods import TLS_FOLDER_VARIABLE
 from statefulspark.coordinator.coordinator import Coordinator, Listen
@@ -75,6 +77,8 @@ class RunOptions:
     """Instead of the manifest's."""
     restore_from: str | None = None
     """URL of a checkpoint or savepoint to start from, instead of the job's own latest state."""
+    claim_mode: ClaimMode | None = None
+    """Instead of the manifest's."""
     until_idle: bool = False
     """Stop with a checkpoint when the sources have nothing more."""
     drain: bool = False
@@ -114,7 +118,8 @@ def start_job(manifest: StatefulSparkJob, options: RunOptions) -> RunningJob:
     store = opened(paths.url_of(manifest.spec.checkpointing.dir, job_id))
     check_reachable(opened(manifest.spec.checkpointing.dir))  # not the job's folder: a job that is refused leaves none
     origin = options.restore_from or _initial_savepoint(manifest, store)
-    restorable = restorable_state(store, origin, opened)
+    claims = origin is not None and (options.claim_mode or manifest.spec.claim_mode) is ClaimMode.CLAIM
+    restorable = restorable_state(store, origin, opened, claims=claims)
     max_parallelism = choose_max_parallelism(manifest, parallelism, restorable)
     for warning in manifest.spec.memory_plan(parallelism).warnings:
         _log.warning("memory", warning=warning)
@@ -136,6 +141,7 @@ def start_job(manifest: StatefulSparkJob, options: RunOptions) -> RunningJob:
             open_store=opened,
             damaged=damaged_checkpoints(store),
             sink_batch=checked.sink_batch,
+            claim_origin=claims,
         )
         if checked.sink is not None and (lineage.origin is not None or lineage.ends_with_jump):
             checked.sink.fill(lineage.last_committed_in_spark)

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from statefulspark.coordinator.controls import Cancellation, JobError, JobFailing, JobState, JobStatus, SlotMemory, SlotStatus
 from statefulspark.coordinator.ongoing_work import SlotRestoring
 from statefulspark.coordinator.slot_state import LOST, READY, RESTORING, STARTING, Slot
 from statefulspark.coordinator.view import CoordinatorView
 from statefulspark.job.metrics.skew import skew_of
+from statefulspark.job.metrics.sources import sources_of
+from statefulspark.job.metrics.user_metrics import number_of_user_metrics, user_metrics_of
 from statefulspark.job.pending_timers import pending_timers
 from statefulspark.keygroups import key_group_range
 from statefulspark.rpc.messages.heartbeat import SlotReport
@@ -25,11 +29,13 @@ class QueryHealth:
         restarts: Times it was started again after a failure.
         failing: Failures since the last committed batch.
         idle: It waits for new rows.
+        progress: Spark's report of the last batch; None before the first.
     """
 
     restarts: int
     failing: JobFailing | None
     idle: bool
+    progress: Mapping[str, Any] | None = None
 
 
 def status_of(
@@ -45,6 +51,7 @@ def status_of(
     query: QueryHealth,
 ) -> JobStatus:
     """Describe the job; never blocks on storage or slots."""
+    user_metrics = user_metrics_of(view.slots)
     return JobStatus(
         job_id=view.job_id,
         name=name,
@@ -60,6 +67,9 @@ def status_of(
         timers=pending_timers(view),
         slots=_slots(view, max_parallelism, ended=ended),
         skew={uid: skew.to_status() for uid, skew in skew_of(view.slots, top=TOP_KEY_GROUPS).items()},
+        sources=sources_of(query.progress),
+        user_metrics=user_metrics,
+        user_metrics_left_out=number_of_user_metrics(view.slots) - sum(map(len, user_metrics.values())),
         last_checkpoint=view.last_checkpoint,
         last_savepoint=view.last_savepoint,
         pending_snapshot=view.pending_snapshot if not ended else None,

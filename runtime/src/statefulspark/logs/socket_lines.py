@@ -16,6 +16,7 @@ from types import TracebackType
 from typing import Final, Self
 
 from statefulspark.errors import InvalidInputError
+from statefulspark.logs.forwarding import ForwardedRecords
 from statefulspark.logs.json_lines import record_of
 
 _DATAGRAM_MAX: Final = 1 << 18
@@ -32,10 +33,12 @@ class LineSender(logging.Handler):
 
     Args:
         path: The receiver's socket.
+        unsent: Keeps records that were written to standard error, for heartbeats.
     """
 
-    def __init__(self, path: str) -> None:
+    def __init__(self, path: str, unsent: ForwardedRecords | None = None) -> None:
         super().__init__()
+        self._unsent = unsent
         self._path = path
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
         self._socket.settimeout(_SEND_S)
@@ -44,20 +47,24 @@ class LineSender(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
         """Send a record. Blocks for at most a second."""
         try:
-            self._send(self.format(record))
+            line = self.format(record)
+            if not self._send(line) and self._unsent is not None:
+                self._unsent.add(record.levelno, line)
         except Exception:  # noqa: BLE001  a record that cannot be written must not fail a batch
             self.handleError(record)
 
-    def _send(self, line: str) -> None:
+    def _send(self, line: str) -> bool:
+        """Return False if the record is on standard error."""
         if time.monotonic() >= self._retry_s:
             try:
                 self._socket.sendto(line.encode(errors="replace"), self._path)
             except OSError:
                 self._retry_s = time.monotonic() + _PAUSE_S
             else:
-                return
+                return True
         sys.stderr.write(f"{line}\n")
         sys.stderr.flush()
+        return False
 
     def close(self) -> None:
         """Close the socket."""

@@ -25,9 +25,14 @@ class TailRecord:
     """Counts from 1 on; numbers of one driver are never used again."""
     level: int
     """As in `logging`."""
-    facts: dict[str, Any]
+    line: str
     """What `json_formatter` writes, without secrets."""
-    size_bytes: int
+
+    @property
+    def facts(self) -> dict[str, Any]:
+        """The line as an object. Records are many and readers few, so each reader parses what it reads."""
+        found: dict[str, Any] = json.loads(self.line)
+        return found
 
 
 class LogTail(logging.Handler):
@@ -37,10 +42,19 @@ class LogTail(logging.Handler):
         redaction: Hides secrets.
         records_max: Records that are kept.
         bytes_max: Bytes that are kept.
+        elsewhere: Says where the records are that this process does not get; None if it gets all.
     """
 
-    def __init__(self, redaction: Redaction | None = None, *, records_max: int = RECORDS_MAX, bytes_max: int = BYTES_MAX) -> None:
+    def __init__(
+        self,
+        redaction: Redaction | None = None,
+        *,
+        records_max: int = RECORDS_MAX,
+        bytes_max: int = BYTES_MAX,
+        elsewhere: str | None = None,
+    ) -> None:
         super().__init__()
+        self.elsewhere = elsewhere
         self.setFormatter(json_formatter())
         self._redaction = redaction or Redaction()
         self._records_max = records_max
@@ -53,17 +67,18 @@ class LogTail(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
         """Keep a record, and forget the oldest ones that are too many."""
         try:
-            facts = self._redaction.facts(json.loads(self.format(record)))
-            size_bytes = len(json.dumps(facts))
+            line = self.format(record)
+            if self._redaction.may_change(line):
+                line = json.dumps(self._redaction.facts(json.loads(line)))
         except Exception:  # noqa: BLE001  a record that cannot be kept must not fail the code that logs
             self.handleError(record)
             return
         with self._changing:
             self._last += 1
-            self._records.append(TailRecord(self._last, record.levelno, facts, size_bytes))
-            self._bytes += self._records[-1].size_bytes
+            self._records.append(TailRecord(self._last, record.levelno, line))
+            self._bytes += len(line)
             while len(self._records) > self._records_max or self._bytes > self._bytes_max:
-                self._bytes -= self._records.popleft().size_bytes
+                self._bytes -= len(self._records.popleft().line)
 
     def read(self, *, after: int, most: int, level: int, slot: int | None, uid: str | None) -> tuple[list[TailRecord], int]:
         """Return the last records that fit, the oldest first, and the number of the newest record of all.

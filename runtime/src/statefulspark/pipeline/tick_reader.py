@@ -7,13 +7,16 @@ the coordinator is imported with the first call.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import Any, Final
 
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import ReadLimit, SupportsTriggerAvailableNow
 
 from statefulspark.errors import StatefulSparkError
 from statefulspark.exchange.endpoint import Endpoint
+
+TICK: Final = "tick"
+"""The one member of an offset."""
 
 
 class TickReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -24,7 +27,7 @@ class TickReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._uid = uid
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802  Spark's name
-        return {"tick": 0}
+        return {TICK: 0}
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802  Spark's name
         """Nothing to note here: the coordinator knows when the query started and which timers were due by then."""
@@ -34,12 +37,12 @@ class TickReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         from statefulspark.pipeline.tick_calls import newest_tick  # noqa: PLC0415  see the module
 
         try:
-            return {"tick": newest_tick(self._endpoint, self._uid, after=int(start["tick"]))}
+            return {TICK: newest_tick(self._endpoint, self._uid, after=int(start[TICK]))}
         except StatefulSparkError:
             return start  # the driver is on its way out
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:  # noqa: ARG002  Spark's signature
-        return [InputPartition(int(end["tick"]))]
+        return [InputPartition(int(end[TICK]))]
 
     def read(self, partition: InputPartition) -> Iterator[tuple[int]]:
         yield (partition.value,)

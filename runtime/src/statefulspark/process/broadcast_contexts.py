@@ -92,4 +92,3 @@ class BroadcastRowContext(KeyedBroadcastProcessFunction.Context):
             self._backend.apply_to_keyed_state(state_descriptor, visit)
         finally:
             self._states.writable = writable
-            self._backend.clear_current_key()

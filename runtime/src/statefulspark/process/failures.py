@@ -28,6 +28,7 @@ def user_function_error(error: BaseException, *, uid: str, key_group: int | None
         key_group: Of the current key, None when no key was current.
         hint: Likely cause, with the remedy.
     """
+    error = _raised_by_user(error)
     hint = hint or _column_hint(error)
     report = TracebackException.from_exception(error, capture_locals=False)
     _keep_user_frames(report)
@@ -37,6 +38,15 @@ def user_function_error(error: BaseException, *, uid: str, key_group: int | None
         key_group=key_group,
         user_traceback="".join(report.format()).rstrip(),
     )
+
+
+def _raised_by_user(error: BaseException) -> BaseException:
+    """Return the StopIteration that Python has replaced by a RuntimeError, because it left a generator of ours; otherwise ``error``."""
+    cause = error.__cause__
+    if type(error) is not RuntimeError or not isinstance(cause, StopIteration) or cause.__traceback__ is None:
+        return error
+    # Its traceback begins with the generator that it left. A generator of the user's gets the RuntimeError, as anywhere in Python.
+    return cause if cause.__traceback__.tb_frame.f_code.co_filename.startswith(_OURS) else error
 
 
 def timestamp_hint(error: BaseException, *, event_time: str | None, timestamp_ms: int | None, inputs: int = 1) -> str:

@@ -3,9 +3,27 @@
 from __future__ import annotations
 
 from abc import ABC
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Literal
 
 __all__ = ["Counter", "Distribution", "Meter", "Metric", "MetricGroup"]
+
+MetricKind = Literal["counter", "gauge", "meter", "distribution"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UserMetric:
+    """A metric of a function at one moment."""
+
+    kind: MetricKind
+    value: float
+    """Of a distribution, the number of its values; a gauge may return NaN."""
+    sum: float = 0.0
+    """Of a distribution's values, as the next two."""
+    min: float | None = None
+    max: float | None = None
 
 
 class Metric(ABC):  # noqa: B024  # as in PyFlink: a common base, nothing to implement
@@ -118,17 +136,36 @@ class MetricGroup:
 
     def values(self) -> dict[str, float]:
         """Return every metric of this group and those below by dotted name; a distribution gives four numbers."""
-        values: dict[str, float] = {}
-        for name, metric in self._metrics.items():
-            full = self._prefix + name
-            if isinstance(metric, Counter | Meter):
-                values[full] = metric.get_count()
-            elif isinstance(metric, Distribution):
-                values[f"{full}.count"], values[f"{full}.sum"] = metric.count, metric.sum
-                if metric.min is not None and metric.max is not None:
-                    values[f"{full}.min"], values[f"{full}.max"] = metric.min, metric.max
+        return {name: value for full, metric in self.collect() for name, value in numbers(full, metric)}
+
+    def collect(self) -> Iterator[tuple[str, UserMetric]]:
+        """Yield every metric of this group and those below by dotted name, in the order in which they were registered.
+
+        A gauge that raises, or returns something other than a number, is left out.
+        """
+        for name, metric in list(self._metrics.items()):  # a copy, because functions register from another thread
+            full = f"{self._prefix}{name}"
+            if isinstance(metric, Distribution):
+                yield full, UserMetric(kind="distribution", value=metric.count, sum=metric.sum, min=metric.min, max=metric.max)
+            elif isinstance(metric, Counter | Meter):
+                yield full, UserMetric(kind="counter" if isinstance(metric, Counter) else "meter", value=metric.get_count())
             else:
-                values[full] = metric()
-        for group in self._groups.values():
-            values.update(group.values())
-        return values
+                value = None
+                with suppress(Exception):
+                    value = float(metric())
+                if value is not None:
+                    yield full, UserMetric(kind="gauge", value=value)
+        for group in list(self._groups.values()):
+            yield from group.collect()
+
+
+def numbers(name: str, metric: UserMetric) -> Iterator[tuple[str, float]]:
+    """Yield the numbers of a metric, each under its dotted name."""
+    if metric.kind != "distribution":
+        yield name, metric.value
+        return
+    yield f"{name}.count", metric.value
+    yield f"{name}.sum", metric.sum
+    if metric.min is not None and metric.max is not None:
+        yield f"{name}.min", metric.min
+        yield f"{name}.max", metric.max

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import Final
 
 import psutil
 
+from statefulspark.checkpoint.write.progress import UploadedBytes
 from statefulspark.errors import CorruptDataError
 from statefulspark.memory.tuning import MemoryTuning
 from statefulspark.rpc.messages.heartbeat import ContainerMemory, NativeMemory, NativeMetric, SlotReport
@@ -38,6 +39,7 @@ class SlotReporter:
         keyed_steps: By uid.
         native_metrics: Flink's names of those to read.
         tuned: The slot's native memory, when the driver may change it.
+        uploading: Returns how far the upload of a snapshot is.
     """
 
     def __init__(
@@ -50,6 +52,7 @@ class SlotReporter:
         keyed_steps: Mapping[str, KeyedStep],
         native_metrics: tuple[str, ...],
         tuned: TunedMemory | None,
+        uploading: Callable[[], UploadedBytes | None],
     ) -> None:
         self._restore_ms = restore_ms
         self._baseline_bytes = baseline_bytes
@@ -58,6 +61,7 @@ class SlotReporter:
         self._keyed_steps = keyed_steps
         self._native_metrics = native_metrics
         self._tuned = tuned
+        self._uploading = uploading
         self._process = psutil.Process()
         self._pss_bytes = 0
         self._container: ContainerMemory | None = None
@@ -85,6 +89,7 @@ class SlotReporter:
             container=self._container,
             memory=self._native_memory(rocksdb) if rocksdb is not None else None,
             native=self._native(rocksdb) if rocksdb is not None else (),
+            uploading=self._uploading(),
         )
 
     def follow(self, wanted: MemoryTuning | None) -> None:

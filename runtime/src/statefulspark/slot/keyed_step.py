@@ -5,8 +5,7 @@ from __future__ import annotations
 import secrets
 import threading
 from collections.abc import Generator, Iterable, Iterator
-from contextlib import AbstractContextManager, closing, contextmanager, suppress
-from itertools import islice
+from contextlib import AbstractContextManager, closing, contextmanager
 from pathlib import Path
 
 import cloudpickle
@@ -29,7 +28,7 @@ from statefulspark.rpc.messages.slots import Reopened
 from statefulspark.slot.logs import logs_of_step
 from statefulspark.slot.state_ids import CoordinatorStateIds
 from statefulspark.slot.step_changelogs import StepChangelogs
-from statefulspark.slot.step_metrics import USER_METRICS_MAX, BatchClock, counted, step_report
+from statefulspark.slot.step_metrics import BatchClock, counted, step_report, user_metrics
 from statefulspark.state.backend import BatchBudget, KeyedStateBackend
 from statefulspark.state.encoding.keys import KeyCodec
 from statefulspark.state.operator.backend import OperatorStateBackend, StepOperatorState
@@ -296,12 +295,7 @@ class KeyedStep:
 
     def report(self) -> StepReport:
         """Returns what the heartbeat reports of the step; called from another thread."""
-        user: dict[str, float] = {}
-        # Names, and what gauges return or raise, are the user's: none of them may keep the slot from reporting.
-        with suppress(Exception):
-            values = self._function.runner.metrics.values().items()
-            user = {name.encode(errors="replace").decode(): float(value) for name, value in islice(values, USER_METRICS_MAX)}
-        return step_report(self.backend, self._rows, user)
+        return step_report(self.backend, self._rows, user_metrics(self._function.runner.metrics))
 
     def _acknowledgement(self, batch: int, changelog: ChangelogRef | None, metrics: RunMetrics) -> Acknowledge:
         runner = self._function.runner

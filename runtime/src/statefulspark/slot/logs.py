@@ -18,6 +18,7 @@ import structlog
 
 from statefulspark.errors import InvalidInputError
 from statefulspark.exchange.config import SlotLogs
+from statefulspark.logs.forwarding import ForwardedRecords
 from statefulspark.logs.json_lines import TEXT_MAX, json_formatter, route_to_logging
 from statefulspark.logs.levels import PRINT_LOGGER, present_levels, set_levels
 from statefulspark.logs.socket_lines import LineSender
@@ -42,22 +43,26 @@ def logs_of_step(uid: str, key_group: Callable[[], int]) -> Iterator[None]:
 
 
 @contextmanager
-def logs_of_slot(settings: SlotLogs, slot: int) -> Iterator[None]:
-    """Write the records of this process as those of a slot; what was set before is set again afterwards, because Spark uses the process again."""
+def logs_of_slot(settings: SlotLogs, slot: int) -> Iterator[ForwardedRecords]:
+    """Write the records of this process as those of a slot; what was set before is set again afterwards, because Spark uses the process again.
+
+    Yields what heartbeats take to a driver on another machine.
+    """
+    forwarded = ForwardedRecords()
 
     def facts(_: Any, __: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
         return {"slot": slot} | _step_facts() | dict(event)
 
     root = logging.getLogger()
     before, levels, configuration = root.handlers, present_levels(), structlog.get_config()
-    handler: logging.Handler = LineSender(settings.socket) if settings.socket is not None else logging.StreamHandler(sys.stderr)
+    handler: logging.Handler = LineSender(settings.socket, forwarded) if settings.socket is not None else logging.StreamHandler(sys.stderr)
     handler.setFormatter(json_formatter(facts))
     root.handlers = [handler]
     settings.levels.apply()
     route_to_logging()
     try:
         with redirect_stdout(PrintedLines()):
-            yield
+            yield forwarded
     finally:
         handler.close()
         root.handlers = before

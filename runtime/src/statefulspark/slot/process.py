@@ -25,6 +25,7 @@ from statefulspark.errors import CorruptDataError, FencedError, NotRestorableErr
 from statefulspark.exchange.config import SlotConfig
 from statefulspark.exchange.task import peer_of
 from statefulspark.keygroups import key_group_range
+from statefulspark.logs.forwarding import ForwardedRecords
 from statefulspark.memory.tuning import MemoryTuning
 from statefulspark.process.function_runner import StepSpec
 from statefulspark.rpc.flight import FlightPeer
@@ -66,11 +67,11 @@ def run_slot(config: SlotConfig, slot: int, executor: str) -> str:
     Raises:
         StatefulSparkError: the slot cannot restore its state; the slot supervisor decides what happens next.
     """
-    with logs_of_slot(config.logs, slot):
-        return _run_slot(config, slot, executor)
+    with logs_of_slot(config.logs, slot) as forwarded:
+        return _run_slot(config, slot, executor, forwarded)
 
 
-def _run_slot(config: SlotConfig, slot: int, executor: str) -> str:
+def _run_slot(config: SlotConfig, slot: int, executor: str, forwarded: ForwardedRecords) -> str:
     allocator = AllocatorWatch(config.managed_bytes // _ALLOCATOR_STEPS)
     folder = _working_folder(config, slot)
     work = folder.path
@@ -106,7 +107,7 @@ def _run_slot(config: SlotConfig, slot: int, executor: str) -> str:
         except FencedError:
             return STOPPED  # retired while it restored: the next incarnation restores what counts now
         reporter = _reporter(config, slot, service, registered.memory, baseline_bytes)
-        return _send_heartbeats(config, (slot, epoch), coordinator, service, reporter)
+        return _send_heartbeats(config, (slot, epoch), coordinator, service, reporter, forwarded)
     finally:
         if service is not None:
             service.close()
@@ -211,6 +212,7 @@ def _reporter(config: SlotConfig, slot: int, service: SlotService, tuning: Memor
         keyed_steps=service.keyed_steps,
         native_metrics=config.native_metrics,
         tuned=TunedMemory(rocksdb.memory, tuning) if tuning is not None and rocksdb is not None else None,
+        uploading=service.uploading,
     )
 
 
@@ -242,7 +244,12 @@ def _settle_collector() -> None:
 
 
 def _send_heartbeats(
-    config: SlotConfig, incarnation: tuple[int, int], coordinator: FlightPeer, service: SlotService, reporter: SlotReporter
+    config: SlotConfig,
+    incarnation: tuple[int, int],
+    coordinator: FlightPeer,
+    service: SlotService,
+    reporter: SlotReporter,
+    forwarded: ForwardedRecords,
 ) -> str:
     """Send heartbeats until the coordinator stops the slot, a newer epoch exists, or nobody answers."""
     slot, epoch = incarnation
@@ -252,7 +259,7 @@ def _send_heartbeats(
         if service.stopping.wait(config.heartbeat_s):
             return STOPPED
         try:
-            answer = coordinator.call(Heartbeat(slot=slot, epoch=epoch, report=reporter.read()), timeout_s=5)
+            answer = coordinator.call(Heartbeat(slot=slot, epoch=epoch, report=reporter.read(), logs=forwarded.take()), timeout_s=5)
             last_answer = time.monotonic()
             if answer.stop:
                 return STOPPED

@@ -16,6 +16,7 @@ from statefulspark import failpoints
 from statefulspark.checkpoint.formats import paths
 from statefulspark.checkpoint.formats.metadata import OperatorFile, SlotState
 from statefulspark.checkpoint.formats.operator_state import encode_operator_file
+from statefulspark.checkpoint.write.progress import UploadedBytes
 from statefulspark.checkpoint.write.upload import SlotUploader, upload_operator_state
 from statefulspark.errors import FencedError, StatefulSparkError, UnavailableError
 from statefulspark.rpc.codec import Action
@@ -24,8 +25,10 @@ from statefulspark.rpc.listener import FlightListener
 from statefulspark.rpc.messages.batches import Acknowledge, ExchangeRequest
 from statefulspark.rpc.messages.slot_control import CancelSnapshot, Ping, Settle, Snapshot, Stop, Undo
 from statefulspark.rpc.messages.slots import SnapshotDone, SnapshotPart
+from statefulspark.rpc.messages.state_queries import ReadState, StateEntries
 from statefulspark.slot.keyed_step import KeyedStep
 from statefulspark.slot.snapshot_turns import SnapshotTurns
+from statefulspark.slot.state_queries import StateQueries
 from statefulspark.slot.store_gate import StoreGate
 from statefulspark.slot.sweeps import SlotSweeps
 from statefulspark.state.operator.entries import OperatorEntry
@@ -70,6 +73,7 @@ class SlotService:
         self._gate = StoreGate()
         self.keyed_steps = keyed_steps
         self._sweeps = SlotSweeps(store, self._gate, keyed_steps)
+        self._queries = StateQueries(self._gate, keyed_steps, self._settle_early)
         self._uploader = uploader
         self._work = work
         self._coordinator = coordinator
@@ -89,6 +93,7 @@ class SlotService:
             Undo.served_by(self.undo),
             Snapshot.served_by(self.snapshot),
             CancelSnapshot.served_by(self.cancel_snapshot),
+            ReadState.served_by(self.read_state),
             Stop.served_by(self.stop),
         )
 
@@ -125,7 +130,7 @@ class SlotService:
             self._coordinator.call(ack)
             failpoints.reach("slot.acknowledged")
         except BaseException:
-            with keyed_step.held(), suppress(FencedError):
+            with keyed_step.held(), self._gate.turn(can_hold=True), suppress(FencedError):
                 keyed_step.undo(ack.batch)
             raise
 
@@ -157,21 +162,39 @@ class SlotService:
         """
         self._check_epoch(request.epoch)
         for uid, expected in request.expected.items():
-            keyed_step = self.keyed_steps[uid]
-            if keyed_step.lock.acquire(blocking=False):
-                try:
-                    with self._gate.turn(can_hold=True) as store_is_free:
-                        if store_is_free:
-                            keyed_step.settle_early(expected)
-                finally:
-                    keyed_step.lock.release()
+            self._settle_early(uid, expected)
         self._sweeps.begin()
+
+    def _settle_early(self, uid: str, expected: int) -> bool:
+        """Return False if something was in the way."""
+        keyed_step = self.keyed_steps[uid]
+        if not keyed_step.lock.acquire(blocking=False):
+            return False
+        try:
+            with self._gate.turn(can_hold=True) as store_is_free:
+                if store_is_free:
+                    keyed_step.settle_early(expected)
+                return store_is_free
+        finally:
+            keyed_step.lock.release()
+
+    def read_state(self, request: ReadState) -> StateEntries:
+        """Read the entries of one key for a user, as committed batches have left them.
+
+        Raises:
+            InvalidInputError: The slot does not run the step.
+            UnavailableError: Batches or a snapshot keep the state busy.
+        """
+        self._check_epoch(request.epoch)
+        with local_disk(self._work):
+            return self._queries.read(request)
 
     def undo(self, request: Undo) -> None:
         """Drop what a finished batch changed, because another attempt's changelogs of it count."""
         self._check_epoch(request.epoch)
         for keyed_step in self.keyed_steps.values():
-            with keyed_step.held():
+            # In turn, because it deletes what a query may be reading.
+            with keyed_step.held(), self._gate.turn(can_hold=True):
                 keyed_step.undo(request.batch)
 
     def snapshot(self, request: Snapshot) -> None:
@@ -246,7 +269,8 @@ class SlotService:
             failpoints.reach("slot.snapshot.linked")
             linked = time.monotonic()
             cancellation.check()
-            state, state_bytes = self._upload(folder, request, cancellation)
+            with self._uploader.progress.of(request.checkpoint_id):
+                state, state_bytes = self._upload(folder, request, cancellation)
             cancellation.check()
             operator_file = self._upload_operator_state(request, operator_state)
             failpoints.reach("slot.snapshot.uploaded")
@@ -295,6 +319,10 @@ class SlotService:
         if request.savepoint is not None:
             target, folder = self._open_store(request.savepoint.url), request.savepoint.name
         return upload_operator_state(target, folder, self._slot, entries, request.nonce)
+
+    def uploading(self) -> UploadedBytes | None:
+        """How far the upload of a snapshot is; None if there is none."""
+        return self._uploader.progress.read()
 
     def take_operator_reports(self) -> dict[str, bytes]:
         """What functions have made of redistributed operator state: an operator file per uid."""

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Final
 
 import pyarrow as pa
 
 from statefulspark.process.key_group_rows import KeyGroupRows
+from statefulspark.process.metrics import MetricGroup, UserMetric
 from statefulspark.process.reserved_columns import KEY_HASH
 from statefulspark.rpc.messages.heartbeat import StepReport
 from statefulspark.state.backend import KeyedStateBackend
@@ -18,6 +19,8 @@ TOP_KEY_GROUPS: Final = 5
 """How many of the fullest key groups a slot reports per uid."""
 USER_METRICS_MAX: Final = 100
 """How many metrics of a function are reported per uid and slot; more are left out, in the order in which they were registered."""
+USER_METRIC_NAME_MAX: Final = 200
+"""Characters of the name of such a metric that are reported."""
 
 PARTS: Final = ("begin", "input", "process", "output", "encode", "durable")
 """Where the time of a batch goes in a slot: bringing the state to its start, waiting for rows, sorting and calling the function,
@@ -64,7 +67,27 @@ def counted(batches: Iterator[pa.RecordBatch], rows: KeyGroupRows) -> Iterator[p
         yield batch
 
 
-def step_report(backend: KeyedStateBackend, rows: KeyGroupRows, user: dict[str, float]) -> StepReport:
+def user_metrics(group: MetricGroup) -> dict[str, UserMetric]:
+    """Return the metrics that a function has registered, bounded in number and length of names.
+
+    Names and values are the user's, so none of them may keep the slot from reporting.
+    """
+    found: dict[str, UserMetric] = {}
+    for name, metric in group.collect():
+        if len(found) == USER_METRICS_MAX:
+            break
+        with suppress(Exception):
+            found[name[:USER_METRIC_NAME_MAX].encode(errors="replace").decode()] = UserMetric(
+                kind=metric.kind,
+                value=float(metric.value),
+                sum=float(metric.sum),
+                min=None if metric.min is None else float(metric.min),
+                max=None if metric.max is None else float(metric.max),
+            )
+    return found
+
+
+def step_report(backend: KeyedStateBackend, rows: KeyGroupRows, user: dict[str, UserMetric]) -> StepReport:
     """Return what a slot reports of a keyed step."""
     cleanup = backend.cleanup_report()
     return StepReport(

@@ -1,4 +1,4 @@
-"""StoreGate: who may write a slot's store, and how long a snapshot held up batches."""
+"""StoreGate: who may write a slot's store or read it as it is, and how long a snapshot held up batches."""
 
 from __future__ import annotations
 
@@ -13,21 +13,25 @@ from statefulspark.errors import UnavailableError
 SNAPSHOT_RUNS: Final = "an earlier snapshot of the slot is still being taken"
 _SNAPSHOT: Final = "snapshot"
 _WRITER: Final = "writer"
+_READER: Final = "reader"
 
 
 class StoreGate:
-    """One keyed step writes at a time; nobody writes while a snapshot is taken, which must hold exactly one batch."""
+    """One keyed step writes at a time; nobody writes while a snapshot is taken, which must hold exactly one batch, or while a query reads."""
 
     def __init__(self) -> None:
         self._changed = threading.Condition()
         self._inside: str | None = None
         self._delay_ms = 0.0
         self._waiting = 0
+        self._queries = 0
+        self._holding = 0
+        """Batches that begin beside a snapshot: they change what is held over the store."""
 
     @property
     def wanted(self) -> bool:
-        """True if a batch or a snapshot waits for its turn."""
-        return self._waiting > 0
+        """True if a batch, a snapshot or a query waits for its turn."""
+        return self._waiting > 0 or self._queries > 0
 
     @contextmanager
     def turn(self, *, can_hold: bool) -> Iterator[bool]:
@@ -46,6 +50,8 @@ class StoreGate:
             free = self._inside is None
             if free:
                 self._inside = _WRITER
+            else:
+                self._holding += 1
         if met_snapshot and free:
             self._delayed(started)
         try:
@@ -56,6 +62,30 @@ class StoreGate:
             else:
                 # Holding is work that the batch would not have without the snapshot.
                 self._delayed(started)
+                with self._changed:
+                    self._holding -= 1
+                    self._changed.notify_all()
+
+    @contextmanager
+    def reading(self, timeout_s: float) -> Iterator[None]:
+        """Read while nobody changes the store or what is held over it. Batches and snapshots wait for the reader, and go before one that waits.
+
+        Raises:
+            UnavailableError: Batches, or a snapshot, had the store all the time.
+        """
+        with self._changed:
+            self._queries += 1
+            try:
+                free = self._changed.wait_for(lambda: self._inside is None and not self._holding and not self._waiting, timeout_s)
+            finally:
+                self._queries -= 1
+            if not free:
+                raise UnavailableError("batches or a snapshot of the slot keep its state busy. Retry in a moment")
+            self._inside = _READER
+        try:
+            yield
+        finally:
+            self._leave()
 
     def close(self, timeout_s: float) -> None:
         """Let nobody write until `open`.

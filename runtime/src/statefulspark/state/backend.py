@@ -31,6 +31,7 @@ from statefulspark.state.batch_budget import BatchBudget
 from statefulspark.state.encoding.keys import KeyCodec
 from statefulspark.state.encoding.layout import StateIds, group_prefix
 from statefulspark.state.store.base import Change, KeyValueStore
+from statefulspark.state.store.committed_entries import CommittedEntries
 from statefulspark.state.store.layers import Layers, SpillStore
 from statefulspark.state.store.open_store import open_spill
 from statefulspark.state.tables.background_cleanup import CleanupReport
@@ -46,9 +47,7 @@ _KEYS_PER_CHECK_MAX: Final = 256
 _RECOUNT_SHARE: Final = 2
 """After an exact count anything above half of the budget is spilled, so that counting is not repeated for every change."""
 _RUNNING_SHARE: Final = 8
-"""Part of the budget for changes that held ones always leave to the running batch. They come out of the same budget, so that a slow
-snapshot does not make the process larger; a batch that has little left spills as it runs, and what it spilled is held as it is,
-where writing held changes to disk would keep the next batch from beginning."""
+"""Part of the budget that held changes leave to the running batch. Both share one budget, so that a slow snapshot does not make the process larger."""
 
 
 class KeyedStateBackend:
@@ -177,8 +176,7 @@ class KeyedStateBackend:
         """Read the point states of the keys that become current next, in fewer calls; a few thousand at a time serve best.
 
         Returns:
-            How many keys of the beginning were read: as many as the cache holds, at least one when there are any. Call again with
-            the rest when the first of them becomes current.
+            How many of them were read: as many as the cache holds, at least one. Call again with the rest when the first of those is current.
         """
         return self._read_ahead([self._prefixes[key_group] + key_bytes for key_group, key_bytes in keys])
 
@@ -244,8 +242,7 @@ class KeyedStateBackend:
         """End the batch: encode what it changed and pass it on exactly as it will be applied.
 
         Args:
-            changes: Takes the changes in several calls; a store key occurs once in all of them. When it raises, the batch is
-                still running and can be aborted.
+            changes: Takes the changes in several calls; a store key occurs once in all of them. If it raises, the batch still runs.
             rows: Number of rows in the batch.
 
         Raises:
@@ -299,6 +296,10 @@ class KeyedStateBackend:
         if processing_time_ms is not None:
             self._cleanup.reached(processing_time_ms)
 
+    def committed(self, batch: int) -> CommittedEntries | None:
+        """Return the entries up to ``batch``, which is committed, or a later such batch; None while they are not in the store. See `StoreGate.reading`."""
+        return self._layers.committed() if batch <= (self.batch if self._pending is None else self._batch_before) else None
+
     @property
     def reached_ms(self) -> int | None:
         """The latest processing time of a committed batch that this backend knows of."""
@@ -327,8 +328,7 @@ class KeyedStateBackend:
         """Hand the changes of the finished batch, which has been committed, to a layer."""
         if self._pending is None:
             return
-        # From here on the batch cannot be dropped any more, also when writing fails half-way: it can only be written again.
-        self._applying = True
+        self._applying = True  # from here on the batch cannot be dropped, also when writing fails half-way: it can only be written again
         self._cleanup.committed()
         # Before they are written, which takes native memory: what the cache has no room for goes first. Nothing is read until it is written.
         for table in self._tables.values():

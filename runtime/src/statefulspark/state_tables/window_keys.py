@@ -63,6 +63,18 @@ class WindowKeys:
             found.append(pa.field(self.rest, pa.int64() if self.rest == "element" else pa.binary()))
         return found
 
+    def split(self, key: bytes) -> tuple[dict[str, int], bytes]:
+        """Return the columns of the window of one key, and the bytes of what follows it.
+
+        Raises:
+            ValueError: The key is not of such a window.
+        """
+        width = _SERIALIZERS[self.window].width
+        if len(key) < width:
+            raise ValueError("too short")
+        numbers = (int.from_bytes(key[at : at + _NUMBER_BYTES], "big") - (1 << 63) for at in range(0, width, _NUMBER_BYTES))
+        return dict(zip(_COLUMNS[self.window], numbers, strict=True)), key[width:]
+
     def arrays(self, keys: Payloads) -> list[pa.Array]:
         """Return an array per column.
 

@@ -1,6 +1,6 @@
 """Opens a store from the URL in the manifest.
 
-The result is a stack: RetryingStore on top of LocalStore or S3Store, with FaultyStore between the two in tests.
+The result is a stack: RetryingStore on top of LocalStore, S3Store or another one, with FaultyStore between the two in tests.
 """
 
 from __future__ import annotations
@@ -11,9 +11,11 @@ import uuid
 from importlib.util import find_spec
 from pathlib import Path
 
+from statefulspark.config.locations import EXAMPLES, suggestion
 from statefulspark.errors import ConflictError, InvalidInputError, UnavailableError
 from statefulspark.storage.base import ObjectStore
 from statefulspark.storage.local import LocalStore
+from statefulspark.storage.remote import OPENERS
 from statefulspark.storage.retrying import RetryingStore
 from statefulspark.storage.storage_settings import StorageSettings
 
@@ -29,9 +31,9 @@ def open_store(url: str, settings: StorageSettings | None = None) -> ObjectStore
     """Open the store at ``url``; nothing is contacted yet.
 
     Args:
-        url: ``s3://bucket/prefix``, ``file:///folder`` (percent-encoded), or a plain path (relative ones are taken
-            from the working directory of this process).
-        settings: Settings for S3; ignored for file://.
+        url: ``s3://bucket/prefix``, ``gs://bucket/prefix``, ``abfss://container@account.dfs.core.windows.net/prefix``,
+            ``file:///folder`` (percent-encoded), or a plain path (relative ones are taken from the working directory of this process).
+        settings: Settings of the service; ignored for file://.
 
     Returns:
         A thread-safe, picklable store that repeats what fails for a moment. The environment variable
@@ -71,7 +73,7 @@ def check_reachable(store: ObjectStore) -> None:
         if store.get(key) != content or [info.key for info in store.list(key)] != [key]:
             raise UnavailableError(f"{_FIELD}: {store.url} does not return the object that was just written")
         if _creates_twice(store, key):
-            message = f"{store.url} lets a conditional write (If-None-Match) replace an object"
+            message = f"{store.url} lets a conditional write replace an object"
             remedy = "Use a service that honours conditional writes, such as AWS S3 or MinIO; two drivers could corrupt the job otherwise"
             raise InvalidInputError(message, field=_FIELD, remedy=remedy)
     except KeyError as exc:
@@ -92,7 +94,7 @@ def _open(url: str, settings: StorageSettings | None) -> ObjectStore:
     scheme, colon, rest = url.partition(":")
     if not colon or "/" in scheme:
         if not url:
-            raise InvalidInputError("is empty", field=_FIELD, remedy="Give s3://bucket/prefix, file:///folder or a path")
+            raise InvalidInputError("is empty", field=_FIELD, remedy=f"Give {EXAMPLES} or a path")
         return LocalStore(Path(url).expanduser().absolute())
     if scheme == "file":
         return LocalStore(_local_path(rest))
@@ -102,7 +104,11 @@ def _open(url: str, settings: StorageSettings | None) -> ObjectStore:
         from statefulspark.storage.s3 import S3Store  # noqa: PLC0415
 
         return S3Store(bucket, prefix, settings)
-    remedy = "Write s3:// instead" if scheme in {"s3a", "s3n"} else "Give s3://bucket/prefix, file:///folder or a path"
+    if scheme in OPENERS:
+        if not rest.startswith("//"):
+            raise InvalidInputError("has no slashes after the scheme", field=_FIELD, remedy=f"Write {scheme}://")
+        return OPENERS[scheme](rest[2:], settings)
+    remedy = suggestion(scheme) or f"Give {EXAMPLES} or a path"
     raise InvalidInputError(f"unknown scheme {scheme!r}", field=_FIELD, remedy=remedy)
 
 

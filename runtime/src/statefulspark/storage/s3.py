@@ -1,4 +1,4 @@
-"""S3Store: objects in a bucket of AWS S3 or a compatible service. The only module that imports boto3.
+"""S3Store: objects in a bucket of AWS S3 or a compatible service.
 
 Exactly-once depends on conditional writes, and S3 makes them subtle: the service may store the object while
 the response is lost; the client's own retry then fails with "already exists". So unless a conditional write ends in
@@ -7,23 +7,18 @@ plain success, the object is read back and its contents decide.
 
 from __future__ import annotations
 
-import base64
 import builtins
 import os
-import ssl
 import threading
 import uuid
-import zlib
 from collections.abc import Iterable, Iterator
 from concurrent.futures import CancelledError
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import boto3
 from boto3.s3.transfer import TransferConfig, create_transfer_manager
 from botocore import exceptions as boto
-from botocore.config import Config
 from s3transfer.exceptions import RetriesExceededError
 
 from statefulspark.errors import ConflictError, CorruptDataError, InvalidInputError, StatefulSparkError, UnavailableError
@@ -32,10 +27,15 @@ from statefulspark.storage.base import ObjectInfo
 from statefulspark.storage.cancellation import Cancellation
 from statefulspark.storage.keys import TEMPORARY_PREFIX, check_folder, check_key, check_prefix
 from statefulspark.storage.os_errors import WORKING_FIELD, translated
+from statefulspark.storage.s3_client import connect
+from statefulspark.storage.s3_credentials import REFUSALS
+from statefulspark.storage.s3_objects import S3Encryption
+from statefulspark.storage.s3_permissions import remedy_for
 from statefulspark.storage.storage_settings import FIELD, S3Limits, StorageSettings
 
 if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client
+    from mypy_boto3_s3.type_defs import GetObjectOutputTypeDef, HeadObjectOutputTypeDef
 
 _DELETE_BATCH = 1000
 """The most keys that one DeleteObjects request takes."""
@@ -95,7 +95,7 @@ class S3Store:
         """Write or replace."""
         name = self._name(key)
         with self._translated("write", key):
-            self._client().put_object(Bucket=self._bucket, Key=name, Body=data, ChecksumAlgorithm="CRC32", ChecksumCRC32=_crc32(data))
+            self._client().put_object(Bucket=self._bucket, Key=name, Body=data, **self._settings.s3.checked(data))
 
     def put_if_absent(self, key: str, data: bytes) -> None:
         """Create; ConflictError when the key exists with other bytes."""
@@ -130,7 +130,7 @@ class S3Store:
             self.put(key, path.read_bytes())
             return
         with self._translated("upload", key), self._transfers(self._limits.part_bytes) as manager:
-            transfer = manager.upload(str(path), self._bucket, name)
+            transfer = manager.upload(str(path), self._bucket, name, extra_args=self._settings.s3.transfer())
             try:
                 with given.stopped_by(transfer.cancel):
                     transfer.result()
@@ -162,7 +162,7 @@ class S3Store:
         name = self._name(key)
         try:
             with self._translated("look up", key):
-                found = self._client().head_object(Bucket=self._bucket, Key=name)
+                found = self._looked_up(name)
         except KeyError:
             return None
         return ObjectInfo(key=key, size_bytes=found["ContentLength"], modified_s=found["LastModified"].timestamp())
@@ -202,7 +202,9 @@ class S3Store:
                 raise KeyError(source)
             return
         with self._translated("copy", source), self._transfers(self._limits.copy_part_bytes) as manager:
-            manager.copy(origin, self._bucket, name).result()
+            # Tags come from the settings, as for any other object, and not from the source. No checksum is asked for: nothing is sent, and
+            # services take over the source's, or (Versity Gateway 1.8) answer for parts with one that they then refuse.
+            manager.copy(origin, self._bucket, name, extra_args={"TaggingDirective": "REPLACE"}).result()
 
     def delete(self, keys: Iterable[str]) -> None:
         """Delete; absent keys are fine."""
@@ -217,23 +219,34 @@ class S3Store:
                 code = error.get("Code", "unknown")
                 if code != "NoSuchKey":
                     url = f"s3://{self._bucket}/{error.get('Key', '')}"
-                    raise s3_errors.translate_code(code, url=url, operation="delete")
+                    grant = self._grant("DeleteObjects", error.get("Message", ""))
+                    raise s3_errors.translate_code(code, url=url, operation="delete", grant=grant)
+
+    def _looked_up(self, name: str) -> HeadObjectOutputTypeDef | GetObjectOutputTypeDef:
+        """The answer to a HEAD has no body, so it does not say why it refuses; that to a GET, which needs the same permission, does."""
+        try:
+            return self._client().head_object(Bucket=self._bucket, Key=name)
+        except boto.ClientError as exc:
+            if _code(exc) not in {"400", "401", "403"}:
+                raise
+        found = self._client().get_object(Bucket=self._bucket, Key=name)
+        found["Body"].close()
+        return found
 
     def _create(self, key: str, data: bytes) -> StatefulSparkError | None:
         """Try the conditional write; return what left it undecided (exists, being written, no answer), or None when written."""
         name = self._name(key)
         try:
-            self._client().put_object(
-                Bucket=self._bucket, Key=name, Body=data, ChecksumAlgorithm="CRC32", ChecksumCRC32=_crc32(data), IfNoneMatch="*"
-            )
+            self._client().put_object(Bucket=self._bucket, Key=name, Body=data, IfNoneMatch="*", **self._settings.s3.checked(data))
         except (boto.BotoCoreError, boto.ClientError) as exc:
             if s3_errors.is_lost_condition(_code(exc)):
                 return ConflictError(f"{key} exists in {self.url}")
-            failure = _translate(exc, url=f"{self.url}/{key}", operation="create")
+            failure = self._translation(exc, url=f"{self.url}/{key}", operation="create")
             failure.__cause__ = exc
             if isinstance(failure, UnavailableError):
                 return failure
             raise failure from exc
+        self._served = True
         return None
 
     def _name(self, key: str) -> str:
@@ -242,6 +255,8 @@ class S3Store:
     def _connect_anew(self) -> None:
         self._lock = threading.Lock()
         self._connected: tuple[int, S3Client] | None = None
+        self._served = False
+        """True once a request with these credentials was answered with success."""
 
     def _client(self) -> S3Client:
         """The client of this process: after a fork its sockets would be shared with the parent, so the child makes its own."""
@@ -250,7 +265,7 @@ class S3Store:
             return connected[1]
         with self._lock:
             if self._connected is None or self._connected[0] != os.getpid():
-                self._connected = (os.getpid(), _connect(self._settings, self._limits))
+                self._connected = (os.getpid(), connect(self._settings, self._limits))
             return self._connected[1]
 
     @contextmanager
@@ -269,54 +284,34 @@ class S3Store:
         except (boto.BotoCoreError, boto.ClientError) as exc:
             if s3_errors.is_absent(_code(exc)):
                 raise KeyError(key) from exc
-            raise _translate(exc, url=f"{self.url}/{key}", operation=operation) from exc
+            raise self._translation(exc, url=f"{self.url}/{key}", operation=operation) from exc
         except RetriesExceededError as exc:
             raise UnavailableError(f"{self.url}/{key}: the transfer was repeatedly interrupted") from exc
+        else:
+            self._served = True
 
-
-def _connect(settings: StorageSettings, limits: S3Limits) -> S3Client:
-    if settings.ca_bundle is not None:
-        _check_bundle(settings.ca_bundle)
-    path_style = settings.path_style if settings.path_style is not None else settings.endpoint is not None
-    config = Config(
-        connect_timeout=limits.connect_timeout_s,
-        read_timeout=limits.read_timeout_s,
-        max_pool_connections=limits.connections,
-        # "standard", not "adaptive": the latter's rate limiter makes callers wait without a bound.
-        retries={"mode": "standard", "total_max_attempts": limits.attempts},
-        s3={"addressing_style": "path" if path_style else "auto"},
-        tcp_keepalive=True,
-    )
-    try:
-        session = boto3.session.Session(
-            aws_access_key_id=settings.access_key_id,
-            aws_secret_access_key=settings.secret_access_key,
-            aws_session_token=settings.session_token,
-            region_name=settings.region,
+    def _translation(self, exc: Exception, *, url: str, operation: str) -> StatefulSparkError:
+        """Our error for ``exc``, which ended ``operation`` on ``url``."""
+        code = _code(exc)
+        if code in REFUSALS and self._served and self._settings.access_key_id is None:
+            # They worked: they have expired or been replaced, and what replaces them is about to come. The caller's patience is the limit.
+            return UnavailableError(
+                f"{url}: {operation} was refused ({code}): the credentials worked before, and have not been replaced yet"
+            )
+        if isinstance(exc, _NO_CREDENTIALS):
+            self._connected = None  # botocore does not look for them twice
+        grant = (
+            self._grant(exc.operation_name, str(exc.response.get("Error", {}).get("Message", "")))
+            if isinstance(exc, boto.ClientError)
+            else None
         )
-        return session.client(
-            "s3",
-            region_name=settings.region or session.region_name or "us-east-1",
-            endpoint_url=settings.endpoint,
-            verify=settings.ca_bundle,
-            config=config,
-        )
-    except (boto.BotoCoreError, ValueError) as exc:
-        # botocore uses ValueError for an endpoint that is no URL.
-        raise InvalidInputError(
-            f"cannot create an S3 client ({type(exc).__name__})",
-            field=FIELD,
-            remedy="Correct endpoint, region, caBundle or the AWS profile",
-        ) from exc
+        return _translate(exc, url=url, operation=operation, grant=grant)
 
-
-def _check_bundle(path: str) -> None:
-    """Botocore would report an unusable bundle as a broken connection, at the first request."""
-    try:
-        ssl.create_default_context(cafile=path)
-    except OSError as exc:
-        remedy = "Give a PEM file of authorities that exists on every node"
-        raise InvalidInputError(f"{path} cannot be used ({type(exc).__name__})", field=f"{FIELD}.caBundle", remedy=remedy) from exc
+    def _grant(self, request: str, message: str) -> str:
+        objects = self._settings.s3
+        tags = bool(objects.tags) or objects.kind_tag is not None
+        kms = objects.encryption is S3Encryption.SSE_KMS
+        return remedy_for(request, message, bucket=self._bucket, prefix=self._prefix, tags=tags, kms=kms)
 
 
 def _code(exc: Exception) -> str:
@@ -324,13 +319,13 @@ def _code(exc: Exception) -> str:
     return str(exc.response.get("Error", {}).get("Code", "")) if isinstance(exc, boto.ClientError) else ""
 
 
-def _translate(exc: Exception, *, url: str, operation: str) -> StatefulSparkError:
-    """Our error for ``exc``, which ended ``operation`` on ``url``."""
+def _translate(exc: Exception, *, url: str, operation: str, grant: str | None) -> StatefulSparkError:
+    """Our error for ``exc``, which ended ``operation`` on ``url``; ``grant`` says what a denied request needs."""
     name = type(exc).__name__
     if isinstance(exc, boto.ClientError):
         metadata = exc.response.get("ResponseMetadata", {})
         status, request_id = int(metadata.get("HTTPStatusCode", 0)), str(metadata.get("RequestId", "unknown"))
-        return s3_errors.translate_answer(_code(exc), status=status, request_id=request_id, url=url, operation=operation)
+        return s3_errors.translate_answer(_code(exc), status=status, request_id=request_id, url=url, operation=operation, grant=grant)
     if isinstance(exc, boto.FlexibleChecksumError):
         return CorruptDataError("the data read does not match the checksum stored by the service", path=url)
     if isinstance(exc, boto.SSLError) and s3_errors.is_untrusted(exc):
@@ -343,8 +338,3 @@ def _translate(exc: Exception, *, url: str, operation: str) -> StatefulSparkErro
         remedy = "Correct the bucket's name, the region and the endpoint"
         return InvalidInputError(f"{url}: cannot {operation} ({name})", field=FIELD, remedy=remedy)
     return UnavailableError(f"{url}: no response to {operation} ({name}). Check that {FIELD}.endpoint is correct and reachable")
-
-
-def _crc32(data: bytes) -> str:
-    """The checksum header that lets the service refuse a body damaged on the way (and spares the chunked encoding)."""
-    return base64.b64encode(zlib.crc32(data).to_bytes(4, "big")).decode()

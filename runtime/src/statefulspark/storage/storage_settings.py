@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 
 from statefulspark.errors import InvalidInputError
 from statefulspark.sizes import MIB
+from statefulspark.storage.s3_objects import S3ObjectSettings
 
 FIELD = "checkpointing.storage"
 """Manifest path of these settings; prefix of field names in errors."""
@@ -13,7 +14,7 @@ FIELD = "checkpointing.storage"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StorageSettings:
-    """Settings of an S3-compatible store; file:// needs none.
+    """Settings of an object store; file:// needs none. gs:// and abfss:// use ``endpoint`` and ``ca_bundle`` only.
 
     Fields that are None come from the AWS default credential chain (environment, shared files, container or instance role). A pickled
     instance holds the explicit secrets, because executors need them: send it over trusted channels only. ``repr`` hides them.
@@ -42,6 +43,9 @@ class StorageSettings:
 
     ca_bundle: str | None = None
     """Path of a PEM file with the authorities to trust for ``endpoint``; must exist on every node."""
+
+    s3: S3ObjectSettings = field(default_factory=S3ObjectSettings)
+    """How objects are written: encryption, checksum, storage class and tags."""
 
     def __post_init__(self) -> None:
         """Refuse settings that could never work."""

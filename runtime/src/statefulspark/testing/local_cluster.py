@@ -51,7 +51,7 @@ class LocalCluster:
         job.drivers += 1
         self.location = job.folder / f"location-{job.drivers}"
         files = LocationFiles(self.location)
-        lineage = begin_attempt(job.store, now_ms=1, origin=origin, open_store=open_store)
+        lineage = begin_attempt(job.store, now_ms=1, origin=origin, open_store=open_store, claim_origin=job.claims)
         restore_location(files, lineage)
         durable = DurableJob(
             store=job.store,

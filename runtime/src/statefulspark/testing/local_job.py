@@ -9,7 +9,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from statefulspark.checkpoint.lineage.lineage import ensure_job
+from statefulspark.checkpoint.lineage.identity import ensure_job
 from statefulspark.checkpoint.write.inline import DEFAULT_LIMITS, InlineLimits
 from statefulspark.coordinator.event_times import Delays
 from statefulspark.keygroups import slot_of
@@ -40,6 +40,8 @@ class LocalJob:
     """Checkpoints to keep."""
     max_age_s: float | None = None
     """Seconds for which a checkpoint is kept that is not the newest one; None for no limit."""
+    claims: bool = False
+    """Whether drivers claim the savepoint that they start from."""
     incremental: bool = True
     """Whether a checkpoint may name files of an earlier one."""
     at_least_once: bool = False

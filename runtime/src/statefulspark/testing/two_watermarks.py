@@ -20,9 +20,12 @@ class TwoWatermarksHarness(ProcessHarness):
         self._watermarks: list[int | None] = [None, None]
 
     def restore(self, snapshot: HarnessSnapshot, *, allow_non_restored_state: bool = False) -> None:
-        """Start from a snapshot, as `KeyedProcessHarness.restore`; each input has the watermark that it had, or that of a harness with one input."""
+        """Start from a snapshot, as `KeyedProcessHarness.restore`; each input has the watermark that it had.
+
+        That of a harness with one input is the first input's. The second input has none yet, and the function's does not go back.
+        """
         super().restore(snapshot, allow_non_restored_state=allow_non_restored_state)
-        self._watermarks = list(snapshot.input_watermarks_ms) or [snapshot.watermark_ms, snapshot.watermark_ms]
+        self._watermarks = list(snapshot.input_watermarks_ms) or [snapshot.watermark_ms, None]
 
     def snapshot(self) -> HarnessSnapshot:
         """Return state and clocks, as `KeyedProcessHarness.snapshot`, with the watermark of each input."""
@@ -48,4 +51,4 @@ class TwoWatermarksHarness(ProcessHarness):
         counting = [watermark for watermark, spec in pairs if spec.event_time is not None]
         known = [each for each in counting if each is not None]
         if counting and len(known) == len(counting):
-            self._advance(min(known))
+            self._advance(max(min(known), self._watermark_ms if self._watermark_ms is not None else min(known)))

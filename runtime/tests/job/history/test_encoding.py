@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import struct
 import zlib
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -14,7 +15,7 @@ from statefulspark.coordinator.history import HistoryEvent, HistorySample, Histo
 from statefulspark.errors import CorruptDataError, IncompatibleFormatError
 from statefulspark.job.history.encoding import RAW_BYTES_MAX, decode_history, encode_history
 from statefulspark.job.history.events import EVENTS_MAX, MESSAGE_BYTES_MAX, PATH_BYTES_MAX, REASON_BYTES_MAX, SNAPSHOTS_MAX, EventLog
-from statefulspark.job.history.samples import SAMPLES_MAX, UID_BYTES_MAX, UIDS_MAX
+from statefulspark.job.history.samples import SAMPLES_MAX, SERIES_MAX, UID_BYTES_MAX, UIDS_MAX, series_name
 
 GOLDEN = Path(__file__).parents[2] / "checkpoint" / "golden" / "history-v1.bin"
 HISTORY = JobHistory(
@@ -41,18 +42,33 @@ HISTORY = JobHistory(
         ),
     ),
 )  # fmt: skip
+WITH_METRICS = replace(
+    HISTORY,
+    samples=(
+        replace(
+            HISTORY.samples[0],
+            counts={"turnaround: rejected": 17.0, "turnaround: size.count": 4.0, "turnaround: size.sum": 62.5},
+            gauges={"turnaround: cached": 40.0},
+            backlog_rows=120_000,
+            backlog_files=3,
+        ),
+        HISTORY.samples[1],
+    ),
+)
 
 
 def test_the_golden_file_reads_the_same() -> None:
-    """Never regenerate it: drivers of this release must read what those of version 1 have stored."""
+    """Never regenerate it: drivers of this release must read what those of versions 1 and 2 have stored."""
     assert decode_history(GOLDEN.read_bytes(), path="golden") == HISTORY
-    assert decode_history(encode_history(HISTORY), path="again") == HISTORY
+    assert decode_history((GOLDEN.parent / "history-v2.bin").read_bytes(), path="golden") == WITH_METRICS
+    for history in (HISTORY, WITH_METRICS):
+        assert decode_history(encode_history(history), path="again") == history
 
 
 def test_an_unknown_version_is_refused_as_such() -> None:
     data = bytearray(encode_history(HISTORY))
-    data[4] = 2
-    with pytest.raises(IncompatibleFormatError, match="version 2"):
+    data[4] = 3
+    with pytest.raises(IncompatibleFormatError, match="version 3"):
         decode_history(bytes(data), path="x")
 
 
@@ -100,11 +116,12 @@ def test_the_largest_history_fits() -> None:
     """Every list full and every text as long as allowed, of characters that JSON has to escape."""
     big, text = (1 << 53) - 1, '"'
     states = {f"{i:02d}".ljust(UID_BYTES_MAX, text): big for i in range(UIDS_MAX)}
+    series = {series_name(f"{i:02d}".ljust(300, text), text * 300): -1 / 3e300 for i in range(SERIES_MAX)}
     sample = HistorySample(
         from_ms=big, to_ms=big, active_ms=big, rows_in=big, rows_out=big, batches=big, step_batches=big,
         parts=dict.fromkeys(("begin", "input", "process", "output", "encode", "durable"), 1 / 3e300), slot_wait_s=1 / 3e300, send_wait_s=1 / 3e300,
         watermark_lag_ms=big, states=states, slots=big, memory_bytes=big, memory_budget_bytes=big, skew=1 / 3e300, checkpoints=big,
-        failed_checkpoints=big, failures=big,
+        failed_checkpoints=big, failures=big, counts=series, gauges=series, backlog_rows=big, backlog_files=big,
     )  # fmt: skip
     snapshot = HistorySnapshot(
         ended_ms=big, kind="checkpoint", id=big, batch=big, duration_ms=big, sync_ms=big, size_bytes=big, uploaded_bytes=big,

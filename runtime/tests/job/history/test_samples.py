@@ -18,6 +18,11 @@ RAW = st.fixed_dictionaries(
     {"width": st.integers(1, 5000), "gap": st.sampled_from([0, 0, 0, 7_000_000]), "lag": st.none() | NUMBERS}
     | dict.fromkeys((*SUMS, *MAXIMA), NUMBERS)
     | {"parts": st.dictionaries(st.sampled_from(["input", "process", "durable"]), st.integers(0, 64).map(float), max_size=3)}
+    | {"backlog": st.none() | NUMBERS}
+    | {
+        name: st.dictionaries(st.sampled_from(["u: a", "u: b", "v: a"]), st.integers(-64, 64).map(float), max_size=3)
+        for name in ("counts", "gauges")
+    }
     | {"states": st.dictionaries(st.sampled_from(["a", "b", "c"]), NUMBERS, max_size=3)}
 )
 
@@ -29,7 +34,16 @@ def timeline_of(raw: list[dict[str, Any]]) -> list[HistorySample]:
         numbers = {name: each[name] for name in (*SUMS, *MAXIMA)}
         found.append(
             HistorySample(
-                from_ms=at, to_ms=at + each["width"], watermark_lag_ms=each["lag"], parts=each["parts"], states=each["states"], **numbers
+                from_ms=at,
+                to_ms=at + each["width"],
+                watermark_lag_ms=each["lag"],
+                parts=each["parts"],
+                states=each["states"],
+                counts=each["counts"],
+                gauges=each["gauges"],
+                backlog_rows=each["backlog"],
+                backlog_files=each["lag"],
+                **numbers,
             )
         )
         at += each["width"]
@@ -48,7 +62,13 @@ def assert_is_join_of(left: list[HistorySample], raw: list[HistorySample]) -> No
         for name in MAXIMA:
             assert getattr(sample, name) == max(getattr(one, name) for one in inside), name
         lags = [one.watermark_lag_ms for one in inside if one.watermark_lag_ms is not None]
-        assert sample.watermark_lag_ms == (max(lags) if lags else None)
+        assert sample.watermark_lag_ms == sample.backlog_files == (max(lags) if lags else None)
+        behind = [one.backlog_rows for one in inside if one.backlog_rows is not None]
+        assert sample.backlog_rows == (max(behind) if behind else None)
+        assert sample.counts == {name: sum(one.counts.get(name, 0) for one in inside) for one in inside for name in one.counts}
+        assert sample.gauges == {
+            name: max(one.gauges[name] for one in inside if name in one.gauges) for one in inside for name in one.gauges
+        }
         for part in {part for one in inside for part in one.parts}:
             assert sample.parts[part] == sum(one.parts.get(part, 0) for one in inside)
         assert sample.states == {

@@ -23,6 +23,7 @@ from statefulspark.job.metrics.reference import updated
 from statefulspark.job.metrics.skew import skew_of
 from statefulspark.memory.tuning import MemoryTuning
 from statefulspark.process.key_group_rows import RowSpread
+from statefulspark.process.metrics import UserMetric
 from statefulspark.rpc.messages.batches import Acknowledge, RunMetrics
 from statefulspark.rpc.messages.heartbeat import NativeMemory, NativeMetric, SlotReport, StepReport
 from statefulspark.state.registry import StateRegistry
@@ -30,7 +31,13 @@ from statefulspark.state.store.state_sizes import StateSize
 from statefulspark.state.tables.raw_keyed import RAW_KEYED, RAW_KEYED_NAME
 
 PAGE = Path(__file__).parents[4] / "docs" / "metrics.md"
-LABELS = {"job_id", "attempt", "state", "part", "uid", "slot", "for", "name", "key_group", "kind", "outcome", "level"}
+KAFKA = {
+    "description": "KafkaV2[Subscribe[orders]]", "startOffset": {"orders": {"0": 0, "1": 0}}, "endOffset": {"orders": {"0": 10, "1": 40}},
+    "latestOffset": {"orders": {"0": 30, "1": 50}}, "numInputRows": 50, "inputRowsPerSecond": 25.0, "processedRowsPerSecond": 100.0,
+    "metrics": {"avgOffsetsBehindLatest": "15.0", "maxOffsetsBehindLatest": "20", "minOffsetsBehindLatest": "10"},
+}  # fmt: skip
+"""As Spark's Kafka source reports it."""
+LABELS = {"source", "job_id", "attempt", "state", "part", "uid", "slot", "for", "name", "key_group", "kind", "outcome", "level"}
 
 
 def test_the_page_lists_every_metric() -> None:
@@ -74,7 +81,10 @@ def reported(slot: int, top: tuple[tuple[int, int], ...], rows: int) -> SlotRepo
             "u": StepReport(
                 caches={"count": (9, 1)},
                 key_groups=RowSpread(rows, 4, top),
-                user={"seen": 3.0},
+                user={
+                    "seen": UserMetric(kind="meter", value=3.0),
+                    "size": UserMetric(kind="distribution", value=2.0, sum=5.0 + slot, min=1.0 - slot, max=4.0),
+                },
                 expired={"count": 12},
                 cleanup_seconds=0.5,
                 cleanup_lag=0.25,
@@ -142,7 +152,7 @@ def seen() -> CoordinatorView:
     parts = SimpleNamespace(
         durable=SimpleNamespace(job_id="j", attempt=1, restored_from=None, completed=list, has_savepoint_dir=False),
         dry_runs=SimpleNamespace(batch=None),
-        checkpoints=SimpleNamespace(totals=totals, last_checkpoint=None, last_savepoint=None, failed=1, pending=None),
+        checkpoints=SimpleNamespace(totals=totals, last_checkpoint=None, last_savepoint=None, failed=1, pending=lambda _: None),
         slots=SimpleNamespace(all=reporting, silence_s=lambda: 0.0),
     )
     return view_of(batches=log, states=states, memory=memory, **cast("Any", vars(parts)))
@@ -150,7 +160,11 @@ def seen() -> CoordinatorView:
 
 def test_what_slots_and_batches_report_becomes_samples() -> None:
     """Only what is committed counts; sizes go by the names of states; a slot that has not reported gives nothing."""
-    progress = {"durationMs": {"addBatch": 40, "triggerExecution": 50}, "inputRowsPerSecond": float("nan")}
+    progress = {
+        "durationMs": {"addBatch": 40, "triggerExecution": 50},
+        "inputRowsPerSecond": float("nan"),
+        "sources": [KAFKA, {"description": "FileStreamSource[file:/in]", "numInputRows": 3}],
+    }
     found = samples_of("j", seen(), restarts=1, progress=progress, native_metrics=("num-files-at-level", "column-family-as-variable"))
     families(found)  # refuses what Prometheus would
     values = {(one.name, *sorted(one.labels.items())): one.value for one in found}
@@ -175,6 +189,9 @@ def test_what_slots_and_batches_report_becomes_samples() -> None:
     assert value("state_cleanup_seconds", uid="u", slot="1") == 0.5
     assert value("state_cleanup_lag", uid="u", slot="1") == 0.25
     assert value("user_metric", uid="u", slot="1", name="seen") == 3
+    assert [value("user_metric", uid="u", slot="1", name=f"size.{each}") for each in ("count", "sum", "min", "max")] == [2, 6, 0, 4]
+    assert value("source_backlog_rows", source="0 KafkaV2[Subscribe[orders]]") == 30
+    assert {one.labels["source"] for one in found if one.name.startswith("source_")} == {"0 KafkaV2[Subscribe[orders]]"}
     assert value("slot_restore_seconds", slot="0") == 1.5
     assert value("slot_managed_budget_bytes", slot="0") == 64 << 20
     assert value("slot_budget_bytes", slot="1") == 1 << 30

@@ -82,6 +82,11 @@ def test_storage_keys_go_to_executors_by_reference() -> None:
     job = manifest(checkpointing={"dir": "s3://bucket/c", "storage": {"credentialsSecret": "bucket-keys"}})
     settings = kubernetes_settings(job, DriverPod.of(ENVIRON), 3)
     assert settings["spark.kubernetes.executor.secretKeyRef.AWS_SECRET_ACCESS_KEY"] == "bucket-keys:AWS_SECRET_ACCESS_KEY"
+    job = manifest(checkpointing={"dir": "gs://bucket/c", "savepointDir": "s3://bucket/s", "storage": {"credentialsSecret": "keys"}})
+    settings = kubernetes_settings(job, DriverPod.of(ENVIRON), 3)
+    for name in ("GOOGLE_CREDENTIALS", "AWS_ACCESS_KEY_ID"):
+        assert settings[f"spark.kubernetes.executor.secretKeyRef.{name}"] == f"keys:{name}"
+    assert "spark.kubernetes.executor.secretKeyRef.AZURE_STORAGE_KEY" not in settings
 
 
 def test_without_an_image_nothing_starts() -> None:

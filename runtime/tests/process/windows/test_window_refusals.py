@@ -178,3 +178,18 @@ def test_what_a_function_returns_is_checked(make: Callable[[], KeyedProcessHarne
     """With the method and the remedy."""
     with make() as harness, pytest.raises(InvalidInputError, match=message):
         harness.process_elements([("a", 1, 1), ("a", 2, 2)])
+
+
+def ended(*_: Any) -> Any:
+    """Raise what Python replaces when it leaves a generator, such as the one that runs the function."""
+    return next(iter(()))
+
+
+@pytest.mark.parametrize("assigner", [EventTimeSessionWindows(10), TEN])
+def test_stop_iteration_of_a_function_is_told_as_the_users_error(assigner: Any) -> None:
+    """With the user's traceback, whatever kind of windows calls the function."""
+    with WindowHarness(assigner, ROWS, key="key").reduce(ended, uid="w", event_time="at") as harness:
+        with pytest.raises(UserFunctionError, match="the function raised StopIteration") as caught:
+            harness.process_elements([("a", 1, 1), ("a", 2, 2)])
+        assert "in ended" in caught.value.user_traceback
+        assert "RuntimeError" not in caught.value.user_traceback

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from statefulspark.config.claim_mode import ClaimMode
 from statefulspark_operator.api.snapshots import SnapshotState, SnapshotTrigger, SnapshotType
 from statefulspark_operator.reconcile.job.observe.observation import ObservedSnapshot
 from tests.manifests import manifest
@@ -84,6 +85,15 @@ def test_a_stateless_upgrade_does_not_go_back_to_the_initial_state() -> None:
     world.change(image="shop/counts:2")
     world.settle()
     assert world.applied[-1].initial_savepoint_path is None
+
+
+def test_the_driver_claims_a_path_and_nothing_else() -> None:
+    """After a stateless upgrade there is no path to claim, which the driver would refuse; a StateSnapshot owns its files."""
+    world = running(initialSavepointPath="s3://bucket/savepoints/first", claimMode="CLAIM", upgradeMode="stateless")
+    assert world.applied[-1].claim_mode is ClaimMode.CLAIM
+    world.change(image="shop/counts:2")
+    world.settle()
+    assert (world.applied[-1].initial_savepoint_path, world.applied[-1].claim_mode) == (None, ClaimMode.NO_CLAIM)
 
 
 def test_an_old_checkpoint_makes_the_upgrade_take_a_savepoint() -> None:

@@ -43,7 +43,7 @@ ObjectKind = Literal["job", "attempt", "batch record", "changelog", "shared file
 
 _TABLE = r"tables/uid=[^/]+/state=[^/]+/(?:key-groups-\d{5}-\d{5}|operator)-[0-9a-f]{8}\.parquet"
 _BUNDLE = r"spark-location(?:-[0-9a-f]{8})?"
-_SNAPSHOT_FILE = rf"(?:{METADATA_NAME}|_damaged|{_BUNDLE}|slot-\d+-[0-9a-f]{{8}}/[^/]+|spark-state/[0-9a-f]{{32}})"
+_SNAPSHOT_FILE = rf"(?:{METADATA_NAME}|_damaged|_claimed|{_BUNDLE}|slot-\d+-[0-9a-f]{{8}}/[^/]+|spark-state/[0-9a-f]{{32}})"
 _KINDS: tuple[tuple[ObjectKind, re.Pattern[str]], ...] = (
     ("job", re.compile(rf"^{JOB_KEY}$")),
     ("attempt", _ATTEMPT),
@@ -81,6 +81,11 @@ def savepoint_folder(job_id: str) -> str:
 def damaged_key(folder: str) -> str:
     """``chk-7/_damaged``: written when restoring the checkpoint failed, so that no later attempt starts from it."""
     return f"{folder}/_damaged"
+
+
+def claimed_key(folder: str) -> str:
+    """``savepoint-orders-1f2e3d4c5b6a/_claimed``: which job has claimed the savepoint, and deletes it."""
+    return f"{folder}/_claimed"
 
 
 def metadata_key(folder: str) -> str:

@@ -63,7 +63,7 @@ class PackRef(Document):
 class BatchRecord(Document):
     """Written before a batch runs; everything a new driver needs to run it again with the same result."""
 
-    later_fields = {"spark_state": 2, "pipeline": 3, "second_max_event_times": 4, "without_changelogs": 11}  # noqa: RUF012  a ClassVar of the base
+    later_fields = {"spark_state": 2, "pipeline": 3, "second_max_event_times": 4, "without_changelogs": 12}  # noqa: RUF012  a ClassVar of the base
     former_fields = frozenset({"epochs"})
 
     attempt: int = Field(ge=1)
@@ -113,6 +113,8 @@ class AttemptClaim(Document):
 class AttemptStart(Document):
     """The state that an attempt resumes from."""
 
+    later_fields = {"claimed": 11}  # noqa: RUF012  a ClassVar of the base
+
     attempt: int = Field(ge=1)
     created_ms: int = Field(ge=0)
     origin: str | None = None
@@ -121,3 +123,17 @@ class AttemptStart(Document):
     """Keys of this folder's checkpoints in the lineage, newest first; all of them can be a base."""
     records: tuple[str, ...] = ()
     """Keys of the batch records in the lineage, in batch order, from the oldest that is stored."""
+    claimed: str | None = None
+    """URL of the savepoint that the job has claimed, and deletes after its first checkpoint; None in versions 1 to 10."""
+
+
+class SavepointClaim(Document):
+    """Stands beside the ``_metadata`` of a savepoint that a job has claimed. No other job deletes or claims the savepoint."""
+
+    job: str = Field(min_length=1, max_length=4096)
+    """URL of the job's folder."""
+    created_ms: int = Field(ge=0)
+
+    def least_version(self) -> int:
+        """Version 11 brought claims."""
+        return 11

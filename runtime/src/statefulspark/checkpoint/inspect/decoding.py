@@ -73,6 +73,7 @@ class EntryDecoder:
     Args:
         info: The state, as the checkpoint describes it.
         unpickle: Also decode pickled values, which runs code that the bytes name: only for checkpoints you trust.
+        until_ms: Leave out what has expired by then, in milliseconds since the epoch; None for nothing.
 
     Attributes:
         info: The state.
@@ -82,8 +83,9 @@ class EntryDecoder:
         IncompatibleFormatError: The types are not known to this release.
     """
 
-    def __init__(self, info: StateInfo, *, unpickle: bool = False) -> None:
+    def __init__(self, info: StateInfo, *, unpickle: bool = False, until_ms: int | None = None) -> None:
         self.info = info
+        self._until_ms = until_ms
         self.where = f"state {info.name!r} of uid {info.uid!r}"
         self._keys = KeyCodec.from_json(info.key_type)
         self._is_timer = info.kind in TIMER_KINDS
@@ -114,7 +116,7 @@ class EntryDecoder:
         return self._keys.decode(data)
 
     def decode(self, store_key: bytes, stored: bytes, scan: Scan = _nothing) -> StateEntry | None:
-        """Return the entry of a store key and value; None if it expired before the state's declaration changed last.
+        """Return the entry of a store key and value; None if it expired before the state's declaration changed last, or by ``until_ms``.
 
         Args:
             store_key: Not of a segment.
@@ -139,6 +141,8 @@ class EntryDecoder:
         if current is None:
             return None
         expires_ms, plain = self._without_expiry(current)
+        if self._expired(expires_ms):
+            return None
         return StateEntry(
             key_group=parts.key_group,
             key=self._keys.decode(parts.key),
@@ -167,8 +171,14 @@ class EntryDecoder:
             except (ValueError, struct.error) as exc:
                 raise CorruptDataError("damaged list", path=self.where) from exc
             expiries = [int.from_bytes(element[:_EXPIRY_BYTES], "big", signed=True) for element in elements]
-            return max(expiries, default=None), _PLAIN + ListTypeInfo.join([element[_EXPIRY_BYTES:] for element in elements])
+            living = [
+                element[_EXPIRY_BYTES:] for element, expiry_ms in zip(elements, expiries, strict=True) if not self._expired(expiry_ms)
+            ]
+            return max(expiries, default=None), _PLAIN + ListTypeInfo.join(living)
         return None, stored
+
+    def _expired(self, expires_ms: int | None) -> bool:
+        return expires_ms is not None and self._until_ms is not None and expires_ms <= self._until_ms
 
     def _decode_user_key(self, data: bytes) -> Any:
         if self._user_key is None:
@@ -276,6 +286,25 @@ def parse_key(info: StateInfo, text: str) -> Any:
         raise _wrong_key(types, text) from None
 
 
+def parse_map_key(info: StateInfo, text: str) -> bytes:
+    """Return the bytes of a key of a map that a person typed.
+
+    Args:
+        info: The state, a map.
+        text: The key as `parse_key` takes one column's.
+
+    Raises:
+        InvalidInputError: The text is no such key, or keys of the map cannot be typed.
+    """
+    type_ = type_from_json(info.type["key"])
+    if is_pickled(info.type["key"]):
+        raise InvalidInputError("keys of this map are pickled objects", field="map key", remedy="Read all entries of the map instead.")
+    try:
+        return type_.encode(_typed(type_, text if type_.name in {"STRING", "CHAR", *_FROM_TEXT} else json.loads(text)))
+    except (ValueError, ArithmeticError, TypeError, InvalidInputError):
+        raise _wrong_key([type_], text, "map key") from None
+
+
 def parse_keys(info: StateInfo, text: str) -> list[Any]:
     """Turn a JSON list of keys into keys of the state's key types.
 
@@ -324,11 +353,11 @@ def _type_names(description: Any) -> Iterator[str]:
             yield from _type_names(part)
 
 
-def _wrong_key(types: list[TypeInformation], text: str) -> InvalidInputError:
+def _wrong_key(types: list[TypeInformation], text: str, field: str = "key") -> InvalidInputError:
     expected = ", ".join(type_.name for type_ in types)
     example = "a JSON list such as '[\"AA\", 1]'" if len(types) > 1 else "a value such as 42, 2024-02-29 or aGk="
     return InvalidInputError(
-        f"{text!r} is not a key of type {expected}", field="key", remedy=f"Write the key as the command prints it, for example {example}."
+        f"{text!r} is not a key of type {expected}", field=field, remedy=f"Write the key as the command prints it, for example {example}."
     )
 
 

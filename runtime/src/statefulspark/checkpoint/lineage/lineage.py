@@ -29,13 +29,15 @@ from statefulspark.checkpoint.formats.documents import decode_document, encode_d
 from statefulspark.checkpoint.formats.records import AttemptClaim, AttemptStart, BatchRecord, ChangelogRef, JobIdentity
 from statefulspark.checkpoint.lineage.fencing import claim_attempt, refuse_fenced
 from statefulspark.checkpoint.lineage.going_back import gone_back
+from statefulspark.checkpoint.lineage.identity import job_name
 from statefulspark.checkpoint.lineage.missing_objects import check_last_record, check_newest_start, check_nothing_left
 from statefulspark.checkpoint.lineage.resumed import Lineage
 from statefulspark.checkpoint.lineage.rewind import is_jump, jump_record, last_used_batch
 from statefulspark.checkpoint.lineage.starts import newest_start, since
 from statefulspark.checkpoint.transfers import read_again
+from statefulspark.checkpoint.write.claiming import claim_savepoint
 from statefulspark.checkpoint.write.copying import copy_checkpoint
-from statefulspark.errors import ConflictError, CorruptDataError, InvalidInputError, NotRestorableError
+from statefulspark.errors import CorruptDataError, InvalidInputError
 from statefulspark.storage.base import ObjectStore
 
 __all__ = [
@@ -46,46 +48,12 @@ __all__ = [
     "JobIdentity",
     "Lineage",
     "begin_attempt",
-    "ensure_job",
     "has_state",
     "read_record",
     "resolve",
     "resolve_left",
     "write_record",
 ]
-
-
-def ensure_job(store: ObjectStore, name: str, max_parallelism: int) -> JobIdentity:
-    """Create the identity of a job folder, or check that it is this job's.
-
-    Args:
-        store: Opened at the job folder.
-        name: Name of the job.
-        max_parallelism: Number of key groups, fixed for the job's life.
-
-    Raises:
-        NotRestorableError: The folder is another job's, or the number of key groups was another one.
-        CorruptDataError: The identity is damaged.
-    """
-    wanted = JobIdentity(name=name, max_parallelism=max_parallelism)
-    try:
-        store.put_if_absent(paths.JOB_KEY, encode_document("job", wanted))
-    except ConflictError:
-        path = paths.url_of(store.url, paths.JOB_KEY)
-        found = decode_document(store.get(paths.JOB_KEY), "job", JobIdentity, path=path)
-        if found.name != name:
-            raise NotRestorableError(
-                f"{store.url} belongs to the job {found.name!r}, not to {name!r}",
-                field="checkpointing.dir",
-                remedy="Give each job its own directory or name; to start from another job's state, name its checkpoint or savepoint.",
-            ) from None
-        if found.max_parallelism != max_parallelism:
-            raise NotRestorableError(
-                f"the job was started with {found.max_parallelism} key groups, not {max_parallelism}",
-                field="maxParallelism",
-                remedy=f"Set maxParallelism to {found.max_parallelism}, or write a savepoint with other key groups by `statefulspark rewrite --max-parallelism`.",
-            ) from None
-    return wanted
 
 
 def begin_attempt(
@@ -96,6 +64,7 @@ def begin_attempt(
     open_store: OpenStore,
     damaged: Collection[str] = (),
     sink_batch: int = -1,
+    claim_origin: bool = False,
 ) -> Lineage:
     """Claim an attempt, determine the state it resumes from, and make that durable.
 
@@ -109,10 +78,11 @@ def begin_attempt(
         open_store: Opens the store of an ``origin``.
         damaged: URLs of checkpoints to start from only if nothing else is left, because restoring them failed.
         sink_batch: Last batch that the sink is known to have; counts with an ``origin`` only.
+        claim_origin: Whether the job claims the ``origin``, which is a savepoint, and deletes it after its first checkpoint.
 
     Raises:
         FencedError: A newer attempt was claimed meanwhile.
-        InvalidInputError: ``origin`` is no checkpoint.
+        InvalidInputError: ``origin`` is no checkpoint, or cannot be claimed.
         CorruptDataError: Nothing that is left can be restored; the text says why.
         UnavailableError: Storage did not answer.
     """
@@ -124,13 +94,14 @@ def begin_attempt(
         found = write_jump(store, gone_back(found, attempt=attempt, now_ms=now_ms), lambda: refuse_fenced(store, claim))
     else:
         inherited = ()
-        found = _begin_from(store, origin, open_store, claim=claim, now_ms=now_ms, sink_batch=sink_batch)
+        found = _begin_from(store, origin, open_store, claim=claim, now_ms=now_ms, sink_batch=sink_batch, claim_origin=claim_origin)
     start = AttemptStart(
         attempt=attempt,
         created_ms=now_ms,
         origin=found.origin,
         checkpoints=found.checkpoints,
         records=inherited,
+        claimed=found.claimed,
     )
     store.put_if_absent(paths.attempt_start_key(attempt), encode_document("attempt-start", start))
     refuse_fenced(store, claim)
@@ -223,6 +194,7 @@ def resolve(store: ObjectStore, *, open_store: OpenStore, damaged: Collection[st
         record_keys=keys,
         checkpoints=tuple(checkpoint.key for checkpoint in own),
         origin=start.origin,
+        claimed=start.claimed,
         problems=tuple(problems),
     )
 
@@ -288,10 +260,14 @@ def _choose(
             return checkpoint, records
         problems.append(f"{checkpoint.url}: some batch records after batch {checkpoint.metadata.batch} are missing")
     if start.origin is not None and start.origin not in damaged:
-        origin = open_checkpoint(start.origin, open_store)
-        records = _records_after(store, origin.metadata.batch, keys)
-        if records is not None:
-            return origin, records
+        try:
+            origin = open_checkpoint(start.origin, open_store)
+        except InvalidInputError:
+            problems.append(f"{start.origin}: it no longer exists")
+        else:
+            records = _records_after(store, origin.metadata.batch, keys)
+            if records is not None:
+                return origin, records
     elif start.origin is None and (keys or not problems):
         # Empty state is right only when every batch since the very first is known; never as a way out of damage.
         records = _records_after(store, -1, keys)
@@ -354,17 +330,31 @@ def _batch_of(key: str) -> int:
     return numbers[1]
 
 
-def _begin_from(store: ObjectStore, origin: str, open_store: OpenStore, *, claim: AttemptClaim, now_ms: int, sink_batch: int) -> Lineage:
+def _begin_from(
+    store: ObjectStore,
+    origin: str,
+    open_store: OpenStore,
+    *,
+    claim: AttemptClaim,
+    now_ms: int,
+    sink_batch: int,
+    claim_origin: bool,
+) -> Lineage:
     """Copy the checkpoint, and lead its batch on to the highest number ever used; all before the start, which makes them count."""
     found = open_checkpoint(origin, open_store)
+    if claim_origin:
+        claim_savepoint(found, store.url, now_ms=now_ms)
     jump = jump_record(found, max(last_used_batch(store), sink_batch), attempt=claim.attempt, now_ms=now_ms)
     records = (jump,) if jump is not None else ()
     keys = tuple(write_record(store, record, lambda: refuse_fenced(store, claim)) for record in records)
-    base = copy_checkpoint(found, store, job_name=_job_name(store), attempt=claim.attempt, now_ms=now_ms, open_store=open_store)
+    base = copy_checkpoint(found, store, job_name=job_name(store), attempt=claim.attempt, now_ms=now_ms, open_store=open_store)
     return Lineage(
-        attempt=0, base=base, records=records, record_keys=keys, checkpoints=(base.key,), origin=found.url, copied_from=found.url
+        attempt=0,
+        base=base,
+        records=records,
+        record_keys=keys,
+        checkpoints=(base.key,),
+        origin=found.url,
+        copied_from=found.url,
+        claimed=found.url if claim_origin else None,
     )
-
-
-def _job_name(store: ObjectStore) -> str:
-    return decode_document(store.get(paths.JOB_KEY), "job", JobIdentity, path=paths.url_of(store.url, paths.JOB_KEY)).name

@@ -32,6 +32,8 @@ class Lineage:
     """URL of the checkpoint or savepoint of another folder that the lineage began with."""
     copied_from: str | None = None
     """URL of the checkpoint or savepoint that the base was copied from, if this attempt was started from one."""
+    claimed: str | None = None
+    """URL of the savepoint that the job has claimed (claim mode ``CLAIM``) and may not have deleted yet."""
     problems: tuple[str, ...] = ()
     """Reasons why newer checkpoints were skipped."""
 

@@ -126,20 +126,20 @@ def _origins(came: list[Relation], gone: list[Relation]) -> list[tuple[Relation,
     return [*pairs, *((each, None) for each in new)]
 
 
-def _refed(kept: list[Relation], users: list[Relation]) -> list[Relation]:
-    """The present sources that were read before, but for other steps."""
+def _refed(kept: list[Relation], users: list[Relation]) -> dict[str, set[str]]:
+    """By label, the present sources that were read before, but for other steps: the steps that each feeds in one of the two pipelines only."""
 
     def feeds(many: list[Relation], source: Relation) -> set[str]:
         return {step for each in many if (each.provider, each.identity) == (source.provider, source.identity) for step in each.feeds}
 
-    return [each for each in users if feeds(kept, each) not in (set(), feeds(users, each))]
+    return {each.label: before ^ feeds(users, each) for each in users if (before := feeds(kept, each)) and before != feeds(users, each)}
 
 
-def _refuse_doubtful(relation: Relation, origin: Relation, came: list[Relation], gone: list[Relation], refed: list[Relation]) -> None:
+def _refuse_doubtful(relation: Relation, origin: Relation, came: list[Relation], gone: list[Relation], refed: dict[str, set[str]]) -> None:
     """Raise if another source may have replaced ``origin``, or ``relation`` another source: then ``relation`` is new.
 
-    If both feed the same step, the other sources of that step count, and as many of each kind may come as go. Otherwise this must be the only change,
-    and no source that stays may feed other steps than before.
+    If both feed the same step, the other sources of that step count, and as many of each kind may come as go; no source that stays may have begun or
+    ceased to feed that step. Otherwise this must be the only change, and no source that stays may feed other steps than before.
     """
     shared = relation.feeds & origin.feeds
 
@@ -148,12 +148,12 @@ def _refuse_doubtful(relation: Relation, origin: Relation, came: list[Relation],
         return [each for each in beside if each.feeds & (relation.feeds | origin.feeds)] if shared else beside
 
     new, former = others(came), others(gone)
-    if shared and Counter(each.provider for each in new) == Counter(each.provider for each in former):
+    moved = [label for label, changed in refed.items() if changed & shared or not shared]
+    if shared and not moved and Counter(each.provider for each in new) == Counter(each.provider for each in former):
         return
-    moved = [] if shared else refed
     if new or former or moved:
         changes = [f"{each.label} is new" for each in new] + [f"{each.label} is no longer read" for each in former]
-        changes += [f"{label} feeds other steps" for label in dict.fromkeys(each.label for each in moved)]
+        changes += [f"{label} feeds other steps" for label in moved]
         raise NotRestorableError(
             f"it is ambiguous whether {relation.label} continues from the position of {origin.label} or is new, because {' and '.join(changes)}",
             field="spec.job",

@@ -21,6 +21,7 @@ from statefulspark.checkpoint.formats.metadata import FileRef, OperatorFile, Slo
 from statefulspark.checkpoint.formats.operator_state import encode_operator_file
 from statefulspark.checkpoint.transfers import in_parallel
 from statefulspark.checkpoint.write.inline import inline_part
+from statefulspark.checkpoint.write.progress import UploadProgress
 from statefulspark.errors import InvalidInputError
 from statefulspark.keygroups import KeyGroupRange
 from statefulspark.state.encoding.entries import HEAP_TIMERS_FILE
@@ -69,6 +70,9 @@ class SlotUploader:
         threads: Parallel uploads, 1 .. 64.
         inline_max_bytes: Checkpoints have the slot's entries in ``_metadata`` instead of files, if they have at most so many bytes; the
             store's snapshots are files ``entries``. None uploads files.
+
+    Attributes:
+        progress: How far the upload is.
     """
 
     def __init__(
@@ -90,6 +94,7 @@ class SlotUploader:
         self._threads = threads
         self._inline_max_bytes = inline_max_bytes
         self._uploaded: dict[int, dict[_LocalFile, StoredFile]] = {}
+        self.progress = UploadProgress()
 
     def seed(self, checkpoint_id: int, files: Iterable[StoredFile]) -> None:
         """Take over the files that a restore put into the store's folder from a checkpoint of this job folder."""
@@ -139,10 +144,13 @@ class SlotUploader:
             key = paths.shared_key(checkpoint_id, nonce) if shared else f"{folder}/{private_folder}/{name}"
             digest = digest_file(path)
             self._store.put_file(key, path, cancellation)
+            self.progress.add(size_bytes)
             reference = paths.relative_reference(folder, key)
             return StoredFile(key, FileRef(name=name, path=reference, size_bytes=digest.size_bytes, checksum=digest.checksum))
 
-        files = in_parallel(send, _store_files(snapshot, self._backend), self._threads)
+        found = [(path, path.stat().st_size) for path in _store_files(snapshot, self._backend)]
+        self.progress.begin(sum(size for path, size in found if not (is_shared(path.name, self._backend) and (path.name, size) in known)))
+        files = in_parallel(send, [path for path, _ in found], self._threads)
         shared = [file for file in files if paths.shared_checkpoint_id(file.key) is not None]
         self._remember(checkpoint_id, shared, base_checkpoint_id)
         private = [file.ref for file in files if paths.shared_checkpoint_id(file.key) is None]
@@ -187,15 +195,20 @@ class SlotUploader:
             _check(cancellation)
             reference = f"{private_folder}/{path.name}"
             key = f"{folder}/{reference}"
-            found = known.get((path.name, path.stat().st_size))
+            size_bytes = path.stat().st_size
+            found = known.get((path.name, size_bytes))
             if found is not None and common is not None:
                 common.copy(paths.key_below(common.url, self._store.url, found.key), paths.key_below(common.url, target.url, key))
+                self.progress.add(size_bytes)
                 return found.ref.model_copy(update={"path": reference})
             digest = digest_file(path)
             target.put_file(key, path, cancellation)
+            self.progress.add(size_bytes)
             return FileRef(name=path.name, path=reference, size_bytes=digest.size_bytes, checksum=digest.checksum)
 
-        return self._state([], in_parallel(send, _store_files(snapshot, self._backend), self._threads), step_batches), None
+        files = _store_files(snapshot, self._backend)
+        self.progress.begin(sum(path.stat().st_size for path in files))
+        return self._state([], in_parallel(send, files, self._threads), step_batches), None
 
     def _remember(self, checkpoint_id: int, shared: Iterable[StoredFile], base_checkpoint_id: int | None) -> None:
         self.seed(checkpoint_id, shared)

@@ -2,8 +2,10 @@
 
 Layout (big-endian)::
 
-    "SSJH" | version u8 = 1 | raw length u32 | crc32 of the stored bytes u32 | stored bytes (zlib)
+    "SSJH" | version u8 = 2 | raw length u32 | crc32 of the stored bytes u32 | stored bytes (zlib)
     raw: JSON (UTF-8), the members of `JobHistory`
+
+Version 1 is the same without metrics of functions and backlogs in its samples.
 """
 
 from __future__ import annotations
@@ -19,7 +21,8 @@ from statefulspark.errors import CorruptDataError, IncompatibleFormatError, Inte
 from statefulspark.job.history.samples import SAMPLES_MAX
 
 MAGIC: Final = b"SSJH"
-VERSION: Final = 1
+VERSION: Final = 2
+_READ: Final = (1, 2)
 RAW_BYTES_MAX: Final = 8 << 20
 """More than the bounds of a history can add up to."""
 STORED_BYTES_MAX: Final = RAW_BYTES_MAX + (64 << 10)
@@ -53,9 +56,9 @@ def decode_history(data: bytes, *, path: str) -> JobHistory:
     if data[:4] != MAGIC or len(data) < _START.size:
         raise CorruptDataError("not a job's history", path=path)
     _, version, raw_length, crc = _START.unpack_from(data)
-    if version != VERSION:
+    if version not in _READ:
         raise IncompatibleFormatError(
-            "this release cannot read the history's format", path=path, expected=f"version {VERSION}", found=f"version {version}"
+            "this release cannot read the history's format", path=path, expected=f"version 1 to {VERSION}", found=f"version {version}"
         )
     if zlib.crc32(data[_START.size :]) != crc or raw_length > RAW_BYTES_MAX:
         raise CorruptDataError("the job's history is damaged", path=path)

@@ -15,11 +15,14 @@ UIDS_MAX: Final = 16
 OTHER_UIDS: Final = "(other keyed steps)"
 UID_BYTES_MAX: Final = 100
 """Longer names of keyed steps are cut."""
+SERIES_MAX: Final = 16
+"""Numbers of functions' metrics in one sample, of counters and gauges each; the first ones by name."""
+SERIES_BYTES_MAX: Final = 40
+"""Of the uid and of the name of such a metric."""
 
 
 def joined(first: HistorySample, second: HistorySample) -> HistorySample:
     """Return one sample of two intervals of which ``second`` comes later."""
-    lags = [lag for lag in (first.watermark_lag_ms, second.watermark_lag_ms) if lag is not None]
     return HistorySample(
         from_ms=first.from_ms,
         to_ms=second.to_ms,
@@ -31,16 +34,41 @@ def joined(first: HistorySample, second: HistorySample) -> HistorySample:
         parts={part: first.parts.get(part, 0.0) + second.parts.get(part, 0.0) for part in (*first.parts, *second.parts)},
         slot_wait_s=first.slot_wait_s + second.slot_wait_s,
         send_wait_s=first.send_wait_s + second.send_wait_s,
-        watermark_lag_ms=max(lags, default=None),
+        watermark_lag_ms=_most(first.watermark_lag_ms, second.watermark_lag_ms),
         states=bounded_states({uid: max(first.states.get(uid, 0), second.states.get(uid, 0)) for uid in (*first.states, *second.states)}),
         slots=max(first.slots, second.slots),
         memory_bytes=max(first.memory_bytes, second.memory_bytes),
         memory_budget_bytes=max(first.memory_budget_bytes, second.memory_budget_bytes),
+        counts=bounded_series(
+            {name: first.counts.get(name, 0.0) + second.counts.get(name, 0.0) for name in (*first.counts, *second.counts)}
+        ),
+        gauges=bounded_series(
+            {
+                name: max(sample.gauges[name] for sample in (first, second) if name in sample.gauges)
+                for name in (*first.gauges, *second.gauges)
+            }
+        ),
+        backlog_rows=_most(first.backlog_rows, second.backlog_rows),
+        backlog_files=_most(first.backlog_files, second.backlog_files),
         skew=max(first.skew, second.skew),
         checkpoints=first.checkpoints + second.checkpoints,
         failed_checkpoints=first.failed_checkpoints + second.failed_checkpoints,
         failures=first.failures + second.failures,
     )
+
+
+def _most(*values: int | None) -> int | None:
+    return max((value for value in values if value is not None), default=None)
+
+
+def series_name(uid: str, metric: str) -> str:
+    """Return the bounded name under which a history has a metric of a function."""
+    return f"{name(uid, SERIES_BYTES_MAX)}: {name(metric, SERIES_BYTES_MAX)}"
+
+
+def bounded_series(values: Mapping[str, float]) -> dict[str, float]:
+    """Return the first series by name, so that the same ones stay."""
+    return {each: values[each] for each in sorted(values)[:SERIES_MAX]}
 
 
 def bounded_states(sizes: Mapping[str, int]) -> dict[str, int]:

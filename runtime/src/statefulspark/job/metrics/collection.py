@@ -13,6 +13,8 @@ from statefulspark.coordinator.totals import SnapshotTotals, StepTotals
 from statefulspark.coordinator.view import CoordinatorView
 from statefulspark.job.metrics.definitions import sample
 from statefulspark.job.metrics.skew import skew_of
+from statefulspark.job.metrics.sources import sources_of
+from statefulspark.process.metrics import numbers
 from statefulspark.slot.step_metrics import TOP_KEY_GROUPS
 from statefulspark.state.encoding.layout import StateInfo
 from statefulspark.state.store.native_metrics import COLUMN_FAMILY_AS_VARIABLE, NATIVE_METRICS
@@ -54,6 +56,10 @@ def _trigger_samples(progress: Mapping[str, Any] | None) -> Iterator[MetricSampl
         yield sample("trigger_seconds", milliseconds / 1000, part=part)
     yield sample("trigger_input_rows_per_second", _number(progress.get("inputRowsPerSecond")))
     yield sample("trigger_processed_rows_per_second", _number(progress.get("processedRowsPerSecond")))
+    for number, source in enumerate(sources_of(progress)):
+        label = f"{number} {source.description}"  # two sources may have the same description
+        found = {"rows": source.backlog_rows, "files": source.backlog_files, "bytes": source.backlog_bytes}
+        yield from (sample(f"source_backlog_{unit}", behind, source=label) for unit, behind in found.items() if behind is not None)
 
 
 def _number(value: Any) -> float:
@@ -136,8 +142,9 @@ def _state_samples(slot: Slot, infos: Mapping[int, StateInfo]) -> Iterator[Metri
         if step.expired:
             yield sample("state_cleanup_seconds", step.cleanup_seconds, uid=uid, slot=label)
             yield sample("state_cleanup_lag", step.cleanup_lag, uid=uid, slot=label)
-        for name, value in step.user.items():
-            yield sample("user_metric", value, uid=uid, slot=label, name=name)
+        for name, metric in step.user.items():
+            for full, value in numbers(name, metric):
+                yield sample("user_metric", value, uid=uid, slot=label, name=full)
 
 
 def _native_samples(slot: Slot, wanted: tuple[str, ...]) -> Iterator[MetricSample]:

@@ -73,6 +73,19 @@ _JOB = _group(
     ("trigger_seconds", "gauge", "Of the last micro-batch: Spark's own times (durationMs) by part; triggerExecution is the whole.", "part"),
     ("trigger_input_rows_per_second", "gauge", "Of the last micro-batch: input rows per second reported by Spark.", ""),
     ("trigger_processed_rows_per_second", "gauge", "Of the last micro-batch: processed rows per second reported by Spark.", ""),
+    ("source_backlog_rows", "gauge", "Rows that the source had and the last batch did not read; only of sources that report it.", "source"),
+    (
+        "source_backlog_files",
+        "gauge",
+        "Files that the source had and the last batch did not read; only of sources that report it.",
+        "source",
+    ),
+    (
+        "source_backlog_bytes",
+        "gauge",
+        "Bytes that the source had and the last batch did not read; only of sources that report it.",
+        "source",
+    ),
     ("watermark_seconds", "gauge", "Watermark of a keyed step, seconds since the epoch; absent before the first event.", "uid"),
     ("watermark_lag_seconds", "gauge", "Lag of the watermark behind the wall clock.", "uid"),
 )

@@ -139,5 +139,6 @@ def kubernetes_settings(manifest: StatefulSparkJob, pod: DriverPod, parallelism:
         settings[f"spark.kubernetes.executor.secrets.{pod.spark_secret}"] = SPARK_SECRET_FOLDER
     secret = spec.checkpointing.storage.credentials_secret
     if secret is not None:
-        settings |= {f"spark.kubernetes.executor.secretKeyRef.{name}": f"{secret}:{name}" for name in CREDENTIALS}
+        names = [name for scheme in spec.checkpointing.credential_schemes for name in CREDENTIALS[scheme]]
+        settings |= {f"spark.kubernetes.executor.secretKeyRef.{name}": f"{secret}:{name}" for name in names}
     return settings

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from statefulspark.checkpoint.write.progress import UploadedBytes
 from statefulspark.memory.tuning import MemoryTuning
 from statefulspark.process.key_group_rows import RowSpread
+from statefulspark.process.metrics import UserMetric
 from statefulspark.rpc.codec import Message, Request
 from statefulspark.state.store.state_sizes import StateSize
 
@@ -54,8 +56,8 @@ class StepReport:
     caches: dict[str, tuple[int, int]]
     """Hits and misses of the cache of decoded objects, per state that was read."""
     key_groups: RowSpread
-    user: dict[str, float]
-    """Metrics that the function has registered, by name; a gauge may return NaN."""
+    user: dict[str, UserMetric]
+    """Metrics that the function has registered, by name."""
     expired: dict[str, int] = field(default_factory=dict)
     """Expired entries that the cleanup has deleted, per state with time to live."""
     cleanup_seconds: float = 0.0
@@ -92,6 +94,8 @@ class SlotReport:
     """None if the state is not in RocksDB."""
     native: tuple[NativeMetric, ...] = ()
     """RocksDB's own metrics that the manifest enables."""
+    uploading: UploadedBytes | None = None
+    """How far the upload of a snapshot is; None if there is none."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -112,6 +116,8 @@ class Heartbeat(Request[HeartbeatAnswer]):
     slot: int
     epoch: int
     report: SlotReport
+    logs: tuple[str, ...] = ()
+    """Records that the slot could not give to a driver on its machine: JSON lines, see `ForwardedRecords`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

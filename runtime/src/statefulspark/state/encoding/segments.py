@@ -140,6 +140,22 @@ def whole_list(key: bytes, data: bytes, scan: Scan, where: str, reader: CurrentB
         raise CorruptDataError("damaged list", path=where) from error
 
 
+def shortened_head(data: bytes, segments: int, where: str) -> bytes:
+    """Return the head of a list that ends with its first segments.
+
+    Args:
+        data: What is stored under the list's key, of any schema.
+        segments: How many to keep.
+        where: Names the state in errors.
+
+    Raises:
+        CorruptDataError: It is damaged.
+    """
+    start = EVOLVED_BYTES if data[:1] == _EVOLVED_VERSION else 0
+    head = ListHead.unpack(data[start:], where)
+    return data[:start] + ListHead(segments, head.last_ms, head.tail[:1] + ListTypeInfo.join([])).pack()
+
+
 def check_complete(found: int, segments: int, last_ms: int, where: str) -> None:
     """Check that ``found`` segments are all that a list has. Only segments of lists that expire may be gone.
 

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Final
 
 from statefulspark.state.store.base import Change, KeyValueStore
+from statefulspark.state.store.committed_entries import CommittedEntries
 from statefulspark.state.store.overlays import MemoryOverlay, Overlay, SpilledOverlay, SpillStore, change_bytes, overlaid
 
 __all__ = ["Layers", "SpillStore"]
@@ -91,6 +92,10 @@ class Layers:
     def has_entries(self, first: bytes, end: bytes) -> bool:
         """True if there is an entry with ``first <= key < end``; reads no more than one."""
         return next(self.scan(first, end), None) is not None
+
+    def committed(self) -> CommittedEntries:
+        """Return the entries of the store with the changes that are held over it, without those of the running or finished batch."""
+        return CommittedEntries(self.base, self._held)
 
     def spill(self, changes: list[Change]) -> None:
         """Put changes of the running batch over everything before."""

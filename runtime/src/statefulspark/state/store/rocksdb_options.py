@@ -106,6 +106,8 @@ def _family(settings: RocksDBSettings) -> dict[str, str]:
         "max_write_buffer_number": str(settings.write_buffer_count),
         "min_write_buffer_number_to_merge": str(settings.write_buffers_to_merge),
         "table_factory": "BlockBasedTable",
+        # A buffer remembers by key group and state where it added an entry last. Batches come in the order of keys, so the next one is near.
+        "memtable_insert_with_hint_prefix_extractor": "rocksdb.FixedPrefix.4",
     }
     if len(levels) > 1:
         family["compression_per_level"] = ":".join(levels)

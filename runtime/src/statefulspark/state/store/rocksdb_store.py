@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import islice
+from operator import itemgetter
 from pathlib import Path
 from typing import Any, Final
 
@@ -44,6 +45,9 @@ _READ_BYTES: Final = 1 << 20
 Of values of 40 KB, 64 at once cost a third of the time of 512 at once."""
 _READ_KEYS_FIRST: Final = 32
 """Asked for before it is known how large values are."""
+
+_SCAN_FIRST: Final = 16
+"""Entries of a scan that are read one by one. To find out whether more have been read to the end costs about as much as these."""
 
 
 def _own_memory() -> RocksDBMemory:
@@ -142,12 +146,50 @@ class RocksDBStore:
         bounds = ReadOptions()
         bounds.set_iterate_upper_bound(end)
         with self._translated():
+            database = self._open()
+            place = database.iter(bounds)
+            place.seek(first)
+            for _ in range(_SCAN_FIRST):
+                if not place.valid():
+                    break
+                yield place.key(), place.value()
+                place.next()
+            # rocksdict reads faster by `items`, which ends at a damaged block as it does at the last entry. Only `status` tells them apart.
+            while place.valid():
+                last = first
+                entries: Iterator[Any] = database.items(from_key=place.key(), read_opt=bounds)
+                for entry in entries:
+                    yield entry
+                    last = entry[0]
+                place = database.iter(bounds)
+                place.seek(last + b"\0")
+            place.status()
+
+    def scan_unchecked(self, first: bytes, end: bytes) -> Iterator[tuple[bytes, bytes]]:
+        """As `scan`, for a seventh less; but it ends at a damaged block as it does at the last entry. Call `check_end` then."""
+        bounds = ReadOptions()
+        bounds.set_iterate_upper_bound(end)
+        with self._translated():
             entries: Iterator[Any] = self._open().items(from_key=first, read_opt=bounds)
-            yield from entries
+        return entries
+
+    def check_end(self, last: bytes, end: bytes) -> bool:
+        """Return True if there is no entry after ``last`` and before ``end``; CorruptDataError if nobody knows, because of a damaged block."""
+        bounds = ReadOptions()
+        bounds.set_iterate_upper_bound(end)
+        with self._translated():
+            place = self._open().iter(bounds)
+            place.seek(last + b"\0")
+            if not place.valid():
+                place.status()
+                return True
+        return False
 
     def write(self, changes: Iterable[Change]) -> None:
         database = self._open()
-        remaining = iter(changes)
+        # In the order of keys: in a buffer, an entry beside the one before it costs a third of one in any other place. Sorting is stable, so
+        # the later of two changes of a key wins. What comes as an iterator is in that order already, or too large for a list.
+        remaining = iter(sorted(changes, key=itemgetter(0)) if isinstance(changes, list) else changes)
         limit = self.memory.write_buffer_limit
         with self._translated():
             # A batch is used up by writing it.

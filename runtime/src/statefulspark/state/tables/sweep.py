@@ -14,6 +14,7 @@ from typing import Final, NamedTuple, Protocol
 from statefulspark.keygroups import KeyGroupRange
 from statefulspark.state.encoding.layout import state_range
 from statefulspark.state.store.base import Change, KeyValueStore
+from statefulspark.state.store.split_store import rocksdb_part
 from statefulspark.state.tables.entry_places import EntryPlaces
 
 _SEEK_CHECKS: Final = 8
@@ -97,6 +98,7 @@ class Sweep:
         "_first",
         "_group",
         "_places",
+        "_rocksdb",
         "_seen_until_ms",
         "_sizes",
         "_state",
@@ -110,6 +112,7 @@ class Sweep:
 
     def __init__(self, store: KeyValueStore, state_id: int, key_groups: KeyGroupRange, state: Expiring, ttl_ms: int) -> None:
         self._store = store
+        self._rocksdb = rocksdb_part(store)
         self._state_id = state_id
         self._state = state
         self._ttl_ms = ttl_ms
@@ -214,9 +217,12 @@ class Sweep:
 
     def _check(self, visit: _Visit, checks_max: int, now_ms: int) -> tuple[Swept, bool]:
         """Check the next entries of a key group; returns what was found, and whether they were the last ones."""
-        entries = islice(self._store.scan(visit.position, visit.end), checks_max)
+        scan = self._store.scan if self._rocksdb is None else self._rocksdb.scan_unchecked
+        entries = islice(scan(visit.position, visit.end), checks_max)
         swept = self._state.swept(entries, now_ms, checks_max)
         ended = swept.entries < checks_max and next(entries, None) is None
+        if ended and self._rocksdb is not None:
+            ended = self._rocksdb.check_end(swept.last or visit.position, visit.end)
         if swept.changes:
             self._store.write(swept.changes)
         self.expired += swept.expired

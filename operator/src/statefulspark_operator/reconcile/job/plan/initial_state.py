@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from statefulspark.config.claim_mode import ClaimMode
 from statefulspark.config.job import StatefulSparkJobSpec
 from statefulspark_operator.api.drivers import Failure
 from statefulspark_operator.api.snapshots import SnapshotState
@@ -51,4 +52,6 @@ def children_spec(draft: Draft, spec: StatefulSparkJobSpec) -> StatefulSparkJobS
     """The spec for a job's children: initialSnapshot is replaced by its path, and both fields are unset if the job must start without state."""
     in_first_folder = draft.status.job_id in {None, draft.observed.uid}
     path = draft.status.initial_state if in_first_folder else None
-    return spec.model_copy(update={"initial_snapshot": None, "initial_savepoint_path": path})
+    # A StateSnapshot owns its files; and without a path there is nothing to claim.
+    claim_mode = spec.claim_mode if path is not None and spec.initial_snapshot is None else ClaimMode.NO_CLAIM
+    return spec.model_copy(update={"initial_snapshot": None, "initial_savepoint_path": path, "claim_mode": claim_mode})

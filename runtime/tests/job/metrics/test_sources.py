@@ -1,0 +1,65 @@
+"""What sources report of themselves: Spark's own form of it, and anything that a connector may say instead."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from hypothesis import given
+from hypothesis import strategies as st
+from runtime.tests.job.metrics.test_collection import KAFKA
+
+from statefulspark.job.metrics.sources import METRICS_MAX, SOURCES_MAX, sources_of
+from statefulspark.pipeline.tick_reader import TICK
+
+FILES = {
+    "description": "FileStreamSource[s3://user:secret@bucket/in]", "startOffset": {"logOffset": 3}, "endOffset": {"logOffset": 4}, "latestOffset": None,
+    "numInputRows": 9, "inputRowsPerSecond": "NaN", "processedRowsPerSecond": 4.5,
+}  # fmt: skip
+
+
+def test_kafkas_offsets_give_the_rows_behind_of_all_partitions() -> None:
+    """Summed from the offsets themselves, since its metrics have only the largest and the mean."""
+    (kafka,) = sources_of({"sources": [KAFKA]})
+    assert (kafka.description, kafka.input_rows, kafka.backlog_rows) == ("KafkaV2[Subscribe[orders]]", 50, 30)
+    assert kafka.metrics == {"avgOffsetsBehindLatest": 15.0, "maxOffsetsBehindLatest": 20.0, "minOffsetsBehindLatest": 10.0}
+    (same,) = sources_of({"sources": [KAFKA | {"latestOffset": '{"orders":{"0":30,"1":50}}'}]})
+    assert same.backlog_rows == 30, "offsets may be text"
+    (late,) = sources_of({"sources": [KAFKA | {"latestOffset": {"orders": {"0": 30, "1": 39, "2": 7}}}]})
+    assert late.backlog_rows == 20, "a partition that the batch does not know, and one that was truncated, count nothing"
+
+
+def test_files_outstanding_are_files_and_a_source_that_says_nothing_reports_no_backlog() -> None:
+    (loader,) = sources_of({"sources": [FILES | {"metrics": {"numFilesOutstanding": "17", "numBytesOutstanding": "4096"}}]})
+    assert (loader.backlog_rows, loader.backlog_files, loader.backlog_bytes) == (None, 17, 4096)
+    (files,) = sources_of({"sources": [FILES]})
+    assert (files.backlog_rows, files.backlog_files, files.backlog_bytes) == (None, None, None)
+    assert files.description == "FileStreamSource[s3://***@bucket/in]"
+    assert (files.input_rows_per_second, files.processed_rows_per_second) == (None, 4.5)
+
+
+def test_tick_sources_are_left_out() -> None:
+    """Spark describes sources in Python by a Java class; a source of the user's in Python is shown."""
+    python = {"description": "org.apache.spark.sql.execution.datasources.v2.python.PythonMicroBatchStreamWithTriggerAvailableNow@5a2b"}
+    own = python | {"endOffset": {"page": 7}, "numInputRows": 3}
+    found = sources_of({"sources": [python | {"endOffset": {TICK: 1_790_000_000_000}}, own, KAFKA]})
+    assert [one.input_rows for one in found] == [3, 50]
+    assert sources_of(None) == sources_of({}) == ()
+
+
+JSON = st.recursive(st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=20), lambda inner: st.dictionaries(st.text(max_size=5), inner, max_size=4) | st.lists(inner, max_size=3), max_leaves=8)  # fmt: skip
+
+
+@given(st.lists(st.dictionaries(st.sampled_from([*KAFKA, "other"]), JSON, max_size=8), max_size=4))
+def test_whatever_a_connector_says_is_bounded_and_finite(sources: list[dict[str, Any]]) -> None:
+    for found in sources_of({"sources": sources}):
+        assert len(found.description) <= 300
+        assert all(math.isfinite(value) for value in found.metrics.values())
+        assert all(count is None or count >= 0 for count in (found.backlog_rows, found.backlog_files, found.backlog_bytes))
+
+
+def test_their_number_and_that_of_their_metrics_are_bounded() -> None:
+    many = {"description": "x" * 1000, "metrics": {f"m{i}": str(i) for i in range(1000)}}
+    found = sources_of({"sources": [many] * 1000})
+    assert len(found) == SOURCES_MAX
+    assert len(found[0].metrics) == METRICS_MAX
