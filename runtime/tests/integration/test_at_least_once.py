@@ -50,7 +50,7 @@ def test_a_slot_that_is_killed(work: Work) -> None:
     savepoint = job.trigger_savepoint(None, 60)
     last = job.status().batch
     assert last > checkpoint.batch
-    assert changelogs(work) == {0}
+    assert changelogs(work) <= {0}, "a batch after the first one left changelogs"
     kill_slot(job)
     rows = work.wait_rows(100, 200)
     assert rows == sorted(expected[2] + expected[2][20:])

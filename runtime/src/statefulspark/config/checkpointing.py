@@ -172,8 +172,9 @@ class CheckpointingSpec(Model):
     )
 
     mode: CheckpointingMode = Field(default=CheckpointingMode.EXACTLY_ONCE, json_schema_extra=UPGRADE)
-    """Processing guarantee for state. at-least-once does not upload what each batch changes, which saves time; after a failure, the job goes back to
-    its last checkpoint, and rows since are processed again under new batch numbers. Not for queries with Spark's own stateful operators."""
+    """Processing guarantee. exactly-once uploads what each batch changes before the batch is committed. at-least-once does not; after a failure the job
+    goes back to its last checkpoint, and output since then is repeated under new batch numbers. State is exact in both modes. Spark's own stateful operators need
+    exactly-once."""
 
     interval: Annotated[Duration, at_least("10ms")] = Field(default=60_000, json_schema_extra=UPGRADE)
     """Time between the starts of two checkpoints (minimum 10ms)."""
