@@ -22,20 +22,24 @@ from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 from unittest.mock import patch
 
+import boto3
 from count_contenders import RESULT, expected_counts
 from count_per_key import write_events
 from machine import Clock, load
 from moto.moto_server.werkzeug_app import DomainDispatcherApplication
+from moto.server import ThreadedMotoServer
 from our_job import run_job
 from results import Load, Result, Table, Target, arguments_of, keep, spread
-from runtime.tests.s3_server import ACCESS_KEY, BUCKET, s3_server
 
 MODES = ("exactly-once", "at-least-once")
 KEYS = 20_000
 WARM_UP = 3
+_BUCKET = "bucket"
+_ACCESS_KEY = "test"
+"""Both halves of the credentials; moto takes any."""
 _LIMIT_S = 240
 
 
@@ -58,6 +62,23 @@ class Requests:
 
         with patch.object(DomainDispatcherApplication, "__call__", delayed):
             yield
+
+
+@contextmanager
+def s3_service() -> Iterator[str]:
+    """Serve an empty bucket until the end of the block; the URL of the service."""
+    server = ThreadedMotoServer("127.0.0.1", 0, verbose=False)
+    server.start()
+    host, port = server.get_host_and_port()
+    endpoint = f"http://{host}:{port}"
+    try:
+        client = boto3.client(
+            "s3", endpoint_url=endpoint, region_name="us-east-1", aws_access_key_id=_ACCESS_KEY, aws_secret_access_key=_ACCESS_KEY
+        )
+        client.create_bucket(Bucket=_BUCKET)
+        yield endpoint
+    finally:
+        server.stop()
 
 
 @dataclass
@@ -107,7 +128,7 @@ def run_child(mode: str, url: str, endpoint: str, source: Path) -> None:
 def run_one(mode: str, url: str, endpoint: str, source: Path) -> list[dict[str, Any]]:
     """Run a job in a process of its own; what its batches took."""
     command = [sys.executable, __file__, "--child", mode, url, endpoint, str(source)]
-    environment = os.environ | {"PYSPARK_PYTHON": sys.executable, "AWS_ACCESS_KEY_ID": ACCESS_KEY, "AWS_SECRET_ACCESS_KEY": ACCESS_KEY}
+    environment = os.environ | {"PYSPARK_PYTHON": sys.executable, "AWS_ACCESS_KEY_ID": _ACCESS_KEY, "AWS_SECRET_ACCESS_KEY": _ACCESS_KEY}
     done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment, timeout=_LIMIT_S)
     line = next((line for line in done.stdout.splitlines() if line.startswith(RESULT)), None)
     if line is None:
@@ -145,9 +166,9 @@ def main() -> None:
                 for mode in MODES if turn % 2 == 0 else reversed(MODES):
                     loads.append(load(f"{store} {mode} {turn + 1}"))
                     requests = Requests(delay_ms=delay_ms or 0.0)
-                    with requests.counted(), s3_server() if delay_ms is not None else nullcontext() as service:
-                        url = f"s3://{BUCKET}/{mode}" if service else f"file://{folder}/{mode}-{turn}"
-                        endpoint = service.endpoint if service else ""
+                    with requests.counted(), s3_service() if delay_ms is not None else nullcontext() as service:
+                        url = f"s3://{_BUCKET}/{mode}" if service else f"file://{folder}/{mode}-{turn}"
+                        endpoint = service or ""
                         figures[store, mode].add(run_one(mode, url, endpoint, folder / "events"), sizes, requests.counts)
     finally:
         shutil.rmtree(folder)
@@ -196,7 +217,7 @@ def _result(clock: Clock, loads: list[Load], figures: dict[tuple[str, str], Figu
         ),
         loads=tuple(loads),
         targets=tuple(targets),
-        tables=(Table(columns=columns, rows=tuple(cast("tuple[str, ...]", row) for row in rows)),),
+        tables=(Table(columns=columns, rows=tuple(rows)),),
         figures={f"{store} {mode}": vars(found) for (store, mode), found in figures.items()},
     )
 

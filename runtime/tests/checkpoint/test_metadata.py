@@ -88,7 +88,7 @@ def test_a_batch_without_changelogs_is_of_an_unknown_version_for_earlier_release
     data = (GOLDEN / "batch-v12.json").read_bytes()
     record = decode_document(data, "batch", BatchRecord, path="golden")
     assert record.without_changelogs is True
-    with pytest.raises(IncompatibleFormatError, match="contents do not match format_version 11"):
+    with pytest.raises(IncompatibleFormatError, match="fields do not match format_version 11: without_changelogs"):
         decode_document(data.replace(b'"format_version":12', b'"format_version":11', 1), "batch", BatchRecord, path="golden")
     assert encode_document("batch", record.model_copy(update={"without_changelogs": None})).startswith(b'{"format_version":3,')
 
