@@ -49,7 +49,7 @@ DIFFERENCES: dict[str, tuple[str, ...]] = {
         "only here: StateDescriptor.ttl",
         *_each("only here: KeyedStream.{}", "job keyed"),
         *_each("only here: {}StateDescriptor.kind", "Aggregating List Map Reducing Value"),
-        "only here: MetricGroup.values",
+        *_each("only here: MetricGroup.{}", "collect values"),
         *_each("only here: Distribution.{}", "count max min sum"),
     ),
     "A shorter call: PyFlink requires the argument, or has no such method.": (

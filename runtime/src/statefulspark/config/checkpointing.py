@@ -127,7 +127,7 @@ class StorageSpec(Model):
 
     credentials_secret: ObjectName | None = Field(default=None, json_schema_extra=UPGRADE)
     """Kubernetes Secret. For s3://, it has the keys AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, and AWS_SESSION_TOKEN for temporary credentials;
-    for gs://, GOOGLE_CREDENTIALS (a service account's JSON key); for abfss://, AZURE_STORAGE_KEY (an account key). Defaults to the identity of the
+    for gs://, GOOGLE_CREDENTIALS (a service account's JSON key); for abfss://, AZURE_STORAGE_KEY (an account key); for hdfs://, none. Defaults to the identity of the
     service account or the standard credential chain of the store. A changed Secret takes effect without a restart for s3://. For local
     runs, set the environment variables of the same names."""
 
@@ -197,12 +197,12 @@ class CheckpointingSpec(Model):
     applies."""
 
     dir: StorageUrl = Field(json_schema_extra=UPGRADE)
-    """URL of the checkpoint directory, file:///..., s3://bucket/prefix, gs://bucket/prefix or
-    abfss://container@account.dfs.core.windows.net/prefix. Each job gets its own subdirectory."""
+    """URL of the checkpoint directory, file:///..., s3://bucket/prefix, gs://bucket/prefix,
+    abfss://container@account.dfs.core.windows.net/prefix or hdfs://namenode:8020/folder. Each job gets its own subdirectory."""
 
     savepoint_dir: StorageUrl | None = Field(default=None, json_schema_extra=IGNORE)
-    """URL of the savepoint directory, file:///..., s3://bucket/prefix, gs://bucket/prefix or
-    abfss://container@account.dfs.core.windows.net/prefix."""
+    """URL of the savepoint directory, file:///..., s3://bucket/prefix, gs://bucket/prefix,
+    abfss://container@account.dfs.core.windows.net/prefix or hdfs://namenode:8020/folder."""
 
     spark_location: Annotated[StorageUrl, AfterValidator(check_mounted)] | None = Field(default=None, json_schema_extra=UPGRADE)
     """Directory (file:///...) that is mounted in the driver and all executors, for the working files of Spark's own stateful operators.
