@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import socket
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -12,6 +13,8 @@ from pathlib import Path
 
 import pyspark
 from runtime.tests.storage.emulators import MINICLUSTER, free_port, required, running
+
+_START_S = 120.0
 
 
 @dataclass(slots=True)
@@ -118,9 +121,15 @@ def hdfs_cluster(folder: Path) -> Iterator[HdfsCluster]:
     port, http = free_port(), free_port()
     command = ["java", "-Xmx512m", "-cp", ":".join(classpath), "org.apache.hadoop.test.MiniDFSClusterManager"]
     command += ["-nnport", str(port), "-httpport", str(http), "-datanodes", "1", "-format", "-D", f"hdfs.minidfs.basedir={folder / 'hdfs'}"]
+    details = folder / "details.json"
+    command += ["-writeDetails", str(details)]
     proxy = TcpProxy(port)
     try:
         with running(command, f"http://127.0.0.1:{http}/", folder / "hdfs.log"):
+            deadline_s = time.monotonic() + _START_S
+            while not details.exists():  # written once the DataNode has reported itself
+                assert time.monotonic() < deadline_s, (folder / "hdfs.log").read_text()[-2000:]
+                time.sleep(0.1)
             yield HdfsCluster(proxy, port, folder / "hdfs")
     finally:
         proxy.close()

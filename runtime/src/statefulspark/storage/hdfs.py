@@ -22,7 +22,7 @@ from statefulspark.storage.cancellation import Cancellation
 from statefulspark.storage.conditional import create_once
 from statefulspark.storage.folders import STALE_S
 from statefulspark.storage.hdfs_client import HdfsClient
-from statefulspark.storage.hdfs_errors import is_not_empty, translate
+from statefulspark.storage.hdfs_errors import is_below_a_file, is_not_empty, translate
 from statefulspark.storage.keys import TEMPORARY_PREFIX, check_folder, check_key, check_prefix
 from statefulspark.storage.limits import StoreLimits
 from statefulspark.storage.per_process import PerProcess
@@ -114,7 +114,7 @@ class HdfsStore:
         """Delete; absent keys are fine. Directories left empty go too."""
         folders = set()
         for key, path in [(key, self._path(key)) for key in keys]:
-            with self._translated("delete", key):
+            with suppress(KeyError), self._translated("delete", key):
                 self._delete_file(path)
             folders.add(path.rpartition("/")[0])
         for folder in sorted(folders, key=len, reverse=True):
@@ -163,7 +163,9 @@ class HdfsStore:
         path = f"{self._root}/{folder}".rstrip("/") or "/"
         try:
             found = self._client.entries(path)
-        except FileNotFoundError:
+        except (FileNotFoundError, RuntimeError) as error:
+            if isinstance(error, RuntimeError) and not is_below_a_file(error):
+                raise
             return []
         # The listing of a file is the file itself.
         return [each for each in found if each.path.rstrip("/") != path]
@@ -225,6 +227,8 @@ class HdfsStore:
         except (StatefulSparkError, KeyError):
             raise
         except Exception as exc:
+            if absent and is_below_a_file(exc):
+                raise KeyError(key) from exc
             raise translate(exc, url=url, operation=operation) from exc
 
 

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
 import builtins
 import threading
-import weakref
-from collections.abc import Coroutine, Iterable
+from collections.abc import Callable, Iterable
+from concurrent.futures import Future
 from typing import Any, TypeVar
 
-from hdfs_native import AsyncClient, AsyncFileReader, FileStatus, WriteOptions
+from hdfs_native import Client, FileReader, FileStatus, WriteOptions
 
 from statefulspark.storage.limits import StoreLimits
 
@@ -22,6 +21,9 @@ _QUICK_RETRIES = {
 }
 """With Hadoop's defaults, a NameNode that refuses connections takes minutes to be reported; RetryingStore repeats the whole operation above that."""
 
+_ABANDONED_MAX = 200
+"""Calls without an answer whose threads a process keeps until the operating system ends their connections; beyond, calls fail at once."""
+
 
 class HdfsReader:
     """A file that is open for reading.
@@ -31,18 +33,18 @@ class HdfsReader:
         reader: Of the library.
     """
 
-    def __init__(self, client: HdfsClient, reader: AsyncFileReader) -> None:
+    def __init__(self, client: HdfsClient, reader: FileReader) -> None:
         self._client = client
         self._reader = reader
         self.length = len(reader)
 
     def read(self, offset: int, size: int) -> bytes:
         """Read exactly ``size`` bytes."""
-        return self._client.call(self._reader.read_range(offset, size))
+        return self._client.call(lambda: self._reader.read_range(offset, size))
 
 
 class HdfsClient:
-    """A connection of one process. Thread-safe. Each call raises TimeoutError when it takes longer than ``limits.read_timeout_s``.
+    """Connections of one process. Thread-safe. Each call raises TimeoutError when it takes longer than ``limits.read_timeout_s``.
 
     User, Kerberos cache or keytab, tokens and the Hadoop configuration come from the environment: HADOOP_USER_NAME, KRB5CCNAME,
     HADOOP_TOKEN_FILE_LOCATION, HADOOP_CONF_DIR.
@@ -53,60 +55,71 @@ class HdfsClient:
     """
 
     def __init__(self, url: str, limits: StoreLimits) -> None:
+        self._url = url
         self._timeout_s = limits.read_timeout_s
-        self._loop = asyncio.new_event_loop()
-        threading.Thread(target=_serve, args=(self._loop,), name="hdfs", daemon=True).start()
-        weakref.finalize(self, self._loop.call_soon_threadsafe, self._loop.stop)
-        self._client = AsyncClient(url, _QUICK_RETRIES)
+        self._client = Client(url, _QUICK_RETRIES)
+        self._abandoned: set[Future[Any]] = set()
 
-    def call(self, work: Coroutine[Any, Any, T]) -> T:
-        """Run one call of the library to its end."""
-        future = asyncio.run_coroutine_threadsafe(work, self._loop)
+    def call(self, work: Callable[[], T]) -> T:
+        """Run one call of the library to its end. It cannot be interrupted, so it has a thread of its own, which an end of the process does not wait for."""
+        if len(self._abandoned) >= _ABANDONED_MAX:
+            raise TimeoutError(f"{_ABANDONED_MAX} earlier calls have not been answered")
+        future: Future[T] = Future()
+        threading.Thread(target=_run, args=(work, future), name="hdfs", daemon=True).start()
         try:
             return future.result(self._timeout_s)
         except TimeoutError:
-            future.cancel()
+            if future.done():
+                raise
+            self._abandoned.add(future)
+            future.add_done_callback(self._abandoned.discard)
+            # What is silent may be a connection, and not the NameNode.
+            self._client = Client(self._url, _QUICK_RETRIES)
             raise TimeoutError(f"no response within {self._timeout_s:.0f} s") from None
 
     def status(self, path: str) -> FileStatus:
         """What ``path`` is; FileNotFoundError when it is absent."""
-        return self.call(self._client.get_file_info(path))
+        client = self._client
+        return self.call(lambda: client.get_file_info(path))
 
     def entries(self, path: str) -> builtins.list[FileStatus]:
         """What is in a directory, or the file itself; FileNotFoundError when it is absent."""
-
-        async def listed() -> builtins.list[FileStatus]:
-            return [found async for found in self._client.list_status(path)]
-
-        return self.call(listed())
+        client = self._client
+        return self.call(lambda: list(client.list_status(path)))
 
     def open(self, path: str) -> HdfsReader:
         """Open a file for reading; FileNotFoundError when it is absent, or a directory."""
-        return HdfsReader(self, self.call(self._client.read(path)))
+        client = self._client
+        return HdfsReader(self, self.call(lambda: client.read(path)))
 
     def write(self, path: str, parts: Iterable[bytes]) -> None:
         """Make a file, and its directories; it is on the disks of the DataNodes when this returns. FileExistsError when it exists."""
-        writer = self.call(self._client.create(path, WriteOptions(overwrite=False, create_parent=True)))
+        client = self._client
+        writer = self.call(lambda: client.create(path, WriteOptions(overwrite=False, create_parent=True)))
         for part in parts:
-            self.call(writer.write(part))
+            self.call(lambda part=part: writer.write(part))  # type: ignore[misc]  # mypy cannot infer lambdas with defaults
         try:
-            self.call(writer.hsync())
+            self.call(writer.hsync)
         except RuntimeError as error:
             if "UnsupportedFeature" not in str(error):  # of files with erasure coding
                 raise
-        self.call(writer.close())
+        self.call(writer.close)
 
     def rename(self, source: str, target: str, *, overwrite: bool) -> None:
         """Rename in one step; FileExistsError when ``target`` exists and may not be replaced, FileNotFoundError when ``source`` is gone."""
-        self.call(self._client.rename(source, target, overwrite))
+        client = self._client
+        self.call(lambda: client.rename(source, target, overwrite))
 
     def delete(self, path: str) -> None:
         """Delete a file or an empty directory; an absent one is fine."""
-        self.call(self._client.delete(path, recursive=False))
+        client = self._client
+        self.call(lambda: client.delete(path, False))
 
 
-def _serve(loop: asyncio.AbstractEventLoop) -> None:
+def _run(work: Callable[[], T], future: Future[T]) -> None:
     try:
-        loop.run_forever()
-    finally:
-        loop.close()
+        result = work()
+    except BaseException as error:  # noqa: BLE001  the caller raises it
+        future.set_exception(error)
+    else:
+        future.set_result(result)

@@ -33,9 +33,16 @@ def is_not_empty(error: BaseException) -> bool:
     return name_of(error) == "PathIsNotEmptyDirectoryException"
 
 
+def is_below_a_file(error: BaseException) -> bool:
+    """Whether a file is where the path needs a directory; the NameNode says so in several ways."""
+    return isinstance(error, RuntimeError) and "(is not a directory)" in str(error)
+
+
 def translate(error: BaseException, *, url: str, operation: str) -> StatefulSparkError:
     """Return our error for ``error``, which ended ``operation`` on ``url``; absent and existing files are the caller's."""
     name = "AccessControlException" if isinstance(error, PermissionError) else name_of(error)
+    if is_below_a_file(error):
+        name = "ParentNotDirectoryException"
     message = f"{url}: {operation} was refused ({name})"
     if name in _REFUSED:
         return InvalidInputError(message, field=_DIR, remedy=_REFUSED[name])
