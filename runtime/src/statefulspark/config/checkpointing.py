@@ -169,14 +169,12 @@ class CheckpointingSpec(Model):
             "self.maxConcurrent == 1",
             "maxConcurrent: one checkpoint is taken at a time. Set maxConcurrent: 1",
         ),
-        CelRule(
-            "self.mode == 'exactly-once'",
-            "mode: at-least-once is not supported yet. Set mode: exactly-once",
-        ),
     )
 
     mode: CheckpointingMode = Field(default=CheckpointingMode.EXACTLY_ONCE, json_schema_extra=UPGRADE)
-    """Processing guarantee for state. Only exactly-once is supported; at-least-once is reserved and rejected."""
+    """Processing guarantee. exactly-once uploads what each batch changes before the batch is committed. at-least-once does not; after a failure the job
+    goes back to its last checkpoint, and output since then is repeated under new batch numbers. State is exact in both modes. Spark's own stateful operators need
+    exactly-once."""
 
     interval: Annotated[Duration, at_least("10ms")] = Field(default=60_000, json_schema_extra=UPGRADE)
     """Time between the starts of two checkpoints (minimum 10ms)."""
@@ -223,8 +221,6 @@ class CheckpointingSpec(Model):
         return tuple(sorted(named - {"file"})) or ("s3",)
 
     def conflicts(self) -> Iterator[Problem]:
-        """One checkpoint is taken at a time: a second one would hold what batches commit still longer. Only exactly-once is built."""
-        if self.mode is not CheckpointingMode.EXACTLY_ONCE:
-            yield Problem("mode", "at-least-once is not supported yet", "Set mode: exactly-once")
+        """One checkpoint is taken at a time: a second one would hold what batches commit still longer."""
         if self.max_concurrent > 1:
             yield Problem("maxConcurrent", "one checkpoint is taken at a time", "Set maxConcurrent: 1")

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from dataclasses import replace
 
 import structlog
 
@@ -145,6 +146,7 @@ class BatchActions:
                 processing_time_ms=current.processing_time_ms,
                 expected=expected,
                 operator_state=operator_state,
+                changelog=current.with_changelogs,
                 query=query,
             ),
         )
@@ -206,10 +208,8 @@ class BatchActions:
             raise fatal
         self._dry_runs.check(batch)
         log = self._batches
-        begun = next((each for each in (self._durable.begun, self._completion.recovered) if each is not None and each.batch == batch), None)
-        now_ms = self._now_ms()
-        parameters = begun or log.next_parameters(batch, now_ms, drain=self._query.draining)
-        self._see_clock(parameters.processing_time_ms - now_ms)
+        parameters, begun = self._parameters_of(batch)
+        self._see_clock(parameters.processing_time_ms - self._now_ms())
         failpoints.reach("driver.begin")
         try:
             self._durable.write_record(parameters, self._files, self._dry_runs.state, log)
@@ -218,7 +218,7 @@ class BatchActions:
             raise
         failpoints.reach("driver.begun")
         # A recovered batch may turn out to be committed by another attempt, whose operator state was distributed in another way.
-        if log.committed >= 0 and (begun is None or not self._operator_states.is_open):
+        if log.committed >= 0 and (not begun or not self._operator_states.is_open):
             self._checkpoints.start_if_due()
         log.begin(parameters)
         self._completion.begin()
@@ -235,6 +235,17 @@ class BatchActions:
                 behind_s=behind_ms // 1000,
             )
         self._clock_behind = is_behind
+
+    def _parameters_of(self, batch: int) -> tuple[BatchParameters, bool]:
+        """The parameters of a batch that begins, and whether it has begun before, in this driver or an earlier one."""
+        pending, recovered, log = self._durable.begun, self._completion.recovered, self._batches
+        if pending is not None and pending.batch == batch:
+            return pending, True  # its record may be stored already
+        with_changelogs = self._durable.wants_changelogs(after=log.committed)
+        if recovered is not None and recovered.batch == batch:
+            return replace(recovered, with_changelogs=with_changelogs), True
+        now_ms, drain = self._now_ms(), self._query.draining
+        return log.next_parameters(batch, now_ms, drain=drain, with_changelogs=with_changelogs), False
 
     def _acknowledge(self, ack: Acknowledge) -> None:
         self._slots().check(ack.slot, ack.epoch)

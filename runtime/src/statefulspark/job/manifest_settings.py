@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from statefulspark.checkpoint.write.inline import InlineLimits
+from statefulspark.config.checkpointing import CheckpointingMode
 from statefulspark.config.job import StatefulSparkJob
 from statefulspark.config.restart import RestartStrategyType
 from statefulspark.config.s3 import S3Spec
@@ -65,6 +66,7 @@ def durable_options(manifest: StatefulSparkJob) -> dict[str, Any]:
         "max_age_s": retention.max_age / 1000 if retention.max_age is not None else None,
         "incremental": spec.checkpointing.incremental,
         "inline_limits": inline_limits(manifest),
+        "at_least_once": spec.checkpointing.mode is CheckpointingMode.AT_LEAST_ONCE,
     }
 
 

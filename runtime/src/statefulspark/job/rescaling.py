@@ -75,8 +75,7 @@ class Rescaling:
             raise
 
     def _end(self) -> None:
-        with quiet(self.spark):
-            self.engine.end_query_and_slots()
+        self.engine.end_query_and_slots()
 
     def _go_on_with(self, parallelism: int, error: Exception) -> None:
         try:
