@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Final
 
 from statefulspark.errors import ClosedError, ConflictError, StatefulSparkError, UnavailableError
@@ -25,6 +26,21 @@ def wait_for(condition: Callable[[], bool], timeout_s: float, *, check_open: Cal
         if time.monotonic() > deadline:
             raise UnavailableError(late())
         time.sleep(_POLL_S)
+
+
+@contextmanager
+def only_command(commands: threading.Lock) -> Iterator[None]:
+    """Let no other command begin while the block runs.
+
+    Raises:
+        ConflictError: One is running.
+    """
+    if not commands.acquire(blocking=False):
+        raise ConflictError("another rescale or stop is in progress")
+    try:
+        yield
+    finally:
+        commands.release()
 
 
 def repeat(name: str, action: Callable[[], None], *, every_s: float, until: threading.Event) -> None:

@@ -17,9 +17,10 @@ from statefulspark.coordinator.controls import CheckpointInfo, JobError, JobStat
 from statefulspark.coordinator.coordinator import Coordinator
 from statefulspark.coordinator.history import JobHistory
 from statefulspark.coordinator.queried_state import StateReads
+from statefulspark.coordinator.rescales import RescalePlan
 from statefulspark.coordinator.slot_state import READY
-from statefulspark.coordinator.waiting import repeat, wait_for
-from statefulspark.errors import ClosedError, ConflictError, StatefulSparkError, UnavailableError
+from statefulspark.coordinator.waiting import only_command, repeat
+from statefulspark.errors import ClosedError, StatefulSparkError, UnavailableError
 from statefulspark.exchange.config import SlotConfig
 from statefulspark.job.available_now import Finish
 from statefulspark.job.cancellation import CanceledState
@@ -284,7 +285,11 @@ class RunningJob:
             canceled=self._canceled.outcome,
             ended=self._ended.is_set(),
             query=QueryHealth(
-                restarts=self._restarts, failing=self._failing.present(), idle=self._idle, progress=self._engine.last_progress.read()
+                restarts=self._restarts,
+                failing=self._failing.present(),
+                idle=self._idle,
+                progress=self._engine.last_progress.read(),
+                last_rescale=self._rescaling.last,
             ),
         )
 
@@ -315,15 +320,11 @@ class RunningJob:
         return self._stop(savepoint=where, timeout_s=timeout_s, final=JobState.FINISHED if drain else JobState.SUSPENDED)
 
     def _stop(self, *, savepoint: str | None, timeout_s: float, final: JobState) -> CheckpointInfo | None:
-        if not self._commands.acquire(blocking=False):
-            raise ConflictError("another rescale or stop is in progress")
-        try:
+        with only_command(self._commands):
             self._check_open()
             info = self._last_snapshot(savepoint, timeout_s)
             self._close(final)
             return info
-        finally:
-            self._commands.release()
 
     def _last_snapshot(self, savepoint: str | None, timeout_s: float) -> CheckpointInfo | None:
         self._coordinator.query.pause(timeout_s)
@@ -348,16 +349,15 @@ class RunningJob:
         """See JobControls."""
         self._check_open()
         self._settings.check_parallelism(parallelism)
-        if not self._commands.acquire(blocking=False):
-            raise ConflictError("another rescale or stop is in progress")
-        try:
-            if parallelism != self._engine.parallelism:
-                self._rescaling.run(parallelism, timeout_s)
-        finally:
-            self._commands.release()
-        late = f"the slots were not ready within {timeout_s:.0f} s; they are still starting"
-        wait_for(lambda: self._coordinator.view().all_ready, timeout_s, check_open=self._check_open, late=lambda: late)
+        with only_command(self._commands):
+            replaced = self._rescaling.run(parallelism, timeout_s) if parallelism != self._engine.parallelism else None
+        self._rescaling.finish(replaced, timeout_s, self._check_open)
         return self.status()
+
+    def rescale_plan(self, parallelism: int) -> RescalePlan:
+        """See JobControls."""
+        self._check_open()
+        return self._rescaling.plan(parallelism)
 
     def recent_progress(self) -> list[dict[str, Any]]:
         """Spark's progress of the last batches: ``batch``, ``rows`` of all sources, ``ms`` of the whole trigger."""
