@@ -195,6 +195,7 @@ DIFFERENCES: dict[str, tuple[str, ...]] = {
     ),
     "Warns of windows that each row is added to in great number.": (
         *_each("only here: {}Windows.windows_per_row", "SlidingEventTime SlidingProcessingTime TumblingEventTime TumblingProcessingTime"),
+        *_each("only here: {}Windows.dropped_ms", "SlidingEventTime SlidingProcessingTime TumblingEventTime TumblingProcessingTime"),
     ),
     "PyFlink's own business, although its name has no underscore.": (
         *_each("only in PyFlink: {}", "Min KeyedStream.AccumulateType WindowOperationDescriptor PassThroughWindowFunction"),

@@ -34,6 +34,8 @@ class TcpProxy:
     matches: bytes = b""
     """A request takes a fault only if it contains this, such as the name of a method."""
     server: socket.socket = field(init=False)
+    connections: list[socket.socket] = field(default_factory=list)
+    threads: list[threading.Thread] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         """Listen."""
@@ -52,8 +54,13 @@ class TcpProxy:
         self.seen.clear()
 
     def close(self) -> None:
-        """Accept no more."""
+        """End all connections, and with them calls that wait for an answer."""
         self.server.close()
+        for each in self.connections:
+            with contextlib.suppress(OSError):
+                each.shutdown(socket.SHUT_RDWR)
+        for thread in self.threads:
+            thread.join(10)
 
     def _serve(self) -> None:
         while True:
@@ -64,10 +71,17 @@ class TcpProxy:
             if self.refuse:
                 client.close()
                 continue
-            upstream = socket.create_connection(("127.0.0.1", self.port))
+            try:
+                upstream = socket.create_connection(("127.0.0.1", self.port))
+            except OSError:
+                client.close()
+                continue
+            self.connections += [client, upstream]
             lost = threading.Event()
-            threading.Thread(target=self._up, args=(client, upstream, lost), daemon=True).start()
-            threading.Thread(target=self._down, args=(upstream, client, lost), daemon=True).start()
+            for target, given in ((self._up, (client, upstream, lost)), (self._down, (upstream, client, lost))):
+                thread = threading.Thread(target=target, args=given, daemon=True)
+                self.threads.append(thread)
+                thread.start()
 
     def _up(self, client: socket.socket, upstream: socket.socket, lost: threading.Event) -> None:
         with client, upstream, contextlib.suppress(OSError):

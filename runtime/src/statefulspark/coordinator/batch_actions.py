@@ -8,6 +8,8 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 
+import structlog
+
 from statefulspark import failpoints
 from statefulspark.coordinator.batch_completion import Completion
 from statefulspark.coordinator.batch_log import BatchLog, BatchParameters
@@ -37,7 +39,10 @@ from statefulspark.rpc.messages.batches import (
 )
 from statefulspark.state.registry import StateRegistry
 
+_log = structlog.get_logger("statefulspark.coordinator")
 _PAUSED = "paused"
+_CLOCK_BEHIND_MS = 60_000
+"""How far the clock may be behind the processing time of batches before a warning says so."""
 
 
 class BatchActions:
@@ -100,6 +105,7 @@ class BatchActions:
         self._now_ms = now_ms
         self._fatal = fatal
         self._fail = fail
+        self._clock_behind = False
 
     def actions(self) -> tuple[Action, ...]:
         """Return what exchange tasks and tick sources can ask for."""
@@ -201,7 +207,9 @@ class BatchActions:
         self._dry_runs.check(batch)
         log = self._batches
         begun = next((each for each in (self._durable.begun, self._completion.recovered) if each is not None and each.batch == batch), None)
-        parameters = begun or log.next_parameters(batch, self._now_ms(), drain=self._query.draining)
+        now_ms = self._now_ms()
+        parameters = begun or log.next_parameters(batch, now_ms, drain=self._query.draining)
+        self._see_clock(parameters.processing_time_ms - now_ms)
         failpoints.reach("driver.begin")
         try:
             self._durable.write_record(parameters, self._files, self._dry_runs.state, log)
@@ -216,6 +224,17 @@ class BatchActions:
         self._completion.begin()
         self._calls.settle(self._slots().all(), log)
         return parameters
+
+    def _see_clock(self, behind_ms: int) -> None:
+        """Warn once if the driver's clock was set back, or was ahead before: the processing time of batches waits for it."""
+        is_behind = behind_ms > _CLOCK_BEHIND_MS
+        if is_behind and not self._clock_behind:
+            _log.warning(
+                "the driver's clock is behind the processing time of earlier batches. Until it has caught up, processing time stands still: "
+                "timers and time to live wait. Check the clock of this machine",
+                behind_s=behind_ms // 1000,
+            )
+        self._clock_behind = is_behind
 
     def _acknowledge(self, ack: Acknowledge) -> None:
         self._slots().check(ack.slot, ack.epoch)

@@ -186,7 +186,8 @@ class HdfsStore:
         """Remove ``folder`` (absolute) and its parents below the root as far as they are empty; what fails is left to a later deletion."""
         with suppress(Exception):
             while len(folder) > len(self._root):
-                if not self._remove_if_empty(folder):
+                # HDFS deletes a file by the same call, and a key below an object leads here too.
+                if not self._client.status(folder).isdir or not self._remove_if_empty(folder):
                     return
                 folder = folder.rpartition("/")[0]
 
@@ -220,7 +221,7 @@ class HdfsStore:
         except FileNotFoundError as exc:
             if absent:
                 raise KeyError(key) from exc
-            # The temporary file is gone: renamed by an attempt whose reply was lost, or deleted by somebody.
+            # The temporary file is gone: renamed by an attempt whose reply was lost, or deleted by another program.
             raise UnavailableError(f"{url}: it is not known whether {operation} was completed") from exc
         except FileExistsError as exc:
             raise ConflictError(f"{key} exists in {self.url}") from exc

@@ -42,5 +42,5 @@ class PerProcess(Generic[T]):
             return made[1]
 
     def forget(self) -> None:
-        """Make the client anew at its next use."""
+        """Make a new client at the next use."""
         self._made = None
