@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 
 import structlog
 
-from statefulspark.checkpoint.restore.progress import DownloadedBytes
+from statefulspark.checkpoint.restore.progress import RestoredBytes
 from statefulspark.coordinator.batch_completion import Completion
 from statefulspark.coordinator.batch_log import BatchLog
 from statefulspark.coordinator.durable_job import DurableJob
@@ -157,13 +157,21 @@ class SlotActions:
             return RestoreFailedAnswer(again=self.restores.try_again(request.error, request.base))
 
     def _restoring(self, request: Restoring) -> None:
-        progress = DownloadedBytes(downloaded_bytes=request.downloaded_bytes, total_bytes=request.total_bytes)
+        progress = RestoredBytes(
+            downloaded_bytes=request.downloaded_bytes, local_bytes=request.local_bytes, total_bytes=request.total_bytes
+        )
         self.slots().restoring(request.slot, request.epoch, progress)
 
     def _heartbeat(self, request: Heartbeat) -> HeartbeatAnswer:
         self.slots().heartbeat(request.slot, request.epoch, request.report)
         show_forwarded(request.slot, request.logs[:RECORDS_MAX])
-        return HeartbeatAnswer(stop=self.slots().stopping, memory=self.memory.tuning, processing_time_ms=self.batches.committed_time_ms)
+        table = self.slots()
+        return HeartbeatAnswer(
+            stop=table.stopping,
+            keep_files=table.keep_files,
+            memory=self.memory.tuning,
+            processing_time_ms=self.batches.committed_time_ms,
+        )
 
     def _slot_unreachable(self, request: SlotUnreachable) -> None:
         self.slots().lose(request.slot, request.epoch)

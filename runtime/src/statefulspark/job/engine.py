@@ -134,14 +134,14 @@ class Engine:
             with quiet(self.spark):
                 quietly(self.query.stop)
 
-    def end_query_and_slots(self) -> None:
-        """Stop the query, then the slots, without a word from Spark; the session stays."""
+    def end_query_and_slots(self, *, keep_files: bool = False) -> None:
+        """Stop the query, then the slots, without a word from Spark; the session stays. With ``keep_files``, slots that follow may link the files of these."""
         with quiet(self.spark):
             with self._changing:
                 if self.query is not None:
                     self._lifecycle.before_stop()
                     quietly(self.query.stop)
-            self._slots.stop()
+            self._slots.stop(keep_files=keep_files)
             if self._slot_supervisors is not None:
                 self._slot_supervisors.stop()
 

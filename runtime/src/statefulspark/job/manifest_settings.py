@@ -89,6 +89,7 @@ def slot_options(manifest: StatefulSparkJob) -> dict[str, Any]:
         "dirty_bytes": work.dirty_bytes,
         "sort_bytes": work.sort_bytes,
         "local_dir": backend.rocksdb.local_dir,
+        "local_recovery": backend.local_recovery,
         "heap_timers": backend.rocksdb.timer_service is TimerServiceType.HEAP,
         "async_snapshots": backend.filesystem.async_snapshots and backend.memory.async_snapshots,
     }

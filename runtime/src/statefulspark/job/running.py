@@ -17,8 +17,9 @@ from statefulspark.coordinator.controls import CheckpointInfo, JobError, JobStat
 from statefulspark.coordinator.coordinator import Coordinator
 from statefulspark.coordinator.history import JobHistory
 from statefulspark.coordinator.queried_state import StateReads
+from statefulspark.coordinator.rescales import RescalePlan
 from statefulspark.coordinator.slot_state import READY
-from statefulspark.coordinator.waiting import repeat, wait_for
+from statefulspark.coordinator.waiting import repeat
 from statefulspark.errors import ClosedError, StatefulSparkError, UnavailableError
 from statefulspark.exchange.config import SlotConfig
 from statefulspark.job.available_now import Finish
@@ -119,14 +120,9 @@ class RunningJob:
         self._draining = Draining(coordinator.query, when_idle=settings.drain_when_idle, check_open=self._check_open)
         self._checked_s = 0.0
         self._returning = Returning(
-            spark=spark,
-            going_back=coordinator.going_back,
-            slots=coordinator.slots,
-            engine=self._engine,
-            settings=settings,
-            draining=self._draining,
-            ended=self._ended.wait,
-        )
+            spark=spark, going_back=coordinator.going_back, slots=coordinator.slots, engine=self._engine, settings=settings,
+            draining=self._draining, ended=self._ended.wait,
+        )  # fmt: skip
         self._until_idle = UntilIdle(ended=self._ended, query=self._batches_of, idle=coordinator.query.idle)
         self._finish = Finish(lambda: self._stop(savepoint=None, timeout_s=IDLE_STOP_S, final=JobState.FINISHED), self._fail)
 
@@ -304,7 +300,11 @@ class RunningJob:
             canceled=self._canceled.outcome,
             ended=self._ended.is_set(),
             query=QueryHealth(
-                restarts=self._restarts, failing=self._failing.present(), idle=self._idle, progress=self._engine.last_progress.read()
+                restarts=self._restarts,
+                failing=self._failing.present(),
+                idle=self._idle,
+                progress=self._engine.last_progress.read(),
+                last_rescale=self._rescaling.last,
             ),
         )
 
@@ -350,11 +350,14 @@ class RunningJob:
         self._check_open()
         self._settings.check_parallelism(parallelism)
         with self._commands.alone():
-            if parallelism != self._engine.parallelism:
-                self._rescaling.run(parallelism, timeout_s)
-        late = f"the slots were not ready within {timeout_s:.0f} s; they are still starting"
-        wait_for(lambda: self._coordinator.view().all_ready, timeout_s, check_open=self._check_open, late=lambda: late)
+            replaced = self._rescaling.run(parallelism, timeout_s) if parallelism != self._engine.parallelism else None
+        self._rescaling.finish(replaced, timeout_s, self._check_open)
         return self.status()
+
+    def rescale_plan(self, parallelism: int) -> RescalePlan:
+        """See JobControls."""
+        self._check_open()
+        return self._rescaling.plan(parallelism)
 
     def recent_progress(self) -> list[dict[str, Any]]:
         """Spark's progress of the last batches: ``batch``, ``rows`` of all sources, ``ms`` of the whole trigger."""
