@@ -20,7 +20,7 @@ from .test_operator_state_lives import OperatorLife, Remember, elements
 from .test_raw_state_lives import Archive
 from .world import LATER_MS, STEP, World
 
-_SEEDS = [("memory", 0), ("memory", 1), ("memory", 2), ("rocksdb", 3)]
+_SEEDS = [("memory", 0), ("rocksdb", 3), *(pytest.param("memory", seed, marks=pytest.mark.exhaustive) for seed in (1, 2))]
 
 
 class RepeatingOperatorLife(RepeatingLife, OperatorLife):
