@@ -28,7 +28,7 @@ DIFFERENCES: dict[str, tuple[str, ...]] = {
         *tuple(
             _each(
                 "only here: TypeInformation.{}",
-                "accepted_class decode decoded_bytes encode immutable is_immutable is_key normalize size_of struct_format to_json",
+                "accepted_class decode decoded_bytes decoder encode immutable is_immutable is_key normalize size_of struct_format to_json",
             )
         ),
         "only here: RowTypeInfo.name",
