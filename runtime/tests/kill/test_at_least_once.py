@@ -21,7 +21,11 @@ JUMPED = "driver.jumped"
 
 @pytest.mark.parametrize(
     ("kills", "points", "moments", "files"),
-    [(4, ("driver.acknowledged", JUMPED), 0, 50), pytest.param(20, (*DRIVER_POINTS, JUMPED), 6, 220, marks=pytest.mark.exhaustive)],
+    [
+        # Minutes, so CI has the mode's integration tests and the protocol's random lives instead.
+        pytest.param(4, ("driver.acknowledged", JUMPED), 0, 50, marks=pytest.mark.exhaustive),
+        pytest.param(20, (*DRIVER_POINTS, JUMPED), 6, 220, marks=pytest.mark.exhaustive),
+    ],
     ids=["few", "many"],
 )
 def test_killed_slots_and_drivers(tmp_path: Path, java_options: str, kills: int, points: tuple[str, ...], moments: int, files: int) -> None:
