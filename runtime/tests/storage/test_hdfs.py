@@ -13,18 +13,14 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from runtime.tests.checkpoint.dict_store import DictStore
-from runtime.tests.checkpoint.miniature import Miniature, apply
+from runtime.tests.checkpoint.one_life import life, resumes
 from runtime.tests.storage.hdfs_cluster import HdfsCluster, TcpProxy, hdfs_cluster
 from runtime.tests.storage.test_contract import PLAN, QUICK
 from typer.testing import CliRunner
 
-from statefulspark.checkpoint.formats.paths import common_root
-from statefulspark.checkpoint.write.retention import Retention
 from statefulspark.cli import main
 from statefulspark.errors import ConflictError, CorruptDataError, InvalidInputError, UnavailableError
 from statefulspark.faults.storage import FaultyStore
-from statefulspark.state.store.base import Change
 from statefulspark.storage.base import ObjectStore
 from statefulspark.storage.hdfs import HdfsStore
 from statefulspark.storage.keys import TEMPORARY_PREFIX
@@ -35,7 +31,6 @@ from statefulspark.testing.object_store import ObjectStoreContract
 
 LIMITS = StoreLimits(part_bytes=1 << 20, read_timeout_s=60)
 IMPATIENT = replace(LIMITS, read_timeout_s=3)
-CHANGES: list[Change] = [(bytes([0, key_group, 0, 1]), b"%d" % key_group) for key_group in range(8)]
 
 
 @pytest.fixture(scope="module")
@@ -243,28 +238,8 @@ def test_bad_urls(url: str) -> None:
 def test_a_job(proxy: TcpProxy, folder: str, tmp_path: Path) -> None:
     """One life: batches, checkpoints, retention, another number of slots, a savepoint copied inside the storage, and looking at it all."""
     root = f"hdfs://{proxy.authority}/{folder}"
-    mini = Miniature(open_store(f"{root}/checkpoints/flights"), tmp_path, DictStore, open_store=open_store)
-    mini.start(2)
-    mini.begin(0)
-    mini.run(0, CHANGES)
-    mini.checkpoint(0)
-    mini.begin(1)
-    mini.run(1, [(CHANGES[3][0], None)])
-    mini.checkpoint(1)
-    assert mini.lineage is not None
-    assert Retention(mini.job, retained=1).run(mini.lineage, now_s=0.0, check_fence=mini.check_fence).checkpoints == (1,)
-    mini.begin(2)
-    expected = apply(apply({}, CHANGES), [(CHANGES[3][0], None)])
-    assert mini.start(3) == 1
-    assert mini.contents() == expected
-    mini.checkpoint(1)
-    target = open_store(f"{root}/savepoints")
-    common = common_root(mini.job.url, target.url)
-    assert common == root
-    url = mini.savepoint(target, "savepoint-flights-1", 1, common=open_store(common))
-    mini.job.delete([info.key for info in mini.job.list("")])
-    assert mini.start(1, origin=url) == 1
-    assert mini.contents() == expected
-    answer = CliRunner().invoke(main.app, ["checkpoints", url, "-o", "json"])
+    lived = life(root, open_store, tmp_path)
+    resumes(lived)
+    answer = CliRunner().invoke(main.app, ["checkpoints", lived.url, "-o", "json"])
     assert answer.exit_code == 0, answer.output
-    assert [each["url"] for each in json.loads(answer.stdout)["checkpoints"]] == [url]
+    assert [each["url"] for each in json.loads(answer.stdout)["checkpoints"]] == [lived.url]

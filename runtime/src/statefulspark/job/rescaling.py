@@ -15,14 +15,13 @@ from statefulspark.coordinator.job_slots import JobSlots
 from statefulspark.coordinator.query_lifecycle import QueryLifecycle
 from statefulspark.coordinator.rescale_planning import plan_rescale
 from statefulspark.coordinator.rescales import Rescale, RescalePlan
-from statefulspark.coordinator.slot_notices import SlotNotices
-from statefulspark.coordinator.slot_table import SlotTable
 from statefulspark.coordinator.view import CoordinatorView
 from statefulspark.coordinator.waiting import wait_for
 from statefulspark.errors import StatefulSparkError, UnavailableError
 from statefulspark.job.engine import Engine
+from statefulspark.job.new_slots import new_slots
 from statefulspark.job.run_settings import RunSettings
-from statefulspark.job.spark.executors import EXECUTORS_TIMEOUT_S, executor_counter, grow_executors, resize_executors
+from statefulspark.job.spark.executors import EXECUTORS_TIMEOUT_S, grow_executors, resize_executors
 from statefulspark.job.spark.session import quiet
 
 _log = structlog.get_logger("statefulspark.job")
@@ -169,10 +168,7 @@ class Rescaling:
         """Start slots and query, of which none run, with ``parallelism``."""
         with quiet(self.spark):
             resize_executors(self.spark, self.settings.executors_for(parallelism))
-        slots = SlotTable(
-            parallelism, slots_per_executor=self.settings.slots_per_executor, executors=executor_counter(self.spark), notices=SlotNotices()
-        )
-        self.slots.replace(slots)
+        self.slots.replace(new_slots(self.spark, parallelism, self.settings.slots_per_executor))
         job, writer = self.engine.build(parallelism)
         self.engine.start_slots(job)
         self.lifecycle.resume()

@@ -11,13 +11,11 @@ from pyspark.sql import SparkSession
 
 from statefulspark.coordinator.going_back import GoingBack
 from statefulspark.coordinator.job_slots import JobSlots
-from statefulspark.coordinator.slot_notices import SlotNotices
-from statefulspark.coordinator.slot_table import SlotTable
 from statefulspark.errors import UnavailableError
 from statefulspark.job.draining import Draining
 from statefulspark.job.engine import Engine
+from statefulspark.job.new_slots import new_slots
 from statefulspark.job.run_settings import RunSettings
-from statefulspark.job.spark.executors import executor_counter
 from statefulspark.job.spark.file_sinks import file_sink_of
 
 _log = structlog.get_logger("statefulspark.job")
@@ -55,10 +53,7 @@ class Returning:
         used = self._last_used()
         if used is None:
             return
-        table = SlotTable(
-            parallelism, slots_per_executor=self.settings.slots_per_executor, executors=executor_counter(self.spark), notices=SlotNotices()
-        )
-        self.slots.replace(table)
+        self.slots.replace(new_slots(self.spark, parallelism, self.settings.slots_per_executor))
         with self.engine.query_settings():
             job, writer = self.engine.build(parallelism)
             if (sink := file_sink_of(self.spark, writer)) is not None:

@@ -1,4 +1,4 @@
-"""HdfsStore: objects as files in HDFS (``hdfs://``). The only module that imports the client.
+"""HdfsStore: objects as files in HDFS (``hdfs://``).
 
 hdfs-native, because it speaks HDFS's own protocol without a JVM, a libhdfs or a Hadoop installation in every slot, and knows high availability, Kerberos,
 delegation tokens and wire encryption. An object is written to a temporary file in the same directory and renamed: the NameNode does that in one step, and

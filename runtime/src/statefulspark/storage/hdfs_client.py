@@ -6,6 +6,7 @@ import builtins
 import threading
 from collections.abc import Callable, Iterable
 from concurrent.futures import Future
+from functools import partial
 from typing import Any, TypeVar
 
 from hdfs_native import Client, FileReader, FileStatus, WriteOptions
@@ -40,7 +41,7 @@ class HdfsReader:
 
     def read(self, offset: int, size: int) -> bytes:
         """Read exactly ``size`` bytes."""
-        return self._client.call(lambda: self._reader.read_range(offset, size))
+        return self._client.call(partial(self._reader.read_range, offset, size))
 
 
 class HdfsClient:
@@ -79,8 +80,7 @@ class HdfsClient:
 
     def status(self, path: str) -> FileStatus:
         """What ``path`` is; FileNotFoundError when it is absent."""
-        client = self._client
-        return self.call(lambda: client.get_file_info(path))
+        return self.call(partial(self._client.get_file_info, path))
 
     def entries(self, path: str) -> builtins.list[FileStatus]:
         """What is in a directory, or the file itself; FileNotFoundError when it is absent."""
@@ -89,15 +89,13 @@ class HdfsClient:
 
     def open(self, path: str) -> HdfsReader:
         """Open a file for reading; FileNotFoundError when it is absent, or a directory."""
-        client = self._client
-        return HdfsReader(self, self.call(lambda: client.read(path)))
+        return HdfsReader(self, self.call(partial(self._client.read, path)))
 
     def write(self, path: str, parts: Iterable[bytes]) -> None:
         """Make a file, and its directories; it is on the disks of the DataNodes when this returns. FileExistsError when it exists."""
-        client = self._client
-        writer = self.call(lambda: client.create(path, WriteOptions(overwrite=False, create_parent=True)))
+        writer = self.call(partial(self._client.create, path, WriteOptions(overwrite=False, create_parent=True)))
         for part in parts:
-            self.call(lambda part=part: writer.write(part))  # type: ignore[misc]  # mypy cannot infer lambdas with defaults
+            self.call(partial(writer.write, part))
         try:
             self.call(writer.hsync)
         except RuntimeError as error:
@@ -107,13 +105,11 @@ class HdfsClient:
 
     def rename(self, source: str, target: str, *, overwrite: bool) -> None:
         """Rename in one step; FileExistsError when ``target`` exists and may not be replaced, FileNotFoundError when ``source`` is gone."""
-        client = self._client
-        self.call(lambda: client.rename(source, target, overwrite))
+        self.call(partial(self._client.rename, source, target, overwrite))
 
     def delete(self, path: str) -> None:
         """Delete a file or an empty directory; an absent one is fine."""
-        client = self._client
-        self.call(lambda: client.delete(path, False))
+        self.call(partial(self._client.delete, path, recursive=False))
 
 
 def _run(work: Callable[[], T], future: Future[T]) -> None:

@@ -40,7 +40,7 @@ def gone_back(lineage: Lineage, *, attempt: int | None = None, now_ms: int = 0, 
     kept, abandoned = lineage.records[:first], lineage.records[first]
     stored = replace(lineage, records=kept)
     offsets, commit = _plan_of(stored, abandoned)
-    number = max(used, lineage.records[-1].batch, *map(_batch_of, lineage.record_keys)) + 1
+    number = max(used, lineage.records[-1].batch, *map(paths.batch_of, lineage.record_keys)) + 1
     jump = BatchRecord(
         attempt=attempt or max(lineage.attempt, 1),
         batch=number,
@@ -68,8 +68,3 @@ def _plan_of(stored: Lineage, abandoned: BatchRecord) -> tuple[bytes, bytes]:
             f"the job must go back to batch {batch}, but {missing.args[0]} of Spark's location is not stored. Start from a savepoint with --from PATH",
             path=stored.base.url if stored.base is not None else paths.BATCHES_PREFIX,
         ) from None
-
-
-def _batch_of(key: str) -> int:
-    numbers = paths.attempt_and_batch(key)
-    return numbers[1] if numbers is not None else -1

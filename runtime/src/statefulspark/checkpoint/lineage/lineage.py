@@ -143,7 +143,7 @@ def write_jump(store: ObjectStore, back: Lineage, check_fence: Callable[[], None
         UnavailableError: Storage did not answer; the jump may be stored.
     """
     jump = back.records[-1] if back.records else None
-    if jump is None or any(_batch_of(key) == jump.batch for key in back.record_keys):
+    if jump is None or any(paths.batch_of(key) == jump.batch for key in back.record_keys):
         return back
     return replace(back, record_keys=(*back.record_keys, write_record(store, jump, check_fence)))
 
@@ -183,7 +183,7 @@ def resolve(store: ObjectStore, *, open_store: OpenStore, damaged: Collection[st
     own = list(_own_checkpoints(store, start, problems))
     base, records = _choose(store, start, own, keys, open_store=open_store, damaged=damaged, problems=problems)
     oldest = since(store, start.attempt)
-    check_last_record(store, since=oldest, last=max([base.metadata.batch if base is not None else -1, *map(_batch_of, keys)]))
+    check_last_record(store, since=oldest, last=max([base.metadata.batch if base is not None else -1, *map(paths.batch_of, keys)]))
     if base is None and not keys:
         check_nothing_left(store, start)
     return Lineage(
@@ -300,7 +300,7 @@ def _records_after(store: ObjectStore, batch: int, keys: Iterable[str]) -> tuple
     """Records of all batches after ``batch`` that count, None when one of them is not stored. A jump back abandons those after its ``previous``."""
     base, records = batch, list[BatchRecord]()
     for key in keys:
-        if _batch_of(key) <= base:
+        if paths.batch_of(key) <= base:
             continue
         record = read_record(store, key)
         if record.previous < batch and is_jump(record):
@@ -318,16 +318,9 @@ def _record_keys(store: ObjectStore, start: AttemptStart) -> tuple[str, ...]:
     stored = [info.key for info in store.list(paths.BATCHES_PREFIX)]
     inherited = set(start.records)
     own = f"{paths.BATCHES_PREFIX}{start.attempt:08d}/"
-    by_batch = {_batch_of(key): key for key in stored if key in inherited}
-    by_batch |= {_batch_of(key): key for key in stored if key.startswith(own)}
+    by_batch = {paths.batch_of(key): key for key in stored if key in inherited}
+    by_batch |= {paths.batch_of(key): key for key in stored if key.startswith(own)}
     return tuple(by_batch[batch] for batch in sorted(by_batch))
-
-
-def _batch_of(key: str) -> int:
-    numbers = paths.attempt_and_batch(key)
-    if numbers is None:
-        raise CorruptDataError("not the name of a batch record", path=key)
-    return numbers[1]
 
 
 def _begin_from(
