@@ -37,7 +37,7 @@ PYTEST = HYPOTHESIS_PROFILE=$${HYPOTHESIS_PROFILE:-ci} $(RUN) pytest -n $(WORKER
 test: lint ## lint, types, import layers, and the tests (what .ci/run does)
 	@$(PYTEST) -m "not exhaustive" --ignore=runtime/tests/docs --durations=40
 
-emulators: ## install the servers on which gs:// and abfss:// are tested into out/emulators (needs go and npm; minutes)
+emulators: ## install the servers on which gs://, abfss:// and hdfs:// are tested into out/emulators (go, npm, mvn; minutes)
 	@$(RUN) python runtime/tests/storage/emulators.py
 
 test-all: lint emulators ## the same with the slow cases that a quicker test covers already
@@ -96,9 +96,9 @@ dist: ## build the wheel and the source distribution in dist/ with the locked bu
 
 lock: ## write the lock files anew (needs uv)
 	uv lock
-	uv export --quiet --frozen --no-header --format requirements-txt --extra demo --extra operator --extra gcs --extra azure --group dev --no-emit-project -o requirements.lock
+	uv export --quiet --frozen --no-header --format requirements-txt --extra demo --extra operator --extra gcs --extra azure --extra hdfs --group dev --no-emit-project -o requirements.lock
 	uv export --quiet --frozen --no-header --format requirements-txt --only-group java -o runtime/bootstrap/java.lock
-	uv export --quiet --frozen --no-header --format requirements-txt --no-dev --extra gcs --extra azure --no-emit-project -o images/job.lock
+	uv export --quiet --frozen --no-header --format requirements-txt --no-dev --extra gcs --extra azure --extra hdfs --no-emit-project -o images/job.lock
 	uv export --quiet --frozen --no-header --format requirements-txt --only-group operator-image -o images/operator.lock
 	uv export --quiet --frozen --no-header --format requirements-txt --only-group build -o images/build.lock
 	uv export --quiet --frozen --no-header --format requirements-txt --only-group store-image -o e2e/images/store/store.lock

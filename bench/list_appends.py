@@ -64,7 +64,7 @@ class Bench:
         added = [[self.random.getrandbits(62) for _ in range(count)] for _ in keys]
         started = thread_time()
         self.backend.begin_batch(self.batch, processing_time_ms=0)
-        self.backend.prefetch([(group, key.encode()) for group, key in keys])
+        self.backend.prefetch(self.backend.idents.of_all([(group, key.encode()) for group, key in keys]))
         for (group, key), values in zip(keys, added, strict=True):
             self.backend.set_current_key(group, key, key.encode())
             self.state.add_all(values)

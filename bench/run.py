@@ -50,6 +50,7 @@ BENCHES = {
     "backpressure": Bench(small=("--rows", "1000000", "--keys", "100000")),
     "state_access": Bench(small=("--keys", "20000", "--rounds", "2")),
     "list_appends": Bench(small=("--keys", "5", "--batches", "20", "--long", "10000")),
+    "pending_timers": Bench(small=("--due", "1000", "--pending", "5000", "20000")),
     "state_tables": Bench(small=("--entries", "20000", "--rounds", "1")),
     "native_metrics": Bench(small=("--keys", "20000", "--repetitions", "3")),
     "memory_soak": Bench(

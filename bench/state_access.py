@@ -44,7 +44,7 @@ def run_batch(backend: KeyedStateBackend, batch: int, keys: list[Key]) -> dict[s
     for start in range(0, len(keys), PREFETCH_KEYS):
         chunk = keys[start : start + PREFETCH_KEYS]
         started = thread_time()
-        backend.prefetch([(key_group, key_bytes) for key_group, _, key_bytes in chunk])
+        backend.prefetch(backend.idents.of_all([(key_group, key_bytes) for key_group, _, key_bytes in chunk]))
         fetched = thread_time()
         for key_group, key, key_bytes in chunk:
             backend.set_current_key(key_group, key, key_bytes)

@@ -24,7 +24,7 @@ Port = Annotated[int, Field(ge=1, le=65_535)]
 Name = Annotated[str, StringConstraints(pattern=r"^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$")]
 
 
-Place = Annotated[str, StringConstraints(max_length=1024, pattern=r"^(s3|gs|abfss|file)://[^,]*$")]
+Place = Annotated[str, StringConstraints(max_length=1024, pattern=r"^(s3|gs|abfss|hdfs|file)://[^,]*$")]
 Host = Annotated[str, StringConstraints(max_length=253, pattern=r"^[^,/\s]+$")]
 _LISTS: Final = frozenset({"watch_namespaces", "storage_locations", "snapshot_locations", "storage_endpoints"})
 

@@ -46,7 +46,6 @@ BAD_JOBS: list[tuple[dict[str, Any], str]] = [
     ({"checkpointing": {"savepointDir": "s3://bucket/s"}, "savepoints": {"schedule": {}}}, "interval: set exactly one"),
     ({"checkpointing": {"maxConcurrent": 2}}, "maxConcurrent: one checkpoint"),
     ({"checkpointing": {"retention": {"maxAge": "1h"}}}, "maxAge: has no effect if count is 1"),
-    ({"checkpointing": {"mode": "at-least-once"}}, "mode: at-least-once is not supported"),
     ({"checkpointing": {"storage": {"caBundleFrom": {}}}}, "secretKeyRef: set exactly one of"),
     ({"checkpointing": {"storage": {"s3": {"encryption": {"type": "SSE-S3", "kmsKeyId": "k"}}}}}, "kmsKeyId: requires SSE-KMS"),
     ({"checkpointing": {"storage": {"s3": {"encryption": {"type": "SSE-S3", "bucketKey": True}}}}}, "bucketKey: requires SSE-KMS"),
@@ -115,6 +114,7 @@ CHANGES: list[tuple[dict[str, Any], dict[str, Any], dict[str, Any], str]] = [
 """Updates: the object, what is merged into it first and then, and the sentence of the rule; empty where the update is accepted."""
 
 BAD_VALUES: list[tuple[dict[str, Any], str]] = [
+    ({"checkpointing": {"dir": "s3://b/x", "mode": "at-most-once"}}, "spec.checkpointing.mode"),
     ({"checkpointing": {"dir": "s3://b/x", "storage": {"s3": {"checksum": "MD5"}}}}, "spec.checkpointing.storage.s3.checksum"),
     ({"checkpointing": {"dir": "s3://b/x", "storage": {"s3": {"storageClass": "standard"}}}}, "spec.checkpointing.storage.s3.storageClass"),
     ({"checkpointing": {"dir": "s3://b/x", "storage": {"s3": {"encryption": {}}}}}, "spec.checkpointing.storage.s3.encryption.type"),

@@ -23,7 +23,7 @@ PREFIX = "STATEFULSPARK_OPERATOR_"
 
 
 def until(what: str, within_s: float, probe: Callable[[], Any]) -> Any:
-    """Wait until ``look`` returns something true, and return it."""
+    """Wait until ``probe`` returns something true, and return it."""
     deadline = time.monotonic() + within_s
     while not (found := probe()):
         assert time.monotonic() < deadline, f"not within {within_s:.0f} s: {what}"

@@ -92,7 +92,7 @@ def test_a_deep_object_stops_no_watch(kubectl: Any, tmp_path: Any) -> None:
         def seen() -> bool:
             return bool(kubectl.run("get", "ssj", name, "-o", "jsonpath={.status.lifecycleState}").stdout)
 
-        until(f"job {name} is acted on", 60, seen)
+        until(f"job {name} is acted on", 240, seen)
 
     def refused() -> bool:
         found = kubectl.run("get", "ssj", "deep", "-o", "jsonpath={.status.conditions[?(@.type=='Valid')].message}").stdout
@@ -108,7 +108,7 @@ def test_a_deep_object_stops_no_watch(kubectl: Any, tmp_path: Any) -> None:
                 acted(f"before-{round_}")
                 if not round_:
                     create("deep", '{"a":' * TAKEN + "1" + "}" * TAKEN)
-                until("the deep job is refused", 60, refused)
+                until("the deep job is refused", 240, refused)
                 create(f"after-{round_}", podless)
                 acted(f"after-{round_}")
     finally:

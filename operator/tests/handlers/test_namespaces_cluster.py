@@ -77,7 +77,7 @@ class Town:
             tree = self.reconcile(namespace, name)
             return bool((tree.get("status") or {}).get("observedGeneration") == tree["metadata"]["generation"])
 
-        until(f"{namespace}/{name} is acted on", 30, observed)
+        until(f"{namespace}/{name} is acted on", 120, observed)
 
     def has_driver(self, namespace: str, name: str) -> bool:
         return bool(self.kubectl.run("get", "pod", f"{name}-driver", "--namespace", namespace).returncode == 0)
@@ -114,10 +114,10 @@ def test_a_namespace_that_is_not_there_concerns_no_other(town: Town, tmp_path: P
     """It is refused from the start: others are served, health names it, and it is served when it is there. SIGTERM ends the process."""
     town.create(town.stays)
     with started(town, tmp_path, [town.stays, town.goes]) as operator:
-        until("ready", 30, operator.ready)
+        until("ready", 120, operator.ready)
         town.job(town.stays, "one", state="suspended")
         town.acts(town.stays, "one")
-        code, text = until("health names it", 30, lambda: operator.health() if town.goes in operator.health()[1] else None)
+        code, text = until("health names it", 120, lambda: operator.health() if town.goes in operator.health()[1] else None)
         assert code == 200, "a restart would not help"
         assert f"namespace {town.goes} has not been watched for " in text
         assert town.stays not in text
@@ -125,9 +125,9 @@ def test_a_namespace_that_is_not_there_concerns_no_other(town: Town, tmp_path: P
         town.create(town.goes)
         town.job(town.goes, "two", state="suspended")
         town.acts(town.goes, "two")
-        until("health is content", 30, lambda: operator.health() == (200, "ok"))
+        until("health is content", 120, lambda: operator.health() == (200, "ok"))
         town.kubectl.ok("delete", "namespace", town.goes, "--wait=false")
-        until("the namespace is gone, with a suspended job", 60, lambda: town.gone(town.goes))
+        until("the namespace is gone, with a suspended job", 240, lambda: town.gone(town.goes))
         town.job(town.stays, "one", state="suspended", parallelism=3)
         town.acts(town.stays, "one")
         assert operator.end() < 30
@@ -142,13 +142,13 @@ def test_a_namespace_with_a_running_job_goes_away(town: Town, tmp_path: Path, ev
     if everywhere:
         town.watch_all()
     with started(town, tmp_path, [] if everywhere else [town.stays, town.goes]) as operator:
-        until("ready", 30, operator.ready)
+        until("ready", 120, operator.ready)
         town.job(town.goes, "two")
-        until("a driver", 60, lambda: town.has_driver(town.goes, "two"))
+        until("a driver", 240, lambda: town.has_driver(town.goes, "two"))
         assert FINALIZER in town.reconcile(town.goes, "two")["metadata"]["finalizers"]
         before = refused(operator)
         town.kubectl.ok("delete", "namespace", town.goes, "--wait=false")
-        until("the namespace is gone", 60, lambda: town.gone(town.goes))
+        until("the namespace is gone", 240, lambda: town.gone(town.goes))
         town.job(town.stays, "one", state="suspended")
         town.acts(town.stays, "one")
         assert refused(operator) - before <= 2, operator.requests()
@@ -170,18 +170,18 @@ def test_lease_and_canary_go_with_the_operator(town: Town, tmp_path: Path) -> No
 
     town.watch_all()
     with operator_process(tmp_path, kubeconfig=config, namespace=town.system, watched=[], canary=True) as operator:
-        until("Lease and canary", 30, lambda: there("leases") and there("ssj"))
+        until("Lease and canary", 120, lambda: there("leases") and there("ssj"))
         assert operator.end() < 30
     town.rights.remove_cluster_wide()
     town.rights = town.namespaced()
     town.rights.apply(None)
     town.rights.apply(town.system)
     with operator_process(tmp_path, kubeconfig=config, namespace=town.system, watched=[town.stays, town.goes]) as operator:
-        until("no canary", 30, lambda: not there("ssj"))
+        until("no canary", 120, lambda: not there("ssj"))
         assert there("leases")
         assert operator.end() < 30
     town.kubectl.ok("delete", "deployment", "demo-statefulspark", "--namespace", town.system)
-    until("no Lease", 60, lambda: not there("leases"))
+    until("no Lease", 240, lambda: not there("leases"))
 
 
 @pytest.mark.slow
@@ -191,11 +191,11 @@ def test_a_namespace_deleted_for_long_is_served_when_it_comes_back(town: Town, t
     town.create(town.stays)
     town.create(town.goes)
     with started(town, tmp_path, [town.stays, town.goes]) as operator:
-        until("ready", 30, operator.ready)
+        until("ready", 120, operator.ready)
         town.job(town.goes, "old", state="suspended")
         town.acts(town.goes, "old")
         town.kubectl.ok("delete", "namespace", town.goes, "--wait=false")
-        until("the namespace is gone", 60, lambda: town.gone(town.goes))
+        until("the namespace is gone", 240, lambda: town.gone(town.goes))
         until("health names it", 400, lambda: town.goes in operator.health()[1])
         assert operator.health()[0] == 200
         town.job(town.stays, "one", state="suspended")
@@ -203,5 +203,5 @@ def test_a_namespace_deleted_for_long_is_served_when_it_comes_back(town: Town, t
         town.create(town.goes)
         town.job(town.goes, "new", state="suspended")
         town.acts(town.goes, "new")
-        until("health is content", 60, lambda: operator.health() == (200, "ok"))
+        until("health is content", 240, lambda: operator.health() == (200, "ok"))
         assert operator.end() < 30

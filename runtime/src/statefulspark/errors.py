@@ -33,6 +33,10 @@ class InvalidInputError(StatefulSparkError, ValueError):
         separator = "" if text.endswith("\n") else ". "
         super().__init__(f"{text}{separator}{remedy}" if remedy else text)
 
+    def named(self, field: str) -> InvalidInputError:
+        """Return an error like this one that names a field, unless this one does already."""
+        return InvalidInputError(self.message, field=self.field or field, remedy=self.remedy)
+
 
 class NotRestorableError(InvalidInputError):
     """State exists, but this job may not take it as it is (uid, key groups, types)."""

@@ -6,6 +6,7 @@ import threading
 from collections.abc import Callable
 from dataclasses import asdict, replace
 
+from statefulspark.checkpoint.formats.metadata import CheckpointMetadata
 from statefulspark.config.savepoints import SavepointFormat
 from statefulspark.coordinator.controls import (
     Cancellation,
@@ -19,6 +20,8 @@ from statefulspark.coordinator.controls import (
 )
 from statefulspark.coordinator.history import JobHistory
 from statefulspark.coordinator.queried_state import QueriedEntry, QueriedState, StateQuery
+from statefulspark.coordinator.rescale_planning import plan_rescale
+from statefulspark.coordinator.rescales import Rescale, RescalePlan
 from statefulspark.coordinator.savepoint_formats import MissingTable
 from statefulspark.errors import ClosedError
 from statefulspark.keygroups import ranges
@@ -72,6 +75,7 @@ class FakeJob:
         self.entered = threading.Event()
         self.samples: list[MetricSample] = []
         self.past = JobHistory()
+        self.base: CheckpointMetadata | None = None
         self.silent_s = 0.0
         self.executors = True
         self.canceled: Cancellation | None = None
@@ -130,8 +134,13 @@ class FakeJob:
 
     def rescale(self, parallelism: int, timeout_s: float) -> JobStatus:
         self._enter("rescale", parallelism, timeout_s)
-        self.change(parallelism=parallelism, slots=slots_of(parallelism, self._status.max_parallelism, epoch=2))
+        done = Rescale.of(self.rescale_plan(parallelism), completed_ms=START_MS, pause_ms=3_900)
+        self.change(parallelism=parallelism, slots=slots_of(parallelism, self._status.max_parallelism, epoch=2), last_rescale=done)
         return self.status()
+
+    def rescale_plan(self, parallelism: int) -> RescalePlan:
+        self._fail("rescale_plan")
+        return plan_rescale(self.base, self._status.max_parallelism, self._status.parallelism, parallelism)
 
     def memory(self) -> MemoryStatus:
         self._fail("memory")

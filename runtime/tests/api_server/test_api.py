@@ -10,6 +10,7 @@ import httpx
 import pytest
 from openapi_spec_validator import validate
 from runtime.tests.api_server.fake_job import FakeJob
+from runtime.tests.checkpoint.sized import checkpoint_of
 
 from statefulspark.coordinator.controls import BusyKeyGroup, JobError, JobFailing, JobState, MemoryChange, SlotMemory, SlotSpread, StepSkew
 from statefulspark.errors import (
@@ -107,6 +108,23 @@ def test_rescale_checks_the_bounds_before_the_job_is_touched(http: httpx.Client,
     answer = http.post("/v1/rescale", json={"parallelism": 3})
     assert answer.status_code == 200
     assert [(slot["first"], slot["last"]) for slot in answer.json()["slots"]] == [(0, 42), (43, 85), (86, 127)]
+    assert answer.json()["last_rescale"]["pause_ms"] == 3_900
+    assert http.get("/v1/status").json()["last_rescale"] == answer.json()["last_rescale"]
+
+
+def test_the_plan_of_a_rescale_changes_nothing(http: httpx.Client, job: FakeJob) -> None:
+    """Key groups and bytes per slot; bounds as those of the rescale."""
+    job.base = checkpoint_of(128, [30, 64])
+    plan = http.get("/v1/rescale-plan", params={"parallelism": 3}).json()
+    assert (plan["moved_key_groups"], plan["fetch_bytes"], plan["cut_bytes"], plan["merged_bytes"]) == (63, 188, 74, 10)
+    assert plan["slots"][1] == {
+        "slot": 1, "first": 43, "last": 85, "opened": 1, "fetch_bytes": 94, "cut_key_groups": 42, "cut_bytes": 42,
+        "merged_key_groups": 21, "merged_bytes": 10,
+    }  # fmt: skip
+    refused = http.get("/v1/rescale-plan", params={"parallelism": 129})
+    assert (refused.status_code, "max_parallelism 128" in refused.json()["error"]["message"]) == (400, True)
+    assert http.get("/v1/rescale-plan").status_code == 422
+    assert job.calls == []
 
 
 def test_memory_is_looked_at_and_divided_anew(http: httpx.Client, job: FakeJob) -> None:

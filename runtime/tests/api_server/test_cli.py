@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from runtime.tests.api_server.conftest import TOKEN
 from runtime.tests.api_server.fake_job import START_MS, FakeJob, slots_of
+from runtime.tests.checkpoint.sized import checkpoint_of
 from typer.testing import CliRunner, Result
 
 from statefulspark.api_server.connection_files import Connection, ConnectionFile
@@ -99,12 +100,42 @@ def test_savepoint_rescale_stop(home: Path, job: FakeJob) -> None:
     assert taken.stderr == "waiting for the savepoint, for at most 9 s\n"
     rescaled = cli("rescale", "3", "--job", "turnaround", "-o", "json")
     assert json.loads(rescaled.stdout)["parallelism"] == 3
-    assert rescaled.stderr == "waiting for the job to run with 3 slots, for at most 600 s\n"
+    assert rescaled.stderr == (
+        "plan: 63 of 128 key groups change slot; their size is not known before the first checkpoint\n"
+        "waiting for the job to run with 3 slots, for at most 600 s\n"
+    )
     stopped = cli("stop", "--job", "turnaround", "--no-savepoint", "--drain")
     assert stopped.exit_code == 0, stopped.output
     assert "job FINISHED" in stopped.stdout
     assert stopped.stderr == "waiting for the job to stop, for at most 600 s\n"
     assert job.calls == [("trigger_savepoint", "s3://b/sp", 9.0), ("rescale", 3, 600.0), ("stop", False, None, True, 600.0)]
+
+
+def test_a_rescale_says_what_it_does_before_and_how_long_it_took_after(home: Path, job: FakeJob) -> None:
+    """The plan of a dry run changes nothing; bytes are those of the last checkpoint. Without a change there is no pause to tell."""
+    job.base = checkpoint_of(128, [1 << 30, 3 << 30])
+    planned = cli("rescale", "3", "--job", "turnaround", "--dry-run")
+    assert planned.exit_code == 0, planned.output
+    assert all(len(line) <= 80 for line in planned.stdout.splitlines()), planned.stdout
+    rows = [[cell.strip() for cell in line.split("│")[1:-1]] for line in planned.stdout.splitlines() if "│" in line]
+    assert rows == [
+        ["0", "0-42", "slot 0", "1.0 GiB", "21: 336.0 MiB", "-"],
+        ["1", "43-85", "slot 1", "4.0 GiB", "42: 2.0 GiB", "21: 336.0 MiB"],
+        ["2", "86-127", "slot 1", "3.0 GiB", "22: 1.0 GiB", "-"],
+        ["all", "-", "-", "8.0 GiB", "85: 3.3 GiB", "21: 336.0 MiB"],
+    ]
+    document = json.loads(cli("rescale", "3", "--job", "turnaround", "--dry-run", "-o", "json").stdout)
+    assert (document["fetch_bytes"], document["checkpoint"], len(document["slots"])) == (8 << 30, 7, 3)
+    assert job.calls == []
+    done = cli("rescale", "3", "--job", "turnaround")
+    assert done.stderr.startswith(
+        "plan: 63 of 128 key groups change slot; slots fetch 8.0 GiB, delete about 3.3 GiB and copy about 336.0 MiB of it (checkpoint 7)\n"
+    )
+    assert "rescaled from 2 to 3 slots" in done.stdout
+    assert "3.9 s" in done.stdout
+    again = cli("rescale", "3", "--job", "turnaround")
+    assert again.stderr.startswith("the job already runs with 3 slots\n")
+    assert "paused" not in again.stdout
 
 
 def test_a_command_that_waits_says_how_far_the_driver_is(home: Path, job: FakeJob, monkeypatch: pytest.MonkeyPatch) -> None:

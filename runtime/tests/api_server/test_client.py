@@ -37,6 +37,7 @@ def test_every_command_reaches_the_job(client: JobClient, job: FakeJob) -> None:
     """With its arguments, and the answers come back typed."""
     assert client.checkpoint(timeout_s=5).kind == "checkpoint"
     assert client.savepoint(target="s3://b/sp", timeout_s=6).path == "s3://b/sp/savepoint-2"
+    assert client.rescale_plan(3).moved_key_groups == 63
     assert client.rescale(3, timeout_s=7).parallelism == 3
     assert [info.id for info in client.checkpoints()] == [1, 2]
     assert client.status().slots[2].last == 127

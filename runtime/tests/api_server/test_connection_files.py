@@ -193,3 +193,15 @@ def test_where_the_files_are(tmp_path: Path) -> None:
 def test_the_token_is_not_in_a_repr() -> None:
     """Reprs end up in logs."""
     assert HERE.token not in repr(HERE)
+
+
+def test_a_home_that_cannot_be_written_is_told(tmp_path: Path) -> None:
+    """With the variable that names another one: before the job starts, and when its file is written."""
+    (tmp_path / "home").write_text("a file")
+    with pytest.raises(InvalidInputError, match=r"STATEFULSPARK_HOME: .*jobs cannot be written.*Free space there, or set it"):
+        ConnectionFile(tmp_path / "home", "job-a").__enter__()
+    with ConnectionFile(tmp_path / "other", "job-a") as claim:
+        claim.path.mkdir()
+        with pytest.raises(InvalidInputError, match="STATEFULSPARK_HOME"):
+            claim.write(HERE)
+        claim.path.rmdir()

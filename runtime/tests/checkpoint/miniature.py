@@ -22,6 +22,7 @@ from statefulspark.checkpoint.formats.records import BatchRecord, ChangelogRef
 from statefulspark.checkpoint.lineage.fencing import refuse_fenced
 from statefulspark.checkpoint.lineage.identity import ensure_job
 from statefulspark.checkpoint.lineage.lineage import Lineage, begin_attempt, resolve, write_record
+from statefulspark.checkpoint.restore.local_files import LocalFiles
 from statefulspark.checkpoint.restore.plan_message import SlotRestore
 from statefulspark.checkpoint.restore.progress import RestoreProgress
 from statefulspark.checkpoint.restore.slot import RestoredSlot, RestorePlan, restore_slot
@@ -64,6 +65,8 @@ class Miniature:
     started: int = 0
     states: tuple[dict[str, Any], ...] = STATES
     open_store: Callable[[str], ObjectStore] = open_store
+    leftovers: tuple[Path, ...] = ()
+    """Folders that slots have left on the machine, from which slots link."""
 
     def start(self, parallelism: int, *, origin: str | None = None, damaged: tuple[str, ...] = (), claims: bool = False) -> int:
         """Start a driver with its slots; returns the last committed batch, which the slots are restored to."""
@@ -92,10 +95,12 @@ class Miniature:
         self.started += 1
         plan = SlotRestore.model_validate_json(SlotRestore.of(plan).model_dump_json()).plan(self.job, self.open_store)
         progress = RestoreProgress()
-        restored = restore_slot(plan, self.folder / f"slot-{self.started}", self.open_state, threads=2, progress=progress)
-        downloaded = progress.read()
-        assert downloaded is not None
-        assert downloaded.downloaded_bytes == downloaded.total_bytes == restored.downloaded_bytes, "the total was known before"
+        folder, local = self.folder / f"slot-{self.started}", LocalFiles(self.leftovers)
+        restored = restore_slot(plan, folder, self.open_state, threads=2, progress=progress, local=local)
+        done = progress.read()
+        assert done is not None
+        assert (done.downloaded_bytes, done.local_bytes) == (restored.downloaded_bytes, restored.local_bytes)
+        assert done.downloaded_bytes + done.local_bytes == done.total_bytes, "the total was known before"
         uploader = SlotUploader(self.job, slot=slot, key_groups=key_groups, backend=self.backend, threads=2)
         if restored.base_checkpoint_id is not None:
             uploader.seed(restored.base_checkpoint_id, restored.uploaded)

@@ -16,7 +16,7 @@ from runtime.tests.checkpoint.test_real_stores import KINDS
 from statefulspark.checkpoint.inspect import verify as verification
 from statefulspark.checkpoint.inspect.reader import read_state, state_sizes
 from statefulspark.checkpoint.inspect.verify import verify
-from statefulspark.checkpoint.restore import slot as restore
+from statefulspark.checkpoint.restore import slot_files as restore
 from statefulspark.checkpoint.write.publish import publish
 from statefulspark.errors import CorruptDataError, UnavailableError
 from statefulspark.state.encoding.layout import StateInfo, store_key

@@ -14,7 +14,7 @@ from pydantic import ValidationError
 from statefulspark.checkpoint.catalog import StoredCheckpoint
 from statefulspark.checkpoint.formats import documents
 from statefulspark.checkpoint.formats.metadata import FileRef, InlineEntries, SlotState, decode_metadata, encode_metadata
-from statefulspark.checkpoint.restore.slot import download_slot
+from statefulspark.checkpoint.restore.slot_files import fetch_slot
 from statefulspark.checkpoint.write.inline import InlineLimits, check_inline
 from statefulspark.checkpoint.write.upload import SlotUploader
 from statefulspark.errors import CorruptDataError, IncompatibleFormatError, InternalError, InvalidInputError
@@ -37,7 +37,7 @@ def test_the_golden_checkpoint_opens_and_is_written_the_same(tmp_path: Path) -> 
     assert encode_metadata(metadata) == GOLDEN.read_bytes()
     checkpoint = StoredCheckpoint(open_store(tmp_path.as_uri()), "chk-7", metadata)
     for slot, expected in zip(metadata.slots, ([(b"\x00\x03\x00\x01key", b"\x01one")], []), strict=True):
-        download_slot(checkpoint, slot, tmp_path / str(slot.slot), 1)
+        fetch_slot(checkpoint, slot, tmp_path / str(slot.slot), 1)
         assert list(read_entries(tmp_path / str(slot.slot) / "entries")) == expected
 
 
@@ -56,7 +56,7 @@ def test_damaged_entries_are_refused_before_a_store_opens_them(tmp_path: Path) -
         slot = metadata.slots[0].model_copy(update={"inline": part.model_copy(update={"data": data})})
         checkpoint = StoredCheckpoint(open_store(tmp_path.as_uri()), "chk-7", metadata)
         with pytest.raises(CorruptDataError, match=r"chk-7/_metadata: the file's .* changed"):
-            download_slot(checkpoint, slot, tmp_path / str(len(data)), 1)
+            fetch_slot(checkpoint, slot, tmp_path / str(len(data)), 1)
         assert not (tmp_path / str(len(data)) / "entries").exists()
 
 

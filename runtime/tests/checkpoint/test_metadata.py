@@ -65,6 +65,7 @@ def _metadata(**changes: Any) -> CheckpointMetadata:
         ("checkpoint-v6.json", "checkpoint", CheckpointMetadata),
         ("checkpoint-v10.json", "checkpoint", CheckpointMetadata),
         ("checkpoint-v4-two-inputs.json", "checkpoint", CheckpointMetadata),
+        ("batch-v12.json", "batch", BatchRecord),
         ("batch-v4.json", "batch", BatchRecord),
         ("batch-v3.json", "batch", BatchRecord),
         ("batch-v1.json", "batch", BatchRecord),
@@ -80,6 +81,16 @@ def test_documents_of_every_version_open_and_are_written_the_same(name: str, kin
     data = (GOLDEN / name).read_bytes()
     document = decode_document(data, kind, model, path=name)
     assert encode_document(kind, document) == data
+
+
+def test_a_batch_without_changelogs_is_of_an_unknown_version_for_earlier_releases() -> None:
+    """They would take the state before it for the state after it. A batch with changelogs is written as before."""
+    data = (GOLDEN / "batch-v12.json").read_bytes()
+    record = decode_document(data, "batch", BatchRecord, path="golden")
+    assert record.without_changelogs is True
+    with pytest.raises(IncompatibleFormatError, match="fields do not match format_version 11: without_changelogs"):
+        decode_document(data.replace(b'"format_version":12', b'"format_version":11', 1), "batch", BatchRecord, path="golden")
+    assert encode_document("batch", record.model_copy(update={"without_changelogs": None})).startswith(b'{"format_version":3,')
 
 
 @pytest.mark.parametrize(("time_ms", "version", "known_ms"), [(None, 1, 1_767_225_600_000), (0, 3, 0), (5, 3, 5)])

@@ -9,20 +9,17 @@ from pathlib import Path
 
 import pytest
 from runtime.tests.checkpoint.dict_store import DictStore
-from runtime.tests.checkpoint.miniature import Miniature, apply
+from runtime.tests.checkpoint.miniature import Miniature
+from runtime.tests.checkpoint.one_life import life, resumes
 from runtime.tests.s3_server import s3_server
 from typer.testing import CliRunner
 
 from statefulspark.checkpoint.catalog import list_checkpoints, newest, open_checkpoint
 from statefulspark.checkpoint.formats.paths import common_root
-from statefulspark.checkpoint.write.retention import Retention
 from statefulspark.cli import main
-from statefulspark.state.store.base import Change
 from statefulspark.storage.base import ObjectStore
 from statefulspark.storage.open import open_store
 from statefulspark.storage.storage_settings import StorageSettings
-
-CHANGES: list[Change] = [(bytes([0, key_group, 0, 1]), b"%d" % key_group) for key_group in range(8)]
 
 
 @pytest.fixture(scope="module")
@@ -42,32 +39,13 @@ def test_a_job_on_s3(endpoint: str, tmp_path: Path, monkeypatch: pytest.MonkeyPa
         return open_store(url, settings)
 
     root = f"s3://bucket/{uuid.uuid4().hex}"
-    mini = Miniature(opened(f"{root}/checkpoints/flights"), tmp_path, DictStore, open_store=opened)
-    mini.start(2)
-    mini.begin(0)
-    mini.run(0, CHANGES)
-    mini.checkpoint(0)
-    mini.begin(1)
-    mini.run(1, [(CHANGES[3][0], None)])
-    mini.checkpoint(1)
-    assert mini.lineage is not None
-    assert Retention(mini.job, retained=1).run(mini.lineage, now_s=0.0, check_fence=mini.check_fence).checkpoints == (1,)
-    mini.begin(2)
-    expected = apply(apply({}, CHANGES), [(CHANGES[3][0], None)])
-    assert mini.start(3) == 1
-    assert mini.contents() == expected
-    mini.checkpoint(1)
-    target = opened(f"{root}/savepoints")
-    common = common_root(mini.job.url, target.url)
-    assert common == root
-    url = mini.savepoint(target, "savepoint-flights-1", 1, common=opened(common))
+    lived = life(root, opened, tmp_path)
+    mini, expected, target, url = lived.mini, lived.expected, lived.savepoints, lived.url
     mini.job.delete([info.key for info in mini.job.list("chk-2/")])
     found = newest(mini.job)
     assert found is not None
     assert found.folder == "chk-3"
-    mini.job.delete([info.key for info in mini.job.list("")])
-    assert mini.start(1, origin=url) == 1
-    assert mini.contents() == expected
+    resumes(lived)
     assert [summary.status for summary in list_checkpoints(f"{root}/savepoints", opened)] == ["complete"]
     assert open_checkpoint(url, opened).metadata.kind == "savepoint"
     options = ["--endpoint", endpoint, "--region", "us-east-1", "-o", "json"]

@@ -176,11 +176,23 @@ def test_every_problem_gets_its_own_sentence() -> None:
             "spec.checkpointing.dir: names no container of an account",
         ),
         (
+            {"checkpointing": {"dir": "hdfs:///states"}},
+            "spec.checkpointing.dir: names no NameNode or name service. Write hdfs://namenode:8020/folder, or hdfs://nameservice/folder",
+        ),
+        (
+            {"checkpointing": {"dir": "hdfs://namenode:8020/a%3Ab"}},
+            "spec.checkpointing.dir: contains a colon, which HDFS does not allow in names",
+        ),
+        (
+            {"checkpointing": {"dir": "webhdfs://namenode:9870/x"}},
+            "spec.checkpointing.dir: uses a scheme of another program. Write hdfs:// instead",
+        ),
+        (
             {"checkpointing": {"dir": "gs://key:secret@bucket/x"}},
             "spec.checkpointing.dir: must not contain credentials",
         ),
         (
-            {"checkpointing": {"dir": "hdfs://namenode/x"}},
+            {"checkpointing": {"dir": "ftp://host/x"}},
             "spec.checkpointing.dir: is not a storage URL. Write s3://bucket/prefix, gs://bucket/prefix",
         ),
         (

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -27,6 +29,11 @@ def ack(batch: int, *, uid: str = "u", slot: int = 0, seen: int | None = None, e
         rows_out=1,
         metrics=RunMetrics(timers_fired=0, timers_registered=0, seconds={}, exchange_seconds={}),
     )
+
+
+def changelog_of(acknowledged: Acknowledge) -> ChangelogRef:
+    assert acknowledged.changelog is not None
+    return acknowledged.changelog
 
 
 def run_batch(log: BatchLog, batch: int, *acks: Acknowledge) -> None:
@@ -106,8 +113,8 @@ def test_a_slot_is_expected_at_the_last_committed_batch_that_reached_it(batches:
 def test_an_adopted_batch_of_a_step_that_the_job_no_longer_has() -> None:
     """Its changelogs and its event time count; no slot runs it, so nothing waits for its timers."""
     log = BatchLog(delays_ms={"u": (0,)})
-    dropped = ack(0, seen=70).changelog.model_copy(update={"uid": "dropped", "key": "dropped"})
-    taken = [(ack(0, seen=50).changelog, (50, None)), (dropped, (70, 60))]
+    dropped = changelog_of(ack(0, seen=70)).model_copy(update={"uid": "dropped", "key": "dropped"})
+    taken = [(changelog_of(ack(0, seen=50)), (50, None)), (dropped, (70, 60))]
     log.adopt(log.next_parameters(0, 1000), taken, [taken[0][0].key_groups])
     assert log.changelogs == [ref for ref, _ in taken]
     assert (log.event_times.of_input(0), log.event_times.of_input(1)) == ({"u": 50, "dropped": 70}, {"dropped": 60})
@@ -118,6 +125,26 @@ def test_an_adopted_batch_of_a_step_that_the_job_no_longer_has() -> None:
 def test_a_tick_goes_to_a_slot_that_has_an_adopted_batch_to_catch_up_with(delays: tuple[int | None, ...]) -> None:
     """Also while there is no watermark, because a step has no event time or an input had no row: it may have processing-time timers."""
     log = BatchLog(delays_ms={"u": delays})
-    ref = ack(0).changelog
+    ref = changelog_of(ack(0))
     log.adopt(log.next_parameters(0, 1000), [(ref, (5, None))], [ref.key_groups])
     assert log.tick_due("u", 1000)
+
+
+def test_what_a_new_incarnation_of_a_slot_can_restore() -> None:
+    """Everything while batches leave changelogs. After a batch without: nothing until a checkpoint has it, and nobody who acknowledged such a running batch."""
+    log = BatchLog(delays_ms={"u": (0,)})
+    run_batch(log, 0, ack(0))
+    assert log.can_restore(0)
+    log.commit_current()
+    log.begin(log.next_parameters(1, 1000, with_changelogs=False))
+    assert log.acknowledge(replace(ack(1, slot=1), changelog=None))
+    assert log.can_restore(0)
+    assert not log.can_restore(1)
+    log.commit_current()
+    assert not log.can_restore(0)
+    assert log.lacks(0, 1)
+    assert not log.lacks(1, 2)
+    assert [ref.batch for ref in log.changelogs] == [0]
+    log.rebase(1)
+    assert log.can_restore(0)
+    assert log.can_restore(1)

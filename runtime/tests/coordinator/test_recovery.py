@@ -14,8 +14,9 @@ from runtime.tests.checkpoint.test_source_offsets import fed, location
 from statefulspark.checkpoint.formats.bundle import encode_bundle
 from statefulspark.checkpoint.formats.pipeline import Pipeline
 from statefulspark.checkpoint.lineage.lineage import Lineage
+from statefulspark.checkpoint.spark.stored_location import location_files
 from statefulspark.coordinator.batch_changelogs import BatchChangelogs
-from statefulspark.coordinator.recovery import batch_log, location_files, state_registry
+from statefulspark.coordinator.recovery import batch_log, state_registry
 from statefulspark.errors import NotRestorableError
 from statefulspark.state.registry import StateRegistry
 from statefulspark.storage.open import open_store

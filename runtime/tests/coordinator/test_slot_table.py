@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from statefulspark.checkpoint.restore.progress import DownloadedBytes
+from statefulspark.checkpoint.restore.progress import RestoredBytes
 from statefulspark.coordinator.slot_state import LOST, READY
 from statefulspark.coordinator.slot_table import SlotTable
 from statefulspark.errors import FencedError, InvalidInputError
@@ -103,7 +103,7 @@ def test_progress_of_a_restore_belongs_to_one_incarnation() -> None:
     table = SlotTable(1, slots_per_executor=None)
     first = table.register(0, "e", "h", 1)
     assert first is not None
-    half = DownloadedBytes(downloaded_bytes=5, total_bytes=10)
+    half = RestoredBytes(downloaded_bytes=5, local_bytes=0, total_bytes=10)
     table.restoring(0, first, half)
     assert table.get(0).restored == half
     second = table.register(0, "e", "h", 2)

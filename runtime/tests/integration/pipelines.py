@@ -137,6 +137,40 @@ def available_now(job: Any) -> Any:
     return second.writeStream.outputMode("append").foreachBatch(sink).trigger(availableNow=True)
 
 
+class Numbered(KeyedProcessFunction):
+    """Numbers the rows of a key."""
+
+    def open(self, runtime_context: RuntimeContext) -> None:
+        self.number = runtime_context.get_state(ValueStateDescriptor("number", Types.LONG()))
+
+    def process_element(self, value: Any, ctx: KeyedProcessFunction.Context) -> Any:
+        self.number.update((self.number.value() or 0) + 1)
+        yield ctx.get_current_key(), self.number.value()
+
+
+def rates(job: Any) -> Any:
+    """Three rows of each of three keys per batch, for ever, into a sink that skips batches it has."""
+    out = Path(job.args[1])
+    out.mkdir(exist_ok=True)
+
+    def sink(df: Any, batch: int) -> None:
+        rows, path = [list(row) for row in df.collect()], out / f"{batch:04d}.json"
+        if not path.exists():
+            hidden = out / f".{batch}"
+            hidden.write_text(json.dumps(rows))
+            hidden.rename(path)
+
+    source = job.spark.readStream.format("rate-micro-batch").option("rowsPerBatch", 9).load().selectExpr("value % 3 AS key")
+    numbered = job.key_by(source, "key").process(Numbered(), "key bigint, number bigint", uid="count")
+    return numbered.writeStream.outputMode("append").foreachBatch(sink).trigger(processingTime="300 milliseconds")
+
+
+def deleting(job: Any) -> Any:
+    """A source whose files Spark deletes once it has read them."""
+    source = job.spark.readStream.schema(INPUT).option("CleanSource", "delete").json(job.args[0])
+    return written(job, job.key_by(source, "account").process(Count(), COUNTED, uid="count", event_time="at"))
+
+
 def branches(job: Any) -> Any:
     """Two steps side by side, whose tasks are one stage."""
     source = rows_of(job)

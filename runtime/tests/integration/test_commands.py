@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -23,6 +24,20 @@ def _canonical(asked: Callable[..., dict[str, Any]], work: Work, totals: list[An
     (listed,) = asked("checkpoints", f"{work.folder}/canonical")["checkpoints"]
     assert (listed["format"], listed["status"]) == ("canonical", "complete")
     assert work.state("count", "total", savepoint["path"]) == totals
+
+
+def _rescaled(asked: Callable[..., dict[str, Any]], moved: int) -> dict[str, Any]:
+    """To 3 slots: the plan of before, and what was done, with the pause."""
+    began = time.monotonic()
+    plan = asked("rescale", 3, "--job", "job", "--dry-run")
+    rescaled = asked("rescale", 3, "--job", "job")
+    done = rescaled["last_rescale"]
+    for each in (plan, done):
+        assert [each[name] for name in ("from_parallelism", "to_parallelism", "moved_key_groups")] == [2, 3, moved]
+    assert moved == 63
+    assert done["fetch_bytes"] >= done["cut_bytes"] > 0
+    assert 0 < done["pause_ms"] < (time.monotonic() - began) * 1000
+    return rescaled
 
 
 def test_every_command_against_a_running_job(work: Work, command: Command) -> None:
@@ -56,8 +71,7 @@ def test_every_command_against_a_running_job(work: Work, command: Command) -> No
             _canonical(asked, work, finals(counted(by("account", [inputs[0]])), 2))
 
             groups = asked("key-groups", "--max-parallelism", 128, "--parallelism", 2, "--to", 3)
-            rescaled = asked("rescale", 3, "--job", "job")
-            assert groups["moves"] == 63
+            rescaled = _rescaled(asked, groups["moves"])
             assert [{name: slot[name] for name in ("slot", "first", "last")} for slot in rescaled["slots"]] == groups["to_ranges"]
 
             work.write(inputs[1])

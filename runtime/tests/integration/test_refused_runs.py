@@ -38,9 +38,7 @@ class Refusal:
 
 
 WITHOUT_SPARK = {
-    "mode": Refusal(
-        "spec.checkpointing.mode: at-least-once is not supported yet. Set mode: exactly-once", checkpointing=(("mode", "at-least-once"),)
-    ),
+    "mode": Refusal("spec.checkpointing.mode: ", checkpointing=(("mode", "at-most-once"),)),
     "field": Refusal("spec.paralelism", spec=(("paralelism", 3),)),
     "native metric": Refusal(
         "spec.stateBackend.rocksdb.metrics", spec=(("stateBackend", {"type": "rocksdb", "rocksdb": {"metrics": ["x"]}}),)

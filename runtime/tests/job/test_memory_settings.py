@@ -111,7 +111,7 @@ def test_slots_are_told_where_timers_lie_and_whether_snapshots_are_asynchronous(
 
 
 def test_the_driver_is_told_how_checkpoints_are_taken() -> None:
-    """Incremental unless the manifest says otherwise."""
+    """Incremental, and with changelogs of each batch, unless the manifest says otherwise."""
     storage = {"dir": "file:///checkpoints"}
     assert durable_options(job()) == {
         "name": "orders",
@@ -121,9 +121,11 @@ def test_the_driver_is_told_how_checkpoints_are_taken() -> None:
         "max_age_s": None,
         "incremental": True,
         "inline_limits": InlineLimits(state_bytes=5 * MIB, checkpoint_bytes=10 * MIB),
+        "at_least_once": False,
     }
     full = job(
-        checkpointing=storage | {"incremental": False, "savepointDir": "file:///savepoints", "retention": {"count": 3, "maxAge": "7d"}}
+        checkpointing=storage
+        | {"mode": "at-least-once", "incremental": False, "savepointDir": "file:///savepoints", "retention": {"count": 3, "maxAge": "7d"}}
     )
     assert durable_options(full) == {
         "name": "orders",
@@ -133,6 +135,7 @@ def test_the_driver_is_told_how_checkpoints_are_taken() -> None:
         "max_age_s": 604_800.0,
         "incremental": False,
         "inline_limits": InlineLimits(state_bytes=5 * MIB, checkpoint_bytes=10 * MIB),
+        "at_least_once": True,
     }
 
 

@@ -12,7 +12,7 @@ from .kills import MOMENT, SLOT_POINTS, Harasser, whenever
 pytestmark = [pytest.mark.kill, pytest.mark.slow, pytest.mark.cluster, pytest.mark.timeout(900)]
 
 
-@pytest.mark.parametrize(("moments", "files"), [(3, 75), pytest.param(13, 130, marks=pytest.mark.exhaustive)])
+@pytest.mark.parametrize(("moments", "files"), [(1, 60), pytest.param(13, 130, marks=pytest.mark.exhaustive)])
 def test_killed_executors(tmp_path: Path, java_options: str, moments: int, files: int) -> None:
     """SIGKILL of an executor, when one of its slots is at each step of the protocol, and at random moments."""
     points = whenever(SLOT_POINTS, "executor")

@@ -12,16 +12,17 @@ from .kills import SLOT_POINTS, Harasser, drawn, whenever
 pytestmark = [pytest.mark.kill, pytest.mark.slow, pytest.mark.timeout(600)]
 
 
-def test_killed_python_workers(tmp_path: Path, java_options: str) -> None:
-    """SIGKILL of a slot's Python worker, at every step of the protocol and at random moments."""
+@pytest.mark.parametrize(("kills", "files"), [(14, 85), pytest.param(28, 160, marks=pytest.mark.exhaustive)])
+def test_killed_python_workers(tmp_path: Path, java_options: str, kills: int, files: int) -> None:
+    """SIGKILL of a slot's Python worker, at every step of the protocol and as often at random moments."""
     points = whenever(SLOT_POINTS)
-    ledger = Ledger(folder=tmp_path, java_options=java_options, seed=101, files=130, interval="1s", failpoints=points)
+    ledger = Ledger(folder=tmp_path, java_options=java_options, seed=101, files=files, interval="1s", failpoints=points)
     harasser = Harasser(ledger, ledger.slots)
     with ending(ledger):
         ledger.start("--until-idle")
-        harasser.run(drawn(points, 22, ledger.random))
+        harasser.run(drawn(points, kills, ledger.random))
         ledger.wait(180)
-        assert harasser.kills >= 20
+        assert harasser.kills == kills
         ledger.check()
 
 

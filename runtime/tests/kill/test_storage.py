@@ -25,8 +25,19 @@ def s3() -> Iterator[str]:
         yield server.endpoint
 
 
-def test_failing_storage(s3: str, tmp_path: Path, java_options: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """At least 20 of each: errors, timeouts (whether or not it happened) and lost replies; meanwhile two drivers lose their machine."""
+@pytest.mark.parametrize(
+    ("losses", "files", "least"), [((15,), 36, 10), pytest.param((15, 30), 60, 20, marks=pytest.mark.exhaustive)], ids=["one", "two"]
+)
+def test_failing_storage(
+    s3: str,
+    tmp_path: Path,
+    java_options: str,
+    monkeypatch: pytest.MonkeyPatch,
+    losses: tuple[int, ...],
+    files: int,
+    least: int,
+) -> None:
+    """At least so many of each: errors, timeouts (whether or not it happened), lost replies; meanwhile one or two drivers lose their machine."""
     for name, value in _CREDENTIALS.items():
         monkeypatch.setenv(name, value)
     faults = tmp_path / "faults"
@@ -34,14 +45,14 @@ def test_failing_storage(s3: str, tmp_path: Path, java_options: str, monkeypatch
         folder=tmp_path,
         java_options=java_options,
         seed=404,
-        files=60,
+        files=files,
         interval="1s",
         storage_url=f"s3://bucket/{uuid.uuid4().hex}",
         s3={"endpoint": s3, "region": "us-east-1", "pathStyle": True},
         environment={"STATEFULSPARK_STORAGE_FAULTS": f"seed=404,rate=0.15,kinds={'|'.join(_KINDS)},log={faults}"},
     )
     with ending(ledger):
-        for batch in (15, 30):
+        for batch in losses:
             ledger.start()
             ledger.wait_for_batch(batch)
             ledger.kill_driver()
@@ -50,5 +61,5 @@ def test_failing_storage(s3: str, tmp_path: Path, java_options: str, monkeypatch
         ledger.wait(300)
         injected = Counter(line.split()[0] for line in faults.read_text().splitlines())
         print(f"injected: {dict(injected)}")  # noqa: T201  pytest shows it when the test fails
-        assert all(injected[kind] >= 20 for kind in _KINDS)
+        assert all(injected[kind] >= least for kind in _KINDS)
         ledger.check()

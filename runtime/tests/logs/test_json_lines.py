@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import logging
+import os
 from pathlib import Path
 
 import pytest
@@ -114,3 +115,13 @@ def test_logs_are_in_the_home_directory() -> None:
     """Never in the runtime directory, which is memory and is emptied at logout."""
     assert log_directory({"XDG_RUNTIME_DIR": "/run/user/1"}, Path("/home/me")) == Path("/home/me/.statefulspark/logs")
     assert log_directory({"STATEFULSPARK_HOME": "/var/lib/s"}, Path("/home/me")) == Path("/var/lib/s/logs")
+
+
+def test_a_full_disk_costs_a_line_and_no_job(tmp_path: Path) -> None:
+    """``/dev/full`` refuses every write as a full disk does."""
+    file = LogFile(tmp_path / "job.log")
+    full = os.open("/dev/full", os.O_WRONLY)
+    os.dup2(full, file.descriptor)
+    os.close(full)
+    file.write("a line")
+    os.close(file.descriptor)

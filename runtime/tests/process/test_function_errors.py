@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import sys
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
+from structlog.testing import capture_logs
 
 from statefulspark import KeyedProcessFunction, RuntimeContext
 from statefulspark.errors import InvalidInputError, UserFunctionError
+from statefulspark.process import timer_firing
+from statefulspark.testing import KeyedProcessHarness, TestingJob
 
 from .test_function_runner import COUNT, LOG, Count, MakeSlot, Timers
+
+NOW = datetime(2026, 1, 1, tzinfo=UTC)
 
 
 class Failing(KeyedProcessFunction):
@@ -149,3 +156,105 @@ def test_another_error_has_no_hint_about_timestamps(make_slot: MakeSlot) -> None
     """A row with a timestamp is not the reason of a TypeError."""
     with pytest.raises(UserFunctionError, match=r"^the function raised TypeError in uid"):
         make_slot(Careless(), COUNT).run([(1, 0, "a", 5, 0)])
+
+
+class Behaves(KeyedProcessFunction):
+    """Does what a test gives with each row."""
+
+    def __init__(self, behavior: Callable[[], Any]) -> None:
+        self.behavior = behavior
+
+    def process_element(self, value: Any, ctx: KeyedProcessFunction.Context) -> Any:
+        ctx.timer_service().register_event_time_timer(10)
+        return self.behavior() if value.n else None
+
+    def on_timer(self, timestamp: int, ctx: KeyedProcessFunction.OnTimerContext) -> Any:
+        return self.behavior()
+
+
+async def coroutine() -> None:
+    """What somebody writes who comes from asyncio."""
+
+
+async def rows_in_time() -> Any:
+    """The same with rows."""
+    yield ("a",)
+
+
+def behaves(behavior: Callable[[], Any]) -> KeyedProcessHarness:
+    return KeyedProcessHarness(Behaves(behavior), "key STRING, n BIGINT, at TIMESTAMP", "out STRING", key="key", event_time="at")
+
+
+@pytest.mark.parametrize(
+    ("behavior", "message"),
+    [
+        (lambda: 5, "returned an int. Yield output rows, or return a list of them"),
+        (lambda: True, "returned a bool. Yield output rows"),
+        (object, "returned an object. Yield output rows"),
+        (lambda: "text", "returned a str. Yield output rows"),
+        (coroutine, "returned a coroutine. Define it with def, not with async def"),
+        (rows_in_time, "returned an async_generator. Define it with def, not with async def"),
+    ],
+)
+def test_what_has_no_rows_is_refused_by_the_methods_name(behavior: Callable[[], Any], message: str) -> None:
+    """Of rows and of timers; a coroutine that nobody awaits is no warning besides."""
+    with behaves(behavior) as harness:
+        with pytest.raises(InvalidInputError, match=f"process_element of the step 'harness' {message}"):
+            harness.process_element(("a", 1), 1)
+        harness.process_element(("a", 0), 1)
+        with pytest.raises(InvalidInputError, match=f"on_timer of the step 'harness' {message}"):
+            harness.process_watermark(10)
+
+
+@pytest.mark.parametrize("status", [0, 3, "message"])
+def test_a_function_that_exits_fails_its_batch(status: Any) -> None:
+    """``sys.exit`` in a library is an error of the function; the slot goes on."""
+    with behaves(lambda: sys.exit(status)) as harness:
+        with pytest.raises(UserFunctionError, match="the function raised SystemExit in uid 'harness'"):
+            harness.process_element(("a", 1), 1)
+        harness.process_element(("a", 0), 1)
+
+
+def test_a_function_that_exits_is_told_by_its_slot() -> None:
+    """And is no slot that does not answer, which would be tried again and again."""
+    with (
+        TestingJob(Behaves(lambda: sys.exit(3)), "key STRING, n BIGINT, at TIMESTAMP", "out STRING", key="key", event_time="at") as job,
+        pytest.raises(UserFunctionError, match="the function raised SystemExit in uid 'testing'"),
+    ):
+        job.run([("a", 1, NOW)])
+
+
+@pytest.mark.parametrize("text", ["x" * 100_000, "x\n" * 5_000, "\n" * 5_000])
+def test_a_long_message_is_cut(text: str) -> None:
+    """A validation library may quote a whole document."""
+
+    def fail() -> None:
+        raise ValueError(text)
+
+    with behaves(fail) as harness, pytest.raises(UserFunctionError) as caught:
+        harness.process_element(("a", 1), 1)
+    lines = caught.value.user_traceback.split("\n")
+    assert len(lines) < 70
+    assert max(map(len, lines)) < 1_100
+    assert "in fail" in caught.value.user_traceback
+    assert "ValueError" in caught.value.user_traceback
+
+
+def test_timers_that_are_always_due_are_warned_of(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The batch never ends, so nothing else would tell why."""
+    monkeypatch.setattr(timer_firing, "_MANY", 100)
+    fired = []
+
+    class Again(Behaves):
+        def on_timer(self, timestamp: int, ctx: KeyedProcessFunction.OnTimerContext) -> None:
+            fired.append(timestamp)
+            if len(fired) < 250:
+                ctx.timer_service().register_event_time_timer(timestamp)
+
+    schema = "key STRING, n BIGINT, at TIMESTAMP"
+    with KeyedProcessHarness(Again(list), schema, "out STRING", key="key", event_time="at") as harness:
+        harness.process_element(("a", 0), 1)
+        with capture_logs() as logs:
+            harness.process_watermark(10)
+    assert fired == [10] * 250
+    assert [(log["uid"], log["fired"]) for log in logs if "never ends" in log["event"]] == [("harness", 100), ("harness", 200)]

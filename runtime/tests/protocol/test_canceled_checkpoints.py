@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 import time
 from collections import Counter
@@ -67,7 +68,11 @@ def test_a_frozen_slot(world: World, start: Start, kind: str, monkeypatch: pytes
 
     def uploads() -> set[str]:
         new = {info.key for info in world.store.list("")} - before
-        return {key for key in new if key.startswith(("chk-", "shared/"))} | {str(path) for path in savepoints.rglob("*") if path.is_file()}
+        return {key for key in new if key.startswith(("chk-", "shared/"))} | {
+            f"{folder}/{name}"
+            for folder, _, names in os.walk(savepoints)
+            for name in names  # not rglob, which fails where a folder is being deleted
+        }
 
     poll_until(lambda: bool(uploads()), driver)
     snapshots = driver.coordinator._checkpoints._snapshots

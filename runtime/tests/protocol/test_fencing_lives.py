@@ -28,7 +28,7 @@ from .test_replaced_drivers import check_all_rows_count_once, finish
 from .world import Driver, World, state_of
 
 _UPLOADED = re.compile(r"shared/|chk-\d+/(slot|spark-location)-")
-_SEEDS = {"memory": 4, "rocksdb": 2}
+_SEEDS = {"memory": 2, "rocksdb": 1}
 _MORE_SEEDS = {"memory": 60, "rocksdb": 30}
 _PARAMETERS = [
     *((kind, seed) for kind, seeds in _SEEDS.items() for seed in range(seeds)),

@@ -18,7 +18,7 @@ DRIVER_POINTS = ("driver.begin", "driver.begun", "driver.acknowledged", "driver.
 OUTAGES = ("lost", "unanswered")
 _KEYS = 12
 _ROWS = 60
-_SEEDS = {"memory": 8, "rocksdb": 4}
+_SEEDS = {"memory": 8, "rocksdb": 2}
 
 
 def rows_of(chance: Random) -> list[Row]:

@@ -26,7 +26,7 @@ from .conftest import Start
 from .test_lives import Life, expected, rows_of
 from .world import STEP, UID, Count, World
 
-_SEEDS = {"memory": 6, "rocksdb": 2}
+_SEEDS = {"memory": 3, "rocksdb": 1}
 _RESTORING = (None, None, None, "slot.restored", "slot.opened")
 
 

@@ -21,7 +21,7 @@ from .test_lives import Life, expected, rows_of
 from .test_operator_state_lives import OperatorLife
 from .world import KEY_GROUPS, STEP, UID, Count, World
 
-_SEEDS = {"memory": 6, "rocksdb": 2}
+_SEEDS = {"memory": 3, "rocksdb": 1}
 
 
 class Archive(Count, CheckpointedFunction):

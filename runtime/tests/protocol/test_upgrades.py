@@ -69,7 +69,7 @@ class Upgrades:
         return commit
 
 
-@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("seed", [*range(4), *(pytest.param(seed, marks=pytest.mark.exhaustive) for seed in range(4, 8))])
 @pytest.mark.parametrize("world", ["memory"], indirect=True)
 def test_a_batch_is_of_one_release(world: World, start: Start, seed: int) -> None:
     """However attempts die in between: each row counts once, and all rows of a batch were processed by the same release."""

@@ -28,7 +28,7 @@ DIFFERENCES: dict[str, tuple[str, ...]] = {
         *tuple(
             _each(
                 "only here: TypeInformation.{}",
-                "accepted_class decode decoded_bytes encode immutable is_immutable is_key normalize size_of struct_format to_json",
+                "accepted_class decode decoded_bytes decoder encode immutable is_immutable is_key normalize size_of struct_format to_json",
             )
         ),
         "only here: RowTypeInfo.name",
@@ -49,7 +49,7 @@ DIFFERENCES: dict[str, tuple[str, ...]] = {
         "only here: StateDescriptor.ttl",
         *_each("only here: KeyedStream.{}", "job keyed"),
         *_each("only here: {}StateDescriptor.kind", "Aggregating List Map Reducing Value"),
-        "only here: MetricGroup.values",
+        *_each("only here: MetricGroup.{}", "collect values"),
         *_each("only here: Distribution.{}", "count max min sum"),
     ),
     "A shorter call: PyFlink requires the argument, or has no such method.": (
@@ -195,6 +195,7 @@ DIFFERENCES: dict[str, tuple[str, ...]] = {
     ),
     "Warns of windows that each row is added to in great number.": (
         *_each("only here: {}Windows.windows_per_row", "SlidingEventTime SlidingProcessingTime TumblingEventTime TumblingProcessingTime"),
+        *_each("only here: {}Windows.dropped_ms", "SlidingEventTime SlidingProcessingTime TumblingEventTime TumblingProcessingTime"),
     ),
     "PyFlink's own business, although its name has no underscore.": (
         *_each("only in PyFlink: {}", "Min KeyedStream.AccumulateType WindowOperationDescriptor PassThroughWindowFunction"),

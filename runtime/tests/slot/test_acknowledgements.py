@@ -64,6 +64,7 @@ def test_what_the_coordinator_did_not_take_is_dropped(
     taken: list[ChangelogRef] = []
 
     def take(ack: Acknowledge) -> None:
+        assert ack.changelog is not None
         taken.append(ack.changelog)
 
     coordinator.ack = take

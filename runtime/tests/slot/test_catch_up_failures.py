@@ -57,6 +57,7 @@ def test_state_is_not_lost_when_the_function_cannot_be_opened_after_catching_up(
     slot = Slot(folders[1], coordinator, 1 << 20, function)
     step: Any = slot.service.keyed_steps[UID]
     object.__setattr__(step._config, "store", earlier.job)
+    assert acks[0].changelog is not None
     coordinator.changelogs = [acks[0].changelog]
     if failure == "answer":
         step._coordinator = LosesAnAnswer(step._coordinator)

@@ -21,7 +21,7 @@ class StateRules(BatchMachine):
     @precondition(lambda self: self.running is not None)
     @rule(keys=st.lists(KEYS))
     def prefetch(self, keys: list[str]) -> None:
-        self.slot.backend.prefetch([(key_group(key), key.encode()) for key in keys])
+        self.slot.backend.prefetch(self.slot.backend.idents.of_all([(key_group(key), key.encode()) for key in keys]))
 
     @rule(key=KEYS, number=st.none() | NUMBERS)
     def update_count(self, key: str, number: int | None) -> None:
@@ -213,10 +213,10 @@ class TimerRules(BatchMachine):
     def fire(self, kind: str, up_to: int, again: int | None, drop: int | None) -> None:
         """Each due timer fires once in order, while its first firing registers and deletes others of its key."""
         expected = self.model[kind]
-        for number, (timestamp, group, key, key_bytes) in enumerate(self.slot.backend.timers.due(kind, up_to)):
+        for number, (timestamp, group, key, ident) in enumerate(self.slot.backend.timers.due(kind, up_to)):
             due = min(expected, key=lambda timer: (timer[0], timer[1], timer[2].encode()))
             assert (timestamp, group, key) == due
-            assert key_bytes == key.encode()
+            assert ident == self.slot.backend.idents.of(group, key.encode())
             expected.discard(due)
             if number == 0:
                 if again is not None:

@@ -189,7 +189,7 @@ class TestLife:
         slot.backend = slot.new_backend()
         state = slot.backend.value_state(COUNT)
         slot.begin(1)
-        slot.backend.prefetch([(key_group(key), key.encode()) for key in "abcd"])
+        slot.backend.prefetch(slot.backend.idents.of_all([(key_group(key), key.encode()) for key in "abcd"]))
         slot.store.close()
         seen = []
         for key in "abcd":
@@ -211,7 +211,7 @@ class TestLife:
         slot.backend = slot.new_backend()
         state = slot.backend.value_state(large)
         slot.begin(1)
-        wanted = [(key_group(key), key.encode()) for key in keys]
+        wanted = slot.backend.idents.of_all([(key_group(key), key.encode()) for key in keys])
         at, calls = 0, 0
         while at < len(keys):
             read = slot.backend.prefetch(wanted[at:])

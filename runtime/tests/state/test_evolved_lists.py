@@ -276,7 +276,7 @@ def test_elements_that_no_longer_fit(slot: KeyedSlot) -> None:
     state = declared(slot, Types.INT())
     assert {key: type(entry.value) for key, entry in shown(slot).items()} == dict.fromkeys(lengths, bytes), "shown as stored"
     slot.begin()
-    slot.backend.prefetch([(97, b"a"), (98, b"b")])
+    slot.backend.prefetch(slot.backend.idents.of_all([(97, b"a"), (98, b"b")]))
     for key in lengths:
         slot.key(key)
         with pytest.raises(InvalidInputError, match=r"state 's' of uid 'step': a value of type LONG does not fit INT"):

@@ -268,7 +268,7 @@ def test_a_number_that_does_not_fit_fails_only_functions_that_read_it(slot: Keye
     slot = upgraded(slot)
     value, by_name = declared(slot, Types.INT())
     with slot.batch("x"):
-        slot.backend.prefetch([(key_group(key), key.encode()) for key in ("x", "y", "z")])
+        slot.backend.prefetch(slot.backend.idents.of_all([(key_group(key), key.encode()) for key in ("x", "y", "z")]))
         with pytest.raises(InvalidInputError, match=r"state 's' of uid 'step': .* does not fit INT"):
             value.value()
         with pytest.raises(InvalidInputError, match=r"state 'm' of uid 'step': .* does not fit INT"):

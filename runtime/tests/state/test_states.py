@@ -209,7 +209,7 @@ def test_whether_values_of_a_key_group_exist(slot: KeyedSlot) -> None:
     slot.begin()
     assert [may_have(key) for key in "abc"] == [True, False, False]
     misses = state.misses
-    slot.backend.prefetch([(key_group(key), STRING_KEYS.encode(key)) for key in ("bb", "cc")])
+    slot.backend.prefetch(slot.backend.idents.of_all([(key_group(key), STRING_KEYS.encode(key)) for key in ("bb", "cc")]))
     assert state.misses == misses
     slot.key("c")
     state.update(3)

@@ -197,8 +197,8 @@ def test_states_of_keys_whose_timers_are_due_are_read_together(tmp_path: Path) -
     found: list[int] = []
     for up_to_ms in (9, 19, 139):
         slot.store.reads = 0
-        for _, group, key, key_bytes in slot.backend.timers.due(EVENT_TIMERS, up_to_ms):
-            slot.backend.set_current_key(group, key, key_bytes)
+        for _, _, key, ident in slot.backend.timers.due(EVENT_TIMERS, up_to_ms):
+            slot.backend.set_current_ident(ident, key)
             found.append(state.value() or 0)
         assert slot.store.reads <= 8
     assert found == list(range(140))

@@ -13,8 +13,9 @@ import pytest
 from runtime.tests.s3_server import BUCKET, s3_server
 from runtime.tests.storage.flaky_proxy import FlakyProxy
 
+from statefulspark.storage.limits import S3Limits
 from statefulspark.storage.s3 import S3Store
-from statefulspark.storage.storage_settings import S3Limits, StorageSettings
+from statefulspark.storage.storage_settings import StorageSettings
 
 
 @pytest.fixture(scope="session")
@@ -38,7 +39,7 @@ def settings(proxy: FlakyProxy) -> StorageSettings:
 @pytest.fixture
 def limits() -> S3Limits:
     """Small parts, so that large files are quick; one attempt, so that retries are seen where they are tested."""
-    return S3Limits(part_bytes=5 << 20, copy_part_bytes=5 << 20, connect_timeout_s=2, read_timeout_s=2, attempts=1)
+    return S3Limits(part_bytes=5 << 20, copy_part_bytes=5 << 20, connect_timeout_s=2, read_timeout_s=20, attempts=1)
 
 
 @pytest.fixture

@@ -59,9 +59,18 @@ def _fake_gcs(folder: Path) -> Sequence[tuple[Sequence[str], Mapping[str, str]]]
     return [(("go", "install", "github.com/fsouza/fake-gcs-server@v1.56.1"), {"GOBIN": str(folder)})]
 
 
+def _minicluster(folder: Path) -> Sequence[tuple[Sequence[str], Mapping[str, str]]]:
+    copy = "org.apache.maven.plugins:maven-dependency-plugin:3.8.1:copy"
+    artifact = "-Dartifact=org.apache.hadoop:hadoop-client-minicluster:3.5.0"
+    return [(("mvn", "--batch-mode", "--quiet", copy, artifact, f"-DoutputDirectory={folder}"), {})]
+
+
 AZURITE = Emulator("azurite", "3.37.0", "npm", "node_modules/azurite/dist/src/blob/main.js", _azurite)
 FAKE_GCS = Emulator("fake-gcs-server", "1.56.1", "go", "fake-gcs-server", _fake_gcs)
-EMULATORS = (AZURITE, FAKE_GCS)
+MINICLUSTER = Emulator("hadoop-client-minicluster", "3.5.0", "mvn", "hadoop-client-minicluster-3.5.0.jar", _minicluster)
+"""HDFS's own NameNode and DataNodes in one JVM; of the release whose client Spark brings, which it needs beside it."""
+
+EMULATORS = (AZURITE, FAKE_GCS, MINICLUSTER)
 
 
 def required(emulator: Emulator) -> Path:

@@ -94,7 +94,7 @@ def test_missing_extras(url: str, extra: str, monkeypatch: pytest.MonkeyPatch) -
         ("abfss://account.dfs.core.windows.net/x", "names no container"),
         ("", "empty.*Give s3://"),
         ("s3a://bucket/x", "s3a.*Write s3://"),
-        ("hdfs://host/x", "hdfs.*Give s3://"),
+        ("ftp://host/x", "ftp.*Give s3://"),
         ("http://host/x", "http"),
         ("file://data/x", "host 'data'.*three slashes"),
         ("file:data", "not absolute"),

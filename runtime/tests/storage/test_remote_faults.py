@@ -18,17 +18,13 @@ from unittest.mock import patch
 
 import pytest
 from azure.storage.blob import generate_container_sas
-from runtime.tests.checkpoint.dict_store import DictStore
-from runtime.tests.checkpoint.miniature import Miniature, apply
+from runtime.tests.checkpoint.one_life import life, resumes
 from runtime.tests.storage.flaky_proxy import Fault, FlakyProxy
 from runtime.tests.storage.remote_stores import ACCOUNT, ACCOUNT_KEY, BUCKET, IMPATIENT, SERVICES, SMALL, Service
 from typer.testing import CliRunner
 
-from statefulspark.checkpoint.formats.paths import common_root
-from statefulspark.checkpoint.write.retention import Retention
 from statefulspark.cli import main
 from statefulspark.errors import ConflictError, InvalidInputError, StatefulSparkError, UnavailableError
-from statefulspark.state.store.base import Change
 from statefulspark.storage.azure import KEY_VARIABLE, SAS_VARIABLE
 from statefulspark.storage.base import ObjectStore
 from statefulspark.storage.open import check_reachable, open_store
@@ -41,7 +37,6 @@ LOST_BY_RESET = Fault(forward=True)
 LOST_BY_ERROR = Fault(forward=True, status=500)
 LOST_BY_SILENCE = Fault(forward=True, silent=True)
 NEVER_ARRIVED = Fault(status=503)
-CHANGES: list[Change] = [(bytes([0, key_group, 0, 1]), b"%d" % key_group) for key_group in range(8)]
 
 
 def sas_token() -> str:
@@ -269,29 +264,9 @@ def test_a_job(service: Service, proxy: FlakyProxy, tmp_path: Path) -> None:
         return open_store(url, service.settings)
 
     root = f"{service.root}/{uuid.uuid4().hex}"
-    mini = Miniature(opened(f"{root}/checkpoints/flights"), tmp_path, DictStore, open_store=opened)
-    mini.start(2)
-    mini.begin(0)
-    mini.run(0, CHANGES)
-    mini.checkpoint(0)
-    mini.begin(1)
-    mini.run(1, [(CHANGES[3][0], None)])
-    mini.checkpoint(1)
-    assert mini.lineage is not None
-    assert Retention(mini.job, retained=1).run(mini.lineage, now_s=0.0, check_fence=mini.check_fence).checkpoints == (1,)
-    mini.begin(2)
-    expected = apply(apply({}, CHANGES), [(CHANGES[3][0], None)])
-    assert mini.start(3) == 1
-    assert mini.contents() == expected
-    mini.checkpoint(1)
-    target = opened(f"{root}/savepoints")
-    common = common_root(mini.job.url, target.url)
-    assert common == root
-    url = mini.savepoint(target, "savepoint-flights-1", 1, common=opened(common))
-    mini.job.delete([info.key for info in mini.job.list("")])
-    assert mini.start(1, origin=url) == 1
-    assert mini.contents() == expected
+    lived = life(root, opened, tmp_path)
+    resumes(lived)
     assert service.settings.endpoint is not None
-    answer = CliRunner().invoke(main.app, ["checkpoints", url, "--endpoint", service.settings.endpoint, "-o", "json"])
+    answer = CliRunner().invoke(main.app, ["checkpoints", lived.url, "--endpoint", service.settings.endpoint, "-o", "json"])
     assert answer.exit_code == 0, answer.output
-    assert [each["url"] for each in json.loads(answer.stdout)["checkpoints"]] == [url]
+    assert [each["url"] for each in json.loads(answer.stdout)["checkpoints"]] == [lived.url]

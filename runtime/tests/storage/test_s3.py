@@ -22,8 +22,9 @@ from runtime.tests.storage.flaky_proxy import Fault, FlakyProxy
 
 from statefulspark.errors import ClosedError, ConflictError, CorruptDataError, InvalidInputError, UnavailableError
 from statefulspark.storage.cancellation import Cancellation
+from statefulspark.storage.limits import S3Limits
 from statefulspark.storage.s3 import S3Store
-from statefulspark.storage.storage_settings import S3Limits, StorageSettings
+from statefulspark.storage.storage_settings import StorageSettings
 
 RESET = Fault()
 LOST_BY_RESET = Fault(forward=True)
@@ -31,7 +32,7 @@ LOST_BY_SILENCE = Fault(forward=True, silent=True)
 LOST_BY_ERROR = Fault(forward=True, status=500)
 NEVER_ARRIVED = Fault(status=503, code="SlowDown")
 PATIENT = S3Limits(attempts=3, connect_timeout_s=2, read_timeout_s=1)
-IMPATIENT = S3Limits(attempts=1, connect_timeout_s=1, read_timeout_s=0.3)
+IMPATIENT = S3Limits(attempts=1, connect_timeout_s=1, read_timeout_s=1)
 
 Make = Callable[..., S3Store]
 

@@ -16,9 +16,10 @@ from runtime.tests.iam import UNCHECKED, User, documented_statements, enforced, 
 from runtime.tests.s3_server import BUCKET, S3Server, s3_server
 
 from statefulspark.errors import InvalidInputError, UnavailableError
+from statefulspark.storage.limits import S3Limits
 from statefulspark.storage.retrying import RetryingStore, RetryPolicy
 from statefulspark.storage.s3 import S3Store
-from statefulspark.storage.storage_settings import S3Limits, StorageSettings
+from statefulspark.storage.storage_settings import StorageSettings
 
 PREFIX = "rotation"
 LIMITS = S3Limits(part_bytes=5 << 20, copy_part_bytes=5 << 20, attempts=3)

@@ -11,9 +11,10 @@ from runtime.tests.s3_server import BUCKET
 from runtime.tests.storage.flaky_proxy import Fault, FlakyProxy
 
 from statefulspark.errors import InvalidInputError
+from statefulspark.storage.limits import S3Limits
 from statefulspark.storage.s3 import S3Store
 from statefulspark.storage.s3_objects import S3Encryption, S3ObjectSettings
-from statefulspark.storage.storage_settings import S3Limits, StorageSettings
+from statefulspark.storage.storage_settings import StorageSettings
 
 OPERATIONS: dict[str, Callable[[S3Store, Path], object]] = {
     "s3:PutObject": lambda store, _folder: store.put("a", b"x"),

@@ -21,10 +21,11 @@ from statefulspark.errors import CorruptDataError, InvalidInputError
 from statefulspark.keygroups import KeyGroupRange
 from statefulspark.rpc.codec import decode, encode
 from statefulspark.rpc.messages.conversion import Conversion
+from statefulspark.storage.limits import S3Limits
 from statefulspark.storage.object_kinds import kind_of_object
 from statefulspark.storage.s3 import S3Store
 from statefulspark.storage.s3_objects import S3Checksum, S3Encryption, S3ObjectSettings
-from statefulspark.storage.storage_settings import S3Limits, StorageSettings
+from statefulspark.storage.storage_settings import StorageSettings
 
 PART = 5 << 20
 CHECKPOINT = "chk-7/slot-0-abcdef00/file"

@@ -23,9 +23,10 @@ from statefulspark.checkpoint.write.retention import Retention
 from statefulspark.errors import ClosedError, InvalidInputError
 from statefulspark.state.store.base import Change
 from statefulspark.storage.cancellation import Cancellation
+from statefulspark.storage.limits import S3Limits
 from statefulspark.storage.open import check_reachable
 from statefulspark.storage.s3 import S3Store
-from statefulspark.storage.storage_settings import S3Limits, StorageSettings
+from statefulspark.storage.storage_settings import StorageSettings
 
 PREFIX = "team/state"
 CHANGES: list[Change] = [(bytes([0, key_group, 0, 1]), b"%d" % key_group) for key_group in range(8)]

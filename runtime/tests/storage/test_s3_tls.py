@@ -19,8 +19,9 @@ from runtime.tests.s3_server import BUCKET
 from runtime.tests.storage.flaky_proxy import FlakyProxy
 
 from statefulspark.errors import InvalidInputError
+from statefulspark.storage.limits import S3Limits
 from statefulspark.storage.s3 import S3Store
-from statefulspark.storage.storage_settings import S3Limits, StorageSettings
+from statefulspark.storage.storage_settings import StorageSettings
 
 PART_BYTES = 5 << 20
 

@@ -118,7 +118,7 @@ def test_local_store() -> None:
 
 def test_store_under_faults() -> None:
     """Retries hide every fault: the same dict."""
-    run_state_machine_as_test(FaultyMachine)
+    run_state_machine_as_test(FaultyMachine, settings=settings(max_examples=30))
 
 
 def test_s3_store(s3_store: S3Store) -> None:

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from statefulspark.errors import InvalidInputError
+from statefulspark.storage.dead_folders import DeadFolders
 from statefulspark.storage.working_folder import open_scratch_folder, open_socket_folder, open_working_folder, private_folder
 
 _SLOT = """
@@ -36,6 +37,7 @@ def test_a_living_slots_folder_stays_whatever_its_process_number_and_a_killed_on
         assert (theirs / "CURRENT").read_text() == "state"
         other.send_signal(signal.SIGKILL)
         other.wait()
+    DeadFolders(tmp_path / "job", "file:///job")
     again = open_working_folder(tmp_path / "job", 1)
     assert sorted(path.name for path in (tmp_path / "job").iterdir()) == sorted([mine.path.name, again.path.name])
     assert mine.path.name.startswith("slot-0-")
@@ -71,6 +73,7 @@ def test_what_is_no_slots_folder_stays(tmp_path: Path) -> None:
     (tmp_path / "slot-notes-pid-x").write_text("mine")
     (tmp_path / "shuffle").mkdir()
     open_working_folder(tmp_path, 0).close()
+    DeadFolders(tmp_path, "file:///job")
     assert {path.name for path in tmp_path.iterdir()} == {"slot-notes-pid-x", "shuffle"}
 
 

@@ -38,7 +38,6 @@ from statefulspark.api_server.models import (
     OperationModel,
     ProblemModel,
     ReadyModel,
-    RescaleRequest,
     SavepointRequest,
     StatusModel,
     StopModel,
@@ -47,6 +46,7 @@ from statefulspark.api_server.models import (
 from statefulspark.api_server.operations import OperationKind, Operations, Work
 from statefulspark.api_server.problems import Problem, problem_of
 from statefulspark.api_server.prometheus import CONTENT_TYPE, exposition
+from statefulspark.api_server.rescale_models import Parallelism, RescalePlanModel, RescaleRequest
 from statefulspark.api_server.state_routes import state_routes
 from statefulspark.api_server.tokens import TokenCheck
 from statefulspark.coordinator.controls import CheckpointInfo, JobControls, JobError, JobState, JobStatus, MemoryChange
@@ -207,6 +207,16 @@ async def _run(operations: Operations, kind: OperationKind, request: str, work: 
     return JSONResponse(OperationModel.of(operation).model_dump(mode="json"), 202, headers={"Location": f"/v1/operations/{operation.id}"})
 
 
+def _check_parallelism(job: JobControls, parallelism: int) -> None:
+    limit = job.status().max_parallelism
+    if parallelism > limit:
+        raise InvalidInputError(
+            f"{parallelism} exceeds the job's max_parallelism {limit}",
+            field="parallelism",
+            remedy=f"Choose 1 to {limit}; the number of key groups is fixed for a job's life",
+        )
+
+
 def _steer_routes(job: JobControls, operations: Operations) -> APIRouter:
     router = APIRouter(prefix="/v1", tags=["steer"])
 
@@ -248,18 +258,17 @@ def _steer_routes(job: JobControls, operations: Operations) -> APIRouter:
 
     @router.post("/rescale", summary="Rescale the job", responses=_LONG, response_model=StatusModel)
     async def rescale(call: Call, body: RescaleRequest) -> Any:
-        limit = (await asyncio.to_thread(job.status)).max_parallelism
-        if body.parallelism > limit:
-            raise InvalidInputError(
-                f"{body.parallelism} exceeds the job's max_parallelism {limit}",
-                field="parallelism",
-                remedy=f"Choose 1 to {limit}; the number of key groups is fixed for a job's life",
-            )
+        await asyncio.to_thread(_check_parallelism, job, body.parallelism)
 
         def work() -> JobStatus:
             return job.rescale(body.parallelism, call.timeout_s)
 
         return await run("rescale", body.model_dump_json(), work, call, StatusModel.model_validate)
+
+    @router.get("/rescale-plan", summary="What a rescale would do", responses=_responses(400, 401, 409, 422, 500))
+    def rescale_plan(parallelism: Parallelism) -> RescalePlanModel:
+        _check_parallelism(job, parallelism)
+        return RescalePlanModel.model_validate(job.rescale_plan(parallelism))
 
     return router
 

@@ -28,6 +28,7 @@ from statefulspark.api_server.models import (
     StopRequest,
 )
 from statefulspark.api_server.problems import error_of
+from statefulspark.api_server.rescale_models import RescalePlanModel
 from statefulspark.api_server.state_models import StateEntriesModel, StateListModel, StateModel
 from statefulspark.config.savepoints import SavepointFormat
 from statefulspark.coordinator.controls import JobError
@@ -116,6 +117,10 @@ class JobClient:
     def rescale(self, parallelism: int, *, timeout_s: float) -> StatusModel:
         """Run with another number of slots. The driver checks the bounds, as it knows them."""
         return self._call("POST", "/v1/rescale", StatusModel, body={"parallelism": parallelism}, timeout_s=timeout_s)
+
+    def rescale_plan(self, parallelism: int) -> RescalePlanModel:
+        """Return what a rescale would do."""
+        return self._call("GET", f"/v1/rescale-plan?parallelism={parallelism}", RescalePlanModel)
 
     def states(self) -> list[StateModel]:
         """Return the states of the job."""

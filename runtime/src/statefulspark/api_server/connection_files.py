@@ -14,7 +14,8 @@ import os
 import re
 import stat
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -109,6 +110,7 @@ class ConnectionFile:
 
     Raises:
         ConflictError: On entry, when a job of this name already runs here.
+        InvalidInputError: The disk is full, or the folder cannot be written; the text names it.
     """
 
     def __init__(self, home: Path, name: str) -> None:
@@ -123,8 +125,9 @@ class ConnectionFile:
 
     def __enter__(self) -> Self:
         """Claim the name."""
-        self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        lock = _claimed(self._path.with_suffix(".lock"))
+        with _writable(self._path.parent):
+            self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            lock = _claimed(self._path.with_suffix(".lock"))
         if lock is None:
             raise ConflictError(f"job {self._name!r} already runs on this machine. Stop it first: statefulspark stop --job {self._name}")
         self._lock = lock
@@ -136,12 +139,13 @@ class ConnectionFile:
         """Publish where the API listens; readers see the whole file or none."""
         record = _Record(url=connection.url, token=connection.token, pid=os.getpid())
         temporary = self._path.with_suffix(f".{os.getpid()}.tmp")
-        temporary.unlink(missing_ok=True)
-        # Mode in open(): the bytes are never readable by others, whatever the umask.
-        descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
-        with os.fdopen(descriptor, "w", encoding="utf-8") as file:
-            file.write(record.model_dump_json(indent=2) + "\n")
-        temporary.replace(self._path)
+        with _writable(self._path.parent):
+            temporary.unlink(missing_ok=True)
+            # Mode in open(): the bytes are never readable by others, whatever the umask.
+            descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
+            with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+                file.write(record.model_dump_json(indent=2) + "\n")
+            temporary.replace(self._path)
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         """Remove the files and give the name back."""
@@ -167,6 +171,19 @@ def _unknown(home: Path, name: str) -> InvalidInputError:
         field="--job",
         remedy="Give the job's URL, or set STATEFULSPARK_HOME as it was for `statefulspark run`",
     )
+
+
+@contextmanager
+def _writable(folder: Path) -> Iterator[None]:
+    """Turn an error of the disk into one that says what to do."""
+    try:
+        yield
+    except OSError as error:
+        raise InvalidInputError(
+            f"{folder} cannot be written ({error.strerror})",
+            field="STATEFULSPARK_HOME",
+            remedy="Free space there, or set it to a folder that this user can write",
+        ) from error
 
 
 _PAUSES_S = (0.05, 0.1, 0.2, 0.0)

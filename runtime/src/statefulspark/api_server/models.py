@@ -11,9 +11,9 @@ from typing import Annotated, Literal, Self
 from pydantic import BaseModel, ConfigDict, Field
 
 from statefulspark.api_server.operations import Operation, OperationKind, OperationState
+from statefulspark.api_server.rescale_models import RescaleModel
 from statefulspark.config.savepoints import SavepointFormat
 from statefulspark.coordinator.controls import CheckpointInfo, JobState, JobStatus
-from statefulspark.keygroups import MAX_PARALLELISM_LIMIT
 from statefulspark.process.metrics import MetricKind
 
 Milliseconds = Annotated[int, Field(description="Milliseconds since the epoch (UTC).", examples=[1_790_000_000_000])]
@@ -109,10 +109,12 @@ class SlotMemoryModel(_Answer):
 
 
 class SlotRestoringModel(_Answer):
-    """How much of its state a slot has downloaded."""
+    """How much of its state a slot has on its disk."""
 
-    downloaded_bytes: int = Field(description="Of complete and verified files.", examples=[1_288_490_188])
-    total_bytes: int = Field(description="Of all files that it downloads; opening them takes time too.", examples=[4_294_967_296])
+    downloaded_bytes: int = Field(
+        description="Of complete and verified files, with those that were still on the machine.", examples=[1_288_490_188]
+    )
+    total_bytes: int = Field(description="Of all files that it needs; opening them takes time too.", examples=[4_294_967_296])
 
 
 class SlotModel(_Answer):
@@ -244,6 +246,7 @@ class StatusModel(_Answer):
     last_checkpoint: CheckpointModel | None
     last_savepoint: CheckpointModel | None
     pending_snapshot: PendingSnapshotModel | None = Field(default=None, description="The checkpoint or savepoint that is being taken.")
+    last_rescale: RescaleModel | None = Field(default=None, description="The last one in this driver.")
     restored_from: str | None = Field(description="What this attempt started from; null when it started empty.")
     failed_checkpoints: int = Field(description="Checkpoints of this driver that did not complete.", examples=[0])
     restarts: int = Field(default=0, description="Times the query was started again after a failure in this driver.", examples=[0])
@@ -378,12 +381,6 @@ class CancelRequest(_Request):
     retain: bool = Field(
         default=False, description="true keeps checkpoints and changelogs even if the manifest says `retention.onCancellation: DELETE`."
     )
-
-
-class RescaleRequest(_Request):
-    """The new number of slots."""
-
-    parallelism: int = Field(ge=1, le=MAX_PARALLELISM_LIMIT, description="1 to the job's max_parallelism.", examples=[3])
 
 
 class MemoryRequest(_Request):

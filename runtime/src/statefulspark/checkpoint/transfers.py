@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tempfile
+import threading
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -88,7 +89,27 @@ class Copier:
             raise CorruptDataError("the file is missing", path=paths.url_of(self._source.url, key)) from None
 
 
+class _Skipped(Exception):  # noqa: N818  no error: an earlier item has one
+    """An item was not begun."""
+
+
 def in_parallel(act: Callable[[T], U], items: Iterable[T], threads: int) -> list[U]:
-    """Call ``act`` for every item in a few threads; results in order of the items, the first error after all have ended."""
+    """Call ``act`` for every item in a few threads; results in order of the items.
+
+    After an error no further item is begun: nobody needs the rest of the files of a restore or a checkpoint that has failed. The error of the first item
+    that has one is raised when those that had begun have ended.
+    """
+    failed = threading.Event()
+
+    def run(item: T) -> U:
+        if failed.is_set():
+            raise _Skipped
+        try:
+            return act(item)
+        except BaseException:
+            failed.set()
+            raise
+
     with ThreadPoolExecutor(max_workers=threads, thread_name_prefix="checkpoint-files") as pool:
-        return [future.result() for future in [pool.submit(act, item) for item in items]]
+        # Items begin in order, so one that was skipped comes after the one with the error.
+        return [future.result() for future in [pool.submit(run, item) for item in items]]

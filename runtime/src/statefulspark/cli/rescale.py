@@ -9,6 +9,7 @@ import typer
 from statefulspark.cli.connect import CaFileOption, JobOption, TimeoutOption, TokenFileOption, connect
 from statefulspark.cli.job_tables import status_tables
 from statefulspark.cli.output import Output, OutputOption, show
+from statefulspark.cli.rescale_tables import plan_line, plan_tables, rescale_tables
 from statefulspark.cli.waiting import waiting
 
 
@@ -20,12 +21,23 @@ def register(app: typer.Typer) -> None:
 def rescale(
     parallelism: Annotated[int, typer.Argument(help="New number of slots (1 to the job's max parallelism).", min=1)],
     job: JobOption,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show the key groups and bytes that move, without rescaling.")] = False,
     token_file: TokenFileOption = None,
     ca_file: CaFileOption = None,
     timeout: TimeoutOption = 600.0,
     output: OutputOption = Output.TABLE,
 ) -> None:
-    """Rescale a running job: take a checkpoint, restart the slots and the query in the same driver, and resume."""
-    with connect(job, token_file, ca_file) as client, waiting(client, f"waiting for the job to run with {parallelism} slots", timeout):
-        answer = client.rescale(parallelism, timeout_s=timeout)
-    show(answer.model_dump(mode="json"), output, *status_tables(answer))
+    """Rescale a running job: take a checkpoint, restart the slots and the query in the same driver, and resume.
+
+    Shows the plan before and how long the job was paused after.
+    """
+    with connect(job, token_file, ca_file) as client:
+        plan = client.rescale_plan(parallelism)
+        if dry_run:
+            show(plan.model_dump(mode="json"), output, *plan_tables(plan))
+            return
+        typer.echo(plan_line(plan), err=True)
+        with waiting(client, f"waiting for the job to run with {parallelism} slots", timeout):
+            answer = client.rescale(parallelism, timeout_s=timeout)
+    done = answer.last_rescale if plan.from_parallelism != parallelism else None
+    show(answer.model_dump(mode="json"), output, *rescale_tables(done), *status_tables(answer))

@@ -56,7 +56,7 @@ def _size(text: str) -> int:
     try:
         size_bytes = parse_size(text)
     except InvalidInputError as error:
-        raise InvalidInputError(str(error), field="--managed") from error
+        raise error.named("--managed") from error
     if size_bytes < 1:
         raise InvalidInputError("expected more than 0 bytes", field="--managed")
     return size_bytes

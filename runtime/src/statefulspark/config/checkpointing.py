@@ -127,7 +127,7 @@ class StorageSpec(Model):
 
     credentials_secret: ObjectName | None = Field(default=None, json_schema_extra=UPGRADE)
     """Kubernetes Secret. For s3://, it has the keys AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, and AWS_SESSION_TOKEN for temporary credentials;
-    for gs://, GOOGLE_CREDENTIALS (a service account's JSON key); for abfss://, AZURE_STORAGE_KEY (an account key). Defaults to the identity of the
+    for gs://, GOOGLE_CREDENTIALS (a service account's JSON key); for abfss://, AZURE_STORAGE_KEY (an account key); for hdfs://, none. Defaults to the identity of the
     service account or the standard credential chain of the store. A changed Secret takes effect without a restart for s3://. For local
     runs, set the environment variables of the same names."""
 
@@ -169,14 +169,12 @@ class CheckpointingSpec(Model):
             "self.maxConcurrent == 1",
             "maxConcurrent: one checkpoint is taken at a time. Set maxConcurrent: 1",
         ),
-        CelRule(
-            "self.mode == 'exactly-once'",
-            "mode: at-least-once is not supported yet. Set mode: exactly-once",
-        ),
     )
 
     mode: CheckpointingMode = Field(default=CheckpointingMode.EXACTLY_ONCE, json_schema_extra=UPGRADE)
-    """Processing guarantee for state. Only exactly-once is supported; at-least-once is reserved and rejected."""
+    """Processing guarantee. exactly-once uploads what each batch changes before the batch is committed. at-least-once does not; after a failure the job
+    goes back to its last checkpoint, and output since then is repeated under new batch numbers. State is exact in both modes. Spark's own stateful operators need
+    exactly-once."""
 
     interval: Annotated[Duration, at_least("10ms")] = Field(default=60_000, json_schema_extra=UPGRADE)
     """Time between the starts of two checkpoints (minimum 10ms)."""
@@ -199,12 +197,12 @@ class CheckpointingSpec(Model):
     applies."""
 
     dir: StorageUrl = Field(json_schema_extra=UPGRADE)
-    """URL of the checkpoint directory, file:///..., s3://bucket/prefix, gs://bucket/prefix or
-    abfss://container@account.dfs.core.windows.net/prefix. Each job gets its own subdirectory."""
+    """URL of the checkpoint directory, file:///..., s3://bucket/prefix, gs://bucket/prefix,
+    abfss://container@account.dfs.core.windows.net/prefix or hdfs://namenode:8020/folder. Each job gets its own subdirectory."""
 
     savepoint_dir: StorageUrl | None = Field(default=None, json_schema_extra=IGNORE)
-    """URL of the savepoint directory, file:///..., s3://bucket/prefix, gs://bucket/prefix or
-    abfss://container@account.dfs.core.windows.net/prefix."""
+    """URL of the savepoint directory, file:///..., s3://bucket/prefix, gs://bucket/prefix,
+    abfss://container@account.dfs.core.windows.net/prefix or hdfs://namenode:8020/folder."""
 
     spark_location: Annotated[StorageUrl, AfterValidator(check_mounted)] | None = Field(default=None, json_schema_extra=UPGRADE)
     """Directory (file:///...) that is mounted in the driver and all executors, for the working files of Spark's own stateful operators.
@@ -223,8 +221,6 @@ class CheckpointingSpec(Model):
         return tuple(sorted(named - {"file"})) or ("s3",)
 
     def conflicts(self) -> Iterator[Problem]:
-        """One checkpoint is taken at a time: a second one would hold what batches commit still longer. Only exactly-once is built."""
-        if self.mode is not CheckpointingMode.EXACTLY_ONCE:
-            yield Problem("mode", "at-least-once is not supported yet", "Set mode: exactly-once")
+        """One checkpoint is taken at a time: a second one would hold what batches commit still longer."""
         if self.max_concurrent > 1:
             yield Problem("maxConcurrent", "one checkpoint is taken at a time", "Set maxConcurrent: 1")

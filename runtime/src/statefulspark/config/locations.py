@@ -10,10 +10,10 @@ from pydantic import AfterValidator, StringConstraints
 
 from statefulspark.config.problems import refused
 
-SCHEMES: Final = ("s3", "gs", "abfss", "file")
+SCHEMES: Final = ("s3", "gs", "abfss", "hdfs", "file")
 """Of the URLs that name a place in storage."""
 
-EXAMPLES: Final = "s3://bucket/prefix, gs://bucket/prefix, abfss://container@account.dfs.core.windows.net/prefix, file:///folder"
+EXAMPLES: Final = "s3://bucket/prefix, gs://bucket/prefix, abfss://container@account.dfs.core.windows.net/prefix, hdfs://namenode:8020/folder, file:///folder"
 """A URL of each scheme, for remedies."""
 
 AZURE_PLACE: Final = re.compile(
@@ -24,9 +24,23 @@ AZURE_PLACE: Final = re.compile(
 
 AZURE_REMEDY: Final = "Write abfss://container@account.dfs.core.windows.net/prefix"
 
+HDFS_PLACE: Final = re.compile(r"(?=.{1,253}(:|$))[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?(:[0-9]{1,5})?")
+"""What follows ``hdfs://``: a NameNode, or a name service of the Hadoop configuration."""
+
+HDFS_REMEDY: Final = "Write hdfs://namenode:8020/folder, or hdfs://nameservice/folder with HADOOP_CONF_DIR"
+
 _BUCKET = re.compile(r"[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]")
 _GCS_BUCKET = re.compile(r"[a-z0-9][a-z0-9._-]{1,220}[a-z0-9]")
-_INSTEAD = {"s3a": "s3", "s3n": "s3", "gcs": "gs", "abfs": "abfss", "wasb": "abfss", "wasbs": "abfss"}
+_INSTEAD = {
+    "s3a": "s3",
+    "s3n": "s3",
+    "gcs": "gs",
+    "abfs": "abfss",
+    "wasb": "abfss",
+    "wasbs": "abfss",
+    "webhdfs": "hdfs",
+    "swebhdfs": "hdfs",
+}
 """Schemes of other programs for stores that have another name here."""
 
 
@@ -47,24 +61,29 @@ def _check_storage_url(url: str) -> str:
     return url.rstrip("/") if parts.path.strip("/") else url
 
 
+_PLACES: Final = {
+    "s3": (_BUCKET, "names no valid bucket", "Write s3://bucket/prefix"),
+    "gs": (_GCS_BUCKET, "names no valid bucket", "Write gs://bucket/prefix"),
+    "abfss": (AZURE_PLACE, "names no container of an account", AZURE_REMEDY),
+    "hdfs": (HDFS_PLACE, "names no NameNode or name service", HDFS_REMEDY),
+}
+"""Scheme -> what follows ``scheme://`` up to the next slash, and what is said of anything else."""
+
+
 def _check_place(parts: SplitResult) -> None:
-    match parts.scheme:
-        case "file":
-            if parts.netloc or not parts.path.startswith("/"):
-                raise refused("is not an absolute path", "Write file:/// and the absolute path")
-        case "s3":
-            if not _BUCKET.fullmatch(parts.netloc):
-                raise refused("names no valid bucket", "Write s3://bucket/prefix")
-        case "gs":
-            if not _GCS_BUCKET.fullmatch(parts.netloc):
-                raise refused("names no valid bucket", "Write gs://bucket/prefix")
-        case "abfss":
-            if not AZURE_PLACE.fullmatch(parts.netloc):
-                raise refused("names no container of an account", AZURE_REMEDY)
-        case scheme:
-            if (remedy := suggestion(scheme)) is not None:
-                raise refused("uses a scheme of another program", remedy)
-            raise refused("is not a storage URL", f"Write {EXAMPLES}")
+    if parts.scheme in _PLACES:
+        place, problem, remedy = _PLACES[parts.scheme]
+        if not place.fullmatch(parts.netloc):
+            raise refused(problem, remedy)
+        if parts.scheme == "hdfs" and ":" in unquote(parts.path):
+            raise refused("contains a colon, which HDFS does not allow in names", "Write a path without colons")
+    elif parts.scheme == "file":
+        if parts.netloc or not parts.path.startswith("/"):
+            raise refused("is not an absolute path", "Write file:/// and the absolute path")
+    elif (remedy_instead := suggestion(parts.scheme)) is not None:
+        raise refused("uses a scheme of another program", remedy_instead)
+    else:
+        raise refused("is not a storage URL", f"Write {EXAMPLES}")
 
 
 def check_mounted(url: str) -> str:

@@ -123,8 +123,15 @@ def _documents(text: str) -> list[Any]:
         mark = error.problem_mark
         where = f" in line {mark.line + 1}, column {mark.column + 1}" if mark else ""
         raise InvalidInputError(f"not valid YAML{where}: {error.problem}", field="manifest", remedy="Fix the YAML") from None
+    except yaml.reader.ReaderError as error:
+        raise InvalidInputError(
+            f"not valid YAML: character {error.position + 1} is one that YAML does not allow", field="manifest", remedy="Remove it"
+        ) from None
     except (yaml.YAMLError, ValueError, RecursionError) as error:
-        raise InvalidInputError(f"not valid YAML: {type(error).__name__}", field="manifest", remedy="Fix the YAML") from None
+        # A value such as 2020-13-45 looks like a date and is none.
+        raise InvalidInputError(
+            f"not valid YAML: {error}", field="manifest", remedy="Fix the YAML; quote text that looks like a date"
+        ) from None
 
 
 def _only_job(documents: list[Any]) -> object:

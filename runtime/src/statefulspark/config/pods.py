@@ -51,6 +51,7 @@ CREDENTIALS: Final = {
     "s3": ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"),
     "gs": ("GOOGLE_CREDENTIALS",),
     "abfss": ("AZURE_STORAGE_KEY",),
+    "hdfs": (),
 }
 """Keys of the Secret that ``checkpointing.storage.credentialsSecret`` names, by the scheme of the storage."""
 SESSION_TOKEN: Final = "AWS_SESSION_TOKEN"  # noqa: S105  a key in a Secret

@@ -216,6 +216,10 @@ class StateBackendSpec(Model):
     rocksdb: RocksDBSpec = Field(default=RocksDBSpec(), json_schema_extra=UPGRADE)
     """RocksDB configuration (only for type rocksdb)."""
 
+    local_recovery: Flag = Field(default=True, json_schema_extra=UPGRADE)
+    """True to restore from files that a killed slot has left on the node, as far as they equal the checkpoint's (Flink's
+    execution.state-recovery.from-local). Other files are downloaded."""
+
     options: Annotated[dict[Annotated[str, AfterValidator(_own_option)], ScalarText], Field(max_length=256)] = Field(
         default_factory=dict, json_schema_extra=UPGRADE
     )

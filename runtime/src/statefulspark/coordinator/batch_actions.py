@@ -7,6 +7,9 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from dataclasses import replace
+
+import structlog
 
 from statefulspark import failpoints
 from statefulspark.coordinator.batch_completion import Completion
@@ -37,7 +40,10 @@ from statefulspark.rpc.messages.batches import (
 )
 from statefulspark.state.registry import StateRegistry
 
+_log = structlog.get_logger("statefulspark.coordinator")
 _PAUSED = "paused"
+_CLOCK_BEHIND_MS = 60_000
+"""How far the clock may be behind the processing time of batches before a warning says so."""
 
 
 class BatchActions:
@@ -100,6 +106,7 @@ class BatchActions:
         self._now_ms = now_ms
         self._fatal = fatal
         self._fail = fail
+        self._clock_behind = False
 
     def actions(self) -> tuple[Action, ...]:
         """Return what exchange tasks and tick sources can ask for."""
@@ -139,6 +146,7 @@ class BatchActions:
                 processing_time_ms=current.processing_time_ms,
                 expected=expected,
                 operator_state=operator_state,
+                changelog=current.with_changelogs,
                 query=query,
             ),
         )
@@ -200,8 +208,8 @@ class BatchActions:
             raise fatal
         self._dry_runs.check(batch)
         log = self._batches
-        begun = next((each for each in (self._durable.begun, self._completion.recovered) if each is not None and each.batch == batch), None)
-        parameters = begun or log.next_parameters(batch, self._now_ms(), drain=self._query.draining)
+        parameters, begun = self._parameters_of(batch)
+        self._see_clock(parameters.processing_time_ms - self._now_ms())
         failpoints.reach("driver.begin")
         try:
             self._durable.write_record(parameters, self._files, self._dry_runs.state, log)
@@ -210,12 +218,34 @@ class BatchActions:
             raise
         failpoints.reach("driver.begun")
         # A recovered batch may turn out to be committed by another attempt, whose operator state was distributed in another way.
-        if log.committed >= 0 and (begun is None or not self._operator_states.is_open):
+        if log.committed >= 0 and (not begun or not self._operator_states.is_open):
             self._checkpoints.start_if_due()
         log.begin(parameters)
         self._completion.begin()
         self._calls.settle(self._slots().all(), log)
         return parameters
+
+    def _see_clock(self, behind_ms: int) -> None:
+        """Warn once if the driver's clock was set back, or was ahead before: the processing time of batches waits for it."""
+        is_behind = behind_ms > _CLOCK_BEHIND_MS
+        if is_behind and not self._clock_behind:
+            _log.warning(
+                "the driver's clock is behind the processing time of earlier batches. Until it has caught up, processing time stands still: "
+                "timers and time to live wait. Check the clock of this machine",
+                behind_s=behind_ms // 1000,
+            )
+        self._clock_behind = is_behind
+
+    def _parameters_of(self, batch: int) -> tuple[BatchParameters, bool]:
+        """The parameters of a batch that begins, and whether it has begun before, in this driver or an earlier one."""
+        pending, recovered, log = self._durable.begun, self._completion.recovered, self._batches
+        if pending is not None and pending.batch == batch:
+            return pending, True  # its record may be stored already
+        with_changelogs = self._durable.wants_changelogs(after=log.committed)
+        if recovered is not None and recovered.batch == batch:
+            return replace(recovered, with_changelogs=with_changelogs), True
+        now_ms, drain = self._now_ms(), self._query.draining
+        return log.next_parameters(batch, now_ms, drain=drain, with_changelogs=with_changelogs), False
 
     def _acknowledge(self, ack: Acknowledge) -> None:
         self._slots().check(ack.slot, ack.epoch)

@@ -113,7 +113,7 @@ class BatchChangelogs:
     def complete(self, batch: int) -> Complete | None:
         """What the newest attempt that processed ``batch`` completely has done in it; None if there is no such attempt.
 
-        None too if a later attempt with other steps has processed a part: its sink, which read the batch, may be the one that committed it; and if
+        None too if a later attempt with other steps has processed a part, or one without changelogs: its sink, which read the batch, may be the one that committed it; and if
         all slots have processed broadcast rows in two orders and nothing tells which one counts.
 
         Raises:
@@ -124,18 +124,25 @@ class BatchChangelogs:
         if record is not None and record.batch == batch and is_jump(record):
             return Complete(frozenset(), ())
         later: set[frozenset[str] | None] = set()
+        silent: list[int] = []
         for attempt in range(self._lineage.attempt, self._lineage.since - 1, -1):
             found = self._of(attempt, batch)
             if not found:
+                silent.append(attempt)
                 continue
             steps = self._steps(attempt, batch, found)
             chosen = {uid: self._in_one_order(uid, found) for uid in sorted(steps or ())}
             if steps and all(chosen.values()):
                 processed = (each for of_step in chosen.values() for each in of_step)
                 done = tuple(each for each in processed if each.ref.epoch != WITHOUT_ROWS_EPOCH or each.operator_state)
-                return Complete(steps, done) if later <= {steps} else None
+                return Complete(steps, done) if later <= {steps} and not any(self._left_none(each, batch) for each in silent) else None
             later.add(steps)
         return None
+
+    def _left_none(self, attempt: int, batch: int) -> bool:
+        """True if an attempt began ``batch`` without changelogs, so that nothing says how far it came."""
+        key = paths.batch_key(attempt, batch)
+        return self._store.head(key) is not None and read_record(self._store, key).without_changelogs is not None
 
     def _in_one_order(self, uid: str, found: Iterable[Done]) -> list[Done]:
         """The changelogs of a step that cover all key groups and are of one order of broadcast rows; empty if there are none, or no newest."""
@@ -212,6 +219,10 @@ class BatchChangelogs:
         )
         broadcast = (digest_of_rows, query) if digest_of_rows is not None and query is not None else None
         return Done(ref, times_ms, header.states, header.operator_state is not None, broadcast)
+
+    def go_back(self, lineage: Lineage) -> None:
+        """Go on after the jump that ends ``lineage``."""
+        self._lineage = lineage
 
     @property
     def attempt(self) -> int:

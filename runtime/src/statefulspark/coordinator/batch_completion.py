@@ -92,6 +92,11 @@ class Completion:
         self._computed = False
         """True if the present query has computed a partition of the running batch, so that its sink does not skip it."""
 
+    def go_back(self, recovered: BatchParameters | None) -> None:
+        """Forget the batch that runs: the job goes back, and then ``recovered`` is next."""
+        self.begin()
+        self.recovered = recovered
+
     # -- what is reported of the running batch ---------------------------------------------------------------------------
 
     def begin(self) -> None:
@@ -144,6 +149,10 @@ class Completion:
         """
         if not self._slots_without_rows(uid, batch):
             return
+        with self._lock:
+            if self._is_running(batch) and self._batches.current is not None and not self._batches.current.with_changelogs:
+                self._without_rows.setdefault(uid, set()).update(self._slots_without_rows(uid, batch))
+                return
         # Of several partitions that report together, one writes, and the others return when that is durable.
         with self._writing:
             with self._lock:

@@ -6,7 +6,7 @@ A batch is *begun* by its first exchange and *committed* when Spark has written 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields, replace
 
 from statefulspark.checkpoint.formats.records import BatchRecord, ChangelogRef
 from statefulspark.coordinator.event_times import Delays, EventTimes
@@ -23,11 +23,18 @@ class BatchParameters:
     watermarks: Mapping[str, int | None]
     """Per uid, milliseconds since the epoch; None before the first event."""
     processing_time_ms: int
+    with_changelogs: bool = True
+    """False if slots do not make durable what the batch changes, as checkpointing mode ``at-least-once`` lets it."""
 
 
 def parameters_of(record: BatchRecord) -> BatchParameters:
     """The parameters that a batch record fixes."""
-    return BatchParameters(batch=record.batch, watermarks=dict(record.watermarks), processing_time_ms=record.processing_time_ms)
+    return BatchParameters(
+        batch=record.batch,
+        watermarks=dict(record.watermarks),
+        processing_time_ms=record.processing_time_ms,
+        with_changelogs=record.without_changelogs is None,
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,6 +67,8 @@ class BatchLog:
     """Batch of the base checkpoint: slots restore it, then the changelogs after it."""
     changelogs: list[ChangelogRef] = field(default_factory=list)
     """Changelogs of committed batches after ``base``, in batch order."""
+    lacking: list[int] = field(default_factory=list)
+    """Committed batches after ``base`` that left no changelogs: a slot that starts again cannot restore the state after them."""
     expected: dict[tuple[str, int], int] = field(default_factory=dict)
     """Last committed batch that reached the step in the slot, where it is later than ``expected_base``."""
     expected_base: int = -1
@@ -84,9 +93,12 @@ class BatchLog:
         self.committed = batch
         self.commits += 1
         self.committed_time_ms = self.current.processing_time_ms
+        if not self.current.with_changelogs:
+            self.lacking.append(batch)
         for (uid, slot), ack in self.acknowledgements.items():
             self.expected[(uid, slot)] = batch
-            self.changelogs.append(ack.changelog)
+            if ack.changelog is not None:
+                self.changelogs.append(ack.changelog)
             self.event_times.see(uid, ack.max_event_time_ms, ack.second_max_event_time_ms)
             if isinstance(ack, Acknowledge):
                 self.rows_in += ack.rows_in
@@ -94,12 +106,13 @@ class BatchLog:
                 self.totals.setdefault((uid, slot), StepTotals()).add(ack)
         self.changelogs += self.without_rows
 
-    def next_parameters(self, batch: int, now_ms: int, *, drain: bool = False) -> BatchParameters:
-        """Fix a new batch's watermarks and processing time; neither ever goes back."""
+    def next_parameters(self, batch: int, now_ms: int, *, drain: bool = False, with_changelogs: bool = True) -> BatchParameters:
+        """Fix a new batch's watermarks and processing time; neither ever goes back while no batch is abandoned."""
         return BatchParameters(
             batch=batch,
             watermarks={uid: self.watermark(uid, drain=drain) for uid in self.delays_ms},
             processing_time_ms=max(now_ms, self.processing_time_ms),
+            with_changelogs=with_changelogs,
         )
 
     def begin(self, parameters: BatchParameters) -> None:
@@ -193,12 +206,31 @@ class BatchLog:
         """A checkpoint of ``batch`` is complete: earlier changelogs are no longer needed by this attempt."""
         self.base = batch
         self.changelogs = [ref for ref in self.changelogs if ref.batch > batch]
+        self.lacking = [each for each in self.lacking if each > batch]
 
-    def fall_back(self, batch: int, changelogs: Iterable[ChangelogRef]) -> None:
-        """The base checkpoint is damaged: slots restore the one of ``batch`` instead, and the changelogs after it."""
+    def fall_back(self, batch: int, changelogs: Iterable[ChangelogRef], lacking: Iterable[int] = ()) -> None:
+        """The base checkpoint is damaged: slots restore the one of ``batch`` instead, and the changelogs after it, unless batches are ``lacking`` them."""
         self.base = batch
+        self.lacking = sorted({*lacking, *self.lacking})
         known = {ref.key: ref for ref in (*changelogs, *self.changelogs)}
         self.changelogs = sorted((ref for ref in known.values() if batch < ref.batch <= self.committed), key=lambda ref: ref.batch)
+
+    def can_restore(self, slot: int) -> bool:
+        """Whether a new incarnation of ``slot`` can be brought to where the job is; False if what the last one changed is nowhere else."""
+        current = self.current
+        running = current is not None and current.batch > self.committed and not current.with_changelogs
+        return not self.lacking and not (running and any(index == slot for _, index in self.acknowledgements))
+
+    def lacks(self, after: int, until: int) -> bool:
+        """Whether one of the batches ``after < batch <= until`` left no changelogs."""
+        return any(after < batch <= until for batch in self.lacking)
+
+    def go_back(self, other: BatchLog) -> None:
+        """Continue from what ``other`` knows. Totals of this driver go on, because what was processed was processed."""
+        for each in fields(self):
+            if each.name not in _TOTALS:
+                setattr(self, each.name, getattr(other, each.name))
+        self.rows_before = self._rows_by_slot()
 
     def changelogs_of(self, uid: str, key_groups: KeyGroupRange, after: int, until: int) -> list[ChangelogRef]:
         """Changelogs of ``uid`` that touch ``key_groups``, of batches ``after < batch <= until``."""
@@ -218,7 +250,7 @@ class BatchLog:
             slots: key groups of the present slots, which stand at the batch before and catch up.
         """
         taken = list(done)
-        self.begin(parameters)
+        self.begin(replace(parameters, with_changelogs=True))
         for number, (ref, (first, second)) in enumerate(taken):
             # Attempts of another parallelism have other slots of the same number, so the number here only tells entries apart.
             self.acknowledgements[(ref.uid, -1 - number)] = Adopted(changelog=ref, max_event_time_ms=first, second_max_event_time_ms=second)
@@ -237,6 +269,7 @@ def _touches(ref: ChangelogRef, key_groups: KeyGroupRange) -> bool:
     return ref.first <= key_groups.last and key_groups.first <= ref.last
 
 
+_TOTALS = frozenset({"commits", "rows_in", "rows_out", "totals", "rows_before"})
 _MAX_WATERMARK = (1 << 63) - 1
 _CLEANUP_PAUSE_MS = 60_000
 """Shortest time between a batch and one that only the cleanup of expired state needs."""

@@ -7,6 +7,7 @@ written again, and the batch runs with its offsets, watermarks and processing ti
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Literal
 
 from statefulspark import failpoints
 from statefulspark.checkpoint.formats.bundle import decode_bundle, encode_bundle
@@ -43,6 +44,11 @@ class BatchRecords:
         self._changelogs = changelogs
         self._pending: BatchRecord | None = None
 
+    def go_back(self, lineage: Lineage) -> None:
+        """Go on after the jump that ends ``lineage``. A record whose write was not answered is of an abandoned batch."""
+        self._lineage = lineage
+        self._pending = None
+
     @property
     def begun(self) -> BatchParameters | None:
         """The batch whose record is not known to be durable yet; None if there is none."""
@@ -76,7 +82,7 @@ class BatchRecords:
         state.confirm()
 
     def _new(self, parameters: BatchParameters, files: dict[str, bytes], log: BatchLog) -> BatchRecord:
-        acks = [*(ack.changelog for ack in log.acknowledgements.values()), *log.without_rows]
+        acks = [*(ack.changelog for ack in log.acknowledgements.values() if ack.changelog is not None), *log.without_rows]
         if log.current is None and log.committed >= 0:
             # An attempt that resumed from a checkpoint alone saw nobody acknowledge its batch. Should the checkpoint turn out to be
             # damaged, the one before it needs these changelogs.
@@ -91,6 +97,7 @@ class BatchRecords:
             second_max_event_times=log.event_times.of_input(1),
             acks=tuple(acks),
             files=encode_bundle(files),
+            without_changelogs=_marked(parameters),
         )
 
     def _recovered(self, parameters: BatchParameters, pipeline: Pipeline | None, files: dict[str, bytes]) -> BatchRecord | None:
@@ -112,5 +119,10 @@ class BatchRecords:
             "epochs": (),
             "watermarks": dict(parameters.watermarks),
             "files": encode_bundle(files),
+            "without_changelogs": _marked(parameters),
         }
         return earlier.model_copy(update=update)
+
+
+def _marked(parameters: BatchParameters) -> Literal[True] | None:
+    return None if parameters.with_changelogs else True

@@ -89,6 +89,7 @@ class CheckpointSchedule:
         self._last_started_s = time.monotonic()
         self._last_ended_s = float("-inf")
         self._last_cleaned_s = float("-inf")
+        self._stopped: Callable[[], bool] = lambda: False
         self._checkpointed_batch = batches.base
         self._canceled = CanceledSnapshots(slots.cancel_snapshot)
         self._snapshots = CheckpointCoordinator(
@@ -98,6 +99,18 @@ class CheckpointSchedule:
     def on_checkpoint(self, told: Callable[[CheckpointInfo | StatefulSparkError, bool], None]) -> None:
         """Tell ``told`` of every outcome, and whether it was of a savepoint."""
         self._told = told
+
+    def stop_while(self, stopped: Callable[[], bool]) -> None:
+        """Start none while ``stopped`` returns True."""
+        self._stopped = stopped
+
+    def go_back(self) -> None:
+        """The job continues from its base, and no slot runs."""
+        self._checkpointed_batch = self._batches.base
+
+    def abandon(self) -> bool:
+        """Cancel the checkpoint in progress. False if it is being published; then it may become the base."""
+        return self._snapshots.abandon()
 
     def expire(self) -> None:
         """Cancel a checkpoint that takes too long or whose slots are gone, and delete what is not needed any more, also while the job is idle."""
@@ -123,7 +136,7 @@ class CheckpointSchedule:
 
     def start_if_due(self) -> None:
         """Start a checkpoint of the committed batch. The caller holds the lock and no batch is running."""
-        if self._snapshots.running or not self.is_due():
+        if self._stopped() or self._snapshots.running or not self.is_due():
             return
         log = self._batches
         self._durable.capture_state(self._spark_state, log.committed)

@@ -16,6 +16,7 @@ from statefulspark.coordinator.history import JobHistory
 from statefulspark.coordinator.ongoing_work import PendingSnapshot, SlotRestoring
 from statefulspark.coordinator.queried_state import StateReads
 from statefulspark.coordinator.reported_metrics import SourceStatus, UserMetricStatus
+from statefulspark.coordinator.rescales import Rescale, RescalePlan
 from statefulspark.coordinator.savepoint_formats import MissingTable
 from statefulspark.errors import StatefulSparkError
 
@@ -283,6 +284,8 @@ class JobStatus:
     last_savepoint: CheckpointInfo | None = None
     pending_snapshot: PendingSnapshot | None = None
     """The checkpoint or savepoint that is being taken."""
+    last_rescale: Rescale | None = None
+    """The last one in this driver."""
     restored_from: str | None = None
     """Checkpoint or savepoint this attempt started from; None when it started empty."""
     failed_checkpoints: int = 0
@@ -360,7 +363,13 @@ class JobControls(Protocol):
         """
 
     def rescale(self, parallelism: int, timeout_s: float) -> JobStatus:
-        """Checkpoint, start slots and query again with ``parallelism`` (1..max_parallelism), and return once batches run again."""
+        """Checkpoint, start slots and query again with ``parallelism`` (1..max_parallelism), and return once batches run again.
+
+        ``JobStatus.last_rescale`` says how long the job was paused.
+        """
+
+    def rescale_plan(self, parallelism: int) -> RescalePlan:
+        """Return what `rescale` would do, in key groups and bytes; nothing is changed."""
 
     def memory(self) -> MemoryStatus:
         """Return how slots divide their managed memory; ConflictError when it is not managed."""

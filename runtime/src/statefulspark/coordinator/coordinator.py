@@ -21,6 +21,7 @@ from statefulspark.coordinator.checkpoint_schedule import CheckpointSchedule
 from statefulspark.coordinator.controls import CheckpointInfo
 from statefulspark.coordinator.dry_runs import DryRuns
 from statefulspark.coordinator.durable_job import DurableJob
+from statefulspark.coordinator.going_back import GoingBack, GoingBackWanted
 from statefulspark.coordinator.job_slots import JobSlots
 from statefulspark.coordinator.memory_tuning import MemoryTuner, RunningMemory
 from statefulspark.coordinator.operator_states import OperatorDistribution
@@ -72,6 +73,7 @@ class Coordinator:
         snapshots: Takes checkpoints and savepoints on request.
         canonical: Takes canonical savepoints on request.
         memory: Shows and changes how slots divide their managed memory.
+        going_back: Brings the job back to its last checkpoint if slots lost what is stored nowhere.
         queries: Reads single keys of the job's state.
     """
 
@@ -122,8 +124,11 @@ class Coordinator:
         self.snapshots = SnapshotRequests(self._lock, durable.savepoint_target)
         self.memory = RunningMemory(memory, self.slots.all)
         self._completion = self._new_completion(recovered)
-        self.query = self._new_query_lifecycle(now_ms)
+        wanted = GoingBackWanted()
+        self.query = self._new_query_lifecycle(now_ms, wanted)
         self._checkpoints = self._new_checkpoint_schedule(times)
+        self._checkpoints.stop_while(lambda: bool(wanted))
+        self.going_back = self._new_going_back(wanted, now_ms)
         self.canonical = CanonicalSavepoints(
             durable=durable, requests=self.snapshots, storage=storage or StorageSettings(), ended=self._checkpoints.converted
         )
@@ -161,7 +166,21 @@ class Coordinator:
             fail=self._fail,
         )
 
-    def _new_query_lifecycle(self, now_ms: Callable[[], int]) -> QueryLifecycle:
+    def _new_going_back(self, wanted: GoingBackWanted, now_ms: Callable[[], int]) -> GoingBack:
+        return GoingBack(
+            wanted,
+            durable=self._durable,
+            batches=self._batches,
+            completion=self._completion,
+            dry_runs=self._dry_runs,
+            checkpoints=self._checkpoints,
+            operator_states=self._operator_states,
+            crashes=self._crashes,
+            lock=self._lock,
+            now_ms=now_ms,
+        )
+
+    def _new_query_lifecycle(self, now_ms: Callable[[], int], wanted: GoingBackWanted) -> QueryLifecycle:
         return QueryLifecycle(
             durable=self._durable,
             batches=self._batches,
@@ -170,6 +189,7 @@ class Coordinator:
             completion=self._completion,
             lock=self._lock,
             now_ms=now_ms,
+            interrupt=wanted.refuse,
         )
 
     def _new_checkpoint_schedule(self, times: CheckpointTimes) -> CheckpointSchedule:
@@ -228,6 +248,7 @@ class Coordinator:
             crashes=self._crashes,
             restores=restores,
             preparation=preparation,
+            going_back=self.going_back,
             fail=self._fail,
         )
 
@@ -274,6 +295,11 @@ class Coordinator:
             if self._completion.finish() and self._checkpoints.is_due() and self.slots.table().all_ready():
                 self._checkpoints.start_if_due()
             return self._dry_runs.due()
+
+    def needs_checkpoint(self) -> bool:
+        """Whether the next driver would go back although this one ends in good order: committed batches left no changelogs, and no checkpoint has them."""
+        with self._lock:
+            return bool(self._batches.lacking)
 
     def check_fence(self) -> None:
         """Notice a newer attempt although no batch runs; trouble with storage is left to the next batch."""

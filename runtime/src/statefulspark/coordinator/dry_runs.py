@@ -81,6 +81,11 @@ class DryRuns:
         """Whether ``batch`` must wait until the dry run is over."""
         return self.batch is not None and batch > self.batch
 
+    def go_back(self) -> None:
+        """Forget the batches of before: the job goes back, and the location is another one."""
+        self.batch = self._last = None
+        self.running = self._checked = False
+
     def next_query(self) -> bool:
         """Prepare the location for the query that is about to start; True when it is one without a sink."""
         self._checked = False

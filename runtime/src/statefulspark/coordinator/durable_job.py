@@ -8,13 +8,14 @@ from collections.abc import Callable, Collection
 from dataclasses import replace
 from typing import Any
 
-from statefulspark.checkpoint.catalog import StoredCheckpoint, checkpoint_before, checkpoint_ids, damaged_checkpoints
+from statefulspark.checkpoint.catalog import StoredCheckpoint, checkpoint_ids, damaged_checkpoints
 from statefulspark.checkpoint.formats import paths
 from statefulspark.checkpoint.formats.bundle import encode_bundle
 from statefulspark.checkpoint.formats.digests import digest_bytes
 from statefulspark.checkpoint.formats.metadata import CheckpointMetadata, FileRef, SlotState
 from statefulspark.checkpoint.formats.pipeline import Pipeline
-from statefulspark.checkpoint.lineage.lineage import Lineage, resolve_left
+from statefulspark.checkpoint.lineage.going_back import gone_back
+from statefulspark.checkpoint.lineage.lineage import Lineage, resolve_left, write_jump
 from statefulspark.checkpoint.restore.plan_message import SlotRestore
 from statefulspark.checkpoint.restore.slot import RestorePlan
 from statefulspark.checkpoint.spark.location import LocationFiles
@@ -29,6 +30,7 @@ from statefulspark.coordinator.batch_log import BatchLog, BatchParameters
 from statefulspark.coordinator.batch_records import BatchRecords
 from statefulspark.coordinator.checkpoint_list import CheckpointList
 from statefulspark.coordinator.controls import CheckpointInfo
+from statefulspark.coordinator.damaged_base import is_changelog, refusal, run_again
 from statefulspark.coordinator.fence import Fence
 from statefulspark.coordinator.job_retention import JobRetention
 from statefulspark.coordinator.pending_checkpoint import PendingCheckpoint
@@ -57,6 +59,7 @@ class DurableJob:
         max_age_s: float | None = None,
         incremental: bool = True,
         inline_limits: InlineLimits = DEFAULT_LIMITS,
+        at_least_once: bool = False,
     ) -> None:
         """Take over a claimed attempt.
 
@@ -73,6 +76,7 @@ class DurableJob:
             max_age_s: seconds for which a checkpoint is kept that is not the newest one; None for no limit.
             incremental: whether a snapshot may name or copy the files of an earlier checkpoint.
             inline_limits: what bounds the state that slots send for ``_metadata``.
+            at_least_once: whether batches run without changelogs.
         """
         if lineage.claim is None:
             raise InternalError(f"attempt {lineage.attempt} was not begun by this driver")
@@ -89,6 +93,7 @@ class DurableJob:
         self.restored_from = lineage.copied_from or (lineage.base.url if lineage.base is not None else None)
         self.incremental = incremental
         self.inline_limits = inline_limits
+        self.at_least_once = at_least_once
         self._reusable = True
         self._failed: set[str] = set()
         """Checkpoints that slots could not restore in this attempt."""
@@ -158,6 +163,29 @@ class DurableJob:
     def begun(self) -> BatchParameters | None:
         """See `BatchRecords.begun`."""
         return self._records.begun
+
+    def wants_changelogs(self, *, after: int) -> bool:
+        """Whether a batch that follows the committed batch ``after`` has changelogs. The first one always has: there is nothing before it to go back to."""
+        return not self.at_least_once or after < 0
+
+    def go_back(self, used: int, now_ms: int) -> Lineage:
+        """Return the last state that is stored, from which the job continues under numbers above ``used`` and above all that are stored.
+
+        Raises:
+            CorruptDataError: there is none that can be restored.
+            FencedError: a newer attempt runs the job.
+            UnavailableError: storage does not answer; call again.
+        """
+        with self._retention.held():
+            self.fence.check()
+            found = resolve_left(self.store, open_store=self.open_store, marked=damaged_checkpoints(self.store), failed=self._failed)
+            back = gone_back(found, attempt=self.attempt, now_ms=now_ms, used=used, abandon_last=True)
+            back = write_jump(self.store, back, self.fence.check)
+            self._lineage = lineage = replace(back, attempt=self.attempt, claim=self._claim, since=self._lineage.since)
+            self._base = lineage.base
+        self._records.go_back(lineage)
+        self.changelogs.go_back(lineage)
+        return lineage
 
     def restore_plan(self, slot: int, parallelism: int, log: BatchLog) -> SlotRestore:
         """What a slot restores; of inline entries, those of the old slots with its key groups."""
@@ -314,8 +342,8 @@ class DurableJob:
         base = self._base
         if isinstance(error, IncompatibleFormatError):
             raise error  # the release is too old for the file, which is sound
-        if base is None or _is_changelog(error):
-            raise self._refusal(error, base)
+        if base is None or is_changelog(error):
+            raise refusal(error, base, self.open_store)
         with self._retention.held():
             self._fall_back(error, base, log)
 
@@ -327,33 +355,22 @@ class DurableJob:
         try:
             found = resolve_left(self.store, open_store=self.open_store, marked=damaged_checkpoints(self.store), failed=self._failed)
         except CorruptDataError:
-            raise self._refusal(error, base) from error
+            raise refusal(error, base, self.open_store) from error
         if found.base is not None and found.base.url == base.url:
-            raise self._refusal(error, base)
+            raise refusal(error, base, self.open_store)
+        lacking = [record.batch for record in found.records if record.without_changelogs and record.batch <= log.committed]
         changelogs = list(found.changelogs)
         last = found.uncommitted_batch
-        if last is not None and last <= log.committed and not any(ref.batch == last for ref in log.changelogs):
+        if not lacking and last is not None and last <= log.committed and not any(ref.batch == last for ref in log.changelogs):
             # The damaged checkpoint alone proves that this batch was committed; no record names its changelogs.
-            done = self.changelogs.complete(last)
-            if done is None:
-                raise self._refusal(error, base) from error
+            if (done := self.changelogs.complete(last)) is None:
+                raise refusal(error, base, self.open_store) from error
             changelogs += done.refs
-        log.fall_back(found.base.metadata.batch if found.base is not None else -1, changelogs)
+        log.fall_back(found.base.metadata.batch if found.base is not None else -1, changelogs, lacking)
         self._base = found.base
         self._reusable = False
         if self.restored_from == base.url:
             self.restored_from = found.base.url if found.base is not None else None
-
-    def _refusal(self, error: CorruptDataError, base: StoredCheckpoint | None) -> CorruptDataError:
-        if base is None:
-            return error
-        if _is_changelog(error):
-            remedy = f"Go back to the checkpoint before that batch with --from {base.url}; the rows after it are processed again"
-        elif (before := checkpoint_before(base.url, self.open_store)) is not None:
-            remedy = f"An earlier checkpoint is available: start with --from {before}"
-        else:
-            remedy = "No older checkpoint is retained: start from a savepoint with --from PATH"
-        return CorruptDataError(f"{base.url} cannot be restored: {error}. {remedy}", path=error.path)
 
     def mark_damaged(self, error: CorruptDataError) -> CorruptDataError:
         """Note that the base checkpoint cannot be restored; the next attempt passes it over.
@@ -369,13 +386,7 @@ class DurableJob:
             return error
         self.fence.check()
         self.store.put(paths.damaged_key(base.folder), str(error).encode())
-        others = [number for number in checkpoint_ids(self.store) if number < base.metadata.checkpoint_id]
-        remedy = (
-            f"Run the job again: it resumes from checkpoint {max(others)} and replays all later batches"
-            if others
-            else "No older checkpoint is retained: start from a savepoint with --from PATH"
-        )
-        return CorruptDataError(f"{base.url} cannot be restored: {error}. {remedy}", path=error.path)
+        return run_again(error, base, checkpoint_ids(self.store))
 
     def delete_checkpoints(self) -> None:
         """Delete the state of the cancelled job; savepoints stay, they belong to who asked for them.
@@ -384,11 +395,6 @@ class DurableJob:
             FencedError: a newer attempt runs the job; nothing was deleted.
             UnavailableError: storage does not answer.
         """
-        # What is published before this is deleted too, and what comes later is fenced.
-        with self._publishing:
+        with self._publishing:  # what is published before is deleted too, and what comes later is fenced
             remove_state(self.store, self._claim, now_ms=int(time.time() * 1000))
         self._completed.drop_checkpoints()
-
-
-def _is_changelog(error: CorruptDataError) -> bool:
-    return f"/{paths.CHANGELOG_PREFIX}" in f"/{error.path}"

@@ -51,12 +51,17 @@ class JobSlots:
         """Return all slots of the present parallelism in order."""
         return self._table.all()
 
-    def stop(self) -> None:
-        """Tell every slot to end; those that cannot be reached do so at their next heartbeat."""
+    def stop(self, *, keep_files: bool = False) -> None:
+        """Tell every slot to end; those that cannot be reached do so at their next heartbeat.
+
+        Args:
+            keep_files: True if other slots follow, which may link the files of these.
+        """
+        self._table.keep_files = keep_files
         self._table.stopping = True
         for slot in self._table.all():
             if slot.state == READY:
-                self._calls.stop(slot)
+                self._calls.stop(slot, keep_files=keep_files)
 
     def replace(self, table: SlotTable) -> None:
         """Continue with another parallelism; the caller has paused batches and stopped the old slots."""

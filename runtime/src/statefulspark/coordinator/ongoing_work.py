@@ -8,12 +8,12 @@ from typing import Literal
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SlotRestoring:
-    """How much of its state a slot has downloaded."""
+    """How much of its state a slot has on its disk."""
 
     downloaded_bytes: int
-    """Of complete and verified files."""
+    """Of complete and verified files, with those that were still on the machine."""
     total_bytes: int
-    """Of all files that it downloads; what it does with them takes time too."""
+    """Of all files that it needs; what it does with them takes time too."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -271,6 +271,13 @@ class CheckpointCoordinator:
         elif gone is not None and any(gone.get(slot) != epoch for slot, epoch in progress.epochs.items() if slot in progress.waiting):
             self._end(progress, SlotLostError("a slot was lost while it took its snapshot"), unless_publishing=True)
 
+    def abandon(self) -> bool:
+        """Cancel the checkpoint in progress, because the slots that take it are stopped. False if it is being published."""
+        progress = self._current
+        if progress is not None:
+            self._end(progress, SlotLostError("a slot was lost; the job goes back to its last checkpoint"), unless_publishing=True)
+        return not self.running
+
     def _end(self, progress: PendingCheckpoint, outcome: CheckpointInfo | StatefulSparkError, *, unless_publishing: bool = False) -> None:
         with self._lock:
             if self._current is not progress or (unless_publishing and progress.publishing):

@@ -15,7 +15,7 @@ from statefulspark.coordinator.batch_log import BatchLog
 from statefulspark.coordinator.dry_runs import DryRuns
 from statefulspark.coordinator.durable_job import DurableJob
 from statefulspark.coordinator.slot_table import SlotTable
-from statefulspark.errors import UnavailableError
+from statefulspark.errors import ConflictError, UnavailableError
 
 
 class QueryLifecycle:
@@ -39,6 +39,7 @@ class QueryLifecycle:
         completion: Completion,
         lock: threading.RLock,
         now_ms: Callable[[], int],
+        interrupt: Callable[[], None] = lambda: None,
     ) -> None:
         """Start with no query.
 
@@ -50,6 +51,7 @@ class QueryLifecycle:
             completion: Decides when a batch is committed.
             lock: The coordinator's batch lock.
             now_ms: The clock that processing times come from.
+            interrupt: Raises ConflictError if the running batch cannot end, because the job must go back first.
         """
         self.paused = False
         self.stopping = False
@@ -62,6 +64,7 @@ class QueryLifecycle:
         self._completion = completion
         self._lock = lock
         self._now_ms = now_ms
+        self._interrupt = interrupt
 
     @property
     def dry_run(self) -> int | None:
@@ -117,11 +120,17 @@ class QueryLifecycle:
 
         Raises:
             UnavailableError: it did not end in time; batches continue.
+            ConflictError: it cannot end, because the job must go back to its last checkpoint; batches continue after that.
         """
         deadline = time.monotonic() + timeout_s
         with self._lock:
             self.paused = True
         while time.monotonic() < deadline:
+            try:
+                self._interrupt()
+            except ConflictError:
+                self.resume()
+                raise
             with self._lock, suppress(UnavailableError):
                 if self._completion.finish():
                     return

@@ -7,15 +7,14 @@ from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
-from statefulspark.checkpoint.formats import paths
-from statefulspark.checkpoint.formats.bundle import decode_bundle
 from statefulspark.checkpoint.formats.changelog import read_changelog
-from statefulspark.checkpoint.formats.pipeline import Pipeline, SourceId
+from statefulspark.checkpoint.formats.pipeline import Pipeline
 from statefulspark.checkpoint.lineage.lineage import Lineage
 from statefulspark.checkpoint.spark.location import LocationFiles
 from statefulspark.checkpoint.spark.source_offsets import realign
 from statefulspark.checkpoint.spark.state_packs import stored_packs
 from statefulspark.checkpoint.spark.state_uploader import SparkStateUploader
+from statefulspark.checkpoint.spark.stored_location import location_files
 from statefulspark.checkpoint.transfers import download_verified
 from statefulspark.coordinator.batch_changelogs import BatchChangelogs
 from statefulspark.coordinator.batch_log import BatchLog, BatchParameters, parameters_of
@@ -47,23 +46,6 @@ def restore_location(files: LocationFiles, lineage: Lineage, pipeline: Pipeline 
         content = realign(content, sources, pipeline.sources, may_drop=may_drop)
     planned = uncommitted if uncommitted is not None else lineage.last_committed_in_spark
     files.restore(content, planned=planned, committed=lineage.last_committed_in_spark, durable=not changed)
-
-
-def location_files(lineage: Lineage) -> tuple[dict[str, bytes], tuple[SourceId, ...] | None]:
-    """All stored files of Spark's location, and the sources that they are in order of; None if those are not stored."""
-    files: dict[str, bytes] = {}
-    sources: tuple[SourceId, ...] | None = None
-    base = lineage.base
-    if base is not None and base.metadata.spark_location is not None:
-        key = paths.resolve_reference(base.key, base.metadata.spark_location.path)
-        files = decode_bundle(base.store.get(key), path=f"{base.url}/{base.metadata.spark_location.path}")
-        sources = base.metadata.pipeline.sources if base.metadata.pipeline is not None else None
-    for record in lineage.records:
-        if record.pipeline is not None:
-            files = realign(files, sources, record.pipeline.sources, accepted=True)
-            sources = record.pipeline.sources
-        files |= decode_bundle(record.files, path=f"batch record {record.batch}")
-    return files, sources
 
 
 def restore_spark_state(state: SparkStateUploader, lineage: Lineage, store: ObjectStore) -> None:

@@ -12,10 +12,11 @@ from dataclasses import dataclass, replace
 
 import structlog
 
-from statefulspark.checkpoint.restore.progress import DownloadedBytes
+from statefulspark.checkpoint.restore.progress import RestoredBytes
 from statefulspark.coordinator.batch_completion import Completion
 from statefulspark.coordinator.batch_log import BatchLog
 from statefulspark.coordinator.durable_job import DurableJob
+from statefulspark.coordinator.going_back import GoingBack
 from statefulspark.coordinator.memory_tuning import MemoryTuner
 from statefulspark.coordinator.operator_parts import reported_lists
 from statefulspark.coordinator.operator_states import OperatorDistribution
@@ -57,6 +58,7 @@ class SlotActions:
         slots: Returns the table of now, which a rescale replaces.
         fail: Ends the job.
         preparation: Gets ready what slots restore.
+        going_back: Asked whether a slot can be brought to where the job is.
     """
 
     lock: threading.RLock
@@ -70,6 +72,7 @@ class SlotActions:
     crashes: CrashWatch
     restores: RestoreFailures
     preparation: RestorePreparation
+    going_back: GoingBack
     fail: Callable[[StatefulSparkError], None]
 
     def actions(self) -> tuple[Action, ...]:
@@ -108,6 +111,8 @@ class SlotActions:
     def _numbered(self, request: Register, executors: int) -> RegisterAnswer | None:
         """Begin an incarnation; None if the executor has its share of slots. The caller holds the lock and adds operator state."""
         index, table = request.slot, self.slots()
+        if not self.going_back.slot_starts(table.get(index), request.executor):
+            return None
         before = table.get(index).epoch
         epoch = table.register(index, request.executor, request.host, request.pid, executors=executors)
         if epoch is None:
@@ -152,13 +157,21 @@ class SlotActions:
             return RestoreFailedAnswer(again=self.restores.try_again(request.error, request.base))
 
     def _restoring(self, request: Restoring) -> None:
-        progress = DownloadedBytes(downloaded_bytes=request.downloaded_bytes, total_bytes=request.total_bytes)
+        progress = RestoredBytes(
+            downloaded_bytes=request.downloaded_bytes, local_bytes=request.local_bytes, total_bytes=request.total_bytes
+        )
         self.slots().restoring(request.slot, request.epoch, progress)
 
     def _heartbeat(self, request: Heartbeat) -> HeartbeatAnswer:
         self.slots().heartbeat(request.slot, request.epoch, request.report)
         show_forwarded(request.slot, request.logs[:RECORDS_MAX])
-        return HeartbeatAnswer(stop=self.slots().stopping, memory=self.memory.tuning, processing_time_ms=self.batches.committed_time_ms)
+        table = self.slots()
+        return HeartbeatAnswer(
+            stop=table.stopping,
+            keep_files=table.keep_files,
+            memory=self.memory.tuning,
+            processing_time_ms=self.batches.committed_time_ms,
+        )
 
     def _slot_unreachable(self, request: SlotUnreachable) -> None:
         self.slots().lose(request.slot, request.epoch)
@@ -176,5 +189,6 @@ class SlotActions:
             raise
 
     def _changelogs(self, request: Changelogs) -> ChangelogsAnswer:
+        self.going_back.changelogs_wanted(request.key_groups.first, request.after, request.until)
         found = self.batches.changelogs_of(request.uid, request.key_groups, request.after, request.until)
         return ChangelogsAnswer(changelogs=tuple(found))

@@ -93,10 +93,10 @@ class SlotCalls:
         """
         return self._peer(slot.location).call(request, timeout_s=_READ_TIMEOUT_S)
 
-    def stop(self, slot: Slot) -> None:
+    def stop(self, slot: Slot, *, keep_files: bool) -> None:
         """Tell the slot to end; one that cannot be reached does so at its next heartbeat."""
         try:
-            self._peer(slot.location).call(Stop(epoch=slot.epoch), timeout_s=2)
+            self._peer(slot.location).call(Stop(epoch=slot.epoch, keep_files=keep_files), timeout_s=2)
         except StatefulSparkError as error:
             _log.info("failed to request the slot to stop", slot=slot.index, error=str(error)[:200])
 

@@ -48,6 +48,9 @@ class CrashWatch:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._slots: dict[int, _InBatch] = {}
+        self._base = ""
+        self._lost: dict[int, tuple[int, int]] = {}
+        """Weight and number of the deaths of each slot that brought the job back to ``_base``."""
         self._report: Callable[[UserFunctionError], None] = lambda _: None
 
     def on_failure(self, report: Callable[[UserFunctionError], None]) -> None:
@@ -75,6 +78,27 @@ class CrashWatch:
             self._slots[slot] = replace(known, deaths=0, weight=0) if failed else known
         if failed:
             self._report(_failure(slot, known))
+
+    def lost_state(self, slot: int, *, alone: bool, base: str) -> None:
+        """A slot is gone, and with it state that brings the job back to the checkpoint ``base``: batches that run again have other numbers.
+
+        Args:
+            slot: The slot.
+            alone: Whether its executor lives.
+            base: URL of the checkpoint; with another one, the job has come further.
+        """
+        with self._lock:
+            if base != self._base:
+                self._base, self._lost = base, {}
+            weight, deaths = self._lost.get(slot, (0, 0))
+            weight, deaths = weight + (_ALONE if alone else _WITH_EXECUTOR), deaths + 1
+            self._lost[slot] = (weight, deaths)
+            failed = weight >= DEATHS_MAX * _ALONE
+            known = self._slots.get(slot)
+            if failed:
+                self._lost = {}
+        if failed and known is not None:
+            self._report(_failure(slot, replace(known, deaths=deaths)))
 
     def forget(self) -> None:
         """Other slots take the place of all."""

@@ -42,5 +42,8 @@ class SlotNotices:
         """The slot is ready."""
         with self._lock:
             lost_s = self._lost_s.pop(slot.index, None)
-        if lost_s is not None:
-            _log.info(f"slot {slot.index} was restored after {time.monotonic() - lost_s:.1f} s", host=slot.host, pid=slot.pid)
+        if lost_s is None:
+            return
+        restored = slot.restored
+        fetched = {"downloaded_bytes": restored.downloaded_bytes, "local_bytes": restored.local_bytes} if restored is not None else {}
+        _log.info(f"slot {slot.index} was restored after {time.monotonic() - lost_s:.1f} s", host=slot.host, pid=slot.pid, **fetched)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from statefulspark.checkpoint.restore.progress import DownloadedBytes
+from statefulspark.checkpoint.restore.progress import RestoredBytes
 from statefulspark.rpc.messages.heartbeat import SlotReport
 
 STARTING = "starting"
@@ -32,7 +32,7 @@ class Slot:
     served: bool = False
     """Whether any incarnation got ready."""
     last_heartbeat_s: float = 0.0
-    restored: DownloadedBytes | None = None
+    restored: RestoredBytes | None = None
     """Of the state that this incarnation restores; None before it knows how much that is."""
     report: SlotReport | None = None
     """Of the last heartbeat; None before the first one of this incarnation."""

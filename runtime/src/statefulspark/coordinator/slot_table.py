@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable
 from dataclasses import replace
 
-from statefulspark.checkpoint.restore.progress import DownloadedBytes
+from statefulspark.checkpoint.restore.progress import RestoredBytes
 from statefulspark.coordinator.slot_notices import SlotNotices
 from statefulspark.coordinator.slot_replacement import SILENT_AFTER_S, is_back, is_lost, occupies
 from statefulspark.coordinator.slot_state import LOST, READY, RESTORING, Slot
@@ -49,6 +49,8 @@ class SlotTable:
         self._notices = notices or SlotNotices(silent=True)
         self.next_epoch = 1
         self.stopping = False
+        self.keep_files = False
+        """Whether slots that stop leave their files to slots that follow."""
 
     def count_executors(self) -> int:
         """Return how many executors there are now; 1 if that does not matter. This asks Spark: call it without a lock."""
@@ -117,7 +119,7 @@ class SlotTable:
             if slot.executor == executor and slot.index != besides and occupies(slot, now, silent_s=self._silent_s)
         )
 
-    def restoring(self, index: int, epoch: int, progress: DownloadedBytes) -> None:
+    def restoring(self, index: int, epoch: int, progress: RestoredBytes) -> None:
         """The incarnation has restored a part of its state."""
         with self._lock:
             self._slots[index] = replace(self._current(index, epoch), restored=progress)

@@ -15,6 +15,7 @@ from statefulspark.coordinator.controls import CheckpointInfo
 from statefulspark.errors import FencedError, StatefulSparkError, UnavailableError
 
 _RETRY_PAUSE_S = 0.2
+_CHECK_S = 0.5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,7 +68,7 @@ class SnapshotRequests:
         Args:
             savepoint: URL below which a savepoint goes; None for a checkpoint.
             timeout_s: for all attempts together.
-            check_open: raises when the job has ended.
+            check_open: raises when the job has ended, or the caller must give way.
 
         Raises:
             UnavailableError: None was complete in time.
@@ -95,11 +96,23 @@ class SnapshotRequests:
         while True:
             check_open()
             request = self.request(savepoint, unpublished=unpublished)
-            if not request.done.wait(max(0.0, deadline - time.monotonic())) and self.withdraw(request):
+            if not self._wait(request, deadline, check_open) and self.withdraw(request):
                 raise UnavailableError(f"no checkpoint completed within {timeout_s:.0f} s")
             if not isinstance(request.result[0], UnavailableError) or time.monotonic() >= deadline:
                 return request
             time.sleep(_RETRY_PAUSE_S)
+
+    def _wait(self, request: SnapshotRequest, deadline: float, check_open: Callable[[], None]) -> bool:
+        """Wait for an answer. False if there is none at the deadline; if ``check_open`` raises, nobody waits any more."""
+        while not request.done.wait(min(_CHECK_S, max(0.0, deadline - time.monotonic()))):
+            if time.monotonic() >= deadline:
+                return False
+            try:
+                check_open()
+            except StatefulSparkError:
+                if self.withdraw(request):
+                    raise
+        return True
 
     def withdraw(self, request: SnapshotRequest) -> bool:
         """Drop a request whose caller no longer waits; a snapshot that has started for it continues. False if it has just been answered."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
+from statefulspark.checkpoint.formats.metadata import CheckpointMetadata
 from statefulspark.coordinator.batch_log import BatchLog
 from statefulspark.coordinator.checkpoint_schedule import CheckpointSchedule
 from statefulspark.coordinator.controls import CheckpointInfo
@@ -41,6 +42,8 @@ class CoordinatorView:
     """Processing time of the last batch that this driver saw committed."""
     base: int
     """Batch of the checkpoint that slots restore."""
+    base_checkpoint: CheckpointMetadata | None
+    """That checkpoint; None for empty state."""
     rows_in: int
     rows_out: int
     watermarks: Mapping[str, int | None]
@@ -102,6 +105,7 @@ def view_of(
         commits=batches.commits,
         committed_time_ms=batches.committed_time_ms,
         base=batches.base,
+        base_checkpoint=base.metadata if (base := durable.base) is not None else None,
         rows_in=batches.rows_in,
         rows_out=batches.rows_out,
         watermarks={uid: batches.watermark(uid) for uid in batches.delays_ms},

@@ -70,6 +70,8 @@ class SlotConfig:
     """Whether batches go on while a snapshot of heap state is written."""
     local_dir: str | None = None
     """Folder for working files; the system's temporary folder when None."""
+    local_recovery: bool = True
+    """Whether files that slots which died have left on the machine are linked instead of downloaded."""
     host: str | None = None
     """Address to listen on besides a Unix socket, with the coordinator's certificates; ``auto`` takes the address by which this host reaches
     others (executor pods), None is for jobs on one machine."""

@@ -10,10 +10,11 @@ from pyspark.sql.streaming.readwriter import DataStreamWriter
 from statefulspark.checkpoint.formats.pipeline import Pipeline as StoredPipeline
 from statefulspark.config.job import StatefulSparkJob
 from statefulspark.errors import InvalidInputError
-from statefulspark.job.preflight import RestorableState, check_new_sink, check_spark_steps, check_uids, check_way_back
+from statefulspark.job.preflight import RestorableState, check_mode, check_new_sink, check_spark_steps, check_uids, check_way_back
 from statefulspark.job.spark.file_sinks import FileSink, file_sink_of
 from statefulspark.job.spark.query_plan import check_spark_state, spark_state_steps
 from statefulspark.job.spark.sinks import check_sink
+from statefulspark.job.spark.sources import deleting_sources
 from statefulspark.job.stored_pipeline import check_pipeline, pipeline_of, warn_of_repeated_steps
 from statefulspark.pipeline.job import Job
 from statefulspark.process.step_spec import StepSpec
@@ -63,6 +64,7 @@ def checked_pipeline(
         raise InvalidInputError("the pipeline has no keyed step", field="spec.job", remedy="Use job.key_by(...).process(...)")
     state_steps = spark_state_steps(writer._df)  # noqa: SLF001  the DataFrame is what the user gave
     check_spark_state(state_steps, dict(spark.sparkContext.getConf().getAll()), spec.checkpointing.spark_location)
+    check_mode(spec.checkpointing.mode, state_steps, deleting_sources(writer._df))  # noqa: SLF001  see above
     check_sink(spark, writer)
     check_uids(restorable, set(steps), spec.allow_non_restored_state)
     check_spark_steps(restorable, state_steps, spec.allow_non_restored_state)

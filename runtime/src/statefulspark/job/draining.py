@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from statefulspark.coordinator.query_lifecycle import QueryLifecycle
 from statefulspark.coordinator.waiting import wait_for
-from statefulspark.errors import StatefulSparkError
+from statefulspark.errors import ConflictError, StatefulSparkError
 
 
 class Draining:
@@ -29,16 +29,32 @@ class Draining:
         """Fire the timers and wait until none is left.
 
         Raises:
+            ConflictError: The job went back to its last checkpoint meanwhile.
             StatefulSparkError: The job has ended, or timers were left after ``timeout_s``; then the job runs on.
         """
         self._begin()
         late = f"the job was not drained within {timeout_s:.0f} s and runs on"
         try:
             wait_for(self._lifecycle.idle, timeout_s, check_open=self._check_open, late=lambda: late)
+            self._check_draining()
         except StatefulSparkError:
             self._running = False
             self._lifecycle.drain(on=False)
             raise
+
+    def _check_draining(self) -> None:
+        """Raise if the job is no longer drained.
+
+        Raises:
+            ConflictError: It has gone back.
+        """
+        if not self._lifecycle.draining:
+            raise ConflictError("the job went back to its last checkpoint while it was drained. Repeat the command")
+
+    def went_back(self) -> None:
+        """Rows are processed again, which the watermark of a drained job would make late."""
+        self._running = self._done = False
+        self._lifecycle.drain(on=False)
 
     def query_must_run_again(self) -> bool:
         """True if a query that has ended by itself runs once more, to fire the timers that draining the job makes due."""

@@ -37,6 +37,7 @@ class Engine:
         last_progress: Spark's report of the last batch.
         build: Builds the pipeline for a parallelism.
         query: The present query, None before the first one.
+        query_settings: Sets what a query needs in a session that is the user's, while one is built and started.
     """
 
     def __init__(
@@ -74,7 +75,7 @@ class Engine:
         self._next_pause_s = next_pause_s
         self._name = name
         self._local_checkpoint = local_checkpoint
-        self._query_settings = query_settings
+        self.query_settings = query_settings
         self._slot_supervisors: SlotSupervisors | None = None
         self.last_progress = LastProgress(lambda: self.query)
         self._progress: dict[int, dict[str, Any]] = {}
@@ -109,7 +110,7 @@ class Engine:
 
     def start_query_again(self) -> None:
         """Rebuild the pipeline for the current slots and start its query; the previous query has ended."""
-        with self._query_settings():
+        with self.query_settings():
             _, writer = self.build(self.parallelism)
             self.start_query(writer)
 
@@ -133,15 +134,16 @@ class Engine:
             with quiet(self.spark):
                 quietly(self.query.stop)
 
-    def end_query_and_slots(self) -> None:
-        """Stop the query, then the slots; the session stays."""
-        with self._changing:
-            if self.query is not None:
-                self._lifecycle.before_stop()
-                quietly(self.query.stop)
-        self._slots.stop()
-        if self._slot_supervisors is not None:
-            self._slot_supervisors.stop()
+    def end_query_and_slots(self, *, keep_files: bool = False) -> None:
+        """Stop the query, then the slots, without a word from Spark; the session stays. With ``keep_files``, slots that follow may link the files of these."""
+        with quiet(self.spark):
+            with self._changing:
+                if self.query is not None:
+                    self._lifecycle.before_stop()
+                    quietly(self.query.stop)
+            self._slots.stop(keep_files=keep_files)
+            if self._slot_supervisors is not None:
+                self._slot_supervisors.stop()
 
     def recent_progress(self) -> list[dict[str, Any]]:
         """Spark's progress of the last batches: ``batch``, ``rows`` of all sources, ``ms`` of the whole trigger."""

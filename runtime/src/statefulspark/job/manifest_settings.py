@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from statefulspark.checkpoint.write.inline import InlineLimits
+from statefulspark.config.checkpointing import CheckpointingMode
 from statefulspark.config.job import StatefulSparkJob
 from statefulspark.config.restart import RestartStrategyType
 from statefulspark.config.s3 import S3Spec
@@ -65,6 +66,7 @@ def durable_options(manifest: StatefulSparkJob) -> dict[str, Any]:
         "max_age_s": retention.max_age / 1000 if retention.max_age is not None else None,
         "incremental": spec.checkpointing.incremental,
         "inline_limits": inline_limits(manifest),
+        "at_least_once": spec.checkpointing.mode is CheckpointingMode.AT_LEAST_ONCE,
     }
 
 
@@ -87,6 +89,7 @@ def slot_options(manifest: StatefulSparkJob) -> dict[str, Any]:
         "dirty_bytes": work.dirty_bytes,
         "sort_bytes": work.sort_bytes,
         "local_dir": backend.rocksdb.local_dir,
+        "local_recovery": backend.local_recovery,
         "heap_timers": backend.rocksdb.timer_service is TimerServiceType.HEAP,
         "async_snapshots": backend.filesystem.async_snapshots and backend.memory.async_snapshots,
     }

@@ -23,12 +23,14 @@ from statefulspark.checkpoint.formats import paths
 from statefulspark.checkpoint.formats.documents import decode_document
 from statefulspark.checkpoint.formats.pipeline import Pipeline
 from statefulspark.checkpoint.formats.records import JobIdentity
+from statefulspark.checkpoint.lineage.going_back import gone_back
 from statefulspark.checkpoint.lineage.lineage import Lineage, resolve_left
 from statefulspark.checkpoint.lineage.rewind import check_jump, last_used_batch
+from statefulspark.checkpoint.spark.stored_location import location_files
 from statefulspark.checkpoint.write.claiming import check_claimable
+from statefulspark.config.checkpointing import CheckpointingMode
 from statefulspark.config.job import StatefulSparkJob
 from statefulspark.coordinator.batch_changelogs import BatchChangelogs
-from statefulspark.coordinator.recovery import location_files
 from statefulspark.errors import CorruptDataError, InvalidInputError, NotRestorableError
 from statefulspark.storage.base import ObjectStore
 
@@ -87,7 +89,7 @@ def restorable_state(
         lineage = Lineage(attempt=0, base=base, records=(), record_keys=(), checkpoints=())
         continued, batch = False, base.metadata.batch
     else:
-        lineage = resolve_left(store, open_store=opened, marked=damaged_checkpoints(store))
+        lineage = gone_back(resolve_left(store, open_store=opened, marked=damaged_checkpoints(store)))
         base = lineage.base
         continued, batch = lineage.origin is None, lineage.committed_batch
         uids |= {ref.uid for ref in lineage.changelogs} | _uncommitted_uids(store, lineage)
@@ -169,6 +171,37 @@ def check_way_back(store: ObjectStore, restorable: RestorableState, steps: tuple
             "batches stays in the sink",
             restored_batch=restorable.batch,
             last_batch=last,
+        )
+
+
+def check_mode(mode: CheckpointingMode, steps: tuple[str, ...], deleting: tuple[str, ...]) -> None:
+    """Raise if a job with ``at-least-once`` could not go back to its last checkpoint after a failure.
+
+    Spark keys the state of its own stateful operators by batch number, and a source that deletes what Spark has committed cannot read it again.
+
+    Args:
+        mode: the manifest's ``checkpointing.mode``.
+        steps: Spark's own stateful steps of the pipeline.
+        deleting: sources of the pipeline that delete or move what they have read.
+
+    Raises:
+        InvalidInputError: it could not.
+    """
+    if mode is not CheckpointingMode.AT_LEAST_ONCE:
+        return
+    if steps:
+        raise InvalidInputError(
+            f"at-least-once continues under new batch numbers after a failure, but the pipeline has a streaming {steps[0]}, and Spark keys the state "
+            "of its own operators by batch number",
+            field="spec.checkpointing.mode",
+            remedy="Set mode: exactly-once, or do the work in a keyed step",
+        )
+    if deleting:
+        raise InvalidInputError(
+            f"at-least-once reads rows since the last checkpoint again after a failure, but the source {deleting[0]} has cleanSource set: Spark "
+            "deletes or moves files that it has read",
+            field="spec.checkpointing.mode",
+            remedy="Set mode: exactly-once, or remove cleanSource",
         )
 
 

@@ -17,12 +17,14 @@ from statefulspark.coordinator.controls import CheckpointInfo, JobError, JobStat
 from statefulspark.coordinator.coordinator import Coordinator
 from statefulspark.coordinator.history import JobHistory
 from statefulspark.coordinator.queried_state import StateReads
+from statefulspark.coordinator.rescales import RescalePlan
 from statefulspark.coordinator.slot_state import READY
-from statefulspark.coordinator.waiting import repeat, wait_for
-from statefulspark.errors import ClosedError, ConflictError, StatefulSparkError, UnavailableError
+from statefulspark.coordinator.waiting import repeat
+from statefulspark.errors import ClosedError, StatefulSparkError, UnavailableError
 from statefulspark.exchange.config import SlotConfig
 from statefulspark.job.available_now import Finish
 from statefulspark.job.cancellation import CanceledState
+from statefulspark.job.commands import Commands
 from statefulspark.job.draining import Draining
 from statefulspark.job.engine import Engine, quietly
 from statefulspark.job.failing_batches import FailingBatches
@@ -30,11 +32,12 @@ from statefulspark.job.history.recorder import HistoryRecorder
 from statefulspark.job.metrics.collection import samples_of
 from statefulspark.job.rescaling import Rescaling
 from statefulspark.job.restarts import RestartStrategy
+from statefulspark.job.returning import Returning
 from statefulspark.job.run_settings import RunSettings
+from statefulspark.job.snapshots import Snapshots
 from statefulspark.job.spark.executors import has_executors
 from statefulspark.job.spark.jvm import JVM_EXIT_S, jvm_lost
 from statefulspark.job.spark.query_failures import query_error, start_error
-from statefulspark.job.spark.session import quiet
 from statefulspark.job.statuses import QueryHealth, status_of
 from statefulspark.job.tolerance import FailureTolerance
 from statefulspark.job.until_idle import IDLE_STOP_S, UntilIdle
@@ -90,6 +93,7 @@ class RunningJob:
             query_settings=settings.query_settings,
         )
         self._settings = settings
+        self._snapshots = Snapshots(coordinator, self._check_open)
         self._rescaling = Rescaling(
             spark=spark,
             lifecycle=coordinator.query,
@@ -97,11 +101,11 @@ class RunningJob:
             view=coordinator.view,
             engine=self._engine,
             settings=settings,
-            checkpoint=lambda timeout_s: self._snapshot(None, timeout_s),
+            checkpoint=lambda timeout_s: self._snapshots.of_command(None, timeout_s),
             enter=self._enter,
             fail=self._fail,
         )
-        self._commands = threading.Lock()
+        self._commands = Commands()
         self._closing = threading.Lock()
         self._final: JobState | None = None
         self._state = JobState.CREATED
@@ -115,6 +119,10 @@ class RunningJob:
         self._idle = False
         self._draining = Draining(coordinator.query, when_idle=settings.drain_when_idle, check_open=self._check_open)
         self._checked_s = 0.0
+        self._returning = Returning(
+            spark=spark, going_back=coordinator.going_back, slots=coordinator.slots, engine=self._engine, settings=settings,
+            draining=self._draining, ended=self._ended.wait,
+        )  # fmt: skip
         self._until_idle = UntilIdle(ended=self._ended, query=self._batches_of, idle=coordinator.query.idle)
         self._finish = Finish(lambda: self._stop(savepoint=None, timeout_s=IDLE_STOP_S, final=JobState.FINISHED), self._fail)
 
@@ -169,13 +177,24 @@ class RunningJob:
         if change_query:
             self._change_query()
         self._check_idle()
+        if self._coordinator.going_back.wanted and not self._tolerance.query_failure:
+            return self._go_back()
         query = self._engine.query
-        if query is not None and (self._tolerance.query_failure or not query.isActive) and self._commands.acquire(blocking=False):
-            try:
-                if query is self._engine.query and self._final is None:
+        if query is not None and (self._tolerance.query_failure or not query.isActive):
+            with self._commands.if_free() as free:
+                if free and query is self._engine.query and self._final is None:
                     self._query_ended(query)
-            finally:
-                self._commands.release()
+        return None
+
+    def _go_back(self) -> StatefulSparkError | None:
+        """Go back to the last checkpoint, because slots have lost what is stored nowhere. A command that runs must fail first."""
+        with self._commands.if_free() as free:
+            if free and self._final is None:
+                self._restarts += 1
+                try:
+                    self._returning.run()
+                except StatefulSparkError as error:
+                    return error
         return None
 
     def _slot_failed(self, index: int, error: StatefulSparkError) -> float | None:
@@ -246,7 +265,8 @@ class RunningJob:
 
     def _batches_of(self) -> StreamingQuery | None:
         """The query if batches may run now, else None (restart, rescale)."""
-        return self._engine.query if self._state is JobState.RUNNING and self._final is None else None
+        ready = self._state is JobState.RUNNING and self._final is None and not self._coordinator.going_back.wanted
+        return self._engine.query if ready else None
 
     def _close(self, state: JobState) -> None:
         """End everything; the last step of every way to end. The first caller decides how the job ended."""
@@ -254,7 +274,7 @@ class RunningJob:
             if self._final is not None:
                 return
             self._final = state
-        quietly(self._end)
+        quietly(self._engine.end_query_and_slots)
         self._coordinator.close()
         self._history.close(state, self._error, keep=state is not JobState.CANCELED or self._canceled.retained)
         if self._settings.own_session:
@@ -263,10 +283,6 @@ class RunningJob:
             self._canceled.settle()
         self._enter(state)
         self._ended.set()
-
-    def _end(self) -> None:
-        with quiet(self._spark):
-            self._engine.end_query_and_slots()
 
     def _check_open(self) -> None:
         if self._ended.is_set() or self._state.final:
@@ -284,7 +300,11 @@ class RunningJob:
             canceled=self._canceled.outcome,
             ended=self._ended.is_set(),
             query=QueryHealth(
-                restarts=self._restarts, failing=self._failing.present(), idle=self._idle, progress=self._engine.last_progress.read()
+                restarts=self._restarts,
+                failing=self._failing.present(),
+                idle=self._idle,
+                progress=self._engine.last_progress.read(),
+                last_rescale=self._rescaling.last,
             ),
         )
 
@@ -294,16 +314,11 @@ class RunningJob:
 
     def trigger_checkpoint(self, timeout_s: float) -> CheckpointInfo:
         """See JobControls."""
-        return self._snapshot(None, timeout_s)
+        return self._snapshots.checkpoint(timeout_s)
 
     def trigger_savepoint(self, target: str | None, timeout_s: float, form: SavepointFormat = "native") -> CheckpointInfo:
         """See JobControls."""
-        where = self._coordinator.snapshots.savepoint_target(target)
-        take = self._coordinator.canonical.take if form == "canonical" else self._coordinator.snapshots.take
-        return take(where, timeout_s, self._check_open)
-
-    def _snapshot(self, savepoint: str | None, timeout_s: float) -> CheckpointInfo:
-        return self._coordinator.snapshots.take(savepoint, timeout_s, self._check_open)
+        return self._snapshots.savepoint(target, timeout_s, form)
 
     def stop(self, *, savepoint: bool | None, target: str | None, drain: bool, timeout_s: float) -> CheckpointInfo | None:
         """See JobControls."""
@@ -315,31 +330,17 @@ class RunningJob:
         return self._stop(savepoint=where, timeout_s=timeout_s, final=JobState.FINISHED if drain else JobState.SUSPENDED)
 
     def _stop(self, *, savepoint: str | None, timeout_s: float, final: JobState) -> CheckpointInfo | None:
-        if not self._commands.acquire(blocking=False):
-            raise ConflictError("another rescale or stop is in progress")
-        try:
+        with self._commands.alone():
             self._check_open()
-            info = self._last_snapshot(savepoint, timeout_s)
+            info = self._snapshots.last(savepoint, timeout_s)
             self._close(final)
             return info
-        finally:
-            self._commands.release()
-
-    def _last_snapshot(self, savepoint: str | None, timeout_s: float) -> CheckpointInfo | None:
-        self._coordinator.query.pause(timeout_s)
-        if self._coordinator.view().committed < 0:
-            return None
-        try:
-            return self._snapshot(savepoint, timeout_s)
-        except StatefulSparkError:
-            self._coordinator.query.resume()
-            raise
 
     def cancel(self, *, retain: bool = False) -> None:
         """See JobControls."""
         if self._ended.is_set():
             return
-        with self._commands:
+        with self._commands.in_turn():
             if retain:
                 self._canceled.keep()
             self._close(JobState.CANCELED)
@@ -348,16 +349,15 @@ class RunningJob:
         """See JobControls."""
         self._check_open()
         self._settings.check_parallelism(parallelism)
-        if not self._commands.acquire(blocking=False):
-            raise ConflictError("another rescale or stop is in progress")
-        try:
-            if parallelism != self._engine.parallelism:
-                self._rescaling.run(parallelism, timeout_s)
-        finally:
-            self._commands.release()
-        late = f"the slots were not ready within {timeout_s:.0f} s; they are still starting"
-        wait_for(lambda: self._coordinator.view().all_ready, timeout_s, check_open=self._check_open, late=lambda: late)
+        with self._commands.alone():
+            replaced = self._rescaling.run(parallelism, timeout_s) if parallelism != self._engine.parallelism else None
+        self._rescaling.finish(replaced, timeout_s, self._check_open)
         return self.status()
+
+    def rescale_plan(self, parallelism: int) -> RescalePlan:
+        """See JobControls."""
+        self._check_open()
+        return self._rescaling.plan(parallelism)
 
     def recent_progress(self) -> list[dict[str, Any]]:
         """Spark's progress of the last batches: ``batch``, ``rows`` of all sources, ``ms`` of the whole trigger."""

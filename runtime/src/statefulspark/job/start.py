@@ -33,8 +33,6 @@ from statefulspark.coordinator.dry_runs import DryRuns
 from statefulspark.coordinator.durable_job import DurableJob
 from statefulspark.coordinator.pending_checkpoint import CheckpointTimes
 from statefulspark.coordinator.recovery import batch_log, recovered_batch, restore_location, restore_spark_state, state_registry
-from statefulspark.coordinator.slot_notices import SlotNotices
-from statefulspark.coordinator.slot_table import SlotTable
 from statefulspark.errors import CorruptDataError, InvalidInputError
 from statefulspark.exchange.config import SlotConfig, SlotLogs
 from statefulspark.exchange.endpoint import Endpoint
@@ -45,6 +43,7 @@ from statefulspark.job.history.storing import StoredHistory
 from statefulspark.job.interactive import Interactive
 from statefulspark.job.manifest_settings import durable_options, memory_tuner, restart_strategy, slot_options, storage_settings
 from statefulspark.job.metrics.native import check_native_metrics
+from statefulspark.job.new_slots import new_slots
 from statefulspark.job.options_factory import rocksdb_choice
 from statefulspark.job.own_backend import own_backend_options
 from statefulspark.job.pipeline_builder import PipelineBuilder
@@ -52,7 +51,6 @@ from statefulspark.job.preflight import choose_max_parallelism, restorable_state
 from statefulspark.job.run_settings import RunSettings
 from statefulspark.job.running import RunningJob
 from statefulspark.job.spark.checkpoint_location import open_location
-from statefulspark.job.spark.executors import executor_counter
 from statefulspark.job.spark.query_plan import shares_disk
 from statefulspark.job.spark.session import check_spark_version, open_session, parallelism_max
 from statefulspark.job.stored_pipeline import hashings
@@ -143,7 +141,7 @@ def start_job(manifest: StatefulSparkJob, options: RunOptions) -> RunningJob:
             sink_batch=checked.sink_batch,
             claim_origin=claims,
         )
-        if checked.sink is not None and lineage.origin is not None:
+        if checked.sink is not None and (lineage.origin is not None or lineage.ends_with_jump):
             checked.sink.fill(lineage.last_committed_in_spark)
         start = _Start(
             manifest,
@@ -260,9 +258,7 @@ class _Start:
                 changelogs=durable.changelogs,
                 allow_non_restored=spec.allow_non_restored_state,
             ),
-            slots=SlotTable(
-                self.parallelism, slots_per_executor=self._slots_per_executor, executors=executor_counter(self.spark), notices=SlotNotices()
-            ),
+            slots=new_slots(self.spark, self.parallelism, self._slots_per_executor),
             dry_runs=DryRuns(files, state, has_state=self.has_spark_state),
             listen=Listen(host=host, secret=secrets.token_urlsafe(32), certificates=self.certificates),
             recovered=recovered_batch(self.lineage, batches),

@@ -8,6 +8,7 @@ from typing import Any
 
 from statefulspark.coordinator.controls import Cancellation, JobError, JobFailing, JobState, JobStatus, SlotMemory, SlotStatus
 from statefulspark.coordinator.ongoing_work import SlotRestoring
+from statefulspark.coordinator.rescales import Rescale
 from statefulspark.coordinator.slot_state import LOST, READY, RESTORING, STARTING, Slot
 from statefulspark.coordinator.view import CoordinatorView
 from statefulspark.job.metrics.skew import skew_of
@@ -30,12 +31,14 @@ class QueryHealth:
         failing: Failures since the last committed batch.
         idle: It waits for new rows.
         progress: Spark's report of the last batch; None before the first.
+        last_rescale: The last one in this driver.
     """
 
     restarts: int
     failing: JobFailing | None
     idle: bool
     progress: Mapping[str, Any] | None = None
+    last_rescale: Rescale | None = None
 
 
 def status_of(
@@ -73,6 +76,7 @@ def status_of(
         last_checkpoint=view.last_checkpoint,
         last_savepoint=view.last_savepoint,
         pending_snapshot=view.pending_snapshot if not ended else None,
+        last_rescale=query.last_rescale,
         restored_from=view.restored_from,
         failed_checkpoints=view.failed_checkpoints,
         restarts=query.restarts,
@@ -112,7 +116,8 @@ def _slots(view: CoordinatorView, max_parallelism: int, *, ended: bool) -> tuple
 def _restoring(slot: Slot) -> SlotRestoring | None:
     if slot.state != RESTORING or slot.restored is None:
         return None
-    return SlotRestoring(downloaded_bytes=slot.restored.downloaded_bytes, total_bytes=slot.restored.total_bytes)
+    done_bytes = slot.restored.downloaded_bytes + slot.restored.local_bytes
+    return SlotRestoring(downloaded_bytes=done_bytes, total_bytes=slot.restored.total_bytes)
 
 
 def _hit_ratio(report: SlotReport | None) -> float | None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
@@ -54,7 +55,8 @@ class LogFile:
 
     def write(self, line: str) -> None:
         """Append a line."""
-        os.write(self.descriptor, f"{line}\n".encode(errors="replace"))
+        with suppress(OSError):  # a full disk: what is logged is not worth the job
+            os.write(self.descriptor, f"{line}\n".encode(errors="replace"))
 
     def cut(self) -> None:
         """Cut the file if it has grown too large. Lines that are written at the same moment may be lost; an error leaves the file as it is."""

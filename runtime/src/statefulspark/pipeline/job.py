@@ -226,7 +226,16 @@ class Job:
             return bytes(cloudpickle.dumps(self.steps))
         except Exception as error:
             raise InvalidInputError(
-                f"a function cannot be sent to the slots: {type(error).__name__}: {error}",
+                f"{self._unpicklable()} cannot be sent to the slots: {type(error).__name__}: {error}",
                 field="process",
                 remedy="Open connections and files in open(), not in __init__ or at module level",
             ) from error
+
+    def _unpicklable(self) -> str:
+        """Name the step whose function cannot be pickled."""
+        for step in self.steps:
+            try:
+                cloudpickle.dumps(step)
+            except Exception:  # noqa: BLE001  whatever a function's own pickling raises
+                return f"the function of the step {step.uid!r}"
+        return "a function"

@@ -18,7 +18,7 @@ from statefulspark.process.broadcast_rows import BroadcastRows
 from statefulspark.process.broadcast_summary import BroadcastSummary
 from statefulspark.process.callbacks import callback
 from statefulspark.process.contexts import ElementContext, SlotTimerService, TimerContext
-from statefulspark.process.failures import timestamp_hint, user_function_error
+from statefulspark.process.failures import USER_ERRORS, timestamp_hint, user_function_error
 from statefulspark.process.function_runner import KeyedFunctionRunner
 from statefulspark.process.reserved_columns import FIRST, KEY_HASH, SOURCE
 from statefulspark.process.step_spec import StepSpec
@@ -95,7 +95,7 @@ class BroadcastRunner(KeyedFunctionRunner):
                             yield self._flush()
         except StatefulSparkError:
             raise
-        except Exception as error:
+        except USER_ERRORS as error:
             hint = timestamp_hint(error, event_time=None, timestamp_ms=context.time, inputs=2)
             raise user_function_error(error, uid=self.step.uid, key_group=None, hint=hint) from error
         finally:

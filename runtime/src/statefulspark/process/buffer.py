@@ -78,7 +78,20 @@ class OutputBuffer:
     def _measured(self, row: Any) -> bool:
         rows = self._rows
         rows.append(row)
-        self._bytes += _row_size(row) if row.__class__ is tuple else _size(row)
+        if row.__class__ is tuple:
+            # `_row_size`, without a call for each row.
+            size_bytes = _VALUE_BYTES
+            for value in row:
+                kind = value.__class__
+                if kind is int or kind is float or value is None:
+                    size_bytes += _VALUE_BYTES
+                elif kind is str and value.isascii():
+                    size_bytes += _VALUE_BYTES + len(value)
+                else:
+                    size_bytes += _size(value)
+        else:
+            size_bytes = _size(row)
+        self._bytes += size_bytes
         return self._bytes >= self._bytes_max or len(rows) >= self._rows_max
 
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
-from inspect import isgeneratorfunction
+from collections.abc import AsyncIterable, Callable, Iterable, Mapping
+from inspect import iscoroutine, isgeneratorfunction
 from typing import Any
 
 from statefulspark.errors import InvalidInputError, type_name
@@ -17,7 +17,8 @@ def callback(step: StepSpec, name: str) -> Callback:
     """Return the method of the step's function; wraps a method that is not a generator, to check what it returns.
 
     Raises:
-        InvalidInputError: From the method, if it returned a single row of text, bytes or a mapping, whose parts would count as rows.
+        InvalidInputError: From the method, if it returned a single row of text, bytes or a mapping, whose parts would count as rows, or nothing
+            that has rows, such as a number or a coroutine.
     """
     method: Callback = getattr(step.function, name)
     if isgeneratorfunction(method):
@@ -26,12 +27,29 @@ def callback(step: StepSpec, name: str) -> Callback:
     def checked(first: Any, context: Any) -> Iterable[Any] | None:
         produced = method(first, context)
         # Asked only of what is neither: asking whether something is a Mapping takes longer than the rest of this call.
-        if produced is not None and produced.__class__ is not list and isinstance(produced, str | bytes | Mapping):
-            raise InvalidInputError(
-                f"{name} of the step {step.uid!r} returned {type_name(type(produced))}",
-                field=name,
-                remedy="Yield output rows, or return a list of them",
-            )
+        if produced is not None and produced.__class__ is not list:
+            check_rows(produced, name, step.uid)
         return produced
 
     return checked
+
+
+def check_rows(produced: object, name: str, uid: str) -> None:
+    """Raise unless ``produced`` can be taken for output rows.
+
+    Args:
+        produced: What a method has returned, not None.
+        name: The method.
+        uid: The step.
+
+    Raises:
+        InvalidInputError: It is a single row of text, bytes or a mapping, or nothing that has rows.
+    """
+    if hasattr(type(produced), "__iter__") and not isinstance(produced, str | bytes | Mapping):
+        return
+    remedy = "Yield output rows, or return a list of them"
+    if iscoroutine(produced) or isinstance(produced, AsyncIterable):
+        remedy = "Define it with def, not with async def"
+    if iscoroutine(produced):
+        produced.close()  # else Python warns that nobody awaits it
+    raise InvalidInputError(f"{name} of the step {uid!r} returned {type_name(type(produced))}", field=name, remedy=remedy)

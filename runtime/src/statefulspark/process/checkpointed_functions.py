@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any, Final
 
 from statefulspark.errors import InvalidInputError, StatefulSparkError, type_name
-from statefulspark.process.failures import user_function_error
+from statefulspark.process.failures import USER_ERRORS, user_function_error
 from statefulspark.process.function_adapters import unwrapped
 from statefulspark.state.api.descriptors import ListStateDescriptor
 from statefulspark.state.api.operator_state import (
@@ -100,7 +100,7 @@ class StateCalls:
             self._function.initialize_state(_InitializationContext(self._operator_state, self._keyed_state, self._backend, validity))
         except StatefulSparkError:
             raise
-        except Exception as error:
+        except USER_ERRORS as error:
             raise user_function_error(error, uid=self._uid, key_group=None) from error
         finally:
             validity.end()
@@ -123,7 +123,7 @@ class StateCalls:
             self._function.snapshot_state(context)
         except StatefulSparkError:
             raise
-        except Exception as error:
+        except USER_ERRORS as error:
             raise user_function_error(error, uid=self._uid, key_group=None) from error
         finally:
             context.validity.end()

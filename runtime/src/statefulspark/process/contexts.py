@@ -10,16 +10,17 @@ from statefulspark.keygroups import KeyGroupRange, key_group_range
 from statefulspark.process.co_functions import KeyedCoProcessFunction
 from statefulspark.process.functions import KeyedProcessFunction, RuntimeContext, TimeDomain, TimerService
 from statefulspark.process.metrics import MetricGroup
+from statefulspark.state.api.descriptors import (
+    AggregatingStateDescriptor,
+    ListStateDescriptor,
+    MapStateDescriptor,
+    ReducingStateDescriptor,
+    ValueStateDescriptor,
+    descriptor_of,
+)
 from statefulspark.state.timers import EVENT_TIMERS, PROCESSING_TIMERS, TIMESTAMP_MS_MAX, TIMESTAMP_MS_MIN
 
 if TYPE_CHECKING:
-    from statefulspark.state.api.descriptors import (
-        AggregatingStateDescriptor,
-        ListStateDescriptor,
-        MapStateDescriptor,
-        ReducingStateDescriptor,
-        ValueStateDescriptor,
-    )
     from statefulspark.state.api.states import AggregatingState, ListState, MapState, ReducingState, ValueState
     from statefulspark.state.backend import KeyedStateBackend
     from statefulspark.state.timers import TimerTable
@@ -39,10 +40,12 @@ MIN_WATERMARK_MS = TIMESTAMP_MS_MIN
 class SlotTimerService(TimerService):
     """The timers of whatever key the backend has as its current one."""
 
-    __slots__ = ("_event_time", "_timers", "_uid", "processing_time_ms", "watermark_ms")
+    __slots__ = ("_event_time", "_register_event_time", "_timers", "_uid", "processing_time_ms", "watermark_ms")
 
     def __init__(self, timers: TimerTable, *, uid: str, event_time: bool) -> None:
         self._timers = timers
+        # Nearly all timers are of this kind, and are registered with no call in between.
+        self._register_event_time = timers.queue(EVENT_TIMERS).register
         self._uid = uid
         self._event_time = event_time
         self.processing_time_ms = 0
@@ -62,7 +65,7 @@ class SlotTimerService(TimerService):
                 remedy="Pass event_time=<column> and watermark=<delay> to process(), or register a processing-time timer",
             )
         is_plain = timestamp.__class__ is int and TIMESTAMP_MS_MIN <= timestamp <= TIMESTAMP_MS_MAX
-        self._timers.register(EVENT_TIMERS, timestamp if is_plain else self._checked(timestamp))
+        self._register_event_time(timestamp if is_plain else self._checked(timestamp))
 
     def register_processing_time_timer(self, timestamp: int) -> None:
         self._timers.register(PROCESSING_TIMERS, self._checked(timestamp))
@@ -177,16 +180,16 @@ class SlotRuntimeContext(RuntimeContext):
         return self._metrics
 
     def get_state(self, state_descriptor: ValueStateDescriptor) -> ValueState[Any]:
-        return self._backend.value_state(state_descriptor)
+        return self._backend.value_state(descriptor_of(ValueStateDescriptor, state_descriptor))
 
     def get_list_state(self, state_descriptor: ListStateDescriptor) -> ListState[Any]:
-        return self._backend.list_state(state_descriptor)
+        return self._backend.list_state(descriptor_of(ListStateDescriptor, state_descriptor))
 
     def get_map_state(self, state_descriptor: MapStateDescriptor) -> MapState[Any, Any]:
-        return self._backend.map_state(state_descriptor)
+        return self._backend.map_state(descriptor_of(MapStateDescriptor, state_descriptor))
 
     def get_reducing_state(self, state_descriptor: ReducingStateDescriptor) -> ReducingState[Any]:
-        return self._backend.reducing_state(state_descriptor)
+        return self._backend.reducing_state(descriptor_of(ReducingStateDescriptor, state_descriptor))
 
     def get_aggregating_state(self, state_descriptor: AggregatingStateDescriptor) -> AggregatingState[Any, Any]:
-        return self._backend.aggregating_state(state_descriptor)
+        return self._backend.aggregating_state(descriptor_of(AggregatingStateDescriptor, state_descriptor))

@@ -5,15 +5,22 @@ from __future__ import annotations
 from difflib import get_close_matches
 from pathlib import Path
 from traceback import StackSummary, TracebackException
+from typing import Final
 
-from statefulspark.errors import UserFunctionError
+from statefulspark.errors import InvalidInputError, StatefulSparkError, UserFunctionError
 from statefulspark.process.rows import InputRow
 
-__all__ = ["timestamp_hint", "user_function_error"]
+__all__ = ["USER_ERRORS", "error_of_step", "timestamp_hint", "user_function_error"]
+
+USER_ERRORS: Final = (Exception, SystemExit)
+"""What a user's function may raise: ``sys.exit()`` fails the batch as any error does, and ends no slot."""
 
 _PACKAGE = Path(__file__).resolve().parent.parent
 _COLUMNS_MAX = 20
 """Columns that a hint lists; wide tables have hundreds."""
+_LINES_MAX: Final = 60
+_LINE_CHARS_MAX: Final = 1_000
+"""Bounds of a user's traceback: a message may quote a whole document."""
 _OURS = tuple(f"{_PACKAGE / name}/" for name in ("process", "state", "testing"))
 
 
@@ -36,8 +43,24 @@ def user_function_error(error: BaseException, *, uid: str, key_group: int | None
         f"the function raised {type(error).__name__}{f' ({hint})' if hint else ''}",
         uid=uid,
         key_group=key_group,
-        user_traceback="".join(report.format()).rstrip(),
+        user_traceback=_bounded("".join(report.format()).rstrip()),
     )
+
+
+def error_of_step(error: StatefulSparkError, uid: str) -> StatefulSparkError:
+    """Return an error of a running step with its uid in the text: a job has many steps, and what a row or a window lacks says of none."""
+    if type(error) is not InvalidInputError or repr(uid) in str(error):
+        return error
+    where = f"uid {uid!r}" if error.field is None else f"uid {uid!r}: {error.field}"
+    return InvalidInputError(error.message, field=where, remedy=error.remedy)
+
+
+def _bounded(text: str) -> str:
+    """Cut long lines, and leave out the middle of many."""
+    lines = [line if len(line) <= _LINE_CHARS_MAX else f"{line[:_LINE_CHARS_MAX]} ..." for line in text.split("\n")]
+    half = _LINES_MAX // 2
+    left_out = len(lines) - _LINES_MAX
+    return "\n".join(lines if left_out <= 0 else [*lines[:half], f"... {left_out:,} lines are left out ...", *lines[-half:]])
 
 
 def _raised_by_user(error: BaseException) -> BaseException:

@@ -26,7 +26,7 @@ from statefulspark.process.contexts import (
     SlotTimerService,
     TimerContext,
 )
-from statefulspark.process.failures import timestamp_hint, user_function_error
+from statefulspark.process.failures import USER_ERRORS, error_of_step, timestamp_hint, user_function_error
 from statefulspark.process.key_rows import KeyRowsFunction, Visit
 from statefulspark.process.keyruns import KeyRuns
 from statefulspark.process.metrics import MetricGroup
@@ -179,9 +179,15 @@ class KeyedFunctionRunner:
             InvalidInputError: the function's output or a timer does not fit; names the field and the remedy.
             UnavailableError: the local disk refused the spilled rows.
         """
-        self._begin(sort_bytes)
         self._timer_service.processing_time_ms = processing_time_ms
         self._timer_service.watermark_ms = MIN_WATERMARK_MS if watermark_ms is None else watermark_ms
+        try:
+            yield from self._run(batches, sort_bytes, spill_directory)
+        except StatefulSparkError as error:
+            raise error_of_step(error, self.step.uid) from error.__cause__
+
+    def _run(self, batches: Iterator[pa.RecordBatch], sort_bytes: int, spill_directory: Path) -> Iterator[pa.RecordBatch]:
+        self._begin(sort_bytes)
         yield from self._timers.fire_due()
         order = BatchOrder(event_time=self._event_time, sort_bytes=sort_bytes, spill_directory=spill_directory)
         chunks = order.sorted(self._counted(batches))
@@ -242,20 +248,20 @@ class KeyedFunctionRunner:
         rows, methods = self._elements(chunk)
         times: Iterable[int | None] = repeat(None) if self._event_time is None else event_time_ms(chunk.column(self._event_time))
         runs = self._key_runs.of(chunk)
-        keys = [(key_group, key_bytes) for key_group, _, key_bytes in runs.keys]
+        idents = self._backend.idents.of_all(runs.places)
         run_number = prefetched = 0
         # Local names: this loop is what a row costs.
-        context, set_current_key = self._element_context, self._backend.set_current_key
+        context, set_current_ident = self._element_context, self._backend.set_current_ident
         is_full = self._output.add
         key_group = None
         try:
             for row, process_element, time, run in zip(rows, methods, times, runs.per_row(), strict=False):
                 if run is not None:
                     if run_number == prefetched:
-                        prefetched += self._backend.prefetch(keys[prefetched:])
+                        prefetched += self._backend.prefetch(idents[prefetched:])
+                    key_group, key = run
+                    set_current_ident(idents[run_number], key)
                     run_number += 1
-                    key_group, key, key_bytes = run
-                    set_current_key(key_group, key, key_bytes)
                     context.key = key
                 context.time = time
                 produced = process_element(row, context)
@@ -265,7 +271,7 @@ class KeyedFunctionRunner:
                             yield self._flush()
         except StatefulSparkError:
             raise
-        except Exception as error:
+        except USER_ERRORS as error:
             raise self._error(error, key_group) from error
 
     def _process_keys(self, chunk: pa.RecordBatch, function: KeyRowsFunction) -> Iterator[pa.RecordBatch]:
@@ -278,7 +284,7 @@ class KeyedFunctionRunner:
                     yield self._flush()
         except StatefulSparkError:
             raise
-        except Exception as error:
+        except USER_ERRORS as error:
             raise self._error(error, self._key_group) from error
 
     def _visits(self, chunk: pa.RecordBatch) -> Iterator[Visit]:
@@ -286,18 +292,18 @@ class KeyedFunctionRunner:
         rows = list(self._elements(chunk)[0])
         times = [None] * len(rows) if self._event_time is None else event_time_ms(chunk.column(self._event_time))
         runs = self._key_runs.of(chunk)
-        keys = [(key_group, key_bytes) for key_group, _, key_bytes in runs.keys]
+        idents = self._backend.idents.of_all(runs.places)
         prefetched = 0
-        context, set_current_key = self._element_context, self._backend.set_current_key
-        for number, ((key_group, key, key_bytes), first, end) in enumerate(runs.spans()):
+        context, set_current_ident = self._element_context, self._backend.set_current_ident
+        for number, (ident, ((key_group, key), first, end)) in enumerate(zip(idents, runs.spans(), strict=True)):
             if number == prefetched:
-                prefetched += self._backend.prefetch(keys[prefetched:])
+                prefetched += self._backend.prefetch(idents[prefetched:])
             self._key_group = key_group
-            set_current_key(key_group, key, key_bytes)
+            set_current_ident(ident, key)
             context.key, context.time = key, times[first]
             yield rows[first:end], times[first:end]
 
-    def _error(self, error: Exception, key_group: int | None) -> UserFunctionError:
+    def _error(self, error: BaseException, key_group: int | None) -> UserFunctionError:
         """Return the error of a batch whose function raised for a row."""
         time = self._element_context.time
         hint = timestamp_hint(error, event_time=self.step.event_time, timestamp_ms=time, inputs=len(self.step.delays_ms))
@@ -311,9 +317,9 @@ class KeyedFunctionRunner:
     def _call(self, action: Callable[[], object]) -> None:
         try:
             action()
-        except StatefulSparkError:
-            raise
-        except Exception as error:
+        except StatefulSparkError as error:
+            raise error_of_step(error, self.step.uid) from error.__cause__
+        except USER_ERRORS as error:
             raise user_function_error(error, uid=self.step.uid, key_group=None) from error
 
 

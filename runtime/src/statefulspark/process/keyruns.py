@@ -18,8 +18,8 @@ from statefulspark.process.reserved_columns import KEY_HASH
 
 __all__ = ["KeyRun", "KeyRuns"]
 
-KeyRun = tuple[int, Any, bytes]
-"""(key group, key, key bytes)"""
+KeyRun = tuple[int, Any]
+"""(key group, key)"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +29,8 @@ class ChunkKeys:
     rows: int
     first_rows: list[int]
     keys: list[KeyRun]
+    places: list[tuple[int, bytes]]
+    """Key group and bytes of each of these keys."""
 
     def per_row(self) -> list[KeyRun | None]:
         """Return one entry per row: the key where it changes, None where it stays."""
@@ -64,7 +66,8 @@ class KeyRuns:
         values = [python_values(column.take(positions)) for column in columns]
         keys = values[0] if len(values) == 1 else list(zip(*values, strict=True))
         key_groups = key_group_of_hash(hashes[firsts], self._max_parallelism).tolist()
-        return ChunkKeys(len(hashes), firsts.tolist(), list(zip(key_groups, keys, map(self._encode, keys), strict=True)))
+        places = list(zip(key_groups, map(self._encode, keys), strict=True))
+        return ChunkKeys(len(hashes), firsts.tolist(), list(zip(key_groups, keys, strict=True)), places)
 
 
 def _changes(column: pa.Array) -> np.ndarray[Any, np.dtype[np.bool_]]:

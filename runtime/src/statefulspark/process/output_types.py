@@ -105,8 +105,21 @@ class ValueType:
             try:
                 pa.array([value], self.kind)
             except (pa.ArrowException, OverflowError, ValueError, TypeError):
-                return MisfitError(self.kind, f"{type_name(type(value))} that the type cannot hold")
+                return self._misfit(value)
         return MisfitError(self.kind, "values that the type cannot hold together")
+
+    def _misfit(self, value: Any) -> MisfitError:
+        """Return the error of a value whose type is right."""
+        if pt.is_map(self.kind) and any(name is None for name, _ in value):
+            return MisfitError(self.kind, "a dict with the key None", remedy="Leave the key out, or give it a name")
+        if pt.is_decimal(self.kind) and isinstance(value, Decimal) and value.is_finite():
+            step = Decimal(1).scaleb(-self.kind.scale)
+            return MisfitError(
+                self.kind,
+                "a Decimal with more digits than the type",
+                remedy=f"Round it: value.quantize(Decimal('{step}')), or make the column wider",
+            )
+        return MisfitError(self.kind, f"{type_name(type(value))} that the type cannot hold")
 
     def _nested(self) -> Callable[[Any], Any] | None:
         kind = self.kind

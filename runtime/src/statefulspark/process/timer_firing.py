@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
+import structlog
 
 from statefulspark.errors import StatefulSparkError
 from statefulspark.process.callbacks import callback
 from statefulspark.process.contexts import SlotTimerService, TimerContext
-from statefulspark.process.failures import user_function_error
+from statefulspark.process.failures import USER_ERRORS, user_function_error
 from statefulspark.process.functions import TimeDomain
 from statefulspark.process.key_rows import KeyRowsFunction
 from statefulspark.process.step_spec import StepSpec
@@ -18,6 +19,10 @@ from statefulspark.state.timers import EVENT_TIMERS, PROCESSING_TIMERS
 
 if TYPE_CHECKING:
     from statefulspark.state.backend import KeyedStateBackend
+
+_log = structlog.get_logger("statefulspark.function")
+_MANY: Final = 1_000_000
+"""Timers fired in one batch by one slot, at which a warning says that the batch may never end."""
 
 
 class TimerFiring:
@@ -82,15 +87,21 @@ class TimerFiring:
                             yield self._flush()
         except StatefulSparkError:
             raise
-        except Exception as error:
+        except USER_ERRORS as error:
             raise user_function_error(error, uid=self._step.uid, key_group=self._key_group) from error
 
     def _due(self, kind: str, up_to_ms: int) -> Iterator[int]:
         """Yield the times of due timers; the key of the last one is current."""
-        context, set_current_key = self._context, self._backend.set_current_key
-        for timestamp_ms, key_group, key, key_bytes in self._backend.timers.due(kind, up_to_ms):
+        context, set_current_ident = self._context, self._backend.set_current_ident
+        for timestamp_ms, key_group, key, ident in self._backend.timers.due(kind, up_to_ms):
             self.fired += 1
+            if not self.fired % _MANY:
+                _log.warning(
+                    "a batch fires very many timers. A function that registers timers which are due at once never ends it",
+                    uid=self._step.uid,
+                    fired=self.fired,
+                )
             self._key_group = key_group
-            set_current_key(key_group, key, key_bytes)
+            set_current_ident(ident, key)
             context.key, context.time = key, timestamp_ms
             yield timestamp_ms

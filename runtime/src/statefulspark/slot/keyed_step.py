@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import secrets
 import threading
-from collections.abc import Generator, Iterator
+from collections.abc import Generator, Iterable, Iterator
 from contextlib import AbstractContextManager, closing, contextmanager
 from pathlib import Path
 
@@ -33,7 +33,7 @@ from statefulspark.state.backend import BatchBudget, KeyedStateBackend
 from statefulspark.state.encoding.keys import KeyCodec
 from statefulspark.state.operator.backend import OperatorStateBackend, StepOperatorState
 from statefulspark.state.operator.entries import OperatorEntry
-from statefulspark.state.store.base import KeyValueStore
+from statefulspark.state.store.base import Change, KeyValueStore
 from statefulspark.state.timers import EVENT_TIMERS, PROCESSING_TIMERS
 
 _BUSY_S = 600.0
@@ -219,7 +219,7 @@ class KeyedStep:
             self._function.renew_if_stale()
 
     def run(self, request: ExchangeRequest, stream: ExchangeStream) -> Acknowledge:
-        """Process one batch that has begun, send its results, and make its changes durable.
+        """Process one batch that has begun, send its results, and make its changes durable, unless the batch has no changelogs.
 
         Returns:
             The acknowledgement for the coordinator.
@@ -242,13 +242,15 @@ class KeyedStep:
             with clock.part("encode"):
                 entries = self.operator.changes(whole=request.run.operator_state == "all")
                 # Begun only now, so that its header knows all states and event times.
-                changelog = ChangelogWriter(path, self._header(request, entries), entries)
-                self.backend.finish_batch(changelog.append, rows=self._function.runner.rows_in)
+                changelog = ChangelogWriter(path, self._header(request, entries), entries) if request.run.changelog else None
+                take = changelog.append if changelog is not None else _taken_by_nobody
+                self.backend.finish_batch(take, rows=self._function.runner.rows_in)
                 self.operator.finish_batch()
             finished = True
-            with clock.part("durable"):
-                digest = changelog.close()
-                changelog_ref = self._changelogs.make_durable(request.run.attempt, batch, path, digest)
+            changelog_ref: ChangelogRef | None = None
+            if changelog is not None:
+                with clock.part("durable"):
+                    changelog_ref = self._changelogs.make_durable(request.run.attempt, batch, path, changelog.close())
             metrics = RunMetrics(
                 timers_fired=self._function.runner.timers_fired,
                 timers_registered=self.backend.timers.registered - registered_before,
@@ -295,7 +297,7 @@ class KeyedStep:
         """Returns what the heartbeat reports of the step; called from another thread."""
         return step_report(self.backend, self._rows, user_metrics(self._function.runner.metrics))
 
-    def _acknowledgement(self, batch: int, changelog: ChangelogRef, metrics: RunMetrics) -> Acknowledge:
+    def _acknowledgement(self, batch: int, changelog: ChangelogRef | None, metrics: RunMetrics) -> Acknowledge:
         runner = self._function.runner
         event_timer, processing_timer = self.earliest_timers()
         return Acknowledge(
@@ -362,3 +364,7 @@ class KeyedStep:
         """Close the function."""
         with self.logs():
             self._function.close()
+
+
+def _taken_by_nobody(changes: Iterable[Change]) -> None:
+    """Stands for a changelog: the changes are kept in the backend alone."""

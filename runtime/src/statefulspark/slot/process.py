@@ -12,13 +12,15 @@ import socket
 import sys
 import tempfile
 import time
-from dataclasses import replace
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import cloudpickle
 import psutil
 
 from statefulspark import failpoints
+from statefulspark.checkpoint.restore.local_files import LocalFiles
 from statefulspark.checkpoint.restore.slot import restore_slot
 from statefulspark.checkpoint.write.upload import SlotUploader
 from statefulspark.errors import CorruptDataError, FencedError, NotRestorableError, UnavailableError
@@ -44,8 +46,9 @@ from statefulspark.slot.service import SlotService
 from statefulspark.slot.state_stores import store_opener
 from statefulspark.state.store.open_store import sizes_of
 from statefulspark.state.store.split_store import rocksdb_part
+from statefulspark.storage.dead_folders import DeadFolders, mark_owner
 from statefulspark.storage.open import open_store
-from statefulspark.storage.os_errors import WORKING_FIELD, local_disk
+from statefulspark.storage.os_errors import WORKING_FIELD, local_disk, translated
 from statefulspark.storage.working_folder import WorkingFolder, open_working_folder, private_folder
 
 STOPPED = "stopped"
@@ -73,7 +76,7 @@ def run_slot(config: SlotConfig, slot: int, executor: str) -> str:
 
 def _run_slot(config: SlotConfig, slot: int, executor: str, forwarded: ForwardedRecords) -> str:
     allocator = AllocatorWatch(config.managed_bytes // _ALLOCATOR_STEPS)
-    folder = _working_folder(config, slot)
+    folder, dead = _working_folder(config, slot)
     work = folder.path
     baseline_bytes = psutil.Process().memory_info().rss
     coordinator = peer_of(config.coordinator)
@@ -86,7 +89,8 @@ def _run_slot(config: SlotConfig, slot: int, executor: str, forwarded: Forwarded
         config = _tuned(config, registered.memory)
         try:
             with local_disk(work):
-                service = restored_service(config, slot, registered, work, coordinator)
+                service = restored_service(config, slot, registered, work, coordinator, dead.paths)
+            dead.release(slot)
             registered = replace(registered, operator_state=None)  # may be large, and this frame lives as long as the slot
         except (CorruptDataError, NotRestorableError) as error:
             failed = RestoreFailed(slot=slot, epoch=epoch, base=registered.base, error=error)
@@ -107,13 +111,23 @@ def _run_slot(config: SlotConfig, slot: int, executor: str, forwarded: Forwarded
         except FencedError:
             return STOPPED  # retired while it restored: the next incarnation restores what counts now
         reporter = _reporter(config, slot, service, registered.memory, baseline_bytes)
-        return _send_heartbeats(config, (slot, epoch), coordinator, service, reporter, forwarded)
+        return _send_heartbeats(config, (slot, epoch), coordinator, service, _Heartbeat(reporter, forwarded, dead))
     finally:
         if service is not None:
             service.close()
         coordinator.close()
         allocator.close()
-        folder.close()
+        _leave(folder, dead, keep=config.local_recovery and service is not None and not service.ended)
+
+
+def _leave(folder: WorkingFolder, dead: DeadFolders, *, keep: bool) -> None:
+    """Leave the files to the slots that follow, or delete them."""
+    dead.release(None)
+    if keep:
+        folder.leave()
+        return
+    dead.delete_all()
+    folder.close()
 
 
 def register(coordinator: FlightPeer, request: Register) -> RegisterAnswer | None:
@@ -130,14 +144,34 @@ def register(coordinator: FlightPeer, request: Register) -> RegisterAnswer | Non
     return answer
 
 
-def _working_folder(config: SlotConfig, slot: int) -> WorkingFolder:
+def _working_folder(config: SlotConfig, slot: int) -> tuple[WorkingFolder, DeadFolders]:
+    """Return a new folder, and those of slots of the job that have died on this machine."""
     field = WORKING_FIELD if config.local_dir is None else "spec.stateBackend.rocksdb.localDir"
     own = private_folder(Path(config.local_dir or tempfile.gettempdir()) / f"statefulspark-{os.geteuid()}", field=field)
-    return open_working_folder(own / config.job_name, slot, field=field)
+    root = own / config.job_name
+    with translated(root, field):
+        dead = DeadFolders(root, config.store.url, keep=config.local_recovery)  # first: they may have filled the disk
+    try:
+        folder = open_working_folder(root, slot, field=field)
+        try:
+            with local_disk(folder.path):
+                mark_owner(folder.path, config.store.url)
+        except BaseException:
+            folder.close()
+            raise
+    except BaseException:
+        dead.release(None)
+        raise
+    return folder, dead
 
 
-def restored_service(config: SlotConfig, slot: int, registered: RegisterAnswer, work: Path, coordinator: FlightPeer) -> SlotService:
-    """Restore the slot's state as the coordinator's answer to its registration says, and open its functions."""
+def restored_service(
+    config: SlotConfig, slot: int, registered: RegisterAnswer, work: Path, coordinator: FlightPeer, dead: Sequence[Path] = ()
+) -> SlotService:
+    """Restore the slot's state as the coordinator's answer to its registration says, and open its functions.
+
+    Files of the checkpoint that are still in ``dead``, folders of slots that have died, are linked instead of downloaded.
+    """
     epoch = registered.epoch
     plan = registered.restore.plan(config.store, lambda url: open_store(url, config.storage))
     key_groups = key_group_range(slot, config.parallelism, config.max_parallelism)
@@ -146,7 +180,9 @@ def restored_service(config: SlotConfig, slot: int, registered: RegisterAnswer, 
     open_state = store_opener(config)
     operator_state = RestoredOperatorState(slot, registered.operator_state, registered.restore.batch)
     with reported_restore(coordinator, slot, epoch, every_s=config.heartbeat_s) as progress:
-        restored = restore_slot(plan, work / "state", open_state, operator_state=operator_state.restores, progress=progress)
+        restored = restore_slot(
+            plan, work / "state", open_state, operator_state=operator_state.restores, progress=progress, local=LocalFiles(dead)
+        )
     failpoints.reach("slot.restored")
     uploader = SlotUploader(
         config.store, slot=slot, key_groups=key_groups, backend=config.backend, inline_max_bytes=config.inline_max_bytes
@@ -243,13 +279,21 @@ def _settle_collector() -> None:
     gc.set_threshold(50_000, 20, 50)
 
 
+@dataclass(frozen=True, slots=True)
+class _Heartbeat:
+    """What each heartbeat needs."""
+
+    reporter: SlotReporter
+    forwarded: ForwardedRecords
+    dead: DeadFolders
+
+
 def _send_heartbeats(
     config: SlotConfig,
     incarnation: tuple[int, int],
     coordinator: FlightPeer,
     service: SlotService,
-    reporter: SlotReporter,
-    forwarded: ForwardedRecords,
+    each: _Heartbeat,
 ) -> str:
     """Send heartbeats until the coordinator stops the slot, a newer epoch exists, or nobody answers."""
     slot, epoch = incarnation
@@ -259,13 +303,17 @@ def _send_heartbeats(
         if service.stopping.wait(config.heartbeat_s):
             return STOPPED
         try:
-            answer = coordinator.call(Heartbeat(slot=slot, epoch=epoch, report=reporter.read(), logs=forwarded.take()), timeout_s=5)
+            answer = coordinator.call(
+                Heartbeat(slot=slot, epoch=epoch, report=each.reporter.read(), logs=each.forwarded.take()), timeout_s=5
+            )
             last_answer = time.monotonic()
             if answer.stop:
+                service.ended = not answer.keep_files
                 return STOPPED
-            reporter.follow(answer.memory)
+            each.reporter.follow(answer.memory)
             if answer.processing_time_ms is not None:
                 service.sweep(answer.processing_time_ms)
+            each.dead.delete_expired()
         except FencedError:
             return STOPPED
         except UnavailableError:

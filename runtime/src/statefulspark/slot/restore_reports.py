@@ -6,7 +6,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from statefulspark.checkpoint.restore.progress import DownloadedBytes, RestoreProgress
+from statefulspark.checkpoint.restore.progress import RestoredBytes, RestoreProgress
 from statefulspark.errors import FencedError, UnavailableError
 from statefulspark.rpc.flight import FlightPeer
 from statefulspark.rpc.messages.heartbeat import Restoring
@@ -40,15 +40,22 @@ def _report(
     coordinator: FlightPeer, incarnation: tuple[int, int], progress: RestoreProgress, ended: threading.Event, every_s: float
 ) -> None:
     slot, epoch = incarnation
-    told: DownloadedBytes | None = None
-    while not ended.wait(every_s):
+    told: RestoredBytes | None = None
+    last = False
+    while not last:
+        last = ended.wait(every_s)  # what it has fetched in all is reported too
         now = progress.read()
         if now is None or now == told:
             continue
+        report = Restoring(
+            slot=slot,
+            epoch=epoch,
+            downloaded_bytes=now.downloaded_bytes,
+            local_bytes=now.local_bytes,
+            total_bytes=now.total_bytes,
+        )
         try:
-            coordinator.call(
-                Restoring(slot=slot, epoch=epoch, downloaded_bytes=now.downloaded_bytes, total_bytes=now.total_bytes), timeout_s=_TIMEOUT_S
-            )
+            coordinator.call(report, timeout_s=_TIMEOUT_S)
         except FencedError:
             return  # the restore learns it when it reports that it is ready
         except UnavailableError:

@@ -65,6 +65,8 @@ class SlotService:
         left_behind: Iterable[OperatorEntry] = (),
     ) -> None:
         self.stopping = threading.Event()
+        self.ended = False
+        """True once the job has ended, so that no other slot follows this one."""
         self.servers: list[FlightListener] = []
         self.restore_ms = 0
         self._slot = slot
@@ -145,6 +147,7 @@ class SlotService:
     def stop(self, request: Stop) -> None:
         """End in good order."""
         self._check_epoch(request.epoch)
+        self.ended = not request.keep_files
         self.stopping.set()
 
     def sweep(self, processing_time_ms: int) -> None:

@@ -28,8 +28,9 @@ from statefulspark.state.api.descriptors import (
 )
 from statefulspark.state.api.states import AggregatingState, ListState, MapState, ReducingState, ValueState
 from statefulspark.state.batch_budget import BatchBudget
+from statefulspark.state.encoding.idents import Idents
 from statefulspark.state.encoding.keys import KeyCodec
-from statefulspark.state.encoding.layout import StateIds, group_prefix
+from statefulspark.state.encoding.layout import StateIds
 from statefulspark.state.store.base import Change, KeyValueStore
 from statefulspark.state.store.committed_entries import CommittedEntries
 from statefulspark.state.store.layers import Layers, SpillStore
@@ -65,6 +66,7 @@ class KeyedStateBackend:
 
     Attributes:
         batch: The last batch finished here, -1 at the start; set when the store is restored.
+        idents: Makes what `set_current_ident` and `prefetch` take.
         key_codec: Encodes and decodes the keys of the step.
         timers: The step's timers.
 
@@ -95,7 +97,7 @@ class KeyedStateBackend:
             held_bytes=budget.dirty_bytes - budget.dirty_bytes // _RUNNING_SHARE,
         )
         self._context = KeyContext(max(1, budget.dirty_bytes // 16), self._relieve, cached_entry_bytes_max=budget.cache_bytes // 2)
-        self._prefixes = {group: group_prefix(group) for group in range(key_groups.first, key_groups.last + 1)}
+        self.idents = Idents(key_groups)
         self._keys_per_check = max(1, min(_KEYS_PER_CHECK_MAX, budget.dirty_bytes // 4096))
         self._keys_until_check = self._keys_per_check
         self._running: int | None = None
@@ -108,7 +110,7 @@ class KeyedStateBackend:
         self._written: dict[str, int] = {}
         """Entries the running batch has written, by name of the state, as far as they are encoded."""
         self._lookups_before: dict[str, int] = {}
-        self.timers = TimerTable(self._declared.timer_queues(self._read_ahead), self._context, key_codec)
+        self.timers = TimerTable(self._declared.timer_queues(self.prefetch), key_codec)
 
     @property
     def can_hold(self) -> bool:
@@ -154,11 +156,12 @@ class KeyedStateBackend:
         Raises:
             InvalidInputError: The key group is not the slot's.
         """
+        self.set_current_ident(self.idents.of(key_group, key_bytes), key)
+
+    def set_current_ident(self, ident: bytes, key: Any) -> None:
+        """Make a key current, given by its ident."""
         context = self._context
-        try:
-            context.ident = self._prefixes[key_group] + key_bytes
-        except KeyError:
-            raise InvalidInputError(f"key group {key_group} is not one of this slot's", field="key group") from None
+        context.ident = ident
         context.key = key
         self._keys_until_check -= 1
         if not self._keys_until_check:
@@ -172,16 +175,12 @@ class KeyedStateBackend:
         """Return the key group of the current key; InvalidInputError if there is none."""
         return self._context.key_group()
 
-    def prefetch(self, keys: Sequence[tuple[int, bytes]]) -> int:
-        """Read the point states of the keys that become current next, in fewer calls; a few thousand at a time serve best.
+    def prefetch(self, idents: Sequence[bytes]) -> int:
+        """Read the point states of the keys that become current next in fewer calls; a few thousand at a time serve best.
 
         Returns:
             How many of them were read: as many as the cache holds, at least one. Call again with the rest when the first of those is current.
         """
-        return self._read_ahead([self._prefixes[key_group] + key_bytes for key_group, key_bytes in keys])
-
-    def _read_ahead(self, idents: list[bytes]) -> int:
-        """Read the point states of keys; see `prefetch`."""
         generation_bytes = self._budget.cache_bytes // 2  # two share the budget; what is read now must still be there when it is wanted
         if self._cached_bytes() > generation_bytes - generation_bytes // 4:
             self._age()

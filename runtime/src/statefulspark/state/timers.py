@@ -33,7 +33,7 @@ _AFTER_ALL: Final = b"\xff" * 9
 _SIGN: Final = 1 << 63
 
 DueTimer = tuple[int, int, Any, bytes]
-"""(timestamp in ms, key group, key, key bytes)"""
+"""(timestamp in ms, key group, key, the key's ident)"""
 
 
 class TimerTable:
@@ -41,78 +41,48 @@ class TimerTable:
 
     Args:
         kinds: By kind, its queue.
-        context: The backend's.
         key_codec: Of the step's keys.
-
-    Attributes:
-        registered: Calls of `register` so far, including those that changed nothing or were rolled back.
     """
 
-    __slots__ = ("_context", "_key_codec", "_kinds", "registered")
+    __slots__ = ("_key_codec", "_kinds")
 
-    def __init__(self, kinds: dict[str, TimerQueue], context: KeyContext, key_codec: KeyCodec) -> None:
+    def __init__(self, kinds: dict[str, TimerQueue], key_codec: KeyCodec) -> None:
         self._kinds = kinds
-        self._context = context
         self._key_codec = key_codec
-        self.registered = 0
+
+    @property
+    def registered(self) -> int:
+        """Timers registered so far, including those that changed nothing or were rolled back."""
+        return sum(queue.registered for queue in self._kinds.values())
+
+    def queue(self, kind: str) -> TimerQueue:
+        """Return the timers of one kind; InvalidInputError if there is no such kind."""
+        try:
+            return self._kinds[kind]
+        except KeyError:
+            raise InvalidInputError(f"unknown kind of timers {kind!r}", field="kind", remedy=f"Use {' or '.join(self._kinds)}.") from None
 
     def register(self, kind: str, timestamp_ms: int) -> None:
-        """Let a timer of the current key fire when the clock of ``kind`` reaches ``timestamp_ms`` (a signed 64-bit number).
-
-        One key has at most one timer of a kind and timestamp; registering it again changes nothing.
-
-        Raises:
-            InvalidInputError: No key is current, or the timestamp is out of bounds.
-        """
-        queue, ident = self._kinds.get(kind), self._context.ident
-        if queue is None or ident is None:
-            queue, ident = self._queue(kind), self._current()
-        try:
-            timer = (timestamp_ms + _SIGN).to_bytes(8, "big") + ident
-        except OverflowError:
-            raise _out_of_bounds() from None
-        queue.register(timer)
-        self.registered += 1
+        """Register a timer of the current key; see `TimerQueue.register`."""
+        self.queue(kind).register(timestamp_ms)
 
     def delete(self, kind: str, timestamp_ms: int) -> None:
-        """Delete a timer of the current key; absent ones are fine. Errors as in `register`."""
-        queue, ident = self._queue(kind), self._current()
-        try:
-            timer = (timestamp_ms + _SIGN).to_bytes(8, "big") + ident
-        except OverflowError:
-            raise _out_of_bounds() from None
-        queue.delete(timer)
+        """Delete a timer of the current key; see `TimerQueue.delete`."""
+        self.queue(kind).delete(timestamp_ms)
 
     def due(self, kind: str, up_to_ms: int) -> Iterator[DueTimer]:
         """Yield and remove the timers with a timestamp of at most ``up_to_ms`` in the order of (timestamp, key group, key bytes).
 
         Timers may be registered and deleted meanwhile: a new one that is due too comes in its place, or next when that is past.
         """
-        queue = self._queue(kind)
-        decode = self._key_codec.decode
         # Every timer is longer than 8 bytes, so those of the next millisecond are above the end.
         end = max(0, up_to_ms + 1 + _SIGN).to_bytes(8, "big") if up_to_ms < TIMESTAMP_MS_MAX else _AFTER_ALL
-        queue.expect(end)
-        while (timer := queue.pop(end)) is not None:
-            key_bytes = timer[10:]
-            yield int.from_bytes(timer[:8], "big") - _SIGN, timer[8] << 8 | timer[9], decode(key_bytes), key_bytes
+        return self.queue(kind).due(end, self._key_codec.decode)
 
     def min_timestamp(self, kind: str) -> int | None:
         """Return the earliest timestamp, None without timers. After `finish_batch` it counts that batch's changes."""
-        timer = self._queue(kind).first()
+        timer = self.queue(kind).first()
         return None if timer is None else int.from_bytes(timer[:8], "big") - _SIGN
-
-    def _queue(self, kind: str) -> TimerQueue:
-        try:
-            return self._kinds[kind]
-        except KeyError:
-            raise InvalidInputError(f"unknown kind of timers {kind!r}", field="kind", remedy=f"Use {' or '.join(self._kinds)}.") from None
-
-    def _current(self) -> bytes:
-        ident = self._context.ident
-        if ident is None:
-            raise no_current_key()
-        return ident
 
 
 def _out_of_bounds() -> InvalidInputError:
@@ -151,6 +121,9 @@ class TimerQueue:
         state_id: Of this kind.
         key_groups: The slot's.
         read_states: Reads the states of keys, given as idents, whose timers will fire soon.
+
+    Attributes:
+        registered: Calls of `register` so far, including those that changed nothing or were rolled back.
     """
 
     __slots__ = (
@@ -166,6 +139,7 @@ class TimerQueue:
         "_state_id",
         "hits",
         "misses",
+        "registered",
     )
 
     def __init__(
@@ -180,6 +154,7 @@ class TimerQueue:
         self._layers = layers
         self._state_id = state_id
         self._read_states = read_states
+        self.registered = 0
         self._changed: dict[bytes, bool] = {}
         # Registered in the running batch: a heap, and those that `_first_added` has yet to put into it. Rows do not ask for the first timer.
         self._added: list[bytes] = []
@@ -193,50 +168,78 @@ class TimerQueue:
         # Timers are read in time order and not looked up by key.
         self.hits = self.misses = 0
 
-    def register(self, timer: bytes) -> None:
-        """Add a timer."""
-        if self._changed.get(timer):
+    def register(self, timestamp_ms: int) -> None:
+        """Let a timer of the current key fire when the clock of this kind reaches ``timestamp_ms`` (a signed 64-bit number).
+
+        One key has at most one timer of a kind and timestamp; registering it again changes nothing.
+
+        Raises:
+            InvalidInputError: No key is current, or the timestamp is out of bounds.
+        """
+        context, changed = self._context, self._changed
+        ident = context.ident
+        if ident is None:
+            raise no_current_key()
+        try:
+            timer = (timestamp_ms + _SIGN).to_bytes(8, "big") + ident
+        except OverflowError:
+            raise _out_of_bounds() from None
+        self.registered += 1
+        if changed.get(timer):
             return
-        self._changed[timer] = True
+        changed[timer] = True
         self._new.append(timer)
-        context = self._context
         context.growth_bytes += _TIMER_BYTES
         if context.growth_bytes > context.growth_bytes_max:
             context.relieve()
 
-    def delete(self, timer: bytes) -> None:
-        """Remove a timer."""
+    def delete(self, timestamp_ms: int) -> None:
+        """Delete a timer of the current key; absent ones are fine. Errors as in `register`."""
+        ident = self._context.ident
+        if ident is None:
+            raise no_current_key()
+        try:
+            timer = (timestamp_ms + _SIGN).to_bytes(8, "big") + ident
+        except OverflowError:
+            raise _out_of_bounds() from None
         if timer not in self._changed:
             self._context.grow(_TIMER_BYTES)
         self._remove(timer)
 
-    def expect(self, end: bytes) -> None:
-        """Prepare for `pop` of all timers below ``end``."""
+    def due(self, end: bytes, decode: Callable[[bytes], Any]) -> Iterator[DueTimer]:
+        """Yield and remove the timers below ``end`` in order; see `TimerTable.due`. ``decode`` makes keys of their bytes."""
+        self._expect(end)
+        fronts, from_bytes = self._fronts, int.from_bytes
+        while True:
+            timer = None
+            added, queue = self._added, self._queue
+            if queue and not self._new:
+                at, group = queue[0]
+                front = fronts[group]
+                ahead = front.ahead
+                if at < end and front.at == at and ahead and at not in self._changed and (not added or at < added[0]):
+                    # A stored timer that nothing comes before, as nearly all are: what `_popped` does, without its calls.
+                    ahead.pop()
+                    front.at = ahead[-1] if ahead else at + b"\0"
+                    heapreplace(queue, (front.at, group))
+                    if group not in self._before:
+                        self._before[group] = at
+                    self._changed[at] = False
+                    timer = at
+            if timer is None and (timer := self._popped(end)) is None:
+                return
+            yield from_bytes(timer[:8], "big") - _SIGN, timer[8] << 8 | timer[9], decode(timer[10:]), timer[8:]
+
+    def _expect(self, end: bytes) -> None:
+        """Read the states of keys whose timers below ``end`` were read by an earlier call, when they were not due yet."""
         if not self._queue or self._queue[0][0] >= end:
             return
-        # Earlier calls have read these timers when they were not due yet, and no states for them.
         idents = [timer[8:] for front in self._fronts.values() if front.ahead and front.ahead[-1] < end for timer in front.due(end)]
         if idents:
             self._read_states(idents)
 
-    def pop(self, end: bytes) -> bytes | None:
-        """Remove and return the first timer if it is below ``end``."""
-        added, queue = self._added, self._queue
-        if queue and not self._new:
-            at, group = queue[0]
-            front = self._fronts[group]
-            if at < end and front.at == at and front.ahead and at not in self._changed and (not added or at < added[0]):
-                # A stored timer that nothing comes before, as nearly all are: what `_popped` does, in one call.
-                front.ahead.pop()
-                front.at = front.ahead[-1] if front.ahead else at + b"\0"
-                heapreplace(queue, (front.at, group))
-                if group not in self._before:
-                    self._before[group] = at
-                self._changed[at] = False
-                return at
-        return self._popped(end)
-
     def _popped(self, end: bytes) -> bytes | None:
+        """Remove and return the first timer if it is below ``end``."""
         timer = self._first_stored(end)
         added = self._first_added()
         if added is not None and added < end and (timer is None or added < timer):

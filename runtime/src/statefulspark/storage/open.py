@@ -32,6 +32,7 @@ def open_store(url: str, settings: StorageSettings | None = None) -> ObjectStore
 
     Args:
         url: ``s3://bucket/prefix``, ``gs://bucket/prefix``, ``abfss://container@account.dfs.core.windows.net/prefix``,
+            ``hdfs://namenode:8020/folder``,
             ``file:///folder`` (percent-encoded), or a plain path (relative ones are taken from the working directory of this process).
         settings: Settings of the service; ignored for file://.
 

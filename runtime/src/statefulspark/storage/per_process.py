@@ -36,6 +36,11 @@ class PerProcess(Generic[T]):
         if made is not None and made[0] == os.getpid():
             return made[1]
         with self._lock:
-            if self._made is None or self._made[0] != os.getpid():
-                self._made = (os.getpid(), self._make())
-            return self._made[1]
+            made = self._made
+            if made is None or made[0] != os.getpid():
+                made = self._made = (os.getpid(), self._make())
+            return made[1]
+
+    def forget(self) -> None:
+        """Make a new client at the next use."""
+        self._made = None

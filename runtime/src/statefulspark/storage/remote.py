@@ -1,11 +1,11 @@
-"""Opens gs:// and abfss:// by the rest of their URLs. Their clients are imported at the first use: they take long to load and are optional."""
+"""Opens gs://, abfss:// and hdfs:// by the rest of their URLs. Their clients are imported at the first use: they take long to load and are optional."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from typing import Final
 
-from statefulspark.config.locations import AZURE_PLACE, AZURE_REMEDY
+from statefulspark.config.locations import AZURE_PLACE, AZURE_REMEDY, HDFS_PLACE, HDFS_REMEDY
 from statefulspark.errors import InvalidInputError
 from statefulspark.storage import cloud_errors
 from statefulspark.storage.base import ObjectStore
@@ -40,5 +40,16 @@ def _open_azure(rest: str, settings: StorageSettings | None) -> ObjectStore:
     return AzureStore(found["host"], found["container"], prefix.strip("/"), settings)
 
 
-OPENERS: Final[dict[str, Opener]] = {"gs": _open_gcs, "abfss": _open_azure}
+def _open_hdfs(rest: str, _settings: StorageSettings | None) -> ObjectStore:
+    authority, _, folder = rest.partition("/")
+    if not HDFS_PLACE.fullmatch(authority):
+        raise InvalidInputError("names no NameNode or name service", field=_FIELD, remedy=HDFS_REMEDY)
+    try:
+        from statefulspark.storage.hdfs import HdfsStore  # noqa: PLC0415  see above
+    except ModuleNotFoundError as exc:
+        raise cloud_errors.missing_library("hdfs", "hdfs") from exc
+    return HdfsStore(authority, folder.strip("/"))
+
+
+OPENERS: Final[dict[str, Opener]] = {"gs": _open_gcs, "abfss": _open_azure, "hdfs": _open_hdfs}
 """Scheme -> what opens the store whose URL goes on so after ``scheme://``."""

@@ -1,19 +1,17 @@
 """S3Store: objects in a bucket of AWS S3 or a compatible service.
 
 Exactly-once depends on conditional writes, and S3 makes them subtle: the service may store the object while
-the response is lost; the client's own retry then fails with "already exists". So unless a conditional write ends in
-plain success, the object is read back and its contents decide.
+the response is lost; the client's own retry then fails with "already exists". `create_once` decides what happened.
 """
 
 from __future__ import annotations
 
 import builtins
-import os
-import threading
 import uuid
 from collections.abc import Iterable, Iterator
 from concurrent.futures import CancelledError
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -25,13 +23,16 @@ from statefulspark.errors import ConflictError, CorruptDataError, InvalidInputEr
 from statefulspark.storage import s3_errors
 from statefulspark.storage.base import ObjectInfo
 from statefulspark.storage.cancellation import Cancellation
+from statefulspark.storage.conditional import create_once
 from statefulspark.storage.keys import TEMPORARY_PREFIX, check_folder, check_key, check_prefix
+from statefulspark.storage.limits import S3Limits
 from statefulspark.storage.os_errors import WORKING_FIELD, translated
+from statefulspark.storage.per_process import PerProcess
 from statefulspark.storage.s3_client import connect
 from statefulspark.storage.s3_credentials import REFUSALS
 from statefulspark.storage.s3_objects import S3Encryption
 from statefulspark.storage.s3_permissions import remedy_for
-from statefulspark.storage.storage_settings import FIELD, S3Limits, StorageSettings
+from statefulspark.storage.storage_settings import FIELD, StorageSettings
 
 if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client
@@ -39,9 +40,6 @@ if TYPE_CHECKING:
 
 _DELETE_BATCH = 1000
 """The most keys that one DeleteObjects request takes."""
-
-_RACES_MAX = 20
-"""Number of times an object may be created and deleted during one conditional write."""
 
 _NO_CREDENTIALS = (
     boto.NoCredentialsError,
@@ -99,21 +97,7 @@ class S3Store:
 
     def put_if_absent(self, key: str, data: bytes) -> None:
         """Create; ConflictError when the key exists with other bytes."""
-        for _ in range(_RACES_MAX):
-            failure = self._create(key, data)
-            if failure is None:
-                return
-            try:
-                existing = self.get(key)
-            except KeyError:
-                if isinstance(failure, UnavailableError):
-                    # Not written so far, but the request may still be under way: only a repetition of it decides.
-                    raise failure from failure.__cause__
-                continue  # it was deleted again, or the competing write failed
-            if existing == data:
-                return
-            raise ConflictError(f"{key} exists in {self.url} with other content") from failure
-        raise UnavailableError(f"{key} in {self.url} was repeatedly created and deleted")
+        create_once(key, data, url=self.url, create=lambda: self._create(key, data), read=self.get)
 
     def put_file(self, key: str, path: Path, cancellation: Cancellation | None = None) -> None:
         """Upload a local file (in parts when large); FileNotFoundError when there is none.
@@ -233,40 +217,27 @@ class S3Store:
         found["Body"].close()
         return found
 
-    def _create(self, key: str, data: bytes) -> StatefulSparkError | None:
-        """Try the conditional write; return what left it undecided (exists, being written, no answer), or None when written."""
+    def _create(self, key: str, data: bytes) -> None:
+        """Try the conditional write; ConflictError when the object exists, UnavailableError when nobody knows."""
         name = self._name(key)
         try:
             self._client().put_object(Bucket=self._bucket, Key=name, Body=data, IfNoneMatch="*", **self._settings.s3.checked(data))
         except (boto.BotoCoreError, boto.ClientError) as exc:
             if s3_errors.is_lost_condition(_code(exc)):
-                return ConflictError(f"{key} exists in {self.url}")
-            failure = self._translation(exc, url=f"{self.url}/{key}", operation="create")
-            failure.__cause__ = exc
-            if isinstance(failure, UnavailableError):
-                return failure
-            raise failure from exc
+                raise ConflictError(f"{key} exists in {self.url}") from exc
+            raise self._translation(exc, url=f"{self.url}/{key}", operation="create") from exc
         self._served = True
-        return None
 
     def _name(self, key: str) -> str:
         return self._prefix + check_key(key)
 
     def _connect_anew(self) -> None:
-        self._lock = threading.Lock()
-        self._connected: tuple[int, S3Client] | None = None
+        self._client_of_process = PerProcess(partial(connect, self._settings, self._limits))
         self._served = False
         """True once a request with these credentials was answered with success."""
 
     def _client(self) -> S3Client:
-        """The client of this process: after a fork its sockets would be shared with the parent, so the child makes its own."""
-        connected = self._connected
-        if connected is not None and connected[0] == os.getpid():
-            return connected[1]
-        with self._lock:
-            if self._connected is None or self._connected[0] != os.getpid():
-                self._connected = (os.getpid(), connect(self._settings, self._limits))
-            return self._connected[1]
+        return self._client_of_process.get()
 
     @contextmanager
     def _transfers(self, part_bytes: int) -> Iterator[Any]:
@@ -299,7 +270,7 @@ class S3Store:
                 f"{url}: {operation} was refused ({code}): the credentials worked before, and have not been replaced yet"
             )
         if isinstance(exc, _NO_CREDENTIALS):
-            self._connected = None  # botocore does not look for them twice
+            self._client_of_process.forget()  # botocore does not look for them twice
         grant = (
             self._grant(exc.operation_name, str(exc.response.get("Error", {}).get("Message", "")))
             if isinstance(exc, boto.ClientError)

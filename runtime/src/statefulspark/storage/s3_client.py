@@ -14,9 +14,10 @@ from botocore.credentials import CredentialResolver
 from botocore.session import Session
 
 from statefulspark.errors import InvalidInputError
+from statefulspark.storage.limits import S3Limits
 from statefulspark.storage.s3_credentials import RotatingProvider, loader
 from statefulspark.storage.s3_objects import S3Checksum, S3ObjectSettings, content_md5
-from statefulspark.storage.storage_settings import FIELD, S3Limits, StorageSettings
+from statefulspark.storage.storage_settings import FIELD, StorageSettings
 
 if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client

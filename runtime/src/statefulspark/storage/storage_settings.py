@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from statefulspark.errors import InvalidInputError
-from statefulspark.sizes import MIB
 from statefulspark.storage.s3_objects import S3ObjectSettings
 
 FIELD = "checkpointing.storage"
@@ -14,7 +13,7 @@ FIELD = "checkpointing.storage"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StorageSettings:
-    """Settings of an object store; file:// needs none. gs:// and abfss:// use ``endpoint`` and ``ca_bundle`` only.
+    """Settings of an object store; file:// and hdfs:// need none. gs:// and abfss:// use ``endpoint`` and ``ca_bundle`` only.
 
     Fields that are None come from the AWS default credential chain (environment, shared files, container or instance role). A pickled
     instance holds the explicit secrets, because executors need them: send it over trusted channels only. ``repr`` hides them.
@@ -64,26 +63,3 @@ class StorageSettings:
             )
         if self.session_token is not None and self.access_key_id is None:
             raise InvalidInputError("sessionToken requires accessKeyId and secretAccessKey", field=FIELD, remedy="Set all three")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class S3Limits:
-    """Bounds of the client; the defaults fit a service in the same region or cluster."""
-
-    connect_timeout_s: float = 5.0
-    """Longest wait for a connection, seconds."""
-
-    read_timeout_s: float = 30.0
-    """Longest silence of the service within an answer, seconds."""
-
-    attempts: int = 3
-    """Attempts per request inside the client (throttling, 5xx, resets); RetryingStore repeats the whole operation above that."""
-
-    connections: int = 32
-    """Connections kept per process."""
-
-    part_bytes: int = 16 * MIB
-    """Files from this size on go up and down in parts of it, 4 at a time; at least 5 MiB, the least S3 takes."""
-
-    copy_part_bytes: int = 256 * MIB
-    """Objects from this size on are copied in parts, so that one copy stays within the read timeout; at most 5 GiB."""

@@ -33,6 +33,12 @@ class WorkingFolder:
     lock: int | None
     """Descriptor of the folder, which carries the lock; None once it is closed."""
 
+    def leave(self) -> None:
+        """Leave the folder with all in it to the slots that follow, as a process does that is killed."""
+        lock, self.lock = self.lock, None
+        if lock is not None:
+            os.close(lock)
+
     def close(self) -> None:
         """Remove the folder with all in it. The next slot removes what cannot be removed now. A second call does nothing."""
         lock, self.lock = self.lock, None
@@ -62,7 +68,7 @@ def private_folder(path: Path, *, field: str = WORKING_FIELD) -> Path:
 
 
 def open_working_folder(root: Path, slot: int, *, field: str = WORKING_FIELD) -> WorkingFolder:
-    """Make a folder below ``root`` for slot ``slot``, and remove those of slots that have died. ``field`` is where ``root`` was chosen.
+    """Make a folder below ``root`` for slot ``slot``. Those of slots that have died stay: see `DeadFolders`. ``field`` is where ``root`` was chosen.
 
     Raises:
         InvalidInputError: ``root`` cannot be made or written.
@@ -114,12 +120,16 @@ def open_local_job_folder(path: Path) -> WorkingFolder:
 
 def _open(root: Path, slot: int) -> WorkingFolder:
     root.mkdir(parents=True, exist_ok=True)
-    return _fresh(root, "slot-", slot)
+    return _locked_folder(root, "slot-", slot)
 
 
 def _fresh(root: Path, prefix: str, whose: int | str, *, exactly: bool = False) -> WorkingFolder:
     for old in root.glob(f"{prefix}*"):
-        _remove_if_dead(old)
+        remove_if_dead(old)
+    return _locked_folder(root, prefix, whose, exactly=exactly)
+
+
+def _locked_folder(root: Path, prefix: str, whose: int | str, *, exactly: bool = False) -> WorkingFolder:
     # It gets its final name, which other processes search for, only after it is locked.
     new = Path(tempfile.mkdtemp(prefix="new-", dir=root))
     lock = os.open(new, os.O_RDONLY | os.O_DIRECTORY)
@@ -128,7 +138,8 @@ def _fresh(root: Path, prefix: str, whose: int | str, *, exactly: bool = False) 
     return WorkingFolder(path, lock)
 
 
-def _remove_if_dead(folder: Path) -> None:
+def remove_if_dead(folder: Path) -> None:
+    """Delete a folder unless a process holds its lock."""
     try:
         lock = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     except OSError:

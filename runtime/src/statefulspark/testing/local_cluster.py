@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from tempfile import mkdtemp
@@ -20,7 +21,7 @@ from statefulspark.coordinator.pending_checkpoint import CheckpointTimes
 from statefulspark.coordinator.recovery import batch_log, recovered_batch, restore_location, state_registry
 from statefulspark.coordinator.slot_state import LOST, READY
 from statefulspark.coordinator.slot_table import SlotTable
-from statefulspark.errors import CorruptDataError, NotRestorableError
+from statefulspark.errors import CorruptDataError, NotRestorableError, UnavailableError
 from statefulspark.exchange.config import ExchangeConfig, SlotConfig
 from statefulspark.process.checkpointed_functions import is_checkpointed
 from statefulspark.rpc.flight import FlightPeer
@@ -65,6 +66,7 @@ class LocalCluster:
             max_age_s=job.max_age_s,
             incremental=job.incremental,
             inline_limits=job.inline_limits,
+            at_least_once=job.at_least_once,
         )
         batches = batch_log(lineage, job.delays_ms())
         self.coordinator = Coordinator(
@@ -88,6 +90,8 @@ class LocalCluster:
             now_ms=job.now_ms,
         )
         self.slots: dict[int, SlotService] = {}
+        self.returns = 0
+        """How often the job has gone back to a checkpoint."""
         self._closed = False
         self._peer = FlightPeer(self.coordinator.endpoint.location, _SECRET)
         try:
@@ -132,7 +136,9 @@ class LocalCluster:
         if old is not None:
             old.close()
         while not self._started(index):
-            pass
+            if self.coordinator.going_back.wanted:
+                self.go_back()
+                return
 
     def _started(self, index: int) -> bool:
         """Does what `run_slot` does, without heartbeats. False if the slot must restore again, from another checkpoint."""
@@ -167,6 +173,20 @@ class LocalCluster:
         for slot in self.coordinator.view().slots:
             if slot.state == LOST and not slot.location and slot.index in self.slots:
                 self.start_slot(slot.index)
+
+    def go_back(self) -> None:
+        """Take the job back to its last checkpoint, as a running job does."""
+        for service in self.slots.values():
+            service.close()
+        self.slots = {}
+        self.returns += 1
+        while self.coordinator.going_back.wanted:
+            with suppress(UnavailableError):  # a checkpoint is being published
+                self.coordinator.going_back.run()
+        self.coordinator.query.drain(on=False)
+        self.coordinator.slots.replace(SlotTable(self.parallelism, slots_per_executor=None))
+        self._start_slots(self.parallelism)
+        self.coordinator.query.before_start()
 
     def rescale(self, parallelism: int) -> None:
         """Replace the slots between two batches, as a running job does."""

@@ -193,8 +193,7 @@ class LocalDriver(LocalCluster):
     def outcome(self, request: SnapshotRequest) -> CheckpointInfo | StatefulSparkError:
         """Wait for a checkpoint that was requested."""
         for _ in range(2000):
-            self.coordinator.poll()
-            self.start_retired_slots()
+            self.complete()
             if request.done.wait(0.01):
                 return request.result[0]
         raise UnavailableError("the checkpoint did not complete within 20 s")

@@ -44,6 +44,8 @@ class LocalJob:
     """Whether drivers claim the savepoint that they start from."""
     incremental: bool = True
     """Whether a checkpoint may name files of an earlier one."""
+    at_least_once: bool = False
+    """Whether drivers that start from now on run batches without changelogs."""
     async_snapshots: bool = True
     """Whether batches go on while slots that start from now on write a snapshot."""
     inline_limits: InlineLimits = DEFAULT_LIMITS

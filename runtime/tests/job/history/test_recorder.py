@@ -317,6 +317,9 @@ def test_a_rescale_is_an_event(store: ObjectStore) -> None:
     recorder, watched, _ = driver(store, clock)
     watched.job.rescale(3, 1)
     recorder.sample()
-    assert recorder.history().events[-1].message == "rescaled from 2 to 3 slots"
+    recorder.sample()
+    assert [event.message for event in recorder.history().events if event.kind == "rescale"] == [
+        "rescaled from 2 to 3 slots, paused for 3.9 s"
+    ]
     assert recorder.history().samples[-1].slots == 3
     recorder.close(JobState.SUSPENDED, None, keep=False)

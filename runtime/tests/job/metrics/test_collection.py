@@ -150,7 +150,7 @@ def seen() -> CoordinatorView:
         backend="rocksdb", budget_bytes=64 << 20, write_buffer_ratio=0.5, high_prio_pool_ratio=0.1, arena_bytes=1, process_bytes=1 << 30
     )
     parts = SimpleNamespace(
-        durable=SimpleNamespace(job_id="j", attempt=1, restored_from=None, completed=list, has_savepoint_dir=False),
+        durable=SimpleNamespace(job_id="j", attempt=1, restored_from=None, completed=list, has_savepoint_dir=False, base=None),
         dry_runs=SimpleNamespace(batch=None),
         checkpoints=SimpleNamespace(totals=totals, last_checkpoint=None, last_savepoint=None, failed=1, pending=lambda _: None),
         slots=SimpleNamespace(all=reporting, silence_s=lambda: 0.0),

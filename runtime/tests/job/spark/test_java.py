@@ -112,3 +112,17 @@ def test_an_environment_that_cannot_be_written_uses_the_temporary_folder(monkeyp
     home = java.find_java_home()
     assert home is not None
     assert Path(home).is_relative_to(tmp_path / "tmp" / f"statefulspark-{os.getuid()}")
+
+
+@pytest.mark.parametrize("version", [None, "1.8.0_392", "11.0.2"])
+def test_a_java_home_that_is_passed_over_is_told(version: str | None, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Nothing there, or too old. Nobody who has set it should wonder which Java runs."""
+    home = tmp_path / "given"
+    if version is not None:
+        fake(home, version=version)
+    monkeypatch.setenv("JAVA_HOME", str(home))
+    assert java.passed_over() == str(home)
+    monkeypatch.setenv("JAVA_HOME", str(fake(tmp_path / "newer", version="17.0.15")))
+    assert java.passed_over() is None
+    monkeypatch.delenv("JAVA_HOME")
+    assert java.passed_over() is None

@@ -25,10 +25,11 @@ from statefulspark import (
     Trigger,
     Types,
 )
+from statefulspark.errors import CorruptDataError
 from statefulspark.process.windows import session_forms
 from statefulspark.process.windows.session_state import SessionsTypeInfo
 from statefulspark.state.encoding.layout import StateInfo
-from statefulspark.state.encoding.values import Encoded
+from statefulspark.state.encoding.values import Encoded, ValueCodec
 from statefulspark.state.types.base import TypeInformation, type_from_json
 from statefulspark.testing import KeyedProcessHarness, WindowHarness
 from statefulspark.testing.process_harness import HarnessSnapshot
@@ -256,7 +257,13 @@ def test_the_bytes_are_those_of_the_described_type(contents: TypeInformation, va
     assert payload == described.encode(sessions)
     assert type_.decode(payload) == kept
     assert type_.size_of(kept) >= len(payload)
+    codec, packed = ValueCodec(type_, "sessions"), type_.packed(kept)
+    assert codec.decode(codec.encode(kept)) == kept
+    is_one_number = len(kept) == 1 and kept[0][2] is not None and contents.struct_format not in {None, "?"}
+    assert packed == (codec.encode(kept) if is_one_number else None)
     cut = data.draw(st.integers(0, len(payload) - 1))
     for damaged in (payload[:cut], payload + b"\0"):
         with pytest.raises((ValueError, struct.error)):
             type_.decode(damaged)
+        with pytest.raises(CorruptDataError):
+            codec.decode(b"\x01" + damaged)

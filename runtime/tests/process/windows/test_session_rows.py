@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 from hypothesis import example, given
@@ -16,6 +16,7 @@ from statefulspark import (
     EventTimeTrigger,
     OutputTag,
     ProcessWindowFunction,
+    RuntimeContext,
     SessionWindowTimeGapExtractor,
     TimeWindow,
     Trigger,
@@ -62,6 +63,22 @@ class Listed(AggregateFunction[Any, list[int], str]):
         return acc_a
 
 
+class Summed(AggregateFunction[Any, int, str]):
+    """A number, which a session of its own is packed with."""
+
+    def create_accumulator(self) -> int:
+        return 0
+
+    def add(self, value: Any, accumulator: int) -> int:
+        return accumulator * 3 + int(value.value)
+
+    def get_result(self, accumulator: int) -> str:
+        return str(accumulator)
+
+    def merge(self, acc_a: int, acc_b: int) -> int:
+        return acc_a + acc_b
+
+
 class Bounds(ProcessWindowFunction):
     def process(self, key: Any, context: ProcessWindowFunction.Context, elements: list[Any]) -> Iterable[Any]:
         window = context.window()
@@ -70,10 +87,14 @@ class Bounds(ProcessWindowFunction):
         yield key, window.start, window.end, value
 
 
-def made(trigger: Trigger, lateness: int, *, dynamic: bool) -> KeyedProcessHarness:
+def made(
+    trigger: Trigger, lateness: int, *, dynamic: bool, numbers: bool = False, function: ProcessWindowFunction | None = None
+) -> KeyedProcessHarness:
     gap = EventTimeSessionWindows.with_dynamic_gap(Gaps()) if dynamic else EventTimeSessionWindows(5)
     windows = WindowHarness(gap, ROWS, key="key", max_parallelism=2).trigger(trigger).side_output_late_data(LATE)
-    return windows.allowed_lateness(lateness).aggregate(Listed(), Bounds(), Types.LIST(Types.LONG()), OUTPUT, uid="w", event_time="at")
+    aggregate, accumulator = (Summed(), Types.LONG()) if numbers else (Listed(), Types.LIST(Types.LONG()))
+    windows = windows.allowed_lateness(lateness)
+    return windows.aggregate(aggregate, function or Bounds(), accumulator, OUTPUT, uid="w", event_time="at")
 
 
 STEPS = st.one_of(
@@ -83,13 +104,22 @@ STEPS = st.one_of(
 )
 
 
-@example(steps=[("rows", [("a", 20), ("a", 0)]), ("swap", None), ("rows", [("a", 10), ("a", 5), ("a", 15)])], lateness=0, dynamic=False)
-@example(steps=[("rows", [("a", 0)]), ("watermark", 30), ("rows", [("a", 3), ("a", 8), ("a", -9)])], lateness=40, dynamic=False)
-@given(steps=st.lists(STEPS, max_size=16), lateness=st.sampled_from([0, 0, 3, 40]), dynamic=st.booleans())
-def test_rows_that_are_taken_together_are_as_rows_taken_one_by_one(steps: list[tuple[str, Any]], lateness: int, dynamic: bool) -> None:
+@example(
+    steps=[("rows", [("a", 20), ("a", 0)]), ("swap", None), ("rows", [("a", 10), ("a", 5), ("a", 15)])],
+    lateness=0,
+    dynamic=False,
+    numbers=False,
+)
+@example(
+    steps=[("rows", [("a", 0)]), ("watermark", 30), ("rows", [("a", 3), ("a", 8), ("a", -9)])], lateness=40, dynamic=False, numbers=True
+)
+@given(steps=st.lists(STEPS, max_size=16), lateness=st.sampled_from([0, 0, 3, 40]), dynamic=st.booleans(), numbers=st.booleans())
+def test_rows_that_are_taken_together_are_as_rows_taken_one_by_one(
+    steps: list[tuple[str, Any]], lateness: int, dynamic: bool, numbers: bool
+) -> None:
     """Output, late rows, and what is stored after each batch, timers included; either way goes on with the state of the other."""
     triggers: list[Trigger] = [EventTimeTrigger(), OneByOne()]
-    both = [made(trigger, lateness, dynamic=dynamic) for trigger in triggers]
+    both = [made(trigger, lateness, dynamic=dynamic, numbers=numbers) for trigger in triggers]
     for harness in both:
         harness.open()
     watermark, number, can_retry = -20, 0, False
@@ -114,7 +144,7 @@ def test_rows_that_are_taken_together_are_as_rows_taken_one_by_one(steps: list[t
             assert _stored(snapshots[0], lateness) == _stored(snapshots[1], lateness)
             triggers = triggers[::-1] if step == "swap" else triggers
             _compare(both, lateness)
-            both = [made(trigger, lateness, dynamic=dynamic) for trigger in triggers]
+            both = [made(trigger, lateness, dynamic=dynamic, numbers=numbers) for trigger in triggers]
             for harness, snapshot in zip(both, snapshots, strict=True):
                 harness.restore(snapshot)
                 harness.open()
@@ -135,6 +165,51 @@ def _compare(both: list[KeyedProcessHarness], lateness: int) -> None:
     assert _stored(one.snapshot(), lateness) == _stored(other.snapshot(), lateness)
     one.close()
     other.close()
+
+
+class Cleared(Bounds):
+    """Notes the windows that are removed; of an object's own attribute too."""
+
+    ended: ClassVar[list[tuple[Any, ...]]] = []
+
+    def __init__(self, *, by_attribute: bool) -> None:
+        self.by_attribute = by_attribute
+
+    def open(self, runtime_context: RuntimeContext) -> None:
+        if self.by_attribute:
+            self.clear = self.note  # type: ignore[method-assign]  # what a user may do
+        else:
+            self.clear = super().clear  # type: ignore[method-assign]  # the method that does nothing
+
+    def note(self, context: ProcessWindowFunction.Context) -> None:
+        self.ended.append((context.window(), context.current_watermark()))
+
+
+class ClearedByMethod(Cleared):
+    def open(self, runtime_context: RuntimeContext) -> None:
+        pass
+
+    def clear(self, context: ProcessWindowFunction.Context) -> None:
+        self.note(context)
+
+
+@pytest.mark.parametrize("function", [ClearedByMethod(by_attribute=False), Cleared(by_attribute=True), Cleared(by_attribute=False)])
+def test_the_function_is_told_of_each_session_that_is_removed(function: Cleared) -> None:
+    """By a timer, and by a row when the lateness is less than before."""
+    Cleared.ended.clear()
+    with made(EventTimeTrigger(), 100, dynamic=False, numbers=True, function=function) as harness:
+        harness.process_elements([("a", 1, 0), ("a", 2, 20), ("b", 3, 2)])
+        harness.process_watermark(30)
+        assert Cleared.ended == []
+        snapshot = harness.snapshot()
+    shorter = made(EventTimeTrigger(), 0, dynamic=False, numbers=True, function=function)
+    shorter.restore(snapshot)
+    with shorter:
+        shorter.process_element(("a", 4, 40))
+        shorter.process_watermark(200)
+    told = function.by_attribute or isinstance(function, ClearedByMethod)
+    ended = [(0, 5), (20, 25), (40, 45), (2, 7)] if told else []
+    assert sorted(window for window, _ in Cleared.ended) == sorted(TimeWindow(*bounds) for bounds in ended)
 
 
 def test_the_contents_of_a_session_are_written_once_per_batch(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -15,7 +15,9 @@ from statefulspark import (
     Evictor,
     GlobalWindows,
     NeverTrigger,
+    ProcessingTimeTrigger,
     ProcessWindowFunction,
+    PurgingTrigger,
     SlidingEventTimeWindows,
     Time,
     TimestampedValue,
@@ -37,6 +39,23 @@ class Adds(Evictor):
     def evict_after(self, elements: list[TimestampedValue], size: int, window: Window, evictor_context: Evictor.EvictorContext) -> None: ...
 
 
+class Clears(Adds):
+    """Replaces an element by what is none, before the window function sees it."""
+
+    def evict_before(self, elements: list[Any], size: int, window: Window, evictor_context: Evictor.EvictorContext) -> None:
+        elements[0] = None
+
+
+class Number(ProcessWindowFunction):
+    def process(self, key: Any, context: ProcessWindowFunction.Context, elements: list[Any]) -> Any:
+        return 5
+
+
+class Later(ProcessWindowFunction):
+    async def process(self, key: Any, context: ProcessWindowFunction.Context, elements: list[Any]) -> Any:  # type: ignore[override]  # the mistake
+        return []
+
+
 class Text(ProcessWindowFunction):
     def process(self, key: Any, context: ProcessWindowFunction.Context, elements: list[Any]) -> Any:
         return "text"
@@ -52,7 +71,10 @@ class SessionState(ProcessWindowFunction):
     ("windows", "function", "message"),
     [
         (WindowHarness(TEN, ROWS, key="key").evictor(Adds()), EveryKind(), "the evictor added elements"),
+        (WindowHarness(TEN, ROWS, key="key").evictor(Clears()), EveryKind(), "the evictor added elements"),
         (WindowHarness(TEN, ROWS, key="key"), Text(), "process of the step 'harness' returned a str"),
+        (WindowHarness(TEN, ROWS, key="key"), Number(), "process of the step 'harness' returned an int. Yield output rows"),
+        (WindowHarness(TEN, ROWS, key="key"), Later(), "process of the step 'harness' returned a coroutine. Define it with def"),
         (WindowHarness(EventTimeSessionWindows(10), ROWS, key="key"), SessionState(), "session windows merge and have no state"),
     ],
 )
@@ -68,7 +90,7 @@ def test_a_row_without_event_time_is_named() -> None:
     """With the remedy."""
     with (
         WindowHarness(TEN, ROWS, key="key").reduce(lambda a, _: a, uid="w", event_time="at") as harness,
-        pytest.raises(InvalidInputError, match=r"a row has no event time.*Filter such rows"),
+        pytest.raises(InvalidInputError, match=r"uid 'harness': .*a row has no event time.*Filter such rows"),
     ):
         harness.process_element(("a", 1, None))
 
@@ -83,6 +105,7 @@ def sliding_count() -> Any:
         (lambda: TumblingEventTimeWindows.of(Time.milliseconds(0)), "TumblingEventTimeWindows has a size of 0 ms. .*at least 1 ms"),
         (lambda: SlidingEventTimeWindows.of(Time.seconds(1), Time.seconds(0)), "has a slide of 0 ms"),
         (lambda: TumblingEventTimeWindows.of(Time.seconds(1), Time.seconds(1)), "has an offset of 1000 ms"),
+        (lambda: TumblingEventTimeWindows.of(Time.seconds(0.0005)), "the size is 0.5 ms. Give whole milliseconds"),  # type: ignore[arg-type]
         (lambda: TumblingEventTimeWindows.of(60), "the size is int. .*Time or Duration"),  # type: ignore[arg-type]
         (lambda: EventTimeSessionWindows.with_gap(Time.seconds(0)), "a session has a gap of 0 ms"),
         (sliding_count, "CountTrigger of 0 rows"),
@@ -145,6 +168,40 @@ def test_many_windows_per_row_and_rows_that_stay_are_warned_of() -> None:
         WindowHarness(GlobalWindows.create(), ROWS, key="key").trigger(CountTrigger.of(2)).apply(
             Values(), "key STRING, start BIGINT, v ARRAY<BIGINT>", uid="w"
         )
+
+
+@pytest.mark.parametrize(
+    ("windows", "message"),
+    [
+        (WindowHarness(SlidingEventTimeWindows.of(Time.seconds(5), Time.seconds(10)), ROWS, key="key"), "gaps of 5,000 ms, and rows in them are dropped"),
+        (WindowHarness(GlobalWindows.create(), ROWS, key="key").trigger(EventTimeTrigger.create()), "only when the job is drained"),
+        (WindowHarness(GlobalWindows.create(), ROWS, key="key").trigger(PurgingTrigger.of(EventTimeTrigger.create())), "only when the job is drained"),
+        (WindowHarness(TEN, ROWS, key="key").trigger(ProcessingTimeTrigger.create()), "ProcessingTimeTrigger does not fire it"),
+        (WindowHarness(TEN, ROWS, key="key").trigger(PurgingTrigger.of(ProcessingTimeTrigger.create())), "ProcessingTimeTrigger does not fire it"),
+    ],
+)  # fmt: skip
+def test_windows_that_lose_rows_or_hardly_ever_fire_are_warned_of(windows: WindowHarness, message: str) -> None:
+    """Flink allows them, and says nothing."""
+    with pytest.warns(UserWarning, match=message):
+        windows.reduce(max, uid="w", event_time="at")
+
+
+@pytest.mark.parametrize("trigger", [ProcessingTimeTrigger(), PurgingTrigger(ProcessingTimeTrigger()), PurgingTrigger(NeverTrigger())])
+def test_triggers_that_never_fire_a_global_window_are_refused(trigger: Trigger) -> None:
+    """No clock reaches the end of a GlobalWindow, nested or not."""
+    with pytest.raises(InvalidInputError, match=r"GlobalWindows never fire by .*CountTrigger"):
+        WindowHarness(GlobalWindows.create(), ROWS, key="key").trigger(trigger).reduce(max, uid="w")
+
+
+@pytest.mark.parametrize("at", [(1 << 63) - 1, -(1 << 63) + 1])
+@pytest.mark.parametrize("assigner", [TEN, SlidingEventTimeWindows(10, 3, 0)])
+def test_event_times_at_the_ends_of_time_are_told(assigner: Any, at: int) -> None:
+    """With what to do about such rows, to somebody who never wrote an assigner."""
+    with (
+        WindowHarness(assigner, "key STRING, n BIGINT, at BIGINT", key="key").reduce(lambda a, _: a, uid="w", event_time="at") as harness,
+        pytest.raises(InvalidInputError, match="Filter rows with such event times before key_by"),
+    ):
+        harness.process_element(("a", 1, at))
 
 
 class SaysNothing(EventTimeTrigger):

@@ -229,6 +229,7 @@ def run(chosen: Rules, steps: list[tuple[str, Any]], method: str) -> None:
 
 
 @pytest.mark.filterwarnings("ignore:trigger. CountTrigger never removes rows")
+@pytest.mark.filterwarnings("ignore:window. windows leave gaps")
 @pytest.mark.parametrize("method", ["process", "aggregate", "reduce"])
 @given(chosen=rules(), steps=st.lists(STEPS, max_size=14))
 @settings(suppress_health_check=[HealthCheck.too_slow], deadline=None)

@@ -14,7 +14,7 @@ from urllib.parse import quote, unquote
 from uuid import uuid4
 
 from statefulspark.checkpoint.formats.metadata import METADATA_NAME
-from statefulspark.errors import InvalidInputError
+from statefulspark.errors import CorruptDataError, InvalidInputError
 from statefulspark.keygroups import KeyGroupRange
 
 JOB_KEY = "_job"
@@ -175,6 +175,18 @@ def attempt_and_batch(key: str) -> tuple[int, int] | None:
     """Attempt and batch in the name of a batch record or changelog, None when the name is not ours."""
     match = _ATTEMPT_BATCH.match(key)
     return (int(match[1]), int(match[2])) if match else None
+
+
+def batch_of(key: str) -> int:
+    """Number of the batch whose record ``key`` is.
+
+    Raises:
+        CorruptDataError: It is no batch record.
+    """
+    numbers = attempt_and_batch(key)
+    if numbers is None:
+        raise CorruptDataError("not the name of a batch record", path=key)
+    return numbers[1]
 
 
 def spark_state_key(attempt: int, batch: int) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Self
+from typing import Literal, Self
 
 from pydantic import Field, model_validator
 
@@ -63,7 +63,7 @@ class PackRef(Document):
 class BatchRecord(Document):
     """Written before a batch runs; everything a new driver needs to run it again with the same result."""
 
-    later_fields = {"spark_state": 2, "pipeline": 3, "second_max_event_times": 4}  # noqa: RUF012  a ClassVar of the base
+    later_fields = {"spark_state": 2, "pipeline": 3, "second_max_event_times": 4, "without_changelogs": 12}  # noqa: RUF012  a ClassVar of the base
     former_fields = frozenset({"epochs"})
 
     attempt: int = Field(ge=1)
@@ -89,6 +89,9 @@ class BatchRecord(Document):
     pipeline: Pipeline | None = None
     """Keyed steps and sources of the query that planned the batch; None in versions 1 and 2. If its sources are not those of the record
     before, ``files`` has all of the location."""
+    without_changelogs: Literal[True] | None = None
+    """True if the batch runs without changelogs, as checkpointing mode ``at-least-once`` lets it: once it is committed, no state after it can be
+    restored but that of a checkpoint."""
 
     @model_validator(mode="after")
     def _check(self) -> Self:

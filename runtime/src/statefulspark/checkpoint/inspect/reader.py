@@ -18,7 +18,7 @@ from statefulspark.checkpoint.inspect.decoding import BroadcastDecoder, EntryDec
 from statefulspark.checkpoint.inspect.key_hashes import key_group_of
 from statefulspark.checkpoint.restore.merged_states import MergedStates
 from statefulspark.checkpoint.restore.operator_state import read_operator_file
-from statefulspark.checkpoint.restore.slot import download_slot
+from statefulspark.checkpoint.restore.slot_files import fetch_slot
 from statefulspark.errors import InvalidInputError
 from statefulspark.state.encoding.layout import StateInfo, key_group_range_bounds, prefix_end, state_id_of, state_range, store_key
 from statefulspark.state.encoding.segments import is_segment
@@ -174,7 +174,7 @@ def opened_slot(checkpoint: StoredCheckpoint, slot: SlotState, open_kind: OpenKi
         UnavailableError: Storage did not answer.
     """
     with closing(open_scratch_folder()) as scratch:
-        download_slot(checkpoint, slot, scratch.path / "store", _THREADS)
+        fetch_slot(checkpoint, slot, scratch.path / "store", _THREADS)
         with closing(open_kind(slot.backend, scratch.path / "store")) as store:
             yield store
 

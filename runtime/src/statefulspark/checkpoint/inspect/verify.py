@@ -17,7 +17,7 @@ from statefulspark.checkpoint.formats.metadata import FileRef, OperatorFile, Slo
 from statefulspark.checkpoint.formats.packs import check_pack
 from statefulspark.checkpoint.inspect.reader import OpenKind, state_infos
 from statefulspark.checkpoint.restore.operator_state import read_operator_file
-from statefulspark.checkpoint.restore.slot import check_downloaded, check_has_files, write_inline
+from statefulspark.checkpoint.restore.slot_files import check_downloaded, check_has_files, write_inline
 from statefulspark.checkpoint.transfers import download_verified, in_parallel
 from statefulspark.errors import CorruptDataError, InvalidInputError
 from statefulspark.state.encoding.layout import StateInfo, state_id_of

@@ -12,7 +12,7 @@ of its record. A record also proves that the previous batch was committed, and l
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from statefulspark.checkpoint.catalog import (
     OpenStore,
@@ -26,11 +26,12 @@ from statefulspark.checkpoint.catalog import (
 )
 from statefulspark.checkpoint.formats import paths
 from statefulspark.checkpoint.formats.documents import decode_document, encode_document
-from statefulspark.checkpoint.formats.pipeline import Pipeline
 from statefulspark.checkpoint.formats.records import AttemptClaim, AttemptStart, BatchRecord, ChangelogRef, JobIdentity
 from statefulspark.checkpoint.lineage.fencing import claim_attempt, refuse_fenced
+from statefulspark.checkpoint.lineage.going_back import gone_back
 from statefulspark.checkpoint.lineage.identity import job_name
 from statefulspark.checkpoint.lineage.missing_objects import check_last_record, check_newest_start, check_nothing_left
+from statefulspark.checkpoint.lineage.resumed import Lineage
 from statefulspark.checkpoint.lineage.rewind import is_jump, jump_record, last_used_batch
 from statefulspark.checkpoint.lineage.starts import newest_start, since
 from statefulspark.checkpoint.transfers import read_again
@@ -55,66 +56,6 @@ __all__ = [
 ]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Lineage:
-    """The checkpoint and batch records that make up the job's state."""
-
-    attempt: int
-    """Attempt that it describes; 0 for a job that never started."""
-    claim: AttemptClaim | None = None
-    """This driver's claim of the attempt; None if no driver has begun the attempt with it."""
-    since: int = 1
-    """The oldest attempt that may have run a batch of it."""
-    base: StoredCheckpoint | None
-    """Checkpoint to start from; None for empty state."""
-    records: tuple[BatchRecord, ...]
-    """Records of the batches after the base, in batch order."""
-    record_keys: tuple[str, ...]
-    """Keys of all stored records of the lineage, in batch order; also those that a base further back would need."""
-    checkpoints: tuple[str, ...]
-    """Keys of this folder's checkpoints in the lineage, newest first."""
-    origin: str | None = None
-    """URL of the checkpoint or savepoint of another folder that the lineage began with."""
-    copied_from: str | None = None
-    """URL of the checkpoint or savepoint that the base was copied from, if this attempt was started from one."""
-    claimed: str | None = None
-    """URL of the savepoint that the job has claimed (claim mode ``CLAIM``) and may not have deleted yet."""
-    problems: tuple[str, ...] = ()
-    """Reasons why newer checkpoints were skipped."""
-
-    @property
-    def uncommitted_batch(self) -> int | None:
-        """Batch that runs again first, None when there is none. That of a jump has run."""
-        return self.records[-1].batch if self.records else None
-
-    @property
-    def last_committed_in_spark(self) -> int:
-        """Last batch that Spark counts as done when the attempt starts, -1 for none."""
-        if not self.records:
-            return self.base.metadata.batch if self.base else -1
-        return self.records[-1].batch - (not is_jump(self.records[-1]))
-
-    @property
-    def committed_batch(self) -> int:
-        """Last batch that counts as done, -1 for none."""
-        if self.records:
-            return self.records[-1].previous
-        return self.base.metadata.batch if self.base else -1
-
-    @property
-    def pipeline(self) -> Pipeline | None:
-        """The one that wrote the newest record, or the base; None if there is none, or it was written before pipelines were stored."""
-        if self.records:
-            return self.records[-1].pipeline
-        return self.base.metadata.pipeline if self.base is not None else None
-
-    @property
-    def changelogs(self) -> tuple[ChangelogRef, ...]:
-        """Changelogs to apply to the base, in batch order, up to the last committed batch."""
-        after = self.base.metadata.replay_after if self.base else -1
-        return tuple(ack for record in self.records for ack in record.acks if ack.batch > after)
-
-
 def begin_attempt(
     store: ObjectStore,
     *,
@@ -127,7 +68,8 @@ def begin_attempt(
 ) -> Lineage:
     """Claim an attempt, determine the state it resumes from, and make that durable.
 
-    From an ``origin`` the job continues with numbers above those of all its earlier batches (`rewind`).
+    From an ``origin`` the job continues with numbers above those of all its earlier batches (`rewind`), and so it does after batches that left no
+    changelogs (`going_back`).
 
     Args:
         store: Opened at the job folder.
@@ -148,14 +90,17 @@ def begin_attempt(
     attempt = claim.attempt
     if origin is None:
         found = resolve_left(store, open_store=open_store, marked=damaged)
+        inherited = found.record_keys
+        found = write_jump(store, gone_back(found, attempt=attempt, now_ms=now_ms), lambda: refuse_fenced(store, claim))
     else:
+        inherited = ()
         found = _begin_from(store, origin, open_store, claim=claim, now_ms=now_ms, sink_batch=sink_batch, claim_origin=claim_origin)
     start = AttemptStart(
         attempt=attempt,
         created_ms=now_ms,
         origin=found.origin,
         checkpoints=found.checkpoints,
-        records=found.record_keys if origin is None else (),
+        records=inherited,
         claimed=found.claimed,
     )
     store.put_if_absent(paths.attempt_start_key(attempt), encode_document("attempt-start", start))
@@ -180,6 +125,27 @@ def write_record(store: ObjectStore, record: BatchRecord, check_fence: Callable[
     store.put_if_absent(key, encode_document("batch", record))
     check_fence()
     return key
+
+
+def write_jump(store: ObjectStore, back: Lineage, check_fence: Callable[[], None]) -> Lineage:
+    """Make a way back durable, which `gone_back` has found; does nothing if there is none.
+
+    Args:
+        store: Opened at the job folder.
+        back: What the job resumes from.
+        check_fence: See `write_record`.
+
+    Returns:
+        The same with the key of the jump.
+
+    Raises:
+        FencedError: The claim does not count any more.
+        UnavailableError: Storage did not answer; the jump may be stored.
+    """
+    jump = back.records[-1] if back.records else None
+    if jump is None or any(paths.batch_of(key) == jump.batch for key in back.record_keys):
+        return back
+    return replace(back, record_keys=(*back.record_keys, write_record(store, jump, check_fence)))
 
 
 def read_record(store: ObjectStore, key: str) -> BatchRecord:
@@ -217,7 +183,7 @@ def resolve(store: ObjectStore, *, open_store: OpenStore, damaged: Collection[st
     own = list(_own_checkpoints(store, start, problems))
     base, records = _choose(store, start, own, keys, open_store=open_store, damaged=damaged, problems=problems)
     oldest = since(store, start.attempt)
-    check_last_record(store, since=oldest, last=max([base.metadata.batch if base is not None else -1, *map(_batch_of, keys)]))
+    check_last_record(store, since=oldest, last=max([base.metadata.batch if base is not None else -1, *map(paths.batch_of, keys)]))
     if base is None and not keys:
         check_nothing_left(store, start)
     return Lineage(
@@ -331,12 +297,15 @@ def _own_checkpoints(store: ObjectStore, start: AttemptStart, problems: list[str
 
 
 def _records_after(store: ObjectStore, batch: int, keys: Iterable[str]) -> tuple[BatchRecord, ...] | None:
-    """Records of all batches after ``batch``, None when one of them is not stored."""
-    records: list[BatchRecord] = []
+    """Records of all batches after ``batch`` that count, None when one of them is not stored. A jump back abandons those after its ``previous``."""
+    base, records = batch, list[BatchRecord]()
     for key in keys:
-        if _batch_of(key) <= batch:
+        if paths.batch_of(key) <= base:
             continue
         record = read_record(store, key)
+        if record.previous < batch and is_jump(record):
+            records = [each for each in records if each.batch <= record.previous]
+            batch = records[-1].batch if records else base
         if record.previous != batch:
             return None
         records.append(record)
@@ -349,16 +318,9 @@ def _record_keys(store: ObjectStore, start: AttemptStart) -> tuple[str, ...]:
     stored = [info.key for info in store.list(paths.BATCHES_PREFIX)]
     inherited = set(start.records)
     own = f"{paths.BATCHES_PREFIX}{start.attempt:08d}/"
-    by_batch = {_batch_of(key): key for key in stored if key in inherited}
-    by_batch |= {_batch_of(key): key for key in stored if key.startswith(own)}
+    by_batch = {paths.batch_of(key): key for key in stored if key in inherited}
+    by_batch |= {paths.batch_of(key): key for key in stored if key.startswith(own)}
     return tuple(by_batch[batch] for batch in sorted(by_batch))
-
-
-def _batch_of(key: str) -> int:
-    numbers = paths.attempt_and_batch(key)
-    if numbers is None:
-        raise CorruptDataError("not the name of a batch record", path=key)
-    return numbers[1]
 
 
 def _begin_from(

@@ -1,8 +1,6 @@
 """Restores one slot from any checkpoint, for any parallelism, to the state after the last committed batch.
 
-A key begins with its key group, so the key groups of a slot are a contiguous range of the store. The old slot's store that
-holds most of the new slot's key groups is opened and clipped to the new range; missing key groups are copied from the other old
-slots' stores. Of a canonical savepoint, all are copied into an empty store. Then the changelogs of later batches are applied in order, restricted to the slot's key groups.
+The store is built from those of old slots (`sources`). Then the changelogs of later batches are applied in order, restricted to the slot's key groups.
 
 Size and checksum of every file are verified before it is opened.
 """
@@ -18,29 +16,28 @@ from typing import Any, Protocol
 
 from statefulspark.checkpoint.catalog import StoredCheckpoint
 from statefulspark.checkpoint.formats import paths
-from statefulspark.checkpoint.formats.digests import check_digest, digest_bytes
-from statefulspark.checkpoint.formats.metadata import METADATA_NAME, SlotState
+from statefulspark.checkpoint.formats.metadata import SlotState
 from statefulspark.checkpoint.formats.records import ChangelogRef
+from statefulspark.checkpoint.restore.local_files import LocalFiles
 from statefulspark.checkpoint.restore.merged_states import MergedStates
 from statefulspark.checkpoint.restore.progress import RestoreProgress
 from statefulspark.checkpoint.restore.replay import TakesOperatorState, needed_changelogs, replay
-from statefulspark.checkpoint.transfers import download_verified, in_parallel
+from statefulspark.checkpoint.restore.slot_files import SlotBytes, fetch_slot
+from statefulspark.checkpoint.restore.sources import Source, Sources, sources_of
 from statefulspark.checkpoint.write.upload import StoredFile
-from statefulspark.errors import CorruptDataError, NotRestorableError
+from statefulspark.errors import NotRestorableError
 from statefulspark.keygroups import KeyGroupRange
 from statefulspark.state.encoding.layout import key_group_range_bounds
 from statefulspark.state.store.base import KeyValueStore, StoredEntries
-from statefulspark.state.store.heap_store import ENTRIES_FILE
 from statefulspark.state.store.open_store import open_snapshot
-from statefulspark.state.store.own_backend import is_own_backend
 from statefulspark.storage.base import ObjectStore
-from statefulspark.storage.os_errors import deleted_file
 
 OpenState = Callable[[Path], KeyValueStore]
 """Opens a slot's store of the job's kind in a folder, which may be missing (an empty store) or hold a snapshot's files."""
 
 _SAME_FILES = {"filesystem": "memory"}
 """Kinds of stores that read each other's files, by the kind whose files they are."""
+_NOTHING = Sources(None, ())
 
 
 class RestoresOperatorState(TakesOperatorState, Protocol):
@@ -86,6 +83,8 @@ class RestoredSlot:
     states: tuple[dict[str, Any], ...]
     """``StateInfo`` in JSON of every state known so far."""
     downloaded_bytes: int
+    local_bytes: int
+    """Of files that were still on this machine."""
     copied_entries: int
     """Entries copied from other old slots' stores."""
     replayed_changes: int
@@ -100,6 +99,7 @@ def restore_slot(
     threads: int = 8,
     operator_state: Sequence[RestoresOperatorState] = (),
     progress: RestoreProgress | None = None,
+    local: LocalFiles | None = None,
 ) -> RestoredSlot:
     """Build the store of a slot in ``directory``.
 
@@ -109,7 +109,8 @@ def restore_slot(
         open_state: Opens a store of the kind ``plan.backend``.
         threads: Parallel downloads.
         operator_state: Take up the operator state of the slot, as far as the coordinator has not sent it.
-        progress: Counts what is downloaded.
+        progress: Counts what is downloaded or linked.
+        local: Files on this machine, which are linked instead of downloaded. None downloads all.
 
     Raises:
         NotRestorableError: Key groups, store kind or states do not fit the job.
@@ -120,11 +121,11 @@ def restore_slot(
     progress = progress or RestoreProgress()
     after = plan.base.metadata.replay_after if plan.base is not None else -1
     changelogs = needed_changelogs((ref for ref in plan.changelogs if after < ref.batch <= plan.batch), plan.key_groups)
-    sources = _sources(plan, plan.base) if plan.base is not None else []
-    progress.begin(sum(file.size_bytes for source in sources for file in source.slot.files) + sum(ref.size_bytes for ref in changelogs))
+    sources = _sources(plan, plan.base) if plan.base is not None else _NOTHING
+    progress.begin(sum(file.size_bytes for source in sources.all for file in source.slot.files) + sum(ref.size_bytes for ref in changelogs))
     directory.mkdir(parents=True, exist_ok=True)
     build = (
-        _from_base(plan, plan.base, sources, directory, open_state, merged=merged, downloads=_Downloads(threads, progress))
+        _from_base(plan, plan.base, sources, directory, open_state, merged=merged, files=_Files(threads, progress, local))
         if plan.base is not None
         else _Built(open_state(directory / "store"))
     )
@@ -153,18 +154,11 @@ def restore_slot(
         batch=plan.batch,
         step_batches=dict.fromkeys(merged.uids(), plan.batch),
         states=merged.states,
-        downloaded_bytes=build.downloaded_bytes + replayed.downloaded_bytes,
+        downloaded_bytes=build.fetched.downloaded + replayed.downloaded_bytes,
+        local_bytes=build.fetched.local,
         copied_entries=build.copied_entries,
         replayed_changes=replayed.changes,
     )
-
-
-@dataclass(frozen=True, slots=True)
-class _Source:
-    """An old slot, and the key groups it shares with the new one."""
-
-    slot: SlotState
-    shared: KeyGroupRange
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,54 +167,54 @@ class _Built:
 
     store: KeyValueStore
     uploaded: tuple[StoredFile, ...] = ()
-    downloaded_bytes: int = 0
+    fetched: SlotBytes = SlotBytes()  # noqa: RUF009  frozen
     copied_entries: int = 0
 
 
 @dataclass(frozen=True, slots=True)
-class _Downloads:
-    """How files are downloaded."""
+class _Files:
+    """How files are fetched."""
 
     threads: int
     progress: RestoreProgress
+    local: LocalFiles | None
 
-    def of(self, base: StoredCheckpoint, slot: SlotState, folder: Path) -> int:
-        """See `download_slot`."""
-        return download_slot(base, slot, folder, self.threads, self.progress)
+    def of(self, base: StoredCheckpoint, slot: SlotState, folder: Path) -> SlotBytes:
+        """See `fetch_slot`."""
+        return fetch_slot(base, slot, folder, self.threads, progress=self.progress, local=self.local)
 
 
 def _from_base(
     plan: RestorePlan,
     base: StoredCheckpoint,
-    sources: list[_Source],
+    sources: Sources,
     directory: Path,
     open_state: OpenState,
     *,
     merged: MergedStates,
-    downloads: _Downloads,
+    files: _Files,
 ) -> _Built:
     merged.add(base.metadata.states, where=base.url)
-    # No store opens canonical entries: all are copied into an empty one.
-    opened, others = (None, sources) if base.metadata.is_canonical else (sources[0].slot, sources[1:])
-    downloaded = 0 if opened is None else downloads.of(base, opened, directory / "store")
+    opened = sources.opened.slot if sources.opened is not None else None
+    fetched = SlotBytes() if opened is None else files.of(base, opened, directory / "store")
     copied = 0
     store = open_state(directory / "store")
     try:
         if opened is not None:
             _cut(store, opened.key_groups, plan.key_groups)
-        for source in others:
+        for source in sources.copied:
             with _temporary(directory / f"old-{source.slot.slot}") as folder:
-                downloaded += downloads.of(base, source.slot, folder)
+                fetched += files.of(base, source.slot, folder)
                 copied += _copy(open_state, source, folder, store)
     except BaseException:
         store.close()
         raise
     uploaded = () if opened is None else _already_uploaded(plan, base, opened)
-    return _Built(store, uploaded, downloaded, copied)
+    return _Built(store, uploaded, fetched, copied)
 
 
-def _sources(plan: RestorePlan, base: StoredCheckpoint) -> list[_Source]:
-    """Old slots that hold some of the new slot's key groups; the one to open comes first: it holds most."""
+def _sources(plan: RestorePlan, base: StoredCheckpoint) -> Sources:
+    """Old slots that hold some of the new slot's key groups, once it is clear that they fit the job."""
     metadata = base.metadata
     if metadata.max_parallelism != plan.max_parallelism:
         raise NotRestorableError(
@@ -228,76 +222,15 @@ def _sources(plan: RestorePlan, base: StoredCheckpoint) -> list[_Source]:
             field="maxParallelism",
             remedy=f"Set maxParallelism to {metadata.max_parallelism}, or write a savepoint with other key groups by `statefulspark rewrite --max-parallelism`.",
         )
-    found = [(slot, slot.key_groups.intersect(plan.key_groups)) for slot in metadata.slots]
-    sources = [_Source(slot, shared) for slot, shared in found if shared is not None]
-    for slot in (source.slot for source in sources):
+    sources = sources_of(metadata, plan.key_groups)
+    for slot in (source.slot for source in sources.all):
         if not slot.is_canonical and _SAME_FILES.get(slot.backend, slot.backend) != _SAME_FILES.get(plan.backend, plan.backend):
             raise NotRestorableError(
                 f"{base.url} was written by the state backend {slot.backend!r}, but the job uses {plan.backend!r}",
                 field="state.backend",
                 remedy=f"Set the state backend to {slot.backend!r}, or start from a canonical savepoint: statefulspark convert {base.url} DIR.",
             )
-    # Of equally good ones the smaller store: less to download and to cut off.
-    return sorted(sources, key=lambda source: (-source.shared.count, source.slot.key_groups.count, source.slot.slot))
-
-
-def download_slot(base: StoredCheckpoint, slot: SlotState, folder: Path, threads: int, progress: RestoreProgress | None = None) -> int:
-    """Put the verified files of an old slot's store into a new folder, and inline entries as a file; returns the bytes of the files.
-
-    ``progress`` counts them.
-
-    Raises:
-        CorruptDataError: A file is damaged or missing.
-        UnavailableError: Storage did not answer, or another program has deleted files in the folder.
-    """
-    check_has_files(base, slot)
-    if slot.files or slot.inline is not None:
-        folder.mkdir(parents=True)
-    write_inline(base, slot, folder)
-
-    def fetch(index: int) -> int:
-        file = slot.files[index]
-        download_verified(base.store, paths.resolve_reference(base.key, file.path), folder / file.name, file.digest)
-        if progress is not None:
-            progress.add(file.size_bytes)
-        return file.size_bytes
-
-    downloaded_bytes = sum(in_parallel(fetch, range(len(slot.files)), threads))
-    check_downloaded(slot, folder)
-    return downloaded_bytes
-
-
-def check_has_files(base: StoredCheckpoint, slot: SlotState) -> None:
-    """Check that a slot's part of a checkpoint is there at all: a store that is opened without files is empty, and so would be the state.
-
-    Raises:
-        CorruptDataError: It has neither files nor inline entries. A backend of one's own may have none for an empty store.
-    """
-    if not slot.files and slot.inline is None and not is_own_backend(slot.backend):
-        raise CorruptDataError(f"slot {slot.slot} has no files", path=f"{base.url}/{METADATA_NAME}")
-
-
-def check_downloaded(slot: SlotState, folder: Path) -> None:
-    """Check that the files of an old slot are in the folder, right before a store is opened there, which else may begin empty.
-
-    Raises:
-        UnavailableError: Another program has deleted one.
-    """
-    names = [file.name for file in slot.files] if slot.inline is None else [ENTRIES_FILE]
-    for name in names:
-        if not (folder / name).exists():
-            raise deleted_file(folder / name)
-
-
-def write_inline(base: StoredCheckpoint, slot: SlotState, folder: Path) -> None:
-    """Write a slot's inline entries, if it has some, to the file by which a store opens them.
-
-    Raises:
-        CorruptDataError: They are damaged.
-    """
-    if slot.inline is not None:
-        check_digest(digest_bytes(slot.inline.data), slot.inline.digest, path=f"{base.url}/{METADATA_NAME}")
-        (folder / ENTRIES_FILE).write_bytes(slot.inline.data)
+    return sources
 
 
 def _cut(store: KeyValueStore, held: KeyGroupRange, wanted: KeyGroupRange) -> None:
@@ -308,7 +241,7 @@ def _cut(store: KeyValueStore, held: KeyGroupRange, wanted: KeyGroupRange) -> No
         store.delete_range(*key_group_range_bounds(wanted.last + 1, held.last))
 
 
-def _copy(open_state: OpenState, source: _Source, folder: Path, store: KeyValueStore) -> int:
+def _copy(open_state: OpenState, source: Source, folder: Path, store: KeyValueStore) -> int:
     copied = 0
 
     def counted(entries: Iterable[tuple[bytes, bytes]]) -> Iterator[tuple[bytes, bytes]]:

@@ -8,6 +8,7 @@ uploaded separately (`state_uploader`).
 from __future__ import annotations
 
 import os
+import shutil
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
@@ -83,6 +84,11 @@ class LocationFiles:
         paths = [path for path, _ in _scan(self._root) if _belongs(path, planned=batch, committed=batch)]
         contents = ((path, _read(self._root / path)) for path in paths)
         return {path: content for path, content in contents if content is not None}
+
+    def clear(self) -> None:
+        """Remove everything; no query may run."""
+        shutil.rmtree(self._root, ignore_errors=True)
+        self._durable, self._read = {}, {}
 
     def restore(self, files: Mapping[str, bytes], *, planned: int, committed: int, durable: bool = True) -> None:
         """Fill the empty or missing folder.

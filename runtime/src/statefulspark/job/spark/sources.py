@@ -28,6 +28,16 @@ def source_ids(df: DataFrame) -> tuple[SourceId, ...]:
     return tuple(_source(relation, feeds, seen) for relation, feeds in _relations(df._jdf.queryExecution().analyzed(), ""))  # noqa: SLF001
 
 
+def deleting_sources(df: DataFrame) -> tuple[str, ...]:
+    """Labels of the sources of a streaming query that delete or move what Spark has committed (``cleanSource``), so that it cannot be read again."""
+    found = []
+    for relation, _ in _relations(df._jdf.queryExecution().analyzed(), ""):  # noqa: SLF001  PySpark has no public way to a plan
+        options = {name.lower(): value.lower() for name, value in _options(relation).items()}
+        if options.get("cleansource", "off") != "off":
+            found.append(_source(relation, "", []).label)
+    return tuple(found)
+
+
 def source_labels(plan: Any) -> tuple[str, ...]:
     """Labels of the sources below a node of a logical plan, each once and sorted; alike ones are told apart by their identity."""
     found = (_source(relation, feeds, []) for relation, feeds in _relations(plan, ""))

@@ -121,6 +121,11 @@ class _TimeWindows(WindowAssigner):
         """Most windows that a row belongs to."""
         return -(-self._size // self._slide)
 
+    @property
+    def dropped_ms(self) -> int:
+        """Length of the gaps between windows, whose rows belong to none, in milliseconds."""
+        return max(0, self._slide - self._size)
+
     def get_window_serializer(self) -> WindowSerializer:
         return TimeWindowSerializer()
 
@@ -313,7 +318,12 @@ def milliseconds(length: Length | None, word: str) -> int:
         raise InvalidInputError(
             f"the {word} is {type(length).__name__}", field="window", remedy=f"Give the {word} as Time or Duration, e.g. Time.minutes(5)"
         )
-    return Time.of(length).to_milliseconds()
+    whole: object = Time.of(length).to_milliseconds()
+    if not isinstance(whole, int):
+        raise InvalidInputError(
+            f"the {word} is {whole!r} ms", field="window", remedy="Give whole milliseconds, e.g. Time.milliseconds(500)"
+        )
+    return whole
 
 
 def positive(number: int, word: str, field: str = "count_window") -> int:

@@ -109,21 +109,27 @@ class EvictedContents(ListContents):
         found = [(key, TimestampedValue(row.row, row.timestamp)) for key, row in self._rows.prefix_items(data)]
         elements = [element for _, element in found]
         self._evictor.evict_before(elements, len(elements), window, context)
+        self._check_kept(found, elements)
         emitted: list[Any] = []
         if elements:
             rows = [element.value for element in elements]
             emitted = emit(rows if self._fold is None else [self._fold.of(rows)])
         self._evictor.evict_after(elements, len(elements), window, context)
-        self._keep(data, found, elements)
+        self._keep(data, found, self._check_kept(found, elements))
         return emitted
 
-    def _keep(self, data: bytes, found: list[tuple[bytes, TimestampedValue]], elements: list[TimestampedValue]) -> None:
-        """Remove what the evictor has removed."""
+    @staticmethod
+    def _check_kept(found: list[tuple[bytes, TimestampedValue]], elements: list[TimestampedValue]) -> set[int]:
+        """Return which elements the evictor has left."""
         kept = {id(element) for element in elements}
         if len(kept) != len(elements) or not kept <= {id(element) for _, element in found}:
             raise InvalidInputError(
                 "the evictor added elements to the window", field="evictor", remedy="Only remove elements from the list"
             )
+        return kept
+
+    def _keep(self, data: bytes, found: list[tuple[bytes, TimestampedValue]], kept: set[int]) -> None:
+        """Remove what the evictor has removed."""
         if not kept:
             self.clear(data)
             return

@@ -7,7 +7,7 @@ from typing import Final
 
 from statefulspark.process.functions import RuntimeContext, TimeDomain, TimerService
 from statefulspark.process.windows.merging_windows import merging_windows_state
-from statefulspark.process.windows.session_state import Session, sessions_state
+from statefulspark.process.windows.session_state import Session, SessionsTypeInfo, sessions_state
 from statefulspark.process.windows.window_contents import CombinedContents
 from statefulspark.process.windows.window_states import WindowStates
 from statefulspark.process.windows.window_timers import WindowTimers
@@ -46,6 +46,9 @@ class SessionForms:
         timers: Of the windows.
         trigger_states: Of the windows.
         lateness_ms: Allowed lateness.
+
+    Attributes:
+        all_joint: True if `load` would return True for every key, with nothing to do.
     """
 
     def __init__(
@@ -58,7 +61,9 @@ class SessionForms:
         *,
         lateness_ms: int,
     ) -> None:
-        self.joint = sessions_state(context, scope, contents.value_type())
+        type_ = SessionsTypeInfo(contents.value_type())
+        self._packed = type_.packed
+        self.joint = sessions_state(context, scope, type_)
         self._windows = merging_windows_state(context, scope)
         self._contents = contents
         self._timers = timers
@@ -66,7 +71,10 @@ class SessionForms:
         self._lateness_ms = lateness_ms
         # Not read again for each row: only `split` makes sessions separate, and a batch that was undone is retried by a fresh function.
         self._joint_groups: set[bytes] = set()
+        own = context.get_key_group_range()
+        self._groups = own.last - own.first + 1
         self._visits: dict[bytes, int] = {}
+        self.all_joint = False
 
     def load(self, service: TimerService, fires_ms: int | None = None) -> bool:
         """Bring the sessions of the current key into the joint form.
@@ -94,11 +102,12 @@ class SessionForms:
             due_ms = next_due(service) if fires_ms is None else fires_ms
             return self._join(service, due_ms, fires=fires_ms is not None)
         self._joint_groups.add(group)
+        self.all_joint = len(self._joint_groups) == self._groups
         return True
 
     def save(self, sessions: tuple[Session, ...], service: TimerService, watermark_ms: int) -> None:
         """Store the sessions of the current key, which has none in the separate form; in that form if they are many."""
-        self.joint.put_entry(sessions)
+        self.joint.put_entry(self._packed(sessions) or sessions)
         if len(sessions) > _JOINT_SESSIONS_MAX:
             self.split(service, watermark_ms + 1)
 
@@ -115,6 +124,7 @@ class SessionForms:
         if sessions is None:
             return
         self._joint_groups.discard(self.joint.current_key_group())
+        self.all_joint = False
         parts = []
         for start, end, entry in sessions:
             window = _WINDOW.pack(start + _SIGN, end + _SIGN)

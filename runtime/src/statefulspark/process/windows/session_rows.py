@@ -74,7 +74,7 @@ class SessionRows:
         service: TimerService,
         emit: Emit,
         late: Callable[[Any], Iterable[Any] | None],
-        cleared: Callable[[TimeWindow], None],
+        cleared: Callable[[TimeWindow], None] | None,
     ) -> list[Any]:
         """Add rows to the sessions of the current key, which are joint, and write these once.
 
@@ -84,7 +84,7 @@ class SessionRows:
             service: Timers of the key.
             emit: Called for a session that a late row changes.
             late: Returns what becomes of a row that is too late.
-            cleared: Called for a session that should have ended, because the lateness is less than before.
+            cleared: Called for a session that should have ended, because the lateness is less than before; None if nobody asks.
 
         Returns:
             Output rows.
@@ -149,7 +149,7 @@ class SessionRows:
             sessions.append((start, end, entry))
         return sessions, taken
 
-    def fire(self, time_ms: int, service: TimerService, emit: Emit, cleared: Callable[[TimeWindow], None]) -> list[Any]:
+    def fire(self, time_ms: int, service: TimerService, emit: Emit, cleared: Callable[[TimeWindow], None] | None) -> list[Any]:
         """Emit the session of the current key that ends with ``time_ms``, and remove those whose lateness is over.
 
         Sessions are joint. The lateness may have changed since a timer was registered, so a session that has ended and stays gets one at its cleanup.
@@ -158,22 +158,22 @@ class SessionRows:
             time_ms: Of the timer.
             service: Timers of the key.
             emit: Called with the contents.
-            cleared: Called for each session that is removed.
+            cleared: Called for each session that is removed; None if nobody asks.
         """
         emitted: list[Any] = []
-        removed = 0
+        removed, lateness_ms = 0, self._lateness_ms
         sessions: tuple[Session, ...] = self._state.value() or ()
         for start, end, entry in sessions:
             last = end - 1
             if last > time_ms:
                 break
-            window = TimeWindow(start, end)
             if last == time_ms:
-                emitted += emit(window, entry)
-            cleanup = last + self._lateness_ms
+                emitted += emit(TimeWindow(start, end), entry)
+            cleanup = last + lateness_ms
             if cleanup <= time_ms:
                 removed += 1
-                cleared(window)
+                if cleared is not None:
+                    cleared(TimeWindow(start, end))
             elif cleanup < TIMESTAMP_MS_MAX:
                 service.register_event_time_timer(cleanup)
         if removed and removed == len(sessions):
@@ -182,14 +182,15 @@ class SessionRows:
             self._state.put_entry(sessions[removed:])
         return emitted
 
-    def _in_flight(self, stored: tuple[Session, ...], watermark: int, cleared: Callable[[TimeWindow], None]) -> tuple[Session, ...]:
+    def _in_flight(self, stored: tuple[Session, ...], watermark: int, cleared: Callable[[TimeWindow], None] | None) -> tuple[Session, ...]:
         """Remove the sessions that are late, and return the others."""
         late = 0
         for start, end, _ in stored:
             if end - 1 + self._lateness_ms > watermark:
                 break
             late += 1
-            cleared(TimeWindow(start, end))
+            if cleared is not None:
+                cleared(TimeWindow(start, end))
         if late:
             stored = stored[late:]
             self._state.update(stored or None)

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 from statefulspark.process.functions import RuntimeContext
 from statefulspark.state.api.descriptors import ValueStateDescriptor
 from statefulspark.state.encoding.layout import JOINT_SESSIONS
-from statefulspark.state.encoding.values import Encoded
+from statefulspark.state.encoding.values import PLAIN, Encoded
 from statefulspark.state.tables.value import KeyedValueState
 from statefulspark.state.types.base import TypeInformation
 from statefulspark.state.types.composites import ListTypeInfo, TupleTypeInfo
@@ -22,8 +22,8 @@ Session = tuple[int, int, Any]
 
 _COUNT: Final = struct.Struct(">I")
 _HEAD: Final = struct.Struct(">IIqIqI")
-_ONE_FORMAT: Final = ">IIIqIqI"
-"""Length of the tuple, then its first two fields and the length of the third, each field with its length."""
+_ONE_FORMAT: Final = ">BIIIqIqI"
+"""Version of the value, number of sessions, length of the tuple, then its first two fields and the length of the third, each field with its length."""
 _FIELD: Final = 8
 _FIXED: Final = _HEAD.size - 4
 """Length of a tuple without the bytes of its third field."""
@@ -37,13 +37,11 @@ class SessionsTypeInfo(ListTypeInfo):
     """A list of tuples of start, end and contents.
 
     The bytes are those of ``LIST(TUPLE(LONG, LONG, contents))``, and the description says so: such state evolves and is inspected as any other. In memory it is
-    a tuple of `Session`, which cannot change, so that it stays decoded in the cache.
+    a tuple of `Session`, which cannot change, or its stored bytes: for one session these are half as large, in one piece, and need not be made when the batch ends.
 
     Args:
         contents: Type of the contents.
     """
-
-    immutable = True
 
     def __init__(self, contents: TypeInformation) -> None:
         super().__init__("LIST", TupleTypeInfo([Types.LONG(), Types.LONG(), contents]))
@@ -54,19 +52,41 @@ class SessionsTypeInfo(ListTypeInfo):
         # A struct packs None as the BOOLEAN False.
         number = None if contents.struct_format == "?" else contents.struct_format
         self._one = None if number is None else struct.Struct(_ONE_FORMAT + number)
-        self._one_size = 0 if self._one is None else self._one.size - _FIXED - 8
+        # Behind its version byte, the count 1, the length of the tuple, and those of its three fields.
+        self._contents_bytes = 0 if self._one is None else self._one.size - _FIXED - 9
+
+    def packed(self, sessions: Sequence[Session]) -> Encoded | None:
+        """Return the stored bytes of one session whose contents are a number; None for others."""
+        if self._one is None or len(sessions) != 1:
+            return None
+        start, end, entry = sessions[0]
+        size = self._contents_bytes
+        try:
+            return Encoded(self._one.pack(PLAIN, 1, _FIXED + size, _FIELD, start, _FIELD, end, size, entry))
+        except struct.error:
+            return None  # None, or a number that is too large, which the type refuses
+
+    def decoder(self, decode: Callable[[bytes], Any]) -> Callable[[bytes], Any]:
+        """See `TypeInformation.decoder`."""
+        if self._one is None:
+            return decode
+        unpack, one_size, size = self._one.unpack, self._one.size, self._contents_bytes
+        expected = (PLAIN, 1, _FIXED + size, _FIELD, _FIELD, size)
+
+        def decode_one(data: bytes) -> Any:
+            if len(data) == one_size:
+                version, count, length, first, start, second, end, last, entry = unpack(data)
+                if (version, count, length, first, second, last) == expected:
+                    return ((start, end, entry),)
+            return decode(data)
+
+        return decode_one
 
     def normalize(self, value: Any) -> Any:
         """Return ``value``, which the runtime has made."""
         return value
 
     def encode(self, value: Any) -> bytes:
-        if self._one is not None and len(value) == 1:
-            start, end, entry = value[0]
-            try:
-                return self._one.pack(1, _FIXED + self._one_size, _FIELD, start, _FIELD, end, self._one_size, entry)
-            except struct.error:
-                pass  # None, or a number that is too large, which the type refuses below
         parts = [_COUNT.pack(len(value))]
         for start, end, entry in value:
             if entry is None:
@@ -78,10 +98,6 @@ class SessionsTypeInfo(ListTypeInfo):
         return b"".join(parts)
 
     def decode(self, data: bytes) -> Any:
-        if self._one is not None and len(data) == self._one.size:
-            count, length, first, start, second, end, size, entry = self._one.unpack(data)
-            if (count, length, first, second, size) == (1, _FIXED + self._one_size, _FIELD, _FIELD, self._one_size):
-                return ((start, end, entry),)
         (count,) = _COUNT.unpack_from(data)
         at, sessions = _COUNT.size, []
         for _ in range(count):
@@ -112,13 +128,13 @@ class SessionsTypeInfo(ListTypeInfo):
         return size_bytes
 
 
-def sessions_state(context: RuntimeContext, scope: str, contents: TypeInformation) -> KeyedValueState:
+def sessions_state(context: RuntimeContext, scope: str, type_: SessionsTypeInfo) -> KeyedValueState:
     """Return the state with the sessions of the current key, in order.
 
     Args:
         context: Of the step.
         scope: Kinds of windows and contents, part of the name of the state.
-        contents: Type of the contents.
+        type_: Type of the sessions.
     """
-    state: Any = context.get_state(ValueStateDescriptor(f"{JOINT_SESSIONS}{scope})", SessionsTypeInfo(contents)))
+    state: Any = context.get_state(ValueStateDescriptor(f"{JOINT_SESSIONS}{scope})", type_))
     return state  # type: ignore[no-any-return]  # a value state without time to live is one

@@ -87,9 +87,10 @@ class WindowOperator(KeyRowsFunction):
             yield from super().process_keys(visits, ctx)
             return
         self._enter(ctx)
-        service, emit, late, cleared = self._context.service, self._emitted, self._late, self._cleared
+        service, emit, late = self._context.service, self._emitted, self._late
+        cleared = self._cleared if self._results.clears else None
         for rows, times in visits:
-            if forms.load(service):
+            if forms.all_joint or forms.load(service):
                 if emitted := sessions.add(rows, times, service, emit, late, cleared):
                     yield from emitted
             else:
@@ -101,9 +102,10 @@ class WindowOperator(KeyRowsFunction):
             yield from super().on_timers(due, ctx)
             return
         self._enter(ctx)
-        service, emit, cleared = self._context.service, self._emitted, self._cleared
+        service, emit = self._context.service, self._emitted
+        cleared = self._cleared if self._results.clears else None
         for timestamp in due:
-            if forms.load(service, timestamp):
+            if forms.all_joint or forms.load(service, timestamp):
                 yield from sessions.fire(timestamp, service, emit, cleared)
             else:
                 yield from self._fired(timestamp, ctx)

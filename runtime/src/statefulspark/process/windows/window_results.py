@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from types import GeneratorType
 from typing import Any, cast
 
-from statefulspark.errors import InvalidInputError, type_name
+from statefulspark.errors import InvalidInputError
+from statefulspark.process.callbacks import check_rows
 from statefulspark.process.functions import RuntimeContext, TimerService
 from statefulspark.process.windows.functions import ProcessWindowFunction, WindowFunction
 from statefulspark.process.windows.window_states import SelectedWindow, WindowStates
@@ -77,6 +78,13 @@ class WindowResults:
         self._process_function = function if isinstance(function, ProcessWindowFunction) else None
         self._window_function = function if isinstance(function, WindowFunction) else None
 
+    @property
+    def clears(self) -> bool:
+        """False if the function has no ``clear`` of its own, so that `clear` would do nothing."""
+        # What would be called, which may be an attribute of the object.
+        called = getattr(self._process_function, "clear", None)
+        return called is not None and getattr(called, "__func__", None) is not ProcessWindowFunction.clear
+
     def open(self, context: RuntimeContext) -> None:
         """Open the function."""
         self._uid = context.get_task_name()
@@ -100,20 +108,15 @@ class WindowResults:
             produced, name = self._window_function.apply(key, context.window(), elements), "apply"
         else:
             return elements
-        return self._rows(produced, name)
-
-    def _rows(self, produced: Iterable[Any] | None, name: str) -> list[Any]:
         if produced.__class__ is GeneratorType:
             # It runs while its window is selected.
             return list(cast("Iterable[Any]", produced))
+        return self._rows(produced, name)
+
+    def _rows(self, produced: Iterable[Any] | None, name: str) -> list[Any]:
         if produced is None:
             return []
-        if isinstance(produced, str | bytes | Mapping):
-            raise InvalidInputError(
-                f"{name} of the step {self._uid!r} returned {type_name(type(produced))}",
-                field=name,
-                remedy="Yield output rows, or return a list of them",
-            )
+        check_rows(produced, name, self._uid)
         return list(produced)
 
     def clear(self, context: ProcessWindowContext) -> None:

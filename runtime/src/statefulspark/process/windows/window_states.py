@@ -15,6 +15,7 @@ from statefulspark.state.api.descriptors import (
     ReducingStateDescriptor,
     StateDescriptor,
     ValueStateDescriptor,
+    descriptor_of,
 )
 from statefulspark.state.api.keyed_state_store import KeyedStateStore
 from statefulspark.state.api.states import ListState, MapState, State, ValueState
@@ -71,19 +72,19 @@ class WindowStates(KeyedStateStore):
         self._names = bytes_map(context, f"_{owner}_states({scope})", Types.STRING())
 
     def get_state(self, state_descriptor: ValueStateDescriptor) -> ValueState[Any]:
-        return cast("ValueState[Any]", self.get(state_descriptor))
+        return cast("ValueState[Any]", self.get(descriptor_of(ValueStateDescriptor, state_descriptor)))
 
     def get_list_state(self, state_descriptor: ListStateDescriptor) -> ListState[Any]:
-        return cast("ListState[Any]", self.get(state_descriptor))
+        return cast("ListState[Any]", self.get(descriptor_of(ListStateDescriptor, state_descriptor)))
 
     def get_map_state(self, state_descriptor: MapStateDescriptor) -> MapState[Any, Any]:
-        return cast("MapState[Any, Any]", self.get(state_descriptor))
+        return cast("MapState[Any, Any]", self.get(descriptor_of(MapStateDescriptor, state_descriptor)))
 
     def get_reducing_state(self, state_descriptor: ReducingStateDescriptor) -> KeyedReducingState:
-        return cast("KeyedReducingState", self.get(state_descriptor))
+        return cast("KeyedReducingState", self.get(descriptor_of(ReducingStateDescriptor, state_descriptor)))
 
     def get_aggregating_state(self, state_descriptor: AggregatingStateDescriptor) -> KeyedAggregatingState:
-        return cast("KeyedAggregatingState", self.get(state_descriptor))
+        return cast("KeyedAggregatingState", self.get(descriptor_of(AggregatingStateDescriptor, state_descriptor)))
 
     def get(self, descriptor: StateDescriptor) -> State:
         """Return the state of a descriptor of any kind; the same name gives the same object."""

@@ -15,7 +15,7 @@ from statefulspark.process.windows.assigners import (
     WindowAssigner,
 )
 from statefulspark.process.windows.evictors import Evictor
-from statefulspark.process.windows.triggers import NeverTrigger, PurgingTrigger, Trigger
+from statefulspark.process.windows.triggers import EventTimeTrigger, NeverTrigger, ProcessingTimeTrigger, PurgingTrigger, Trigger
 from statefulspark.process.windows.windows import CountWindowSerializer, GlobalWindowSerializer, TimeWindowSerializer, WindowSerializer
 
 __all__ = ["Windowing"]
@@ -86,9 +86,10 @@ class Windowing:
             raise InvalidInputError(
                 "event-time windows need the time of each row", field="window", remedy="Pass event_time=<column> and watermark=<delay>"
             )
-        if isinstance(trigger, NeverTrigger):
+        is_global, inner = isinstance(serializer, GlobalWindowSerializer), _without_purging(trigger)
+        if isinstance(inner, NeverTrigger) or (is_global and isinstance(inner, ProcessingTimeTrigger)):
             raise InvalidInputError(
-                f"{type(assigner).__name__} never fire by themselves",
+                f"{type(assigner).__name__} never fire {'by themselves' if isinstance(inner, NeverTrigger) else 'by ' + type(inner).__name__}",
                 field="trigger",
                 remedy="Call trigger(), for example with CountTrigger.of(100)",
             )
@@ -108,6 +109,22 @@ class Windowing:
         per_row = getattr(self.assigner, "windows_per_row", 1)
         if per_row > _WINDOWS_PER_ROW_MAX:
             warnings.warn(f"window: each row belongs to {per_row:,} windows and is added to each of them; use a longer slide", stacklevel=4)
+        gap_ms = getattr(self.assigner, "dropped_ms", 0)
+        if gap_ms:
+            warnings.warn(
+                f"window: windows leave gaps of {gap_ms:,} ms, and rows in them are dropped; use a slide of at most the size", stacklevel=4
+            )
+        inner = _without_purging(self.trigger)
+        if isinstance(self.serializer, GlobalWindowSerializer) and isinstance(inner, EventTimeTrigger):
+            warnings.warn(
+                "trigger: EventTimeTrigger fires a GlobalWindow only when the job is drained; use CountTrigger.of(...)", stacklevel=4
+            )
+        if self.assigner.is_event_time() and isinstance(inner, ProcessingTimeTrigger):
+            warnings.warn(
+                "trigger: an event-time window that the watermark passes first is removed, and ProcessingTimeTrigger does not fire it; "
+                "use EventTimeTrigger, or windows by processing time",
+                stacklevel=4,
+            )
         name = type(self.trigger).__name__
         if isinstance(self.serializer, CountWindowSerializer) and self.given_trigger is not None:
             warnings.warn(
@@ -119,3 +136,10 @@ class Windowing:
                 f"trigger: {name} never removes rows from a GlobalWindow, so state grows with every row; use PurgingTrigger.of(...)",
                 stacklevel=4,
             )
+
+
+def _without_purging(trigger: Trigger) -> Trigger:
+    """Return the trigger that decides when windows fire."""
+    while isinstance(trigger, PurgingTrigger):
+        trigger = trigger.nested_trigger
+    return trigger

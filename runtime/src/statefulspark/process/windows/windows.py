@@ -140,7 +140,9 @@ class TimeWindowSerializer(WindowSerializer):
             raise self._wrong(element)
         if not TIMESTAMP_MS_MIN <= element.start < element.end <= TIMESTAMP_MS_MAX:
             raise InvalidInputError(
-                "a window does not start before it ends, within 64 bits of milliseconds", field="window", remedy="Correct assign_windows"
+                "a window does not start before it ends, within 64 bits of milliseconds",
+                field="window",
+                remedy="Filter rows with such event times before key_by, or correct the window's size or your assign_windows",
             )
         return _TIME.pack(element.start + _SIGN, element.end + _SIGN)
 

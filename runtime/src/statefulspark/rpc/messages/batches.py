@@ -31,6 +31,8 @@ class BatchRun:
     """The last batch before it that changed the step in this slot."""
     operator_state: Literal["all", "changed"]
     """What the changelog contains of operator state: everything in the first batch of a distribution."""
+    changelog: bool = True
+    """Whether the slot makes durable what the run changes, before it acknowledges it."""
     query: int = 0
     """How many queries the driver has started before the one that this run belongs to."""
 
@@ -89,13 +91,14 @@ class RunMetrics:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Acknowledge(Request[None]):
-    """A slot has processed its rows of a batch, and its changelog is durable."""
+    """A slot has processed its rows of a batch, and its changelog is durable if the batch has changelogs."""
 
     uid: str
     slot: int
     epoch: int
     batch: int
-    changelog: ChangelogRef
+    changelog: ChangelogRef | None
+    """None for a batch without changelogs."""
     max_event_time_ms: int | None
     """Greatest event time of the batch's rows, of the first input if there are two."""
     second_max_event_time_ms: int | None = None

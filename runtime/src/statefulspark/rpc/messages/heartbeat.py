@@ -103,6 +103,8 @@ class HeartbeatAnswer(Message):
     """What the job wants of the slot now."""
 
     stop: bool
+    keep_files: bool = False
+    """As that of `Stop`."""
     memory: MemoryTuning | None
     """None: the slot's native memory is not managed."""
     processing_time_ms: int | None
@@ -122,11 +124,13 @@ class Heartbeat(Request[HeartbeatAnswer]):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Restoring(Request[None]):
-    """The slot downloads the state that it restores. Heartbeats begin when it serves."""
+    """The slot fetches the state that it restores. Heartbeats begin when it serves."""
 
     slot: int
     epoch: int
     downloaded_bytes: int
     """Of complete and verified files."""
+    local_bytes: int = 0
+    """Of files that were still on the machine."""
     total_bytes: int
-    """Of all files that it downloads."""
+    """Of all files that it needs."""

@@ -19,6 +19,8 @@ class Stop(Request[None]):
     """End in good order."""
 
     epoch: int
+    keep_files: bool = False
+    """True if other slots of the job follow, which may link the slot's files."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from abc import ABC
 from collections.abc import Callable
-from typing import ClassVar, Generic
+from typing import ClassVar, Generic, TypeVar
 
-from statefulspark.errors import InvalidInputError
+from statefulspark.errors import InvalidInputError, type_name
 from statefulspark.state.api.functions import AggregateFunction, ReduceFunction, as_reduce_function
 from statefulspark.state.api.names import check_state_name
 from statefulspark.state.api.ttl import StateTtlConfig
 from statefulspark.state.types.base import TypeInformation
 from statefulspark.state.types.composites import ListTypeInfo, MapTypeInfo
 from statefulspark.state.types.type_variables import ACC, IN, OUT, K_co, T, T_co, V_co
+
+D = TypeVar("D", bound="StateDescriptor")
 
 
 class StateDescriptor(ABC):  # as in PyFlink: one class per kind of state, nothing to implement
@@ -47,6 +49,13 @@ class StateDescriptor(ABC):  # as in PyFlink: one class per kind of state, nothi
 
     def enable_time_to_live(self, ttl_config: StateTtlConfig) -> None:
         """Let values expire."""
+        given: object = ttl_config
+        if not isinstance(given, StateTtlConfig):
+            raise InvalidInputError(
+                f"expected a StateTtlConfig, got {type_name(type(given))}",
+                field="ttl_config",
+                remedy="Make one: StateTtlConfig.new_builder(Time.hours(1)).build()",
+            )
         self.ttl = ttl_config if ttl_config.is_enabled() else None
 
 
@@ -151,6 +160,21 @@ class AggregatingStateDescriptor(StateDescriptor, Generic[IN, ACC, OUT]):
     def get_agg_function(self) -> AggregateFunction[IN, ACC, OUT]:
         """Return the AggregateFunction."""
         return self._agg_function
+
+
+def descriptor_of(kind: type[D], given: D) -> D:
+    """Return a descriptor of the kind that a method takes.
+
+    Raises:
+        InvalidInputError: It is none, or of another kind of state.
+    """
+    if not isinstance(given, kind):
+        raise InvalidInputError(
+            f"expected {type_name(kind)}, got {type_name(type(given))}",
+            field="state_descriptor",
+            remedy="Pass the descriptor that the method takes, or use the method of the descriptor's kind",
+        )
+    return given
 
 
 def _checked(field: str, type_info: TypeInformation) -> TypeInformation:

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from datetime import timedelta
 from enum import Enum
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
 from statefulspark.errors import InvalidInputError
 from statefulspark.state.api.cleanup_strategies import CleanupStrategies
 from statefulspark.state.times import Duration, Time
 
 _Strategies = CleanupStrategies.Strategies
+_TTL_MS_MAX: Final = 1 << 62
+"""Longer times mean the same: nothing expires. Added to a processing time, they would not fit 64 bits."""
 
 
 class UpdateType(Enum):
@@ -44,7 +46,7 @@ class Builder:
     """Collects the parts of a `StateTtlConfig`; every method returns the builder.
 
     Args:
-        ttl: The time to live (at least one millisecond).
+        ttl: The time to live (at least one millisecond). More than 2^62 ms, such as Java's ``Long.MAX_VALUE``, count as 2^62 ms.
 
     Raises:
         InvalidInputError: ``ttl`` is not positive.
@@ -242,7 +244,9 @@ class StateTtlConfig:
 
 
 def _checked(ttl: Time | Duration | timedelta) -> Time:
-    length = Time.of(ttl)
-    if length.to_milliseconds() < 1:
-        raise InvalidInputError("the time to live must be at least one millisecond", field="ttl")
-    return length
+    given: object = Time.of(ttl).to_milliseconds()
+    if not isinstance(given, int) or given < 1:
+        raise InvalidInputError(
+            "the time to live must be at least one millisecond, and whole", field="ttl", remedy="Give it as Time, e.g. Time.hours(1)"
+        )
+    return Time(min(given, _TTL_MS_MAX))

@@ -59,7 +59,7 @@ class ValueCodec:
         self._type = type_
         self.where = where
         self.encode: Callable[[Any], bytes] = self._encode
-        self.decode: Callable[[bytes], Any] = self._decode
+        self.decode: Callable[[bytes], Any] = type_.decoder(self._decode)
         if type_.struct_format is not None:
             # One struct for version and number saves half of the time per value.
             self._struct = struct.Struct(">B" + type_.struct_format)
@@ -90,7 +90,7 @@ class ValueCodec:
         try:
             return _PLAIN_BYTE + self._type.encode(value)
         except InvalidInputError as error:
-            raise InvalidInputError(str(error), field=self.where, remedy=error.remedy) from error
+            raise error.named(self.where) from error
 
     def _decode(self, data: bytes) -> Any:
         if not data or data[0] != PLAIN:
@@ -116,7 +116,7 @@ class ValueCodec:
         try:
             return self._type.decode(payload)
         except InvalidInputError as error:
-            raise InvalidInputError(error.message, field=self.where, remedy=error.remedy) from error
+            raise error.named(self.where) from error
         except (ValueError, IndexError, struct.error, OverflowError) as error:
             raise CorruptDataError("damaged value", path=self.where) from error
 

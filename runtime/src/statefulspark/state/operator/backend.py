@@ -353,8 +353,8 @@ class OperatorListState(ListState[Any]):
 
     def _encoded(self, value: Any) -> bytes:
         if value is None:
-            raise none_added()
+            raise none_added(self._where)
         try:
             return self._prefix + self._element.encode(value)
         except InvalidInputError as error:
-            raise InvalidInputError(str(error), field=self._where, remedy=error.remedy) from error
+            raise error.named(self._where) from error

@@ -55,7 +55,7 @@ class DeclaredBroadcastState:
         try:
             return self.key_type.encode(key)
         except InvalidInputError as error:
-            raise InvalidInputError(str(error), field=f"map key of {self.where}", remedy=error.remedy) from error
+            raise error.named(f"map key of {self.where}") from error
 
     def encoded(self, value: Any) -> bytes:
         """Return the stored bytes of a value."""
@@ -63,7 +63,7 @@ class DeclaredBroadcastState:
             try:
                 value = self.value_type.normalize(value)
             except InvalidInputError as error:
-                raise InvalidInputError(str(error), field=self.where, remedy=error.remedy) from error
+                raise error.named(self.where) from error
         stored = self.codec.encode_nullable(value)
         return stored if self.reader is None else self.reader.prefix + stored
 

@@ -57,6 +57,6 @@ class KeyedAggregatingState(AggregatingState[Any, Any]):
         self._cell.clear()
 
 
-def none_added() -> InvalidInputError:
-    """Build the error of adding None to a state."""
-    return InvalidInputError("None cannot be added", field="state", remedy="Do not add None.")
+def none_added(where: str = "state") -> InvalidInputError:
+    """Build the error of adding None to a state; ``where`` names it."""
+    return InvalidInputError("None cannot be added", field=where, remedy="Do not add None.")

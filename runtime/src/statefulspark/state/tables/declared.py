@@ -230,7 +230,7 @@ class DeclaredStates:
         before, declared = known
         if before.kind != descriptor.kind or before.type_info != descriptor.type_info or before.ttl != descriptor.ttl:
             raise InvalidInputError(
-                f"declared as {before.kind} of {before.type_info!r} before, now as {descriptor.kind} of {descriptor.type_info!r}",
+                f"declared as {_described(before)} before, now as {_described(descriptor)}",
                 field=f"state {descriptor.name!r}",
                 remedy="Give each state of a step its own name.",
             )
@@ -288,6 +288,11 @@ class DeclaredStates:
             description["remembered"] = True
         info = self._state_ids.register(self._uid, descriptor.name, descriptor.kind, description)
         return info, f"state {descriptor.name!r} of uid {self._uid!r}"
+
+
+def _described(descriptor: StateDescriptor) -> str:
+    lives = "" if descriptor.ttl is None else f" with {descriptor.ttl!r}"
+    return f"{descriptor.kind} of {descriptor.type_info!r}{lives}"
 
 
 def _as_described(descriptor: RememberedMapDescriptor, info: StateInfo) -> MapStateDescriptor:

@@ -325,18 +325,18 @@ class KeyedListState(PointTable, ListState[Any]):
 
     def _payload(self, value: Any) -> bytes:
         if value is None:
-            raise none_added()
+            raise none_added(self._where)
         try:
             return self._element.encode(value)
         except InvalidInputError as error:
-            raise InvalidInputError(str(error), field=self._where, remedy=error.remedy) from error
+            raise error.named(self._where) from error
 
     def _decoded(self, payloads: list[bytes]) -> list[Any]:
         decode = self._element.decode
         try:
             return [decode(payload) for payload in payloads]
         except InvalidInputError as error:
-            raise InvalidInputError(error.message, field=self._where, remedy=error.remedy) from error
+            raise error.named(self._where) from error
         except (ValueError, IndexError, struct.error, OverflowError) as error:
             raise CorruptDataError("damaged element", path=self._where) from error
 

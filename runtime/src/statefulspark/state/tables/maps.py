@@ -275,7 +275,7 @@ class KeyedMapState(MapState[Any, Any]):
         try:
             return self._key_type.encode(key)
         except InvalidInputError as error:
-            raise InvalidInputError(str(error), field=f"map key of {self._where}", remedy=error.remedy) from error
+            raise error.named(f"map key of {self._where}") from error
 
     def _entry(self, user_key: bytes) -> Any:
         """Return the entry from wherever it is."""
@@ -389,7 +389,7 @@ class KeyedMapState(MapState[Any, Any]):
                 return type_.normalize(value)
             return value if type_.is_immutable(value) else Encoded(self._codec.encode(value))
         except InvalidInputError as error:
-            raise InvalidInputError(str(error), field=self._where, remedy=error.remedy) from error
+            raise error.named(self._where) from error
 
     def value_of(self, entry: Any) -> Any:
         return self._codec.decode_nullable(entry) if entry.__class__ is Encoded else entry

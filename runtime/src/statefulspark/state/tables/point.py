@@ -182,10 +182,9 @@ class PointTable:
 
     def prefetch(self, idents: Sequence[bytes]) -> None:
         changed, young, old = self._changed, self._young, self._old
-        missing = [ident for ident in idents if ident not in young and ident not in old and ident not in changed]
-        if self._used:
-            used = self._used
-            missing = [ident for ident in missing if used.get(ident[:2], True)]
+        used = self._used
+        wanted = [ident for ident in idents if used.get(ident[:2], True)] if used else idents
+        missing = [ident for ident in wanted if ident not in young and ident not in old and ident not in changed]
         self.hits += len(idents) - len(missing)
         self.misses += len(missing)
         if not missing:
@@ -246,8 +245,12 @@ class PointTable:
 
     def _note_used(self) -> None:
         """Note in which key groups there will be entries."""
-        if self._used:
-            self._used |= {ident[:2]: True for ident, entry in self._changed.items() if ident is not None and entry is not None}
+        used = self._used
+        # A group that is not among them is looked up in the store when it is asked for.
+        if False in used.values():
+            for ident, entry in self._changed.items():
+                if entry is not None and ident is not None:
+                    used[ident[:2]] = True
 
     def _remove(self) -> None:
         """Make the current key's entry absent."""

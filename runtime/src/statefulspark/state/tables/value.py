@@ -112,7 +112,7 @@ class KeyedValueState(PointTable, ValueState[Any]):
             else:
                 entry = Encoded(self._encode(value))
         except InvalidInputError as error:
-            raise InvalidInputError(str(error), field=self._where, remedy=error.remedy) from error
+            raise error.named(self._where) from error
         return entry
 
 

@@ -245,7 +245,7 @@ class RowTypeInfo(TypeInformation):
         try:
             return self._fields[self.get_field_index(name)].encode(value)
         except InvalidInputError as error:
-            raise InvalidInputError(str(error), field=field) from error
+            raise error.named(field) from error
 
     def get_field_names(self) -> list[str]:
         """Return the names of the fields; those of a row by position are ``f0``, ``f1`` and so on, as in Flink."""

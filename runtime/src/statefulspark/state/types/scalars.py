@@ -95,7 +95,9 @@ class Double(TypeInformation):
             raise wrong_value(self, "float", value)
         try:
             return float(value)
-        except (TypeError, ValueError, OverflowError):
+        except OverflowError:
+            raise InvalidInputError(f"the number does not fit {self!r}", remedy="Declare Types.BIG_INT() or Types.BIG_DEC().") from None
+        except (TypeError, ValueError):
             raise wrong_value(self, "float", value) from None
 
     def encode(self, value: Any) -> bytes:
@@ -162,7 +164,10 @@ class String(TypeInformation):
         try:
             return value.encode()
         except UnicodeEncodeError:
-            raise InvalidInputError(f"the text contains an unpaired surrogate, which {self!r} cannot store") from None
+            raise InvalidInputError(
+                f"the text contains an unpaired surrogate, which {self!r} cannot store",
+                remedy="Replace it: text.encode(errors='replace').decode()",
+            ) from None
 
     def decode(self, data: bytes) -> str:
         return data.decode()
@@ -217,7 +222,9 @@ class SqlDate(TypeInformation):
     accepted_class = date
 
     def normalize(self, value: Any) -> date:
-        if not isinstance(value, date) or isinstance(value, datetime):
+        if isinstance(value, datetime):
+            raise InvalidInputError(f"expected datetime.date for {self!r}, got datetime", remedy="Give its .date()")
+        if not isinstance(value, date):
             raise wrong_value(self, "datetime.date", value)
         return date(value.year, value.month, value.day)
 
@@ -236,8 +243,10 @@ class SqlTime(TypeInformation):
     decoded_bytes = 40
 
     def normalize(self, value: Any) -> time:
-        if not isinstance(value, time) or value.tzinfo is not None:
-            raise wrong_value(self, "datetime.time without a zone", value)
+        if not isinstance(value, time):
+            raise wrong_value(self, "datetime.time", value)
+        if value.tzinfo is not None:
+            raise InvalidInputError(f"expected a time without a zone for {self!r}", remedy="Give value.replace(tzinfo=None)")
         return value.replace(fold=0)
 
     def encode(self, value: Any) -> bytes:
@@ -260,8 +269,12 @@ class SqlTimestamp(TypeInformation):
     decoded_bytes = 48
 
     def normalize(self, value: Any) -> datetime:
-        if not isinstance(value, datetime) or value.tzinfo is not None:
-            raise wrong_value(self, "datetime.datetime without a zone", value)
+        if not isinstance(value, datetime):
+            raise wrong_value(self, "datetime.datetime", value)
+        if value.tzinfo is not None:
+            raise InvalidInputError(
+                f"expected a datetime without a zone for {self!r}", remedy="Give value.astimezone(UTC).replace(tzinfo=None)"
+            )
         return datetime(value.year, value.month, value.day, value.hour, value.minute, value.second, value.microsecond)  # noqa: DTZ001
 
     def encode(self, value: Any) -> bytes:

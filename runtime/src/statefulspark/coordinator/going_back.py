@@ -1,0 +1,158 @@
+"""GoingBack: a running job whose slots have lost the state after batches without changelogs returns to the last state that is stored.
+
+In checkpointing mode ``at-least-once``, the state after the newest batches exists in the slots only. When one slot starts again, it cannot be
+brought there, so all slots go back together with Spark's offsets, as they would with a new driver (`checkpoint.lineage.going_back`). The
+job stops its query and all slots, calls `run`, and starts them again.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import Final
+
+import structlog
+
+from statefulspark import failpoints
+from statefulspark.coordinator.batch_completion import Completion
+from statefulspark.coordinator.batch_log import BatchLog
+from statefulspark.coordinator.checkpoint_schedule import CheckpointSchedule
+from statefulspark.coordinator.dry_runs import DryRuns
+from statefulspark.coordinator.durable_job import DurableJob
+from statefulspark.coordinator.operator_states import OperatorDistribution
+from statefulspark.coordinator.recovery import batch_log, recovered_batch, restore_location
+from statefulspark.coordinator.slot_crashes import CrashWatch
+from statefulspark.coordinator.slot_state import Slot
+from statefulspark.errors import ConflictError, UnavailableError
+
+_log = structlog.get_logger("statefulspark.coordinator")
+NOTICE: Final = "a slot was lost, and the job goes back to its last checkpoint. Repeat the command"
+
+
+class GoingBackWanted:
+    """Whether the job must go back before any batch, checkpoint or command can go on. Set by many threads, without a lock of the coordinator's."""
+
+    def __init__(self) -> None:
+        self._event = threading.Event()
+
+    def __bool__(self) -> bool:
+        return self._event.is_set()
+
+    def ask(self, why: str, slot: int) -> bool:
+        """Ask for it; False if that has been done."""
+        if self._event.is_set():
+            return False
+        self._event.set()
+        _log.warning("the job goes back to its last checkpoint, and rows since are processed again", slot=slot, why=why)
+        return True
+
+    def refuse(self) -> None:
+        """Raise ConflictError if the job must go back."""
+        if self._event.is_set():
+            raise ConflictError(NOTICE)
+
+    def done(self) -> None:
+        """The job has gone back."""
+        self._event.clear()
+
+
+class GoingBack:
+    """Brings the coordinator's parts back to the last state that is stored.
+
+    Args:
+        wanted: Set while it must be done.
+        durable: The job's folder in storage.
+        batches: The job's batches, guarded by ``lock``.
+        completion: Decides about the batch that runs.
+        dry_runs: Spark's local checkpoint location, and batches that run again without a sink.
+        checkpoints: Of the job.
+        operator_states: The distribution of operator state, guarded by ``lock``.
+        crashes: Counts slots that die on the way.
+        lock: The coordinator's batch lock.
+        now_ms: The clock that processing times come from.
+    """
+
+    def __init__(  # noqa: PLR0913  one argument per part of the coordinator
+        self,
+        wanted: GoingBackWanted,
+        *,
+        durable: DurableJob,
+        batches: BatchLog,
+        completion: Completion,
+        dry_runs: DryRuns,
+        checkpoints: CheckpointSchedule,
+        operator_states: OperatorDistribution,
+        crashes: CrashWatch,
+        lock: threading.RLock,
+        now_ms: Callable[[], int],
+    ) -> None:
+        self.wanted = wanted
+        self._durable = durable
+        self._batches = batches
+        self._completion = completion
+        self._dry_runs = dry_runs
+        self._checkpoints = checkpoints
+        self._operator_states = operator_states
+        self._crashes = crashes
+        self._lock = lock
+        self._now_ms = now_ms
+
+    def slot_starts(self, before: Slot, executor: str) -> bool:
+        """A new incarnation of a slot wants to register. False if the job must go back first. The caller holds the lock.
+
+        Args:
+            before: The slot as it was.
+            executor: Where the new process runs.
+        """
+        if self.wanted:
+            return False
+        if self._batches.can_restore(before.index):
+            return True
+        if self.wanted.ask("it starts again, and batches since the last checkpoint have no changelogs", before.index):
+            self._crashes.lost_state(before.index, alone=before.executor == executor, base=self._durable.base_url or "")
+        return False
+
+    def changelogs_wanted(self, slot: int, after: int, until: int) -> None:
+        """A slot wants to catch up.
+
+        Raises:
+            UnavailableError: With batches that left no changelogs, so the job goes back.
+        """
+        if self._batches.lacks(after, until):
+            self.wanted.ask(f"it has lost what batch {until} changed", slot)
+            raise UnavailableError(f"batch {until} has no changelogs; the job goes back to its last checkpoint")
+
+    def run(self) -> int:
+        """Go back; the query and all slots are stopped.
+
+        Returns:
+            The last number that counts as used: the next batch has the one after it.
+
+        Raises:
+            CorruptDataError: Nothing that is left can be restored.
+            FencedError: A newer attempt runs the job.
+            UnavailableError: Storage does not answer, or a checkpoint is being published; call again.
+        """
+        if not self._checkpoints.abandon():
+            raise UnavailableError("a checkpoint is being published")
+        files, log = self._dry_runs.files, self._batches
+        with self._lock:
+            before = log.committed
+            known = [log.current, self._durable.begun]
+            used = max([before, files.planned_batch(), *(each.batch for each in known if each is not None)])
+            lineage = self._durable.go_back(used, self._now_ms())
+            failpoints.reach("driver.jumped")
+            files.clear()
+            restore_location(files, lineage, self._durable.pipeline, may_drop=True)  # it was accepted when the driver started
+            log.go_back(batch_log(lineage, log.delays_ms))
+            self._dry_runs.go_back()
+            self._completion.go_back(recovered_batch(lineage, log))
+            self._operator_states.forget()
+            self._checkpoints.go_back()
+            # A jump has no rows, so it is committed at once: tasks of the old query that still run are refused by their number.
+            self._completion.finish()
+        _log.warning(
+            "went back", base=self._durable.base_url, abandoned_after=lineage.committed_batch, until=before, next_batch=log.committed + 1
+        )
+        self.wanted.done()
+        return log.committed

@@ -1,0 +1,73 @@
+"""Returning: takes a running job back to its last checkpoint, with the query and the slots that this stops and starts again."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
+
+import structlog
+from pyspark.sql import SparkSession
+
+from statefulspark.coordinator.going_back import GoingBack
+from statefulspark.coordinator.job_slots import JobSlots
+from statefulspark.errors import UnavailableError
+from statefulspark.job.draining import Draining
+from statefulspark.job.engine import Engine
+from statefulspark.job.new_slots import new_slots
+from statefulspark.job.run_settings import RunSettings
+from statefulspark.job.spark.file_sinks import file_sink_of
+
+_log = structlog.get_logger("statefulspark.job")
+_AGAIN_S: Final = 1.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Returning:
+    """Executes the way back; the running job runs one command at a time.
+
+    Attributes:
+        going_back: The coordinator's part.
+        slots: Replaced by others of the same number.
+        draining: Ended, because rows come again.
+        ended: Waits so many seconds; True if the job has ended meanwhile.
+    """
+
+    spark: SparkSession
+    going_back: GoingBack
+    slots: JobSlots
+    engine: Engine
+    settings: RunSettings
+    draining: Draining
+    ended: Callable[[float], bool]
+
+    def run(self) -> None:
+        """Stop the query and all slots, go back, and start them again.
+
+        Raises:
+            StatefulSparkError: The job cannot go back, which ends it.
+        """
+        parallelism = self.engine.parallelism
+        self.engine.end_query_and_slots()
+        self.draining.went_back()
+        used = self._last_used()
+        if used is None:
+            return
+        self.slots.replace(new_slots(self.spark, parallelism, self.settings.slots_per_executor))
+        with self.engine.query_settings():
+            job, writer = self.engine.build(parallelism)
+            if (sink := file_sink_of(self.spark, writer)) is not None:
+                # Its log has no entry for a batch that was abandoned before the sink committed it, nor for the jump.
+                sink.fill(used)
+            self.engine.start_slots(job)
+            self.engine.start_query(writer)
+
+    def _last_used(self) -> int | None:
+        """Let the coordinator go back, however long storage does not answer; None if the job has ended meanwhile."""
+        while True:
+            try:
+                return self.going_back.run()
+            except UnavailableError as error:
+                _log.warning("cannot go back yet", error=str(error)[:300])
+                if self.ended(_AGAIN_S):
+                    return None

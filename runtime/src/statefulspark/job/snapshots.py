@@ -1,0 +1,61 @@
+"""Snapshots: the checkpoints and savepoints that commands of a running job ask for, and the last one of a job that stops."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from statefulspark.config.savepoints import SavepointFormat
+from statefulspark.coordinator.controls import CheckpointInfo
+from statefulspark.coordinator.coordinator import Coordinator
+from statefulspark.errors import StatefulSparkError
+
+
+class Snapshots:
+    """Takes them.
+
+    Args:
+        coordinator: Of the job.
+        check_open: Raises ClosedError if the job has ended.
+    """
+
+    def __init__(self, coordinator: Coordinator, check_open: Callable[[], None]) -> None:
+        self._coordinator = coordinator
+        self._check_open = check_open
+
+    def checkpoint(self, timeout_s: float) -> CheckpointInfo:
+        """See JobControls."""
+        return self._coordinator.snapshots.take(None, timeout_s, self._check_open)
+
+    def savepoint(self, target: str | None, timeout_s: float, form: SavepointFormat = "native") -> CheckpointInfo:
+        """See JobControls."""
+        where = self._coordinator.snapshots.savepoint_target(target)
+        take = self._coordinator.canonical.take if form == "canonical" else self._coordinator.snapshots.take
+        return take(where, timeout_s, self._check_open)
+
+    def of_command(self, savepoint: str | None, timeout_s: float) -> CheckpointInfo:
+        """Take a snapshot for a command during which the job cannot go back to its last checkpoint.
+
+        Raises:
+            ConflictError: The job must go back first.
+            StatefulSparkError: The snapshot failed.
+        """
+        return self._coordinator.snapshots.take(savepoint, timeout_s, self._check_steady)
+
+    def last(self, savepoint: str | None, timeout_s: float) -> CheckpointInfo | None:
+        """Let no further batch begin, and take the snapshot with which the job stops; None before the first batch. If it fails, batches go on."""
+        coordinator = self._coordinator
+        coordinator.query.pause(timeout_s)
+        if coordinator.view().committed < 0:
+            return None
+        try:
+            if savepoint is not None and coordinator.needs_checkpoint():
+                # A driver that continues without the savepoint would go back to an earlier checkpoint.
+                self.of_command(None, timeout_s)
+            return self.of_command(savepoint, timeout_s)
+        except StatefulSparkError:
+            coordinator.query.resume()
+            raise
+
+    def _check_steady(self) -> None:
+        self._check_open()
+        self._coordinator.going_back.wanted.refuse()
