@@ -37,6 +37,7 @@ def test_every_key_is_found_where_it_lives(work: Work) -> None:
     wanted = finals(counted(by("account", inputs)), 2)
     keys = [*(key for key, _ in wanted), "nobody"]
     job = work.start()
+    work.wait_rows(sum(map(len, inputs)), 150)
     wait_until(lambda: served(job, keys, wanted), 150, "the totals are committed")
     assert {(state.uid, state.name, state.kind) for state in job.queries.states()} >= {
         ("count", "total", "value"),
