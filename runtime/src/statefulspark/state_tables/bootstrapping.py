@@ -7,7 +7,7 @@ import time
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
-from typing import Final
+from typing import TYPE_CHECKING, Final, cast
 
 import pyarrow as pa
 import pyarrow.types as pt
@@ -17,7 +17,6 @@ from statefulspark.checkpoint.formats.pipeline import WIDENED, KeyColumn, Pipeli
 from statefulspark.errors import InvalidInputError
 from statefulspark.keygroups import ranges
 from statefulspark.process.keytypes import key_type_info
-from statefulspark.state.api.descriptors import StateDescriptor
 from statefulspark.state.api.names import check_uid
 from statefulspark.state.encoding.keys import KeyCodec
 from statefulspark.state.encoding.layout import STATE_ID_MAX, StateInfo, key_group_range_bounds
@@ -26,11 +25,15 @@ from statefulspark.state.store.base import StoredEntries
 from statefulspark.state.tables.raw_keyed import RAW_KEYED
 from statefulspark.state_tables.changes import check_new_name
 from statefulspark.state_tables.contents import Contents
+from statefulspark.state_tables.declarations import Declaration
+from statefulspark.state_tables.given_rows import ArrowRows, GivenRows, Rows, is_spark_frame, same_key, without_number
 from statefulspark.state_tables.sorted_entries import Entry, SlotBySlot, SortedEntries, written_entries
-from statefulspark.state_tables.state_rows import ROWS_MAX, ArrowStream, StateRows, batch_reader
+from statefulspark.state_tables.state_rows import StateRows, batch_reader
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
 
 _SLOTS_OF_NEW: Final = 16
-_ROW_BYTES: Final = 8
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,31 +42,35 @@ class NewState:
 
     Attributes:
         uid: The keyed step, as the new savepoint names it.
-        descriptor: As the job declares the state.
+        declared: As the job declares the state.
         rows: A column per part of the key and of the value.
         key_columns: Names of the key columns, in the order of the step's key.
         merge: True if the state exists, and rows replace what it has of their keys.
     """
 
     uid: str
-    descriptor: StateDescriptor
-    rows: ArrowStream
+    declared: Declaration
+    rows: Rows
     key_columns: tuple[str, ...]
     merge: bool = False
     _taken: threading.Event = field(default_factory=threading.Event)
 
-    def reader(self) -> pa.RecordBatchReader:
-        """Return a reader of the rows.
+    def given(self) -> GivenRows:
+        """Return the rows.
 
         Raises:
-            InvalidInputError: They are no rows that Arrow can read, or are a reader that was read before and has none left.
+            InvalidInputError: Neither Arrow nor Spark can read them, or they are a reader that was read before and has none left.
         """
+        if is_spark_frame(self.rows):
+            from statefulspark.state_tables.spark_rows import SparkRows  # noqa: PLC0415  pyspark takes seconds to import
+
+            return SparkRows(cast("DataFrame", self.rows))
         if isinstance(self.rows, pa.RecordBatchReader) and self._taken.is_set():
             raise InvalidInputError(
                 "the RecordBatchReader was read by another write", field="rows", remedy="Pass a new one, or a pyarrow Table"
             )
         self._taken.set()
-        return batch_reader(self.rows)
+        return ArrowRows(batch_reader(self.rows))
 
 
 def new_metadata(name: str, max_parallelism: int) -> CheckpointMetadata:
@@ -173,22 +180,6 @@ def planned(metadata: CheckpointMetadata, state: NewState, state_id: int, schema
     return metadata.model_copy(update=update), rows
 
 
-def add_rows(rows: StateRows, reader: pa.RecordBatchReader, added: SortedEntries) -> None:
-    """Encode all rows of a state.
-
-    Raises:
-        InvalidInputError: A row does not fit; names column and row, which is counted from 0.
-        UnavailableError: The local disk is full or fails.
-    """
-    row = 0
-    while (whole := _next_batch(reader, row)) is not None:
-        for start in range(0, whole.num_rows, ROWS_MAX):
-            batch = whole.slice(start, ROWS_MAX)
-            for number, (key, value) in enumerate(rows.entries(batch, row), row):
-                added.add(key, number.to_bytes(_ROW_BYTES, "big") + value)
-            row += batch.num_rows
-
-
 def next_state_id(*documents: CheckpointMetadata) -> int:
     """Return an id that no state of these documents has.
 
@@ -199,15 +190,6 @@ def next_state_id(*documents: CheckpointMetadata) -> int:
     if found > STATE_ID_MAX:
         raise InvalidInputError(f"a job has at most {STATE_ID_MAX} states", field="state")
     return found
-
-
-def _next_batch(reader: pa.RecordBatchReader, row: int) -> pa.RecordBatch | None:
-    try:
-        return reader.read_next_batch()
-    except StopIteration:
-        return None
-    except (pa.ArrowException, ValueError, TypeError):
-        raise InvalidInputError("cannot be read", field=f"rows from {row}", remedy="Pass a sound pyarrow Table") from None
 
 
 def _step_key(state: NewState, schema: pa.Schema) -> tuple[StepKey, KeyCodec]:
@@ -243,23 +225,22 @@ def _spark_type(kind: pa.DataType) -> str:
 
 def _info(state: NewState, codec: KeyCodec, infos: list[StateInfo], state_id: int) -> tuple[StateInfo, bool]:
     """Return the state, and True if it is new."""
-    descriptor = state.descriptor
-    ttl_ms = descriptor.ttl.get_ttl().to_milliseconds() if descriptor.ttl is not None else None
-    wanted = StateInfo(state_id, state.uid, descriptor.name, descriptor.kind, codec.to_json(), descriptor.type_info.to_json(), ttl_ms)
-    where = f"state {descriptor.name!r} of uid {state.uid!r}"
+    declared = state.declared
+    wanted = StateInfo(state_id, state.uid, declared.name, declared.kind, codec.to_json(), declared.type.to_json(), declared.ttl_ms)
+    where = f"state {declared.name!r} of uid {state.uid!r}"
     keyed = next((info for info in infos if not is_operator_state(info) and info.kind != RAW_KEYED), None)
     if keyed is not None and keyed.key_type != wanted.key_type:
         raise InvalidInputError("its keys are not of the types that the step has", field=where, remedy="Cast the key columns")
-    known = next((info for info in infos if info.name == descriptor.name), None)
+    known = next((info for info in infos if info.name == declared.name), None)
     if known is None:
         if state.merge:
             raise InvalidInputError("there is no such state to merge with", field=where, remedy="Leave merge out")
-        check_new_name(descriptor.name)
+        check_new_name(declared.name)
         return wanted, True
     if not state.merge:
         raise InvalidInputError("it exists", field=where, remedy="Pass merge=True, or remove the state with remove_state")
-    same = replace(known, ttl_ms=ttl_ms, segmented=False, schemas=()) == replace(wanted, state_id=known.state_id)
-    if not same or (known.ttl_ms is None) != (ttl_ms is None) or known.schemas:
+    same = replace(known, ttl_ms=declared.ttl_ms, segmented=False, schemas=()) == replace(wanted, state_id=known.state_id)
+    if not same or (known.ttl_ms is None) != (declared.ttl_ms is None) or known.schemas:
         raise InvalidInputError(
             "it is stored with another declaration, or has evolved",
             field=where,
@@ -277,10 +258,9 @@ def _distinct(entries: Iterator[Entry]) -> Iterator[Entry]:
     last: Entry | None = None
     for entry in entries:
         if last is not None and last[0] == entry[0]:
-            rows = sorted(int.from_bytes(value[:_ROW_BYTES], "big") for _, value in (last, entry))
-            raise InvalidInputError(f"rows {rows[0]} and {rows[1]} have the same key", field="rows", remedy="Leave one of them out")
+            raise same_key(last[1], entry[1])
         last = entry
-        yield entry[0], entry[1][_ROW_BYTES:]
+        yield entry[0], without_number(entry[1])
 
 
 def _overlaid(old: Iterator[Entry], new: Iterator[Entry], lists: frozenset[int]) -> Iterator[Entry]:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from statefulspark.errors import InvalidInputError
+from statefulspark.keygroups import MAX_PARALLELISM_LIMIT
 from statefulspark.state.api.names import check_state_name, check_uid
 from statefulspark.state.encoding.layout import StateInfo
 from statefulspark.state.operator.entries import RAW_OPERATOR, RAW_OPERATOR_NAME
@@ -116,6 +117,18 @@ def check_new_name(new: str) -> None:
     check_state_name(new)
     if new in _RESERVED or new.startswith("_"):
         raise InvalidInputError(f"{new!r} is reserved for the runtime", field="state", remedy="Choose another name")
+
+
+def check_max_parallelism(max_parallelism: int) -> None:
+    """Raise unless a job may have so many key groups.
+
+    Raises:
+        InvalidInputError: It may not.
+    """
+    if not 1 <= max_parallelism <= MAX_PARALLELISM_LIMIT:
+        raise InvalidInputError(
+            f"{max_parallelism} is out of range", field="max_parallelism", remedy=f"Choose 1 to {MAX_PARALLELISM_LIMIT}"
+        )
 
 
 def _refuse_fixed_name(info: StateInfo) -> None:

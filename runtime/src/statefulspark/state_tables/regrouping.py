@@ -14,7 +14,7 @@ from statefulspark.checkpoint.formats.metadata import CheckpointMetadata, Operat
 from statefulspark.checkpoint.inspect.key_hashes import key_hash
 from statefulspark.checkpoint.inspect.reader import state_infos
 from statefulspark.errors import CorruptDataError, InvalidInputError
-from statefulspark.keygroups import MAX_PARALLELISM_LIMIT, key_group_of_hash, ranges
+from statefulspark.keygroups import key_group_of_hash, ranges
 from statefulspark.state.encoding.keys import KeyCodec
 from statefulspark.state.encoding.layout import (
     StateInfo,
@@ -28,6 +28,7 @@ from statefulspark.state.operator.entries import is_operator_state
 from statefulspark.state.store.base import StoredEntries
 from statefulspark.state.tables.raw_keyed import RAW_KEYED
 from statefulspark.state.timers import TIMER_KINDS
+from statefulspark.state_tables.changes import check_max_parallelism
 from statefulspark.state_tables.contents import StoredContents
 from statefulspark.state_tables.sorted_entries import SlotBySlot, SortedEntries, sorted_entries, written_entries
 
@@ -38,10 +39,7 @@ def regrouped_metadata(metadata: CheckpointMetadata, max_parallelism: int) -> Ch
     Raises:
         InvalidInputError: The number is out of bounds, or operator state of more slots does not fit.
     """
-    if not 1 <= max_parallelism <= MAX_PARALLELISM_LIMIT:
-        raise InvalidInputError(
-            f"{max_parallelism} is out of range", field="max_parallelism", remedy=f"Choose 1 to {MAX_PARALLELISM_LIMIT}"
-        )
+    check_max_parallelism(max_parallelism)
     parallelism = min(metadata.parallelism, max_parallelism)
     if any(file.slot >= parallelism for file in metadata.operator_state):
         raise InvalidInputError(

@@ -10,10 +10,10 @@ from statefulspark.checkpoint.catalog import OpenStore, StoredCheckpoint
 from statefulspark.checkpoint.formats.metadata import CheckpointMetadata
 from statefulspark.checkpoint.inspect.reader import state_infos
 from statefulspark.errors import InvalidInputError
-from statefulspark.state_tables.bootstrapping import BootstrapContents, NewState, NoContents, add_rows, new_metadata, next_state_id, planned
+from statefulspark.state_tables.bootstrapping import BootstrapContents, NewState, NoContents, new_metadata, next_state_id, planned
 from statefulspark.state_tables.canonical import write_canonical
 from statefulspark.state_tables.changed_metadata import changed_metadata, known_uids, removed_ids
-from statefulspark.state_tables.changes import Changes, State
+from statefulspark.state_tables.changes import Changes, State, check_max_parallelism
 from statefulspark.state_tables.contents import Contents, StoredContents
 from statefulspark.state_tables.regrouping import RegroupedContents, regrouped_metadata
 from statefulspark.state_tables.sorted_entries import sorted_entries
@@ -73,7 +73,7 @@ def rewrite(
             changed = regrouped_metadata(changed, max_parallelism)
             contents = stack.enter_context(RegroupedContents(origin, stored, max_parallelism))
         if added:
-            changed, contents = _with_states(origin, changed, contents, added, stack)
+            changed, contents = _with_states(origin, changed, contents, added, stack, progress)
         return _written(replace(origin, metadata=changed), target_url, contents, open_store, progress)
 
 
@@ -84,25 +84,33 @@ def write_new(
     added: Sequence[NewState],
     *,
     open_store: OpenStore,
+    progress: Callable[[str], None] = lambda _: None,
 ) -> WrittenSavepoint:
     """Write a canonical savepoint of no job with the given states; arguments and errors as of `rewrite`."""
+    check_max_parallelism(max_parallelism)
     nothing = StoredCheckpoint(open_store(target_url), name, new_metadata(name, max_parallelism))
     with ExitStack() as stack:
-        metadata, contents = _with_states(nothing, nothing.metadata, NoContents(), added, stack)
-        return _written(replace(nothing, metadata=metadata), target_url, contents, open_store, lambda _: None)
+        metadata, contents = _with_states(nothing, nothing.metadata, NoContents(), added, stack, progress)
+        return _written(replace(nothing, metadata=metadata), target_url, contents, open_store, progress)
 
 
 def _with_states(
-    origin: StoredCheckpoint, metadata: CheckpointMetadata, contents: Contents, added: Sequence[NewState], stack: ExitStack
+    origin: StoredCheckpoint,
+    metadata: CheckpointMetadata,
+    contents: Contents,
+    added: Sequence[NewState],
+    stack: ExitStack,
+    progress: Callable[[str], None],
 ) -> tuple[CheckpointMetadata, Contents]:
     """Return metadata and contents with the added states. Every row is encoded and sorted before anything is written."""
     entries = stack.enter_context(sorted_entries())
     lists = set()
     for state in added:
-        reader = state.reader()
+        given = state.given()
         # Ids are never used again: those of removed states are the origin's.
-        metadata, rows = planned(metadata, state, next_state_id(origin.metadata, metadata), reader.schema)
-        add_rows(rows, reader, entries)
+        metadata, rows = planned(metadata, state, next_state_id(origin.metadata, metadata), given.schema)
+        progress(f"the rows of state {rows.info.name!r} of uid {rows.info.uid!r} to the local disk")
+        given.add_to(entries, rows)
         if rows.info.kind == "list":
             lists.add(rows.info.state_id)
     return metadata, BootstrapContents(contents, entries, frozenset(lists))

@@ -10,12 +10,12 @@ from typing import TypeVar
 
 from statefulspark.checkpoint.catalog import open_checkpoint
 from statefulspark.errors import InvalidInputError
-from statefulspark.keygroups import MAX_PARALLELISM_LIMIT
 from statefulspark.state.api.descriptors import StateDescriptor
 from statefulspark.state_tables.bootstrapping import NewState
-from statefulspark.state_tables.changes import Changes, State
+from statefulspark.state_tables.changes import Changes, State, check_max_parallelism
+from statefulspark.state_tables.declarations import Declaration
+from statefulspark.state_tables.given_rows import Rows
 from statefulspark.state_tables.rewriting import WrittenSavepoint, rewrite, write_new
-from statefulspark.state_tables.state_rows import ArrowStream
 from statefulspark.storage.open import open_store
 from statefulspark.storage.storage_settings import StorageSettings
 
@@ -64,10 +64,7 @@ class SavepointWriter:
         Raises:
             InvalidInputError: The number is out of range, or the name has other characters.
         """
-        if not 1 <= max_parallelism <= MAX_PARALLELISM_LIMIT:
-            raise InvalidInputError(
-                f"{max_parallelism} is out of range", field="max_parallelism", remedy=f"Choose 1 to {MAX_PARALLELISM_LIMIT}"
-            )
+        check_max_parallelism(max_parallelism)
         if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9.-]{0,62}", name):
             raise InvalidInputError("expected letters, digits, dots and hyphens", field="name", remedy="Choose another name")
         return cls(None, storage, _max_parallelism=max_parallelism, _name=name)
@@ -101,7 +98,7 @@ class SavepointWriter:
         return replace(self, _max_parallelism=max_parallelism)
 
     def with_state(
-        self, uid: str, descriptor: StateDescriptor, rows: ArrowStream, *, key_columns: Sequence[str], merge: bool = False
+        self, uid: str, descriptor: StateDescriptor, rows: Rows, *, key_columns: Sequence[str], merge: bool = False
     ) -> SavepointWriter:
         """Add a state with a row per key, of a map with a row per entry. Replace a state by ``remove_state`` and this.
 
@@ -117,11 +114,12 @@ class SavepointWriter:
         Args:
             uid: The keyed step, as the new savepoint names it.
             descriptor: As the job declares the state: value, list, map, reducing or aggregating (rows have accumulators).
-            rows: A pyarrow Table or RecordBatchReader, which is read once, or a pandas DataFrame. Row numbers in errors begin with 0.
+            rows: A Spark DataFrame, a pyarrow Table or RecordBatchReader, which is read once, or a pandas DataFrame. Row numbers in errors begin
+                with 0; rows of Spark have none. Spark encodes and sorts the rows of a DataFrame, and memory is bounded here.
             key_columns: The key, with the names, the order and the types that it has in the stream.
             merge: True to replace what an existing state has of these keys (of maps, of these entries); False for a new state.
         """
-        state = NewState(uid=uid, descriptor=descriptor, rows=rows, key_columns=tuple(key_columns), merge=merge)
+        state = NewState(uid=uid, declared=Declaration.of(descriptor), rows=rows, key_columns=tuple(key_columns), merge=merge)
         return replace(self, _added=(*self._added, state))
 
     def write(self, target: str) -> WrittenSavepoint:

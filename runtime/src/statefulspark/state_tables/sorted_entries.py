@@ -53,6 +53,21 @@ class SortedEntries:
             self._write(0, iter(self._buffer))
             self._buffer, self._bytes = [], 0
 
+    def add_runs(self, entries: Iterator[Entry]) -> None:
+        """Take many entries that are mostly in order: wherever a key is less than the one before, another run begins."""
+        ahead = next(entries, None)
+
+        def run() -> Iterator[Entry]:
+            nonlocal ahead
+            last = b""
+            while ahead is not None and ahead[0] >= last:
+                last = ahead[0]
+                yield ahead
+                ahead = next(entries, None)
+
+        while ahead is not None:
+            self._write(0, run())
+
     def __iter__(self) -> Iterator[Entry]:
         """Yield all entries in the order of their keys; nothing may be added any more.
 

@@ -25,8 +25,8 @@ Entry = tuple[bytes, bytes]
 ROWS_MAX: Final = 16_384
 """Rows that are converted at once."""
 EXPIRES: Final = "expires_ms"
-_MAP_KEY: Final = "map_key"
-_VALUE: Final = "value"
+MAP_KEY: Final = "map_key"
+VALUE: Final = "value"
 _EXPIRY: Final = struct.Struct(">q")
 
 
@@ -43,6 +43,8 @@ def batch_reader(rows: ArrowStream) -> pa.RecordBatchReader:
     Raises:
         InvalidInputError: They are no such rows, or a column has values of several types.
     """
+    if isinstance(rows, pa.RecordBatchReader):
+        return rows
     try:
         return pa.RecordBatchReader.from_stream(rows)
     except (TypeError, AttributeError):
@@ -80,7 +82,7 @@ class StateRows:
         Raises:
             InvalidInputError: A column is missing, unknown or there twice; names it.
         """
-        wanted = [*self.key_columns, *([_MAP_KEY] if self._is_map else []), *self._value_columns]
+        wanted = [*self.key_columns, *([MAP_KEY] if self._is_map else []), *self._value_columns]
         for name in wanted:
             if names.count(name) != 1:
                 raise InvalidInputError(
@@ -95,21 +97,32 @@ class StateRows:
                     remedy=f"Drop it. The state has {', '.join([*wanted, *optional])}",
                 )
 
-    def entries(self, batch: pa.RecordBatch, first_row: int) -> Iterator[Entry]:
+    @property
+    def hashed(self) -> tuple[tuple[str, str], ...]:
+        """The key columns, and the types of Spark as which they are hashed."""
+        return tuple((name, kind) for name, (_, kind) in zip(self.key_columns, self.step.hashed, strict=True))
+
+    @property
+    def identity(self) -> tuple[str, ...]:
+        """The columns of which no two rows have the same values."""
+        return (*self.key_columns, *((MAP_KEY,) if self._is_map else ()))
+
+    def entries(self, batch: pa.RecordBatch, first_row: int | None, hashes: pa.Array | None = None) -> Iterator[Entry]:
         """Yield store keys and stored values.
 
         Args:
             batch: At most `ROWS_MAX` rows.
-            first_row: Number of its first row.
+            first_row: Number of its first row, None if rows have no numbers.
+            hashes: Spark's hash of each key. By default they are computed here, which takes longer than everything else.
 
         Raises:
             InvalidInputError: A value does not fit; names column and row, never the value.
         """
         columns = _Columns(batch, first_row)
-        keys = columns.encoded(self.key_columns, self._key_encoder())
+        keys = columns.encoded(self.key_columns, self._key_encoder(None if hashes is None else iter(hashes.to_pylist())))
         values = self._values(columns)
         if self._is_map:
-            map_keys = columns.encoded((_MAP_KEY,), _required(type_from_json(self.info.type["key"]).encode))
+            map_keys = columns.encoded((MAP_KEY,), _required(type_from_json(self.info.type["key"]).encode))
             keys = [key + map_key for key, map_key in zip(keys, map_keys, strict=True)]
         yield from zip(keys, values, strict=True)
 
@@ -123,21 +136,31 @@ class StateRows:
 
     @property
     def _value_columns(self) -> list[str]:
-        return field_names(self._value_type) if self._value_type["type"] == "ROW" else [_VALUE]
+        return field_names(self._value_type) if self._value_type["type"] == "ROW" else [VALUE]
 
-    def _key_encoder(self) -> Callable[..., bytes]:
-        """Return what makes the store key of the parts of a key."""
+    def _key_encoder(self, hashes: Iterator[int] | None) -> Callable[..., bytes]:
+        """Return what makes the store key of the parts of a key, which come in the order of the hashes."""
         codec = KeyCodec.from_json(self.info.key_type)
+        is_checked = False
 
         def encoded(*parts: Any) -> bytes:
+            nonlocal is_checked
             data = codec.encode(parts if len(parts) > 1 else parts[0])
-            # Encoded and decoded, a key is what the hash is taken of.
-            found = key_hash(self.step, codec.decode(data))
-            if found is None:
-                raise InvalidInputError(f"Spark's hash of a key {self.step} is not known", remedy="Use other types of columns")
+            found = self._hash_of(codec, data) if hashes is None else next(hashes)
+            if not is_checked and found != self._hash_of(codec, data):
+                # A job would look for the state of such a key in another key group.
+                raise InvalidInputError(f"Spark's hash is not that of a key {self.step}", remedy="Cast the key columns to these types")
+            is_checked = True
             return store_key(key_group_of_hash(found, self.max_parallelism), self.info.state_id, data)
 
         return encoded
+
+    def _hash_of(self, codec: KeyCodec, data: bytes) -> int:
+        """Return Spark's hash of a key, computed here. Encoded and decoded, a key is what the hash is taken of."""
+        found = key_hash(self.step, codec.decode(data))
+        if found is None:
+            raise InvalidInputError(f"Spark's hash of a key {self.step} is not known", remedy="Use other types of columns")
+        return found
 
     def _values(self, columns: _Columns) -> list[bytes]:
         type_ = type_from_json(self._value_type)
@@ -160,7 +183,7 @@ class StateRows:
     def _lists(self, columns: _Columns, type_: TypeInformation) -> list[bytes]:
         expires = self.info.ttl_ms is not None
         expiries = self._expiries(columns) if expires else None
-        payloads = columns.encoded((_VALUE,), _required(lambda value: _list_payload(type_, value)))
+        payloads = columns.encoded((VALUE,), _required(lambda value: _list_payload(type_, value)))
         if expiries is None:
             return [bytes([PLAIN]) + payload for payload in payloads]
         return [
@@ -178,7 +201,7 @@ class StateRows:
 class _Columns:
     """The columns of a batch as Python values, and errors that name column and row."""
 
-    def __init__(self, batch: pa.RecordBatch, first_row: int) -> None:
+    def __init__(self, batch: pa.RecordBatch, first_row: int | None) -> None:
         self.rows = batch.num_rows
         self._batch = batch
         self._first = first_row
@@ -207,8 +230,8 @@ class _Columns:
             raise self._refused((name,), at, "Python has no such value", "Use a time of the years 1 to 9999") from None
 
     def _refused(self, names: tuple[str, ...], at: int, message: str, remedy: str | None) -> InvalidInputError:
-        columns = ", ".join(map(repr, names))
-        return InvalidInputError(message, field=f"row {self._first + at}, column {columns}", remedy=remedy)
+        row = "" if self._first is None else f"row {self._first + at}, "
+        return InvalidInputError(message, field=f"{row}column {', '.join(map(repr, names))}", remedy=remedy)
 
 
 def _is_readable(value: pa.Array) -> bool:
