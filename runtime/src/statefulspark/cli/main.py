@@ -18,6 +18,7 @@ from statefulspark.cli.groups import CommandGroup
 from statefulspark.errors import InvalidInputError, StatefulSparkError
 
 COMMAND_MODULES = (
+    "bootstrap",
     "cancel",
     "checkpoints",
     "convert",
