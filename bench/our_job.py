@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -13,7 +13,7 @@ Batches = list[dict[str, Any]]
 """Of each batch: its number, ``rows``, ``ms`` and ``cpu_s``, the CPU time of the whole job (JVM, slots, Python workers) soon after it."""
 
 
-def run_job(name: str, script: str, args: Sequence[object], work: Path) -> Batches:
+def run_job(name: str, script: str, args: Sequence[object], work: Path, checkpointing: Mapping[str, Any] | None = None) -> Batches:
     """Run a job with two slots, RocksDB and a checkpoint every 10 s until its input is used up.
 
     Args:
@@ -21,6 +21,7 @@ def run_job(name: str, script: str, args: Sequence[object], work: Path) -> Batch
         script: file of this folder with its pipeline.
         args: its arguments.
         work: folder for its storage.
+        checkpointing: fields of ``spec.checkpointing`` that differ.
 
     Returns:
         What its batches took, in order.
@@ -42,7 +43,7 @@ def run_job(name: str, script: str, args: Sequence[object], work: Path) -> Batch
                 "parallelism": 2,
                 "maxParallelism": 128,
                 "driver": {"memory": "2Gi"},
-                "checkpointing": {"dir": f"file://{work}/storage", "interval": "10s"},
+                "checkpointing": {"dir": f"file://{work}/storage", "interval": "10s", **(checkpointing or {})},
             },
         }
     )

@@ -48,6 +48,7 @@ BENCHES = {
     "ttl_throughput": Bench(small=("--batch", "20000", "--batches", "40", "--lives-for-s", "3", "--rounds", "1"), limit_s=1800),
     "checkpoint_sync": Bench(small=("--gib", "0.05", "--updates", "3")),
     "backpressure": Bench(small=("--rows", "1000000", "--keys", "100000")),
+    "at_least_once": Bench(small=("--small", "500", "--large", "5000", "--batches", "16", "--delays", "0", "--rounds", "1"), limit_s=1800),
     "state_access": Bench(small=("--keys", "20000", "--rounds", "2")),
     "list_appends": Bench(small=("--keys", "5", "--batches", "20", "--long", "10000")),
     "pending_timers": Bench(small=("--due", "1000", "--pending", "5000", "20000")),
