@@ -122,9 +122,11 @@ class FakeJob:
         self._enter("trigger_savepoint", target, timeout_s, *(() if form == "native" else (form,)))
         return self._snapshot("savepoint", target or "file:///savepoints", form)
 
-    def stop(self, *, savepoint: bool | None, target: str | None, drain: bool, timeout_s: float) -> CheckpointInfo | None:
-        self._enter("stop", savepoint, target, drain, timeout_s)
-        info = self._snapshot("checkpoint" if savepoint is False else "savepoint", target or "file:///state/turnaround")
+    def stop(
+        self, *, savepoint: bool | None, target: str | None, drain: bool, timeout_s: float, form: SavepointFormat | None = None
+    ) -> CheckpointInfo | None:
+        self._enter("stop", savepoint, target, drain, timeout_s, *(() if form is None else (form,)))
+        info = self._snapshot("checkpoint" if savepoint is False else "savepoint", target or "file:///state/turnaround", form or "native")
         self.change(state=JobState.FINISHED if drain else JobState.SUSPENDED, slots=())
         return info
 

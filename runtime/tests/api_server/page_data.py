@@ -127,6 +127,7 @@ def _snapshots(now_ms: int) -> tuple[HistorySnapshot, ...]:
                 ended_ms=ended_ms, kind="savepoint" if i == 120 else "checkpoint", id=i, batch=i * 11,
                 duration_ms=int(700 + 180 * math.sin(i) + (4200 if i == 120 else 900 if full else 0)), sync_ms=int(60 + 25 * math.sin(i * 2)),
                 size_bytes=(220 + i * 4) * MIB, uploaded_bytes=((220 + i * 4) if i == 120 else 90 if full else 14) * MIB, path=f"s3://state/turnaround/chk-{i}",
+                format="canonical" if i == 120 else "native",
             )
         )  # fmt: skip
     return tuple(found)

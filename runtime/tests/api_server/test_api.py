@@ -75,8 +75,11 @@ def test_formats_of_savepoints(http: httpx.Client, job: FakeJob) -> None:
     assert http.get("/v1/status").json()["last_savepoint"] == taken.json()
     assert http.get("/v1/operations").json()["operations"][0]["checkpoint"] == taken.json()
     assert http.post("/v1/savepoints", json={"format": "parquet"}).status_code == 422
-    assert http.post("/v1/stop", json={"format": "canonical"}).status_code == 422
+    assert http.post("/v1/stop", json={"format": "parquet"}).status_code == 422
     assert job.calls == [("trigger_savepoint", None, 600.0, "canonical")]
+    stopped = http.post("/v1/stop", json={"savepoint": True, "format": "canonical"})
+    assert (stopped.status_code, stopped.json()["checkpoint"]["format"]) == (200, "canonical")
+    assert job.calls[1:] == [("stop", True, None, False, 600.0, "canonical")]
 
 
 @pytest.mark.parametrize(

@@ -111,6 +111,16 @@ def test_savepoint_rescale_stop(home: Path, job: FakeJob) -> None:
     assert job.calls == [("trigger_savepoint", "s3://b/sp", 9.0), ("rescale", 3, 600.0), ("stop", False, None, True, 600.0)]
 
 
+def test_stop_with_a_canonical_savepoint(home: Path, job: FakeJob) -> None:
+    """The table names the format and the states that have no table, at 80 columns."""
+    stopped = cli("stop", "--job", "turnaround", "--target", "s3://b/sp", "--format", "canonical")
+    assert stopped.exit_code == 0, stopped.output
+    assert job.calls == [("stop", None, "s3://b/sp", False, 600.0, "canonical")]
+    assert "canonical" in stopped.stdout
+    assert "states without a table" in stopped.stdout
+    assert all(len(line) <= 80 for line in stopped.stdout.splitlines()), stopped.stdout
+
+
 def test_a_rescale_says_what_it_does_before_and_how_long_it_took_after(home: Path, job: FakeJob) -> None:
     """The plan of a dry run changes nothing; bytes are those of the last checkpoint. Without a change there is no pause to tell."""
     job.base = checkpoint_of(128, [1 << 30, 3 << 30])
@@ -213,6 +223,7 @@ def test_refusals_are_one_sentence_and_an_exit_code(home: Path, job: FakeJob) ->
     conflict = cli("savepoint", "--job", "turnaround")
     assert (conflict.exit_code, conflict.stderr) == (1, "waiting for the savepoint, for at most 600 s\nerror: a rescale is under way\n")
     assert cli("stop", "--job", "turnaround", "--no-savepoint", "--target", "x").exit_code == 2
+    assert cli("stop", "--job", "turnaround", "--no-savepoint", "--format", "canonical").exit_code == 2
 
 
 def test_finding_the_job(home: Path, url: str, tmp_path: Path) -> None:

@@ -20,10 +20,22 @@ def _canonical(asked: Callable[..., dict[str, Any]], work: Work, totals: list[An
     savepoint = asked("savepoint", "--job", "job", "--format", "canonical", "--target", f"{work.folder}/canonical")
     assert (savepoint["format"], savepoint["batch"], savepoint["without_table"]) == ("canonical", 0, [])
     assert asked("status", "--job", "job")["last_savepoint"] == savepoint
+    kept = asked("history", "--job", "job")["snapshots"]
+    assert [(each["path"], each["format"]) for each in kept if each["format"] == "canonical"] == [(savepoint["path"], "canonical")]
     assert asked("verify", savepoint["path"])["sound"]
     (listed,) = asked("checkpoints", f"{work.folder}/canonical")["checkpoints"]
     assert (listed["format"], listed["status"]) == ("canonical", "complete")
     assert work.state("count", "total", savepoint["path"]) == totals
+
+
+def _queried(asked: Callable[..., dict[str, Any]], totals: list[Any]) -> None:
+    """Single keys of the running job, each from the slot that has it."""
+    slots = set()
+    for key, total in totals:
+        answer = asked("state", "--job", "job", "--uid", "count", "--state", "total", "--key", key)
+        assert [entry["value"] for entry in answer["entries"]] == [total]
+        slots.add(answer["slot"])
+    assert slots == {0, 1}
 
 
 def _rescaled(asked: Callable[..., dict[str, Any]], moved: int) -> dict[str, Any]:
@@ -38,6 +50,16 @@ def _rescaled(asked: Callable[..., dict[str, Any]], moved: int) -> dict[str, Any
     assert done["fetch_bytes"] >= done["cut_bytes"] > 0
     assert 0 < done["pause_ms"] < (time.monotonic() - began) * 1000
     return rescaled
+
+
+def _stopped(asked: Callable[..., dict[str, Any]], command: Command, work: Work) -> str:
+    """With a canonical savepoint; its path."""
+    refused = command("stop", "--job", "job", "--no-savepoint", "--format", "canonical")
+    assert (refused.exit_code, "--format" in refused.stderr) == (2, True)
+    stopped = asked("stop", "--job", "job", "--format", "canonical", "--target", f"{work.folder}/last")
+    assert (stopped["state"], stopped["checkpoint"]["format"]) == ("SUSPENDED", "canonical")
+    path: str = stopped["checkpoint"]["path"]
+    return path
 
 
 def test_every_command_against_a_running_job(work: Work, command: Command) -> None:
@@ -68,7 +90,9 @@ def test_every_command_against_a_running_job(work: Work, command: Command) -> No
             (listed,) = asked("checkpoints", f"{work.folder}/savepoints")["checkpoints"]
             assert (listed["kind"], listed["status"], listed["url"]) == ("savepoint", "complete", savepoint["path"])
 
-            _canonical(asked, work, finals(counted(by("account", [inputs[0]])), 2))
+            before = finals(counted(by("account", [inputs[0]])), 2)
+            _canonical(asked, work, before)
+            _queried(asked, before)
 
             groups = asked("key-groups", "--max-parallelism", 128, "--parallelism", 2, "--to", 3)
             rescaled = _rescaled(asked, groups["moves"])
@@ -76,25 +100,24 @@ def test_every_command_against_a_running_job(work: Work, command: Command) -> No
 
             work.write(inputs[1])
             work.wait_rows(80)
-            stopped = asked("stop", "--job", "job", "--no-savepoint")
-            assert stopped["state"] == "SUSPENDED"
+            path = _stopped(asked, command, work)
             last = json.loads(process.communicate(timeout=60)[0])
         finally:
             process.terminate()
             process.wait(60)
     assert process.returncode == 0, (work.folder / "log").read_text()
     assert last["state"] == "SUSPENDED"
-    assert last["last_checkpoint"]["path"] == stopped["checkpoint"]["path"]
+    assert last["last_savepoint"]["path"] == path
     assert work.rows() == sorted(expected)
 
-    sizes = asked("state", f"{work.folder}/storage/job")["states"]
+    sizes = asked("state", path)["states"]
     totals = finals(expected, 2)
     assert {(each["uid"], each["name"], each["kind"], each["entries"]) for each in sizes if each["entries"]} == {
         ("count", "number", "value", len(totals)),
         ("count", "total", "value", len(totals)),
     }
     key, total = totals[0]
-    (entry,) = asked("state", f"{work.folder}/storage/job", "--uid", "count", "--state", "total", "--key", key)["entries"]
+    (entry,) = asked("state", path, "--uid", "count", "--state", "total", "--key", key)["entries"]
     assert (entry["key"], entry["value"]) == (key, total)
     gone = command("status", "--job", "job")
     assert gone.exit_code == 2

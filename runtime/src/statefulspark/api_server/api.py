@@ -240,7 +240,7 @@ def _steer_routes(job: JobControls, operations: Operations) -> APIRouter:
         asked = body or StopRequest()
 
         def work() -> CheckpointInfo | None:
-            return job.stop(savepoint=asked.savepoint, target=asked.target, drain=asked.drain, timeout_s=call.timeout_s)
+            return job.stop(savepoint=asked.savepoint, target=asked.target, drain=asked.drain, timeout_s=call.timeout_s, form=asked.format)
 
         def model(taken: CheckpointInfo | None) -> StopModel:
             return StopModel.model_validate({"state": job.status().state, "checkpoint": taken})

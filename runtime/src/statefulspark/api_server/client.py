@@ -105,9 +105,12 @@ class JobClient:
         body = SavepointRequest(target=target, format=form).model_dump(mode="json", exclude_defaults=True)
         return self._call("POST", "/v1/savepoints", CheckpointModel, body=body, timeout_s=timeout_s)
 
-    def stop(self, *, savepoint: bool | None, target: str | None, drain: bool, timeout_s: float) -> StopModel:
+    def stop(
+        self, *, savepoint: bool | None, target: str | None, drain: bool, timeout_s: float, form: SavepointFormat | None = None
+    ) -> StopModel:
         """End the job, keeping its state."""
-        body = StopRequest(savepoint=savepoint, target=target, drain=drain)
+        # A driver of an earlier release does not know the format.
+        body = StopRequest(savepoint=savepoint, target=target, drain=drain, format=form).model_dump(mode="json", exclude_defaults=True)
         return self._call("POST", "/v1/stop", StopModel, body=body, timeout_s=timeout_s)
 
     def cancel(self, *, timeout_s: float) -> StatusModel:

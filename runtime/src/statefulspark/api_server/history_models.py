@@ -6,6 +6,7 @@ from typing import Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from statefulspark.config.savepoints import SavepointFormat
 from statefulspark.coordinator.history import EventKind, JobHistory
 from statefulspark.job.history.samples import SAMPLES_MAX, selected
 
@@ -59,6 +60,7 @@ class HistorySnapshotModel(_Answer):
     size_bytes: int | None = Field(description="All files it refers to.", examples=[1_073_741_824])
     uploaded_bytes: int | None = Field(description="Bytes that no earlier checkpoint had uploaded.", examples=[8_388_608])
     path: str | None
+    format: SavepointFormat = Field(default="native", description="`canonical`: Parquet files. Says nothing of one that failed.")
     error: str | None = Field(description="Why it failed, at most 500 bytes.")
 
 

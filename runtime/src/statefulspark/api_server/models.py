@@ -373,6 +373,9 @@ class StopRequest(_Request):
     )
     target: Target = None
     drain: bool = Field(default=False, description="Advance the watermark to its end first, so that every event-time timer fires.")
+    format: SavepointFormat | None = Field(
+        default=None, description="Of the savepoint; null for `native`. `canonical` takes longer, during which the job processes nothing."
+    )
 
 
 class CancelRequest(_Request):

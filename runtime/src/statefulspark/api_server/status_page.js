@@ -134,7 +134,7 @@ function show(status, checkpoints) {
   fill(at("watermarks"), [["keyed step"], ["watermark"], ["behind the clock", "number"]],
     Object.entries(status.watermarks).map(([uid, ms]) => [uid, time(ms), ms === null || isNaN(new Date(ms)) ? null : span(Date.now() - ms)]), "No keyed step has a watermark.");
   fill(at("checkpoints"), [["id"], ["kind"], ["batch", "number"], ["completed"], ["took", "number"], ["size", "number"], ["uploaded", "number"], ["path", "path"]],
-    checkpoints.slice().reverse().map(one => [one.id, one.kind, one.batch, time(one.completed_ms), span(one.duration_ms), bytes(one.size_bytes),
+    checkpoints.slice().reverse().map(one => [one.id, (one.format === "canonical" ? "canonical " : "") + one.kind, one.batch, time(one.completed_ms), span(one.duration_ms), bytes(one.size_bytes),
       bytes(one.uploaded_bytes), one.path]), "None yet.");
 }
 function showReported(status) {  // what sources and functions report

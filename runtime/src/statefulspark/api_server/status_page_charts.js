@@ -75,7 +75,7 @@ function bars(box, title, snapshots, names, value, part, format, {binary = false
   }
   readable(svg, title, snapshots.length, i => {
     const one = snapshots[i];
-    return one.kind + (one.id === null ? "" : " " + one.id) + " at " + time(one.ended_ms) + ": "
+    return (one.format === "canonical" ? "canonical " : "") + one.kind + (one.id === null ? "" : " " + one.id) + " at " + time(one.ended_ms) + ": "
       + (one.error !== null ? "failed: " + one.error : format(value(one)) + ", " + names[1] + " " + format(part(one)));
   }, i => x(snapshots[i].ended_ms));
 }

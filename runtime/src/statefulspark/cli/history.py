@@ -58,7 +58,12 @@ def _tables(answer: HistoryModel) -> list[TableView]:
     tables = [TableView("samples", columns, [_row(sample) for sample in answer.samples])]
     if answer.snapshots:
         rows = [
-            (at(one.ended_ms), one.id, one.kind, *_outcome(one.error, one.duration_ms, one.size_bytes))
+            (
+                at(one.ended_ms),
+                one.id,
+                "canonical" if one.format == "canonical" else one.kind,
+                *_outcome(one.error, one.duration_ms, one.size_bytes),
+            )
             for one in answer.snapshots[-_LATEST:]
         ]
         tables.append(TableView("checkpoints and savepoints", ("ended", "id", "kind", "outcome"), rows))

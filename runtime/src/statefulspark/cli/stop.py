@@ -7,8 +7,9 @@ from typing import Annotated
 import typer
 
 from statefulspark.cli.connect import CaFileOption, JobOption, TimeoutOption, TokenFileOption, connect
-from statefulspark.cli.job_tables import paths, snapshot_table
+from statefulspark.cli.job_tables import paths, snapshot_table, without_table
 from statefulspark.cli.output import Output, OutputOption, show
+from statefulspark.cli.savepoint import Format
 from statefulspark.cli.waiting import waiting
 from statefulspark.errors import InvalidInputError
 
@@ -27,6 +28,9 @@ def stop(
     target: Annotated[
         str | None, typer.Option(help="URL of the directory in which to create the savepoint. Defaults to the manifest's savepointDir.")
     ] = None,
+    form: Annotated[
+        Format | None, typer.Option("--format", help="native (default), or canonical: Parquet, for every state backend; takes longer.")
+    ] = None,
     drain: Annotated[bool, typer.Option("--drain", help="Fire all event-time timers before stopping, which finishes the job.")] = False,
     token_file: TokenFileOption = None,
     ca_file: CaFileOption = None,
@@ -36,9 +40,14 @@ def stop(
     """Stop a running job after its current batch, with a savepoint or checkpoint from which it can resume."""
     if target is not None and savepoint is False:
         raise InvalidInputError("can only be used with a savepoint", field="--target", remedy="Remove --no-savepoint or --target")
+    if form is not None and savepoint is False:
+        raise InvalidInputError("can only be used with a savepoint", field="--format", remedy="Remove --no-savepoint or --format")
     with connect(job, token_file, ca_file) as client, waiting(client, "waiting for the job to stop", timeout):
-        answer = client.stop(savepoint=savepoint, target=target, drain=drain, timeout_s=timeout)
-    show(answer.model_dump(mode="json"), output, *([snapshot_table(answer.checkpoint)] if answer.checkpoint else []))
+        answer = client.stop(
+            savepoint=savepoint, target=target, drain=drain, timeout_s=timeout, form=form.value if form is not None else None
+        )
+    taken = answer.checkpoint
+    show(answer.model_dump(mode="json"), output, *([snapshot_table(taken), *without_table(taken.without_table)] if taken else []))
     if output is Output.TABLE:
         for line in paths(("path", answer.checkpoint.path if answer.checkpoint else None)):
             typer.echo(line)

@@ -340,7 +340,9 @@ class JobControls(Protocol):
         One canonical savepoint is taken at a time: another one waits for it, within its own time. If it is not complete in time, nothing is left.
         """
 
-    def stop(self, *, savepoint: bool | None, target: str | None, drain: bool, timeout_s: float) -> CheckpointInfo | None:
+    def stop(
+        self, *, savepoint: bool | None, target: str | None, drain: bool, timeout_s: float, form: SavepointFormat | None = None
+    ) -> CheckpointInfo | None:
         """End the job after the current batch, keeping its state.
 
         Args:
@@ -349,6 +351,7 @@ class JobControls(Protocol):
             target: URL below which the savepoint goes; None for the manifest's directory.
             drain: Advance the watermark to its maximum first, so that every event-time timer fires; the job then counts as FINISHED.
             timeout_s: When it passes without a complete checkpoint the job runs on and UnavailableError is raised.
+            form: Of the savepoint, None for native. A canonical one is converted while the job is stopped. InvalidInputError without a savepoint.
 
         Returns:
             What the job can be restored from; None when it had no state to keep.

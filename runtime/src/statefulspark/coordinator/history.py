@@ -9,6 +9,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Final, Literal
 
+from statefulspark.config.savepoints import SavepointFormat
+
 _CHECKED: Final[Mapping[str, Any]] = {"extra": "forbid", "strict": True}
 """Storage may hold anything under the history's name, so its decoder, which is pydantic, checks every member."""
 
@@ -81,6 +83,8 @@ class HistorySnapshot:
     size_bytes: int | None = None
     uploaded_bytes: int | None = None
     path: str | None = None
+    format: SavepointFormat = "native"
+    """Of a completed one."""
     error: str | None = None
     """Why it failed; None if it was completed."""
 

@@ -20,7 +20,7 @@ from statefulspark.coordinator.queried_state import StateReads
 from statefulspark.coordinator.rescales import RescalePlan
 from statefulspark.coordinator.slot_state import READY
 from statefulspark.coordinator.waiting import repeat
-from statefulspark.errors import ClosedError, StatefulSparkError, UnavailableError
+from statefulspark.errors import ClosedError, InvalidInputError, StatefulSparkError, UnavailableError
 from statefulspark.exchange.config import SlotConfig
 from statefulspark.job.available_now import Finish
 from statefulspark.job.cancellation import CanceledState
@@ -320,19 +320,28 @@ class RunningJob:
         """See JobControls."""
         return self._snapshots.savepoint(target, timeout_s, form)
 
-    def stop(self, *, savepoint: bool | None, target: str | None, drain: bool, timeout_s: float) -> CheckpointInfo | None:
+    def stop(
+        self, *, savepoint: bool | None, target: str | None, drain: bool, timeout_s: float, form: SavepointFormat | None = None
+    ) -> CheckpointInfo | None:
         """See JobControls."""
         self._check_open()
         wanted = target is not None or self._coordinator.view().has_savepoint_dir if savepoint is None else savepoint
+        if form is not None and not wanted:
+            raise InvalidInputError(
+                "only a savepoint has a format",
+                field="format",
+                remedy="Stop with a savepoint: give a target, or set checkpointing.savepointDir",
+            )
         where = self._coordinator.snapshots.savepoint_target(target) if wanted else None
         if drain:
             self._draining.drain(timeout_s)
-        return self._stop(savepoint=where, timeout_s=timeout_s, final=JobState.FINISHED if drain else JobState.SUSPENDED)
+        final = JobState.FINISHED if drain else JobState.SUSPENDED
+        return self._stop(savepoint=where, timeout_s=timeout_s, final=final, form=form or "native")
 
-    def _stop(self, *, savepoint: str | None, timeout_s: float, final: JobState) -> CheckpointInfo | None:
+    def _stop(self, *, savepoint: str | None, timeout_s: float, final: JobState, form: SavepointFormat = "native") -> CheckpointInfo | None:
         with self._commands.alone():
             self._check_open()
-            info = self._snapshots.last(savepoint, timeout_s)
+            info = self._snapshots.last(savepoint, timeout_s, form)
             self._close(final)
             return info
 

@@ -41,7 +41,7 @@ class Snapshots:
         """
         return self._coordinator.snapshots.take(savepoint, timeout_s, self._check_steady)
 
-    def last(self, savepoint: str | None, timeout_s: float) -> CheckpointInfo | None:
+    def last(self, savepoint: str | None, timeout_s: float, form: SavepointFormat = "native") -> CheckpointInfo | None:
         """Let no further batch begin, and take the snapshot with which the job stops; None before the first batch. If it fails, batches go on."""
         coordinator = self._coordinator
         coordinator.query.pause(timeout_s)
@@ -51,6 +51,8 @@ class Snapshots:
             if savepoint is not None and coordinator.needs_checkpoint():
                 # A driver that continues without the savepoint would go back to an earlier checkpoint.
                 self.of_command(None, timeout_s)
+            if savepoint is not None and form == "canonical":
+                return coordinator.canonical.take(savepoint, timeout_s, self._check_steady)
             return self.of_command(savepoint, timeout_s)
         except StatefulSparkError:
             coordinator.query.resume()

@@ -55,20 +55,24 @@ WITH_METRICS = replace(
         HISTORY.samples[1],
     ),
 )
+WITH_FORMAT = replace(WITH_METRICS, snapshots=(replace(HISTORY.snapshots[0], format="canonical"), HISTORY.snapshots[1]))
 
 
 def test_the_golden_file_reads_the_same() -> None:
-    """Never regenerate it: drivers of this release must read what those of versions 1 and 2 have stored."""
+    """Never regenerate it: drivers of this release must read what those of versions 1 to 3 have stored."""
     assert decode_history(GOLDEN.read_bytes(), path="golden") == HISTORY
     assert decode_history((GOLDEN.parent / "history-v2.bin").read_bytes(), path="golden") == WITH_METRICS
-    for history in (HISTORY, WITH_METRICS):
-        assert decode_history(encode_history(history), path="again") == history
+    assert decode_history((GOLDEN.parent / "history-v3.bin").read_bytes(), path="golden") == WITH_FORMAT
+    for history, version in ((HISTORY, 2), (WITH_METRICS, 2), (WITH_FORMAT, 3)):
+        data = encode_history(history)
+        assert decode_history(data, path="again") == history
+        assert data[4] == version, "an earlier release reads what it can"
 
 
 def test_an_unknown_version_is_refused_as_such() -> None:
     data = bytearray(encode_history(HISTORY))
-    data[4] = 3
-    with pytest.raises(IncompatibleFormatError, match="version 3"):
+    data[4] = 4
+    with pytest.raises(IncompatibleFormatError, match="version 4"):
         decode_history(bytes(data), path="x")
 
 

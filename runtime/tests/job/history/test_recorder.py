@@ -187,7 +187,7 @@ def test_a_fenced_driver_changes_nothing_of_its_successor(store: ObjectStore) ->
     third.close(JobState.SUSPENDED, None, keep=False)
 
 
-@pytest.mark.parametrize(("version", "size_bytes"), [(2, 20), (3, 20), (3, 9 << 20)])
+@pytest.mark.parametrize(("version", "size_bytes"), [(3, 20), (4, 20), (4, 9 << 20)])
 def test_a_history_that_cannot_be_read_starts_empty_with_one_warning(store: ObjectStore, version: int, size_bytes: int) -> None:
     """A damaged one is replaced, also one that is too long to be read; one of a later release stays for that release."""
     clock = Clock(1_000_000)
@@ -202,7 +202,7 @@ def test_a_history_that_cannot_be_read_starts_empty_with_one_warning(store: Obje
         recorder.close(JobState.SUSPENDED, None, keep=True)
     assert len([entry for entry in logs if entry["log_level"] == "warning"]) == 1, logs
     assert len(recorder.history().samples) == 2
-    assert keys(store) == (["history/00000002"] if version == 2 or size_bytes > 20 else ["history/00000001", "history/00000002"])
+    assert keys(store) == (["history/00000002"] if version == 3 or size_bytes > 20 else ["history/00000001", "history/00000002"])
 
 
 class Stuck:

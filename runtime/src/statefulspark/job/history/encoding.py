@@ -2,10 +2,11 @@
 
 Layout (big-endian)::
 
-    "SSJH" | version u8 = 2 | raw length u32 | crc32 of the stored bytes u32 | stored bytes (zlib)
+    "SSJH" | version u8 = 2 or 3 | raw length u32 | crc32 of the stored bytes u32 | stored bytes (zlib)
     raw: JSON (UTF-8), the members of `JobHistory`
 
-Version 1 is the same without metrics of functions and backlogs in its samples.
+Version 1 is the same without metrics of functions and backlogs in its samples, version 2 without formats of savepoints. A history without a
+canonical savepoint is stored in version 2, which earlier releases read.
 """
 
 from __future__ import annotations
@@ -21,8 +22,9 @@ from statefulspark.errors import CorruptDataError, IncompatibleFormatError, Inte
 from statefulspark.job.history.samples import SAMPLES_MAX
 
 MAGIC: Final = b"SSJH"
-VERSION: Final = 2
-_READ: Final = (1, 2)
+VERSION: Final = 3
+_WITHOUT_FORMATS: Final = 2
+_READ: Final = (1, _WITHOUT_FORMATS, VERSION)
 RAW_BYTES_MAX: Final = 8 << 20
 """More than the bounds of a history can add up to."""
 STORED_BYTES_MAX: Final = RAW_BYTES_MAX + (64 << 10)
@@ -39,7 +41,8 @@ def encode_history(history: JobHistory) -> bytes:
     if len(raw) > RAW_BYTES_MAX:
         raise InternalError(f"the job's history has {len(raw)} bytes, more than its bounds allow")
     stored = zlib.compress(raw, 6)
-    return _START.pack(MAGIC, VERSION, len(raw), zlib.crc32(stored)) + stored
+    version = VERSION if any(each.format != "native" for each in history.snapshots) else _WITHOUT_FORMATS
+    return _START.pack(MAGIC, version, len(raw), zlib.crc32(stored)) + stored
 
 
 def decode_history(data: bytes, *, path: str) -> JobHistory:

@@ -38,6 +38,7 @@ def snapshot_of(outcome: CheckpointInfo | BaseException, *, savepoint: bool, now
         size_bytes=outcome.size_bytes,
         uploaded_bytes=outcome.uploaded_bytes,
         path=name(outcome.path, PATH_BYTES_MAX),
+        format=outcome.format,
     )
 
 
