@@ -30,3 +30,5 @@ def test_rescale_2_to_3_and_back(full_job: CountingJob) -> None:
     about = f"pause in output, 2 to 3 slots; {down_s:.1f} s back"
     note("rescale in place", max(up_s, down_s), state_bytes=before["lastCheckpoint"]["sizeBytes"], about=about)
     assert job.pods("driver")[0]["metadata"]["uid"] == driver["metadata"]["uid"]
+    told = [each["message"] for each in job.kubectl.items("events") if each["reason"] == "Rescaled"]
+    assert any(each.startswith("Rescaled from 2 to 3 slots: ") and "paused for" in each for each in told), told

@@ -48,6 +48,18 @@ class Slot:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Rescale:
+    """A rescale that the driver has carried out."""
+
+    from_parallelism: int
+    to_parallelism: int
+    fetch_bytes: int
+    """Of the files that the new slots needed."""
+    pause_ms: int | None
+    """How long no batch was committed; None if the driver could not tell."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Driver:
     """State of the driver as reported by its API."""
 
@@ -75,6 +87,7 @@ class Driver:
     error: Failure | None = None
     operations: Mapping[str, Operation] = field(default_factory=dict)
     """Requested operations by idempotency key."""
+    last_rescale: Rescale | None = None
     retained: tuple[SnapshotInfo, ...] | None = None
     """Retained checkpoints; None if they were not requested."""
 

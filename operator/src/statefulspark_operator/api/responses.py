@@ -14,7 +14,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationEr
 
 from statefulspark.errors import UnavailableError
 from statefulspark_operator.api.base import MESSAGE_MAX, SHORT_MAX, Count
-from statefulspark_operator.api.drivers import Driver, Failure, Operation, Slot
+from statefulspark_operator.api.drivers import Driver, Failure, Operation, Rescale, Slot
 from statefulspark_operator.api.jobs import JobStateName, SnapshotInfo
 
 _SLOTS_MAX: Final = 32_768
@@ -114,6 +114,21 @@ class _Failing(_Answer):
     error: FailureResponse
 
 
+class _Rescale(_Answer):
+    from_parallelism: Annotated[int, Field(ge=1, le=_SLOTS_MAX)]
+    to_parallelism: Annotated[int, Field(ge=1, le=_SLOTS_MAX)]
+    fetch_bytes: Count = 0
+    pause_ms: Count | None = None
+
+    def rescale(self) -> Rescale:
+        return Rescale(
+            from_parallelism=self.from_parallelism,
+            to_parallelism=self.to_parallelism,
+            fetch_bytes=self.fetch_bytes,
+            pause_ms=self.pause_ms,
+        )
+
+
 class StatusResponse(_Answer):
     """Answer to ``GET /v1/status``."""
 
@@ -131,6 +146,7 @@ class StatusResponse(_Answer):
     committed_batches: Count | None = None
     idle: bool = False
     failing: _Failing | None = None
+    last_rescale: _Rescale | None = None
     error: FailureResponse | None = None
 
 
@@ -240,6 +256,7 @@ def driver_of(status: StatusResponse, operations: OperationsResponse | None, kep
         failures=status.failing.failures if status.failing is not None else 0,
         failing=status.failing.error.failure() if status.failing is not None else None,
         error=status.error.failure() if status.error is not None else None,
+        last_rescale=status.last_rescale.rescale() if status.last_rescale is not None else None,
         operations={each.key: each.operation() for each in operations.operations if each.key} if operations is not None else {},
         retained=tuple(each.info() for each in kept.checkpoints if each.kind == "checkpoint") if kept is not None else None,
     )

@@ -15,6 +15,8 @@ from statefulspark.coordinator.controls import CheckpointInfo
 from statefulspark.errors import FencedError, StatefulSparkError, UnavailableError
 
 _RETRY_PAUSE_S = 0.2
+_RETRY_PAUSE_MAX_S = 5.0
+"""Pauses double: a slot that is being started is ready within a second, and a full disk stays full for longer."""
 _CHECK_S = 0.5
 
 
@@ -93,14 +95,18 @@ class SnapshotRequests:
         self, savepoint: str | None, timeout_s: float, check_open: Callable[[], None], *, unpublished: bool = False
     ) -> SnapshotRequest:
         deadline = time.monotonic() + timeout_s
+        pause_s, failed = _RETRY_PAUSE_S, ""
         while True:
             check_open()
             request = self.request(savepoint, unpublished=unpublished)
             if not self._wait(request, deadline, check_open) and self.withdraw(request):
-                raise UnavailableError(f"no checkpoint completed within {timeout_s:.0f} s")
-            if not isinstance(request.result[0], UnavailableError) or time.monotonic() >= deadline:
+                raise UnavailableError(f"no checkpoint completed within {timeout_s:.0f} s{failed}")
+            outcome = request.result[0]
+            if not isinstance(outcome, UnavailableError) or time.monotonic() >= deadline:
                 return request
-            time.sleep(_RETRY_PAUSE_S)
+            failed = f". The last attempt failed: {outcome}"
+            time.sleep(min(pause_s, max(0.0, deadline - time.monotonic())))
+            pause_s = min(2 * pause_s, _RETRY_PAUSE_MAX_S)
 
     def _wait(self, request: SnapshotRequest, deadline: float, check_open: Callable[[], None]) -> bool:
         """Wait for an answer. False if there is none at the deadline; if ``check_open`` raises, nobody waits any more."""

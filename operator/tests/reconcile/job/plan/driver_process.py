@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from statefulspark_operator.api.drivers import Driver, Failure, Operation, Slot
+from statefulspark_operator.api.drivers import Driver, Failure, Operation, Rescale, Slot
 from statefulspark_operator.api.jobs import SnapshotInfo
 from statefulspark_operator.reconcile.job.plan.actions import AskDriver
 
@@ -27,6 +27,7 @@ class Process:
     """Ticks since it was started."""
     operations: dict[str, Operation] = field(default_factory=dict)
     last_checkpoint: SnapshotInfo | None = None
+    last_rescale: Rescale | None = None
 
 
 def status(world: World) -> Driver | None:
@@ -62,6 +63,7 @@ def status(world: World) -> Driver | None:
         ),
         last_checkpoint=process.last_checkpoint,
         operations=dict(process.operations),
+        last_rescale=process.last_rescale,
     )
 
 
@@ -96,8 +98,10 @@ def ask(world: World, action: AskDriver) -> None:
         process.operations[action.key] = Operation(id=action.key, state="FAILED", error=Failure(reason="Unavailable", message="no room"))
         return
     if action.kind == "rescale":
-        process.parallelism = action.parallelism or 1
-        process.operations[action.key] = Operation(id=action.key, state="SUCCEEDED")
+        wanted = action.parallelism or 1
+        process.operations[action.key] = Operation(id=action.key, state="RUNNING" if world.endless_rescale else "SUCCEEDED")
+        process.last_rescale = Rescale(from_parallelism=process.parallelism, to_parallelism=wanted, fetch_bytes=3 << 19, pause_ms=3_900)
+        process.parallelism = wanted
         return
     if world.hangs:
         process.operations[action.key] = Operation(id=action.key, state="RUNNING")

@@ -24,6 +24,21 @@ def test_scaling_changes_the_running_driver() -> None:
     assert world.status.parallelism == 3
     assert "Rescaled" in world.events
     assert any("63 of 128 key groups" in message for message in world.messages)
+    assert "Rescaled from 2 to 3 slots: 1.5 MiB of state restored, paused for 3.9 s" in world.messages
+
+
+def test_a_rescale_has_ended_when_the_driver_says_so_or_its_time_is_over() -> None:
+    """Until the first batch after the pause the driver does not know how long it was."""
+    world = running(upgradeTimeout="10m")
+    world.endless_rescale = True
+    world.change(parallelism=3)
+    world.settle(rounds=10)
+    assert world.status.lifecycle_state == "RESCALING"
+    assert "Rescaled" not in world.events
+    world.settle(rounds=1000)
+    assert "Rescaled" in world.events
+    assert world.status.lifecycle_state == "STABLE"
+    assert world.pods_made == 1
 
 
 def test_the_plan_of_a_rescale_is_in_the_status_while_it_is_under_way() -> None:

@@ -77,6 +77,8 @@ class World:
     failing_stops: int = 0
     """How many requests to stop fail before one succeeds."""
     failing_rescales: int = 0
+    endless_rescale: bool = False
+    """A rescale takes effect, and the driver never says that it has ended."""
     """How many rescales find no room before one does."""
     deletes_checkpoints: bool = True
     """A driver that is canceled can delete its checkpoints."""

@@ -22,7 +22,7 @@ from datetime import timedelta
 from typing import Final
 
 from statefulspark.config.job import DesiredState, StatefulSparkJobSpec, UpgradeMode
-from statefulspark_operator.api.drivers import Failure, Operation
+from statefulspark_operator.api.drivers import Failure, Operation, Rescale
 from statefulspark_operator.api.jobs import LifecycleState, ReconciliationState, Transition, TransitionKind
 from statefulspark_operator.reconcile.job.observe.observation import DriverPod
 from statefulspark_operator.reconcile.job.plan import last_state, rollback, stopping
@@ -254,7 +254,11 @@ def _rescale(draft: Draft, transition: Transition) -> None:
             draft.step(STOP)
         draft.requeue_after(_POLL_S)
         return
-    if driver.parallelism == wanted and driver.runs:
+    key = f"rescale-{transition.generation}-{transition.attempts}"
+    operation = driver.operations.get(key)
+    # The operation ends with the first batch after the pause, and then the driver knows how long it was.
+    under_way = operation is not None and operation.state == "RUNNING" and (transition.deadline is None or draft.now < transition.deadline)
+    if driver.parallelism == wanted and driver.runs and not under_way:
         # The ConfigMap first: a driver restarted by the kubelet reads its parallelism there.
         draft.do(ApplyChildren(spec=children_spec(draft, spec), parallelism=wanted, changed_only=True))
         draft.reconciled(
@@ -263,16 +267,22 @@ def _rescale(draft: Draft, transition: Transition) -> None:
         draft.set(error=None)
         draft.end()
         draft.enter(LifecycleState.RUNNING, "Rescaled", f"Running with {wanted} slots")
-        draft.record_event("Rescaled", f"Rescaled from {transition.from_parallelism} to {wanted} slots")
+        draft.record_event("Rescaled", f"Rescaled from {transition.from_parallelism} to {wanted} slots{_took(driver.last_rescale, wanted)}")
         return
-    key = f"rescale-{transition.generation}-{transition.attempts}"
-    operation = driver.operations.get(key)
     if operation is None:
         draft.do(AskDriver(kind="rescale", key=key, parallelism=wanted))
     elif operation.state == "FAILED":
         _rescale_failed(draft, transition, operation)
         return
     draft.requeue_after(_POLL_S)
+
+
+def _took(rescale: Rescale | None, wanted: int) -> str:
+    """What a rescale cost; nothing if the driver reports none, or another one."""
+    if rescale is None or rescale.to_parallelism != wanted:
+        return ""
+    paused = f", paused for {rescale.pause_ms / 1000:.1f} s" if rescale.pause_ms is not None else ""
+    return f": {rescale.fetch_bytes / (1 << 20):,.1f} MiB of state restored{paused}"
 
 
 def _rescale_failed(draft: Draft, transition: Transition, operation: Operation) -> None:
