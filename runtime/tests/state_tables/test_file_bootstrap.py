@@ -145,6 +145,7 @@ _SECRET = "987654321"
         (("--key", "user", "--key", "value", "--max-parallelism", "8"), "no column has the value"),
         (("--key", "user", "--kind", "list", "--max-parallelism", "8"), "one column with a list"),
         (("--key", "user", "--kind", "map", "--max-parallelism", "8"), "map key"),
+        (("--key", "user", "--ttl", "soon", "--max-parallelism", "8"), "--ttl: "),
         (("--from", "{origin}"), "has no state 's'"),
         (("--from", "{origin}", "--state", "event-timers"), "is of the kind 'event-timers'"),
         (("--from", "{origin}", "--state", "count", "--kind", "value"), "--kind: is that of the state"),

@@ -86,7 +86,6 @@ def bootstrap(
     """
     from statefulspark.checkpoint.catalog import open_checkpoint
     from statefulspark.checkpoint.inspect.decoding import type_text
-    from statefulspark.config.durations import parse_duration
     from statefulspark.state_tables.declarations import NamedColumns
     from statefulspark.state_tables.file_bootstrap import FileBootstrap, bootstrap_files
 
@@ -102,7 +101,7 @@ def bootstrap(
         state=state,
         columns=NamedColumns(keys=tuple(key or ()), values=tuple(value or ()), map_key=map_key, expires=expires),
         kind=kind.value if kind is not None else "map" if map_key is not None else "value",
-        ttl_ms=parse_duration(ttl) if ttl is not None else None,
+        ttl_ms=_milliseconds(ttl),
         is_new=new_state,
         max_parallelism=max_parallelism,
     )
@@ -122,6 +121,15 @@ def bootstrap(
     document = {"path": savepoint.url, **facts, "changed": changed, "entries": savepoint.entries, "states": states}
     lines = [*facts.items(), ("changed", changed), ("entries of all states", savepoint.entries)]
     show(document, output, TableView(savepoint.url, ("what", "written"), lines))
+
+
+def _milliseconds(ttl: str | None) -> int | None:
+    from statefulspark.config.durations import parse_duration
+
+    try:
+        return parse_duration(ttl) if ttl is not None else None
+    except InvalidInputError as error:
+        raise error.named("--ttl") from None
 
 
 def _check(is_wrong: bool, option: str, message: str, remedy: str) -> None:
