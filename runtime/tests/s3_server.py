@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -10,6 +10,8 @@ from typing import Any
 import boto3
 from moto.server import ThreadedMotoServer
 
+App = Callable[[dict[str, Any], Any], Iterable[bytes]]
+"""A WSGI application."""
 BUCKET = "bucket"
 ACCESS_KEY = "test"
 """Both halves of the credentials; moto takes any."""
@@ -31,11 +33,15 @@ class S3Server:
 
 
 @contextmanager
-def s3_server() -> Iterator[S3Server]:
-    """Serve until the end of the block."""
+def s3_server(around: Callable[[App], App] | None = None) -> Iterator[S3Server]:
+    """Serve until the end of the block; ``around`` returns an application that sees each request first."""
     server = ThreadedMotoServer("127.0.0.1", 0, verbose=False)
     server.start()
     host, port = server.get_host_and_port()
+    if around is not None:
+        # moto's thread makes the server before it tells its port.
+        running: Any = server._server
+        running.app = around(running.app)
     client = boto3.client(
         "s3",
         endpoint_url=f"http://{host}:{port}",

@@ -65,6 +65,7 @@ def _metadata(**changes: Any) -> CheckpointMetadata:
         ("checkpoint-v6.json", "checkpoint", CheckpointMetadata),
         ("checkpoint-v10.json", "checkpoint", CheckpointMetadata),
         ("checkpoint-v4-two-inputs.json", "checkpoint", CheckpointMetadata),
+        ("batch-v13.json", "batch", BatchRecord),
         ("batch-v12.json", "batch", BatchRecord),
         ("batch-v4.json", "batch", BatchRecord),
         ("batch-v3.json", "batch", BatchRecord),

@@ -6,6 +6,7 @@ import json
 
 import pytest
 
+from statefulspark.checkpoint.formats.paths import CHANGELOG_PREFIX
 from statefulspark.coordinator.controls import JobState
 
 from .oracles import by, counted, files, finals, row
@@ -14,8 +15,11 @@ from .work import Work
 
 
 def test_a_second_step_is_keyed_by_what_the_first_gives_out(work: Work) -> None:
-    """Both steps see every row once, in event-time order per key of their own, and keep their own state under the same name."""
-    work.entrypoint = "chained"
+    """Both steps see every row once, in event-time order per key of their own, and keep their own state under the same name.
+
+    The changelogs of both, of all slots, are in one object per batch.
+    """
+    work.entrypoint, work.checkpointing = "chained", {"changelogInlineThreshold": "64Ki"}
     inputs = files(seed=1)
     for rows in inputs:
         work.write(rows)
@@ -26,6 +30,9 @@ def test_a_second_step_is_keyed_by_what_the_first_gives_out(work: Work) -> None:
     assert work.state("by-account", "total") == finals(first, 2)
     assert work.state("by-shop", "total") == finals(second, 2)
     assert status.input_rows == 2 * len(first)
+    objects = [info.key.split("/")[2:] for info in work.store().list(CHANGELOG_PREFIX)]
+    assert len(objects) == len(dict(objects)), "a batch has several objects"
+    assert all(name.startswith("group-") for _, name in objects)
 
 
 def test_two_branches_share_the_slots_and_one_stage(work: Work) -> None:

@@ -46,6 +46,7 @@ spec:
     dir: {storage}
     interval: {interval}
     mode: {mode}
+    changelogInlineThreshold: {inline}
     retention: {{count: 2}}
     storage: {s3}
 """
@@ -65,6 +66,8 @@ class Ledger:
     interval: str = "2s"
     mode: str = "exactly-once"
     """Checkpointing mode of drivers that start after `write_manifest`."""
+    inline: str = "0"
+    """Size up to which these drivers store changelogs, many in one object."""
     storage_url: str | None = None
     s3: dict[str, Any] = field(default_factory=dict)
     conf: dict[str, str] = field(default_factory=dict)
@@ -103,6 +106,7 @@ class Ledger:
                 backend=self.backend,
                 interval=self.interval,
                 mode=self.mode,
+                inline=self.inline,
                 conf=json.dumps(self.conf),
                 s3=json.dumps(self.s3),
             )

@@ -31,6 +31,9 @@ DRIVER_POINTS = (
     "driver.checkpoint.published",
 )
 
+GROUP_POINTS = ("driver.group", "driver.grouped")
+"""Around the write of the changelogs that the driver stores in one object, of batches that run for the first time."""
+
 OUTPUT_POINTS = ("driver.output.written",)
 """Between two outputs of a step with side outputs."""
 

@@ -7,14 +7,14 @@ from pathlib import Path
 import pytest
 
 from .harness import Ledger, ending
-from .kills import DRIVER_POINTS, MOMENT, SLOT_POINTS, DriverKiller, whenever
+from .kills import DRIVER_POINTS, GROUP_POINTS, MOMENT, SLOT_POINTS, DriverKiller, whenever
 
 pytestmark = [pytest.mark.kill, pytest.mark.slow, pytest.mark.timeout(1800)]
 
 
 @pytest.mark.parametrize(
     ("slot_points", "moments", "again", "files"),
-    [((), 1, 0, 44), pytest.param(SLOT_POINTS, 8, 1, 180, marks=pytest.mark.exhaustive)],
+    [((), 1, 0, 54), pytest.param(SLOT_POINTS, 8, 1, 200, marks=pytest.mark.exhaustive)],
     ids=["once", "twice"],
 )
 def test_killed_drivers_with_and_without_their_disks(
@@ -25,8 +25,10 @@ def test_killed_drivers_with_and_without_their_disks(
     The exhaustive case has both ends at each point, a slot's too; test_executors.py has a dying JVM at all of a slot's steps.
     """
     # In local mode the JVM that runs the slots is the driver's: it dies while a slot is at that step.
-    points = whenever(DRIVER_POINTS) + whenever(slot_points, "executor")
-    ledger = Ledger(folder=tmp_path, java_options=java_options, seed=303, files=files, rows=40, interval="1s", failpoints=points)
+    points = whenever(DRIVER_POINTS + GROUP_POINTS) + whenever(slot_points, "executor")
+    ledger = Ledger(
+        folder=tmp_path, java_options=java_options, seed=303, files=files, rows=40, interval="1s", inline="64Ki", failpoints=points
+    )
     killer = DriverKiller(ledger)
     steps = (*points, *[MOMENT] * moments)
     plan = [(step, (number + turn) % 2 == 0) for turn in range(again + 1) for number, step in enumerate(steps)]

@@ -125,7 +125,9 @@ class ChangingDriver(Driver):
             (self.location / "commits" / str(batch)).write_text("{}")
 
     def evaluate(self, batch: int, *, twice: bool = False) -> list[tuple[Any, ...]]:
-        return self._computed(batch, len(self.steps) * self.parallelism)
+        output = self._computed(batch, len(self.steps) * self.parallelism)
+        self.check_durable()
+        return output
 
     def _computed(self, batch: int, partitions: int, *, row: bool = False) -> list[tuple[Any, ...]]:
         """Compute so many partitions, and ask for one row of the next."""

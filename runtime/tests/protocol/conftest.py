@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import partialmethod
 from pathlib import Path
+from typing import Any
 
 import pytest
+
+from statefulspark.coordinator.batch_changelogs import BatchChangelogs
 
 from .world import Driver, World
 
@@ -17,6 +21,7 @@ def world(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.Mo
     world = World(folder=tmp_path, backend=request.param)
     monkeypatch.setattr("statefulspark.failpoints.reach", world.reach)
     monkeypatch.setattr("statefulspark.coordinator.batch_records.write_record", world.write_record)
+    monkeypatch.setattr(BatchChangelogs, "put", partialmethod(_put, world))
     clock = world.clock()
     for module in ("checkpoint_schedule", "fence"):
         monkeypatch.setattr(f"statefulspark.coordinator.{module}.time", clock)
@@ -37,3 +42,7 @@ def start(world: World) -> Iterator[Start]:
     yield start
     for driver in drivers:
         driver.close()
+
+
+def _put(changelogs: BatchChangelogs, world: World, *args: Any, **options: Any) -> str:
+    return world.put_changelogs(changelogs, *args, **options)

@@ -20,10 +20,18 @@ from statefulspark.errors import CorruptDataError
 from statefulspark.slot.process import STOPPED, run_slot
 
 from .changing import ChangingDriver, ChangingWorld
-from .world import Died
+from .world import INLINE_BYTES, Died
 
 _UIDS = ("a", "b", "c")
-_DRIVER_POINTS = ("driver.begin", "driver.begun", "driver.acknowledged", "driver.checkpoint.collected", "driver.checkpoint.published")
+_DRIVER_POINTS = (
+    "driver.begin",
+    "driver.begun",
+    "driver.group",
+    "driver.grouped",
+    "driver.acknowledged",
+    "driver.checkpoint.collected",
+    "driver.checkpoint.published",
+)
 _SLOT_POINTS = ("slot.begun", "slot.processed", "slot.changelog.durable", "slot.acknowledged")
 
 StartChanging = Callable[..., ChangingDriver]
@@ -87,6 +95,7 @@ class ChangingLife:
         self._begin = begin
         self.partial = False
         """Whether a sink has read only a part of a batch, so that not all results are there."""
+        world.inline_up_to(chance.choice(INLINE_BYTES))
         self.driver = begin(*self._steps())
 
     def _steps(self) -> list[str]:
@@ -94,6 +103,7 @@ class ChangingLife:
 
     def _restart(self) -> None:
         steps = self.driver.steps if self.chance.random() < 0.3 else self._steps()
+        self.world.inline_up_to(self.chance.choice(INLINE_BYTES))
         self.driver = self._begin(*steps, parallelism=self.chance.randint(1, 3))
 
     def live(self) -> None:

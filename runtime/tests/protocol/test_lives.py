@@ -11,10 +11,18 @@ from statefulspark.coordinator.controls import CheckpointInfo
 from statefulspark.errors import FencedError, UnavailableError
 
 from .conftest import Start
-from .world import LATER_MS, Died, Driver, Row, World, state_of
+from .world import INLINE_BYTES, LATER_MS, Died, Driver, Row, World, state_of
 
 SLOT_POINTS = ("slot.restored", "slot.begun", "slot.processed", "slot.changelog.durable", "slot.acknowledged")
-DRIVER_POINTS = ("driver.begin", "driver.begun", "driver.acknowledged", "driver.checkpoint.collected", "driver.checkpoint.published")
+DRIVER_POINTS = (
+    "driver.begin",
+    "driver.begun",
+    "driver.group",
+    "driver.grouped",
+    "driver.acknowledged",
+    "driver.checkpoint.collected",
+    "driver.checkpoint.published",
+)
 OUTAGES = ("lost", "unanswered")
 _KEYS = 12
 _ROWS = 60
@@ -54,6 +62,7 @@ class Life:
     def _started(self) -> Driver:
         """A driver, sooner or later: slots may die while they restore. Its clock may be behind that of the driver before."""
         self.world.clock_s -= self.chance.choice((0, 0, 20))
+        self.world.inline_up_to(self.chance.choice(INLINE_BYTES))
         return self._start(self.chance.randint(1, 3))
 
     def likely(self, share: float) -> bool:
@@ -98,6 +107,7 @@ class Life:
         deliver = self.likely(0.85)
         commit = deliver and self.likely(0.85)
         deaths = len(self.world.deaths)
+        self.world.changelog_outages = [self.chance.choice(OUTAGES)] if self.likely(0.1) else []
         try:
             self.driver.run(batch, deliver=deliver, commit=commit, twice=self.likely(0.15))
             if commit and request is not None:
@@ -105,7 +115,7 @@ class Life:
         except Died:
             return False
         finally:
-            self.world.doomed = None
+            self.world.doomed, self.world.changelog_outages, self.world.failed_changelogs = None, [], 0
         return commit and not any(point.startswith("driver.checkpoint") for point in self.world.deaths[deaths:])
 
     def _late_commit(self) -> None:

@@ -23,8 +23,9 @@ from .world import Driver, World, state_of
 _CHANCES = 24
 
 
-def lived(world: World, start: Start, *, stopped: bool = False) -> None:
+def lived(world: World, start: Start, *, stopped: bool = False, grouped: bool = False) -> None:
     """Two drivers, a checkpoint by each; the last batch is in the sink and not committed, or all is committed and in a checkpoint."""
+    world.inline_up_to(1 << 20 if grouped else 0)
     world.input = [(f"key-{n % 9}", 10 * n) for n in range(90)]
     world.retained = 2
     for last in (False, True):
@@ -104,13 +105,15 @@ def extend(data: bytes, chance: Random) -> bytes:
         pytest.param(extend, id="extend", marks=pytest.mark.exhaustive),
     ],
 )
-@pytest.mark.parametrize("stopped", [False, True], ids=["crashed", "stopped"])
+@pytest.mark.parametrize(
+    ("stopped", "grouped"), [(False, False), (True, False), (False, True)], ids=["crashed", "stopped", "crashed with changelogs in groups"]
+)
 @pytest.mark.parametrize("world", ["memory"], indirect=True)
 def test_one_damaged_object_never_costs_a_row(
-    world: World, start: Start, tmp_path: Path, change: Callable[[bytes, Random], bytes] | None, stopped: bool
+    world: World, start: Start, tmp_path: Path, change: Callable[[bytes, Random], bytes] | None, stopped: bool, grouped: bool
 ) -> None:
     """One object of every kind, by chance: the job goes on exactly, or the error says why it cannot."""
-    lived(world, start, stopped=stopped)
+    lived(world, start, stopped=stopped, grouped=grouped)
     chance = Random(7)
     kinds: dict[str, list[str]] = {}
     for info in world.store.list(""):
@@ -159,10 +162,11 @@ def test_what_is_missing_is_named(world: World, start: Start, pattern: str, said
     check(world)
 
 
+@pytest.mark.parametrize("grouped", [False, True])
 @pytest.mark.parametrize("world", ["memory"], indirect=True)
-def test_a_changelog_of_a_batch_that_the_sink_has_is_gone(world: World, start: Start) -> None:
+def test_a_changelog_of_a_batch_that_the_sink_has_is_gone(world: World, start: Start, grouped: bool) -> None:
     """The batch is processed again instead of being taken over in part."""
-    lived(world, start)
+    lived(world, start, grouped=grouped)
     gone = next(info.key for info in world.store.list("changelog/00000002/000000000006/"))
     world.store.delete([gone])
     finish(start(2))

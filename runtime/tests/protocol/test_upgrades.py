@@ -13,7 +13,7 @@ from statefulspark.coordinator.controls import CheckpointInfo
 
 from .conftest import Start
 from .test_lives import DRIVER_POINTS, SLOT_POINTS
-from .world import UID, Count, Died, Driver, World
+from .world import INLINE_BYTES, UID, Count, Died, Driver, World
 
 _RELEASES = 3
 
@@ -43,6 +43,7 @@ class Upgrades:
         """Start a driver with some release."""
         self.world.function = Release(self.chance.randrange(_RELEASES))
         self.world.seen.clear()
+        self.world.inline_up_to(self.chance.choice(INLINE_BYTES))
         return self._start(self.chance.randint(1, 3))
 
     def run(self) -> Driver:
@@ -57,7 +58,7 @@ class Upgrades:
         return driver
 
     def _one(self, driver: Driver, batch: int) -> bool:
-        self.world.doomed = self.chance.choice((None, *SLOT_POINTS[1:], *DRIVER_POINTS[:3], "driver.acknowledged", "driver.acknowledged"))
+        self.world.doomed = self.chance.choice((None, *SLOT_POINTS[1:], *DRIVER_POINTS[:5], "driver.acknowledged", "driver.acknowledged"))
         deliver = self.chance.random() < 0.8
         commit = deliver and self.chance.random() < 0.6
         try:

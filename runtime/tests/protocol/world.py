@@ -19,6 +19,7 @@ from statefulspark import KeyedProcessFunction, RuntimeContext, StateTtlConfig, 
 from statefulspark.checkpoint.formats.records import BatchRecord
 from statefulspark.checkpoint.inspect.reader import read_state
 from statefulspark.checkpoint.lineage.lineage import write_record
+from statefulspark.coordinator.batch_changelogs import BatchChangelogs
 from statefulspark.coordinator.event_times import Delays
 from statefulspark.errors import StatefulSparkError, UnavailableError
 from statefulspark.exchange.task import exchange_partition
@@ -41,6 +42,9 @@ Row = tuple[str, int]
 """Key and event time."""
 OUTPUT = pa.schema([("key", pa.string()), ("kind", pa.string()), ("n", pa.int64()), ("watermark", pa.int64()), ("now", pa.int64())])
 _ROW = pa.schema([("key", pa.string()), ("at", pa.int64())])
+PUT_CHANGELOGS = BatchChangelogs.put
+INLINE_BYTES = (0, 1100, 1 << 20)
+"""Sizes up to which drivers store changelogs: none, some and all of those here."""
 
 
 class Died(Exception):  # noqa: N818  not an error: it is what the test wants
@@ -114,6 +118,10 @@ class World(LocalJob):
     """Uids of the keyed steps. Drivers run the first one only, unless a test lets them run all."""
     outages: list[str] = field(default_factory=list)
     """What becomes of the next writes of batch records: ``lost``, or ``unanswered`` although they were made."""
+    changelog_outages: list[str] = field(default_factory=list)
+    """The same of the next objects with changelogs that the driver writes."""
+    failed_changelogs: int = 0
+    """Writes that failed by these."""
 
     @property
     def function(self) -> StepFunction:
@@ -149,6 +157,21 @@ class World(LocalJob):
             raise UnavailableError("no answer")
         return key
 
+    def put_changelogs(self, changelogs: BatchChangelogs, batch: int, data: bytes, *, of: tuple[str, int, int] | None) -> str:
+        """Stands for `BatchChangelogs.put`."""
+        outage = self.changelog_outages.pop(0) if self.changelog_outages else None
+        self.failed_changelogs += outage is not None
+        if outage == "lost":
+            raise UnavailableError("503")
+        key = PUT_CHANGELOGS(changelogs, batch, data, of=of)
+        if outage == "unanswered":
+            raise UnavailableError("no answer")
+        return key
+
+    def inline_up_to(self, size_bytes: int) -> None:
+        """Let drivers that start from now on store changelogs of this size, many in one object; 0 for none."""
+        self.inline_limits = replace(self.inline_limits, changelog_bytes=size_bytes)
+
     def now_ms(self) -> int:
         """Each look at the clock is a second later."""
         self.clock_s += 1.0
@@ -174,12 +197,23 @@ class Driver(LocalDriver):
         actions[Acknowledge.__name__] = Acknowledge.served_by(self._acknowledged)
 
     def _acknowledged(self, ack: Acknowledge) -> None:
-        """What is acknowledged is durable, whatever happens next."""
-        if ack.changelog is None:
-            assert self.world.at_least_once, "a changelog was left out"
-        else:
+        """What is acknowledged is durable, or the driver makes it durable, whatever happens next."""
+        if ack.changelog is not None:
             assert self.world.store.head(ack.changelog.key) is not None, "a changelog was acknowledged before it was durable"
+        else:
+            assert self.world.at_least_once or ack.inline is not None, "a changelog was left out"
         self._take_acknowledgement(ack)
+
+    def check_durable(self) -> None:
+        """Once the sink has read everything, all changelogs of the batch are durable."""
+        coordinator = self.coordinator
+        with coordinator._lock:
+            current, acks = coordinator._batches.current, list(coordinator._batches.acknowledgements.values())
+            if current is None or not current.with_changelogs or coordinator._completion._open_steps():
+                return
+        for ack in acks:
+            assert ack.changelog is not None, "the sink has all rows, and a changelog is not durable"
+            assert self.world.store.head(ack.changelog.key) is not None
 
     def check_stores(self) -> None:
         """No slot holds a key of another one, which would come back to life when slots are merged."""
@@ -218,6 +252,7 @@ class Driver(LocalDriver):
         if self._reads is not None:
             return self._read_in_part(batch, self._reads)
         given = super().evaluate(batch, twice=twice)
+        self.check_durable()
         assert self.world.seen.setdefault(batch, sorted(given)) == sorted(given), f"batch {batch} gave out something else this time"
         return given
 
@@ -248,8 +283,11 @@ class Driver(LocalDriver):
         return super().run_task(batch, rows, partition, twice=twice)
 
     def recover(self, error: StatefulSparkError, slot: int) -> None:
-        """Start a slot again that died in the task; a death of the driver passes through."""
+        """Start a slot again that died in the task; a death of the driver passes through. What storage has refused is tried again."""
         if len(self.world.deaths) == self._deaths:
+            if isinstance(error, UnavailableError) and self.world.failed_changelogs:
+                self.world.failed_changelogs -= 1
+                return
             raise error
         if self.world.deaths[-1].startswith("driver."):
             raise Died(self.world.deaths[-1]) from error

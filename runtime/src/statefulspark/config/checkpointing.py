@@ -14,6 +14,7 @@ from statefulspark.config.durations import Duration, at_least
 from statefulspark.config.locations import StorageUrl, check_endpoint, check_mounted
 from statefulspark.config.problems import Problem
 from statefulspark.config.s3 import S3Spec
+from statefulspark.config.sizes import ByteSize, between
 
 
 class CheckpointingMode(StrEnum):
@@ -191,6 +192,11 @@ class CheckpointingSpec(Model):
     incremental: Flag = Field(default=True, json_schema_extra=UPGRADE)
     """True to name files that an earlier checkpoint has uploaded, as only RocksDB can; savepoints copy them inside the storage where possible.
     If false, each checkpoint and savepoint uploads all of its files."""
+
+    changelog_inline_threshold: Annotated[ByteSize, between("0", "1Mi")] = Field(default=0, json_schema_extra=UPGRADE)
+    """Largest changelog that a slot sends to the driver instead of storing it (0 to 1Mi). The driver stores those of all slots and keyed steps in one
+    object per batch, which saves requests to the storage. Larger changelogs are one object each. Releases without this field refuse state that was
+    written with it. Defaults to 0, which stores each changelog as an object of its own."""
 
     tolerable_failures: Annotated[WholeNumber, Field(ge=0, le=1_000_000)] = Field(default=0, json_schema_extra=UPGRADE)
     """Number of consecutive checkpoint failures to tolerate (0 to 1000000). If more fail, the query fails and the restart strategy

@@ -130,6 +130,7 @@ class BatchActions:
             self._completion.begun(uid, index)
             expected = self._batches.expected_batch(uid, index)
             operator_state, query = self._operator_states.scope(uid), self._completion.queries
+            inline_bytes = self._completion.inline_bytes
         slot = self._slots().get(index)
         if slot.state != READY:
             return self._wait_for(slot)
@@ -147,6 +148,7 @@ class BatchActions:
                 expected=expected,
                 operator_state=operator_state,
                 changelog=current.with_changelogs,
+                inline_bytes=inline_bytes,
                 query=query,
             ),
         )

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import tempfile
 from collections import deque
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -20,7 +20,8 @@ import structlog
 
 from statefulspark.checkpoint.formats import paths
 from statefulspark.checkpoint.formats.changelog import ChangelogHeader, ChangelogWriter, read_changelog
-from statefulspark.checkpoint.formats.digests import FileDigest, digest_file
+from statefulspark.checkpoint.formats.changelog_group import decode_group, is_group
+from statefulspark.checkpoint.formats.digests import FileDigest, digest_bytes, digest_file
 from statefulspark.checkpoint.formats.records import ChangelogRef
 from statefulspark.checkpoint.lineage.lineage import Lineage, read_record
 from statefulspark.checkpoint.lineage.rewind import is_jump
@@ -190,35 +191,36 @@ class BatchChangelogs:
         found: dict[tuple[str, str | None, int, int], Done] = {}
         for info in self._store.list(paths.changelog_prefix(attempt, batch)):
             try:
-                done = read_again(partial(self._read, info.key))
+                read = read_again(partial(self._read, info.key))
             except IncompatibleFormatError:
                 raise
             except CorruptDataError as damage:
                 _log.warning("changelog is damaged", problem=str(damage)[:300])
                 continue
-            key = (done.ref.uid, done.order, done.ref.first, done.ref.last)
-            if key not in found or found[key].age <= done.age:
-                found[key] = done
+            for done in read:
+                key = (done.ref.uid, done.order, done.ref.first, done.ref.last)
+                if key not in found or found[key].age <= done.age:
+                    found[key] = done
         return list(found.values())
 
-    def _read(self, key: str) -> Done:
+    def _read(self, key: str) -> list[Done]:
+        """The changelogs of an object. All of them are whole, or it is damaged: what one driver stores in it belongs together."""
         with local_disk(), tempfile.TemporaryDirectory() as folder:
             path = Path(folder) / "changelog"
             try:
                 self._store.get_file(key, path)
             except KeyError:
                 raise CorruptDataError("the changelog is missing", path=key) from None
-            header, changes, _ = read_changelog(path, name=key)
-            deque(changes, maxlen=0)  # proves that the file is whole
             digest = digest_file(path)
-        ref = _reference(header, key, digest)
-        times_ms, digest_of_rows, query = (
-            (header.max_event_time_ms, header.second_max_event_time_ms),
-            header.broadcast_digest,
-            header.broadcast_query,
-        )
-        broadcast = (digest_of_rows, query) if digest_of_rows is not None and query is not None else None
-        return Done(ref, times_ms, header.states, header.operator_state is not None, broadcast)
+            with path.open("rb") as file:
+                grouped = is_group(file.read(5))
+            if not grouped:
+                return [_done(path, key, digest, member=None)]
+            found = []
+            for member, changelog in enumerate(decode_group(path.read_bytes(), path=key)):
+                path.write_bytes(changelog)
+                found.append(_done(path, key, digest, member=member))
+            return found
 
     def go_back(self, lineage: Lineage) -> None:
         """Go on after the jump that ends ``lineage``."""
@@ -247,6 +249,16 @@ class BatchChangelogs:
             UnavailableError: Storage did not answer.
         """
         written: list[ChangelogRef] = []
+        for header, data in self.encode_without_rows(batch, uid, slots, operator_state):
+            key = self.put(batch, data, of=(header.uid, header.slot, header.epoch))
+            if operator_state is not None:
+                written.append(_reference(header, key, digest_bytes(data)))
+        return written
+
+    def encode_without_rows(
+        self, batch: int, uid: str, slots: Iterable[tuple[int, KeyGroupRange]], operator_state: WithoutRows | None
+    ) -> Iterator[tuple[ChangelogHeader, bytes]]:
+        """Return what `write_without_rows` writes."""
         for neighbours, groups in _joined(slots):
             header = ChangelogHeader(
                 uid=uid, slot=neighbours[0], batch=batch, epoch=WITHOUT_ROWS_EPOCH, first_key_group=groups.first, last_key_group=groups.last
@@ -257,18 +269,30 @@ class BatchChangelogs:
                 update = {"operator_state": "all", "parallelism": operator_state.parallelism, "states": states}
                 header = header.model_copy(update=update)
                 entries = [entry for entry in operator_state.entries if entry.slot in neighbours]
-            ref = self._write(header, entries)
-            if operator_state is not None:
-                written.append(ref)
-        return written
+            with local_disk(), tempfile.TemporaryDirectory() as folder:
+                path = Path(folder) / "changelog"
+                ChangelogWriter(path, header, entries).close()
+                data = path.read_bytes()
+            yield header, data
 
-    def _write(self, header: ChangelogHeader, operator_state: list[OperatorEntry]) -> ChangelogRef:
-        key = paths.changelog_key(self._lineage.attempt, header.batch, header.uid, header.slot, header.epoch)
-        with local_disk(), tempfile.TemporaryDirectory() as folder:
-            path = Path(folder) / "changelog"
-            digest = ChangelogWriter(path, header, operator_state).close()
-            self._store.put_file(key, path)
-        return _reference(header, key, digest)
+    def put(self, batch: int, data: bytes, *, of: tuple[str, int, int] | None) -> str:
+        """Store an object with changelogs of ``batch`` under a new name.
+
+        Args:
+            batch: The batch.
+            data: The object.
+            of: Step, slot and epoch of the only changelog in it; None for a group.
+
+        Returns:
+            Its key.
+
+        Raises:
+            UnavailableError: Storage did not answer.
+        """
+        attempt = self._lineage.attempt
+        key = paths.changelog_key(attempt, batch, *of) if of is not None else paths.changelog_group_key(attempt, batch)
+        self._store.put(key, data)
+        return key
 
 
 def covers(refs: Iterable[ChangelogRef], max_parallelism: int) -> bool:
@@ -291,7 +315,28 @@ def _query(order: Iterable[Done]) -> int:
     return min(done.broadcast[1] if done.broadcast is not None else -1 for done in order)
 
 
-def _reference(header: ChangelogHeader, key: str, digest: FileDigest) -> ChangelogRef:
+def _done(path: Path, key: str, digest: FileDigest, *, member: int | None) -> Done:
+    """Read a changelog to its end, which proves that it is whole.
+
+    Args:
+        path: Local file.
+        key: Of the object that it is in.
+        digest: Of that object.
+        member: Which one of a group it is.
+    """
+    header, changes, _ = read_changelog(path, name=key)
+    deque(changes, maxlen=0)
+    rows, query = header.broadcast_digest, header.broadcast_query
+    return Done(
+        ref=_reference(header, key, digest, member),
+        event_times_ms=(header.max_event_time_ms, header.second_max_event_time_ms),
+        states=header.states,
+        operator_state=header.operator_state is not None,
+        broadcast=(rows, query) if rows is not None and query is not None else None,
+    )
+
+
+def _reference(header: ChangelogHeader, key: str, digest: FileDigest, member: int | None = None) -> ChangelogRef:
     return ChangelogRef(
         uid=header.uid,
         slot=header.slot,
@@ -302,6 +347,7 @@ def _reference(header: ChangelogHeader, key: str, digest: FileDigest) -> Changel
         key=key,
         size_bytes=digest.size_bytes,
         checksum=digest.checksum,
+        member=member,
     )
 
 

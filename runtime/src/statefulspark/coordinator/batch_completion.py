@@ -21,10 +21,12 @@ from collections.abc import Callable
 
 import structlog
 
+from statefulspark import failpoints
 from statefulspark.checkpoint.formats import paths
 from statefulspark.coordinator.batch_changelogs import BatchChangelogs, Complete
 from statefulspark.coordinator.batch_log import BatchLog, BatchParameters
 from statefulspark.coordinator.broadcast_orders import BroadcastOrders
+from statefulspark.coordinator.changelog_groups import ChangelogGroups
 from statefulspark.coordinator.dry_runs import DryRuns
 from statefulspark.coordinator.empty_partitions import EmptyPartitions
 from statefulspark.coordinator.operator_states import OperatorDistribution
@@ -52,6 +54,7 @@ class Completion:
         operator_states: The distribution of operator state to the present slots.
         max_parallelism: Number of key groups.
         recovered: The uncommitted batch that runs again.
+        inline_bytes: Largest changelog that slots send for the driver to store, in batches that no attempt has begun before; 0 for none.
         lock: The coordinator's.
         fail: Ends the job with an error.
     """
@@ -68,12 +71,17 @@ class Completion:
         operator_states: OperatorDistribution,
         max_parallelism: int,
         recovered: BatchParameters | None,
+        inline_bytes: int,
         lock: threading.RLock,
         fail: Callable[[StatefulSparkError], None],
     ) -> None:
         self.recovered = recovered
         self.queries = 0
         """Queries that have begun after the first."""
+        self.inline_bytes = 0
+        """Largest changelog of the running batch that slots send for the driver to store. 0 in a batch that runs again: there, what an attempt has
+        processed in part must leave a trace, because its sink may have read it, and no batch of an earlier attempt with other steps counts then."""
+        self._inline_bytes = inline_bytes
         self._batches = batches
         self._changelogs = changelogs
         self._dry_runs = dry_runs
@@ -84,10 +92,11 @@ class Completion:
         self._max_parallelism = max_parallelism
         self._lock = lock
         self._writing = threading.Lock()
-        """Held while the changelog of slots without rows is written, never inside the other lock."""
+        """Held while the driver stores changelogs, never inside the other lock."""
         self._fail = fail
         self._empty = EmptyPartitions()
         self._without_rows: dict[str, set[int]] = {}
+        self._groups = ChangelogGroups(changelogs, batches, self._key_groups)
         self._orders = BroadcastOrders()
         self._computed = False
         """True if the present query has computed a partition of the running batch, so that its sink does not skip it."""
@@ -101,9 +110,11 @@ class Completion:
 
     def begin(self) -> None:
         """A batch begins whose record is durable."""
+        self.inline_bytes = self._inline_bytes if self.recovered is None else 0
         self.recovered = None
         self._empty = EmptyPartitions()
         self._without_rows = {}
+        self._groups.begin()
         self._orders.begin()
         self._computed = False
 
@@ -142,15 +153,44 @@ class Completion:
         self.acknowledged(uid, batch)
 
     def acknowledged(self, uid: str, batch: int) -> None:
-        """One more slot or partition is done: once all others had no rows, that is made durable, before the sink can commit the batch.
+        """One more slot or partition is done. What the driver stores of the batch is durable before the sink can commit it.
 
         Raises:
             UnavailableError: Storage did not answer.
         """
-        if not self._slots_without_rows(uid, batch):
-            return
         with self._lock:
-            if self._is_running(batch) and self._batches.current is not None and not self._batches.current.with_changelogs:
+            current = self._batches.current
+            with_changelogs = current is None or current.with_changelogs
+        if with_changelogs and self.inline_bytes:
+            self._acknowledged_in_group(uid, batch)
+        elif self._slots_without_rows(uid, batch):
+            self._acknowledged_alone(uid, batch, with_changelogs=with_changelogs)
+
+    def _acknowledged_in_group(self, uid: str, batch: int) -> None:
+        """Once all slots of all steps are done, store what they have sent, and that the others had no rows."""
+        with self._lock:
+            if slots := self._slots_without_rows(uid, batch):
+                self._groups.add_without_rows(batch, uid, slots, self._operator_states.without_rows(uid, slots))
+                self._without_rows.setdefault(uid, set()).update(slots)
+            if self._open_slots(uid) or self._open_steps():
+                return
+        # Of several that report together, one stores, and the others return when that is durable.
+        with self._writing:
+            with self._lock:
+                unstored = self._groups.unstored() if self._is_running(batch) and not self._open_steps() else []
+            if not unstored:
+                return
+            failpoints.reach("driver.group")
+            stored = self._groups.store(batch, unstored)
+            failpoints.reach("driver.grouped")
+            with self._lock:
+                if self._is_running(batch):
+                    self._groups.stored(stored)
+
+    def _acknowledged_alone(self, uid: str, batch: int, *, with_changelogs: bool) -> None:
+        """Once all other slots of a step had no rows, make that durable."""
+        with self._lock:
+            if self._is_running(batch) and not with_changelogs:
                 self._without_rows.setdefault(uid, set()).update(self._slots_without_rows(uid, batch))
                 return
         # Of several partitions that report together, one writes, and the others return when that is durable.
@@ -180,6 +220,10 @@ class Completion:
         """Slots that have neither acknowledged the running batch nor are known to have no rows."""
         done = {slot for owner, slot in self._batches.acknowledgements if owner == uid} | self._without_rows.get(uid, set())
         return set(range(len(self._slots().all()))) - done
+
+    def _open_steps(self) -> list[str]:
+        """Uids of the steps that some slot has not processed yet."""
+        return sorted(uid for uid in self._batches.delays_ms if self._open_slots(uid))
 
     def _key_groups(self, slot: int) -> KeyGroupRange:
         return key_group_range(slot, len(self._slots().all()), self._max_parallelism)
@@ -215,7 +259,9 @@ class Completion:
         if self._dry_runs.batch is not None or (self.recovered is not None and self._dry_runs.wanted(running.batch)):
             return False
         here = self._is_running(running.batch)
-        if here and not any(self._open_slots(uid) for uid in self._batches.delays_ms):
+        if here and not self._open_steps():
+            # Left if storage failed, and the sink went on although a task had failed.
+            self._groups.stored(self._groups.store(running.batch, self._groups.unstored()))
             self._batches.commit_current()
             self._operator_states.committed(running.batch)
             self.recovered = None
@@ -287,7 +333,7 @@ class Completion:
 
     def _completed_later(self, batch: int) -> bool:
         """Ask for a dry run of the batch, once; always False."""
-        uids = sorted(uid for uid in self._batches.delays_ms if self._open_slots(uid))
+        uids = self._open_steps()
         if self._dry_runs.complete(batch):
             if self.recovered is not None:
                 _log.warning("the sink committed a batch that no driver processed completely; rerunning it without the sink", batch=batch)

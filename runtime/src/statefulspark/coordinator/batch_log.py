@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, fields, replace
 from statefulspark.checkpoint.formats.records import BatchRecord, ChangelogRef
 from statefulspark.coordinator.event_times import Delays, EventTimes
 from statefulspark.coordinator.totals import StepTotals
+from statefulspark.errors import InternalError
 from statefulspark.keygroups import KeyGroupRange
 from statefulspark.rpc.messages.batches import Acknowledge
 
@@ -89,6 +90,8 @@ class BatchLog:
         """The current batch is committed. Does nothing when it already is."""
         if self.current is None or self.current.batch <= self.committed:
             return
+        if any(isinstance(ack, Acknowledge) and ack.inline is not None for ack in self.acknowledgements.values()):
+            raise InternalError("a changelog of the batch is not stored")
         batch = self.current.batch
         self.committed = batch
         self.commits += 1
@@ -212,7 +215,7 @@ class BatchLog:
         """The base checkpoint is damaged: slots restore the one of ``batch`` instead, and the changelogs after it, unless batches are ``lacking`` them."""
         self.base = batch
         self.lacking = sorted({*lacking, *self.lacking})
-        known = {ref.key: ref for ref in (*changelogs, *self.changelogs)}
+        known = {(ref.key, ref.member): ref for ref in (*changelogs, *self.changelogs)}
         self.changelogs = sorted((ref for ref in known.values() if batch < ref.batch <= self.committed), key=lambda ref: ref.batch)
 
     def can_restore(self, slot: int) -> bool:

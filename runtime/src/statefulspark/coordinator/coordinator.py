@@ -162,6 +162,7 @@ class Coordinator:
             operator_states=self._operator_states,
             max_parallelism=self._durable.max_parallelism,
             recovered=recovered,
+            inline_bytes=self._durable.inline_limits.changelog_bytes,
             lock=self._lock,
             fail=self._fail,
         )

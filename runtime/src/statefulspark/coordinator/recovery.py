@@ -10,12 +10,12 @@ from pathlib import Path
 from statefulspark.checkpoint.formats.changelog import read_changelog
 from statefulspark.checkpoint.formats.pipeline import Pipeline
 from statefulspark.checkpoint.lineage.lineage import Lineage
+from statefulspark.checkpoint.restore.changelog_objects import by_object, download_changelogs
 from statefulspark.checkpoint.spark.location import LocationFiles
 from statefulspark.checkpoint.spark.source_offsets import realign
 from statefulspark.checkpoint.spark.state_packs import stored_packs
 from statefulspark.checkpoint.spark.state_uploader import SparkStateUploader
 from statefulspark.checkpoint.spark.stored_location import location_files
-from statefulspark.checkpoint.transfers import download_verified
 from statefulspark.coordinator.batch_changelogs import BatchChangelogs
 from statefulspark.coordinator.batch_log import BatchLog, BatchParameters, parameters_of
 from statefulspark.coordinator.event_times import Delays, EventTimes
@@ -129,11 +129,10 @@ def state_registry(lineage: Lineage, store: ObjectStore, *, changelogs: BatchCha
     if lineage.base is not None:
         merge_newer(found, map(StateInfo.from_json, lineage.base.metadata.states), where=lineage.base.url)
     newest = {(ref.uid, ref.slot): ref for ref in lineage.changelogs}
-    for ref in newest.values():
+    for refs in by_object(newest.values()):
         with tempfile.TemporaryDirectory() as folder:
-            path = Path(folder) / "changelog"
-            download_verified(store, ref.key, path, ref.digest)
-            merge_newer(found, map(StateInfo.from_json, read_changelog(path, name=ref.key).header.states), where=ref.key)
+            for ref, path in zip(refs, download_changelogs(store, refs, Path(folder) / "changelog"), strict=True):
+                merge_newer(found, map(StateInfo.from_json, read_changelog(path, name=ref.key).header.states), where=ref.key)
     registry = StateRegistry(found.values(), allow_non_restored=allow_non_restored)
     uncommitted = lineage.uncommitted_batch
     if uncommitted is not None:

@@ -36,7 +36,7 @@ class StepTotals:
         self.rows_out += ack.rows_out
         self.timers_fired += ack.metrics.timers_fired
         self.timers_registered += ack.metrics.timers_registered
-        self.changelog_bytes += ack.changelog.size_bytes if ack.changelog is not None else 0
+        self.changelog_bytes += ack.changelog_bytes
         self.last_seconds = dict(ack.metrics.seconds)
         _add(self.seconds, ack.metrics.seconds)
         _add(self.exchange_seconds, ack.metrics.exchange_seconds)

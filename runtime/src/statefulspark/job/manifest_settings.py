@@ -49,9 +49,13 @@ def _object_settings(spec: S3Spec) -> S3ObjectSettings:
 
 
 def inline_limits(manifest: StatefulSparkJob) -> InlineLimits:
-    """What bounds the checkpoints of the memory backend."""
+    """What bounds the checkpoints of the memory backend, and the changelogs that the driver stores."""
     memory = manifest.spec.state_backend.memory
-    return InlineLimits(state_bytes=memory.max_state_size, checkpoint_bytes=memory.max_checkpoint_size)
+    return InlineLimits(
+        state_bytes=memory.max_state_size,
+        checkpoint_bytes=memory.max_checkpoint_size,
+        changelog_bytes=manifest.spec.checkpointing.changelog_inline_threshold,
+    )
 
 
 def durable_options(manifest: StatefulSparkJob) -> dict[str, Any]:

@@ -13,7 +13,6 @@ import pyarrow as pa
 
 from statefulspark import failpoints
 from statefulspark.checkpoint.formats.changelog import ChangelogHeader, ChangelogWriter
-from statefulspark.checkpoint.formats.records import ChangelogRef
 from statefulspark.errors import FencedError, UnavailableError
 from statefulspark.exchange.config import SlotConfig
 from statefulspark.process.function_runner import KeyedFunctionRunner, StepSpec
@@ -27,7 +26,7 @@ from statefulspark.rpc.messages.heartbeat import StepReport
 from statefulspark.rpc.messages.slots import Reopened
 from statefulspark.slot.logs import logs_of_step
 from statefulspark.slot.state_ids import CoordinatorStateIds
-from statefulspark.slot.step_changelogs import StepChangelogs
+from statefulspark.slot.step_changelogs import NO_CHANGELOG, HandedOver, StepChangelogs
 from statefulspark.slot.step_metrics import BatchClock, counted, step_report, user_metrics
 from statefulspark.state.backend import BatchBudget, KeyedStateBackend
 from statefulspark.state.encoding.keys import KeyCodec
@@ -219,7 +218,7 @@ class KeyedStep:
             self._function.renew_if_stale()
 
     def run(self, request: ExchangeRequest, stream: ExchangeStream) -> Acknowledge:
-        """Process one batch that has begun, send its results, and make its changes durable, unless the batch has no changelogs.
+        """Process one batch that has begun, send its results, and make its changes durable, unless the driver does or the batch has no changelogs.
 
         Returns:
             The acknowledgement for the coordinator.
@@ -247,17 +246,17 @@ class KeyedStep:
                 self.backend.finish_batch(take, rows=self._function.runner.rows_in)
                 self.operator.finish_batch()
             finished = True
-            changelog_ref: ChangelogRef | None = None
+            handed_over = NO_CHANGELOG
             if changelog is not None:
                 with clock.part("durable"):
-                    changelog_ref = self._changelogs.make_durable(request.run.attempt, batch, path, changelog.close())
+                    handed_over = self._changelogs.hand_over(request.run, batch, path, changelog.close())
             metrics = RunMetrics(
                 timers_fired=self._function.runner.timers_fired,
                 timers_registered=self.backend.timers.registered - registered_before,
                 seconds=clock.seconds(),
                 exchange_seconds={"slot": request.waited_s, "send": stream.sender_waited_s},
             )
-            ack = self._acknowledgement(batch, changelog_ref, metrics)
+            ack = self._acknowledgement(batch, handed_over, metrics)
             failpoints.reach("slot.changelog.durable")
         except BaseException:
             if not finished:
@@ -297,7 +296,7 @@ class KeyedStep:
         """Returns what the heartbeat reports of the step; called from another thread."""
         return step_report(self.backend, self._rows, user_metrics(self._function.runner.metrics))
 
-    def _acknowledgement(self, batch: int, changelog: ChangelogRef | None, metrics: RunMetrics) -> Acknowledge:
+    def _acknowledgement(self, batch: int, changelog: HandedOver, metrics: RunMetrics) -> Acknowledge:
         runner = self._function.runner
         event_timer, processing_timer = self.earliest_timers()
         return Acknowledge(
@@ -305,7 +304,9 @@ class KeyedStep:
             slot=self._slot,
             epoch=self._epoch,
             batch=batch,
-            changelog=changelog,
+            changelog=changelog.ref,
+            inline=changelog.inline,
+            changelog_bytes=changelog.size_bytes,
             max_event_time_ms=runner.max_event_time_ms,
             second_max_event_time_ms=runner.second_max_event_time_ms,
             event_timer_ms=event_timer,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Iterable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
@@ -18,10 +19,26 @@ from statefulspark.checkpoint.restore.replay import replay
 from statefulspark.exchange.config import SlotConfig
 from statefulspark.keygroups import key_group_range
 from statefulspark.rpc.flight import FlightPeer
+from statefulspark.rpc.messages.batches import BatchRun
 from statefulspark.rpc.messages.slots import Changelogs
 from statefulspark.state.store.base import KeyValueStore
 
 _CATCH_UP_THREADS = 2
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HandedOver:
+    """The changelog of a batch: durable, or on its way to the driver."""
+
+    ref: ChangelogRef | None = None
+    """None unless it is durable."""
+    inline: bytes | None = None
+    """The changelog, if the driver is to store it."""
+    size_bytes: int = 0
+
+
+NO_CHANGELOG = HandedOver()
+"""Of a batch without changelogs."""
 
 
 class StepChangelogs:
@@ -82,11 +99,13 @@ class StepChangelogs:
             broadcast_query=query,
         )
 
-    def make_durable(self, attempt: int, batch: int, path: Path, digest: FileDigest) -> ChangelogRef:
-        """Upload the changelog. One without changes goes up too: it proves that the batch was processed here."""
-        key = changelog_key(attempt, batch, self._uid, self._slot, self._epoch)
+    def hand_over(self, run: BatchRun, batch: int, path: Path, digest: FileDigest) -> HandedOver:
+        """Read a small changelog, for the driver to store it with others, or upload it. One without changes counts too: it proves that the batch was processed here."""
+        if digest.size_bytes <= run.inline_bytes:
+            return HandedOver(inline=path.read_bytes(), size_bytes=digest.size_bytes)
+        key = changelog_key(run.attempt, batch, self._uid, self._slot, self._epoch)
         self._config.store.put_file(key, path)
-        return ChangelogRef(
+        ref = ChangelogRef(
             uid=self._uid,
             slot=self._slot,
             first=self.key_groups.first,
@@ -97,6 +116,7 @@ class StepChangelogs:
             size_bytes=digest.size_bytes,
             checksum=digest.checksum,
         )
+        return HandedOver(ref=ref, size_bytes=digest.size_bytes)
 
     def catch_up(self, store: KeyValueStore, *, after: int, until: int, work: Path) -> tuple[StoredOperatorState, StoredBroadcastState]:
         """Apply the changelogs of committed batches that other incarnations of the slot wrote.

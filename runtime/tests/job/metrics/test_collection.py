@@ -116,6 +116,7 @@ def acknowledgement(slot: int, batch: int) -> Acknowledge:
         changelog=ChangelogRef(
             uid="u", slot=slot, first=slot, last=slot, batch=batch, epoch=1, key="x", size_bytes=11, checksum="sha256:" + "0" * 64
         ),
+        changelog_bytes=11,
         max_event_time_ms=None,
         event_timer_ms=None,
         processing_timer_ms=None,

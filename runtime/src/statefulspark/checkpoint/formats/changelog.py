@@ -1,11 +1,11 @@
-"""Changelogs: what one keyed step's state in one slot changed in one batch; one object each.
+"""Changelogs: what one keyed step's state in one slot changed in one batch; an object each, or several in one (`changelog_group`).
 
 The writer is on the path of every batch, so entries are laid out by column (all key lengths, all value lengths, all keys, all
 values) and every step over them is one call into C. Written to a local file in bounded memory, uploaded by the caller.
 
 Layout (big-endian; also in ``docs/formats.md``)::
 
-    "SSCL" | version u8 = 1 to 4 | header length u32 | header (JSON) | crc32 of all before u32
+    "SSCL" | version u8 = 1 to 5 | header length u32 | header (JSON) | crc32 of all before u32
     from version 2 on, if the header has ``operator_state``: the operator frame
     frame: 0x01 | entries u32 | raw length u32 | stored length u32 | crc32 of those fields and the stored bytes u32 | stored bytes (Zstandard)
            raw: key lengths u32 * entries | value lengths u32 * entries (0xFFFFFFFF = deleted) | keys | values
@@ -41,7 +41,9 @@ from statefulspark.state.operator.entries import OperatorEntry, describes_broadc
 from statefulspark.state.store.base import Change
 
 MAGIC = b"SSCL"
-VERSION = 5
+GROUP_VERSION = 6
+"""Of objects with several changelogs (`changelog_group`); each of these has an earlier version."""
+VERSION = GROUP_VERSION
 """The newest version this release writes and reads; it reads all from 1 on."""
 FRAME_BYTES = 1 << 20
 """A frame is closed when its keys and values reach this size: large enough to compress well, small enough to hold in memory."""
@@ -250,6 +252,24 @@ def read_changelog(path: Path, *, name: str | None = None) -> Changelog:
     return Changelog(header, _read_frames(path, position, name or str(path)), operator_state)
 
 
+def check_version(start: bytes, path: str) -> None:
+    """Check how an object begins.
+
+    Raises:
+        CorruptDataError: It has no changelogs.
+        IncompatibleFormatError: Written in a version this release does not read.
+    """
+    if start[:4] != MAGIC:
+        raise CorruptDataError("not a changelog", path=path)
+    if len(start) > 4 and not 1 <= start[4] <= VERSION:
+        raise IncompatibleFormatError(
+            "written in a format that this release cannot read. Use the release that wrote it, or a later one",
+            path=path,
+            expected=f"version 1 to {VERSION}",
+            found=f"version {start[4]}",
+        )
+
+
 def _length_sum(parts: Iterable[bytes]) -> int:
     return sum(map(len, parts))
 
@@ -299,15 +319,9 @@ def _read_exactly(file: IO[bytes], size: int, path: str) -> bytes:
 
 def _read_header(file: IO[bytes], path: str) -> ChangelogHeader:
     start = file.read(_START.size)
-    if start[:4] != MAGIC:
-        raise CorruptDataError("not a changelog", path=path)
-    if len(start) > 4 and not 1 <= start[4] <= VERSION:
-        raise IncompatibleFormatError(
-            "written in a format that this release cannot read. Use the release that wrote it, or a later one",
-            path=path,
-            expected=f"version 1 to {VERSION}",
-            found=f"version {start[4]}",
-        )
+    check_version(start, path)
+    if start[4:5] == bytes([GROUP_VERSION]):
+        raise CorruptDataError("a group of changelogs, where one changelog was expected", path=path)
     if len(start) != _START.size:
         raise CorruptDataError("the changelog is truncated", path=path)
     _, version, length = _START.unpack(start)

@@ -48,7 +48,7 @@ _KINDS: tuple[tuple[ObjectKind, re.Pattern[str]], ...] = (
     ("job", re.compile(rf"^{JOB_KEY}$")),
     ("attempt", _ATTEMPT),
     ("batch record", re.compile(r"^batches/\d{8}/\d{12}$")),
-    ("changelog", re.compile(r"^changelog/\d{8}/\d{12}/[0-9a-f]{16}-\d+-\d+-[0-9a-f]{12}$")),
+    ("changelog", re.compile(r"^changelog/\d{8}/\d{12}/(?:[0-9a-f]{16}-\d+-\d+|group)-[0-9a-f]{12}$")),
     ("shared file", _SHARED),
     ("pack", _SPARK_STATE),
     ("checkpoint file", re.compile(rf"^chk-\d+/{_SNAPSHOT_FILE}$")),
@@ -142,6 +142,11 @@ def changelog_key(attempt: int, batch: int, uid: str, slot: int, epoch: int) -> 
     """A new name for one changelog; a slot that writes the same batch again takes another name."""
     uid_hash = sha256(uid.encode()).hexdigest()[:16]
     return f"{CHANGELOG_PREFIX}{attempt:08d}/{batch:012d}/{uid_hash}-{slot}-{epoch}-{uuid4().hex[:12]}"
+
+
+def changelog_group_key(attempt: int, batch: int) -> str:
+    """A new name for an object with several changelogs of a batch."""
+    return f"{changelog_prefix(attempt, batch)}group-{uuid4().hex[:12]}"
 
 
 def changelog_prefix(attempt: int, batch: int) -> str:

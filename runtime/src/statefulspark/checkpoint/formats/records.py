@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Literal, Self
+from typing import Any, Literal, Self
 
-from pydantic import Field, model_validator
+from pydantic import Field, SerializerFunctionWrapHandler, model_serializer, model_validator
 
 from statefulspark.checkpoint.formats.digests import CHECKSUM_PATTERN, FileDigest
 from statefulspark.checkpoint.formats.documents import Document
@@ -33,7 +33,19 @@ class ChangelogRef(Document):
     key: str = Field(min_length=1, max_length=1024)
     """Key of the object in the job folder."""
     size_bytes: int = Field(ge=0)
+    """Size of the object."""
     checksum: str = Field(pattern=CHECKSUM_PATTERN)
+    """Checksum of the object."""
+    member: int | None = Field(default=None, ge=0)
+    """Which of the changelogs in the object it is, if that is a group (since version 13 of a batch record); left out otherwise."""
+
+    @model_serializer(mode="wrap")
+    def _without_absent_fields(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        # Records without groups keep their bytes, which releases before version 13 read.
+        fields: dict[str, Any] = handler(self)
+        if self.member is None:
+            del fields["member"]
+        return fields
 
     @property
     def key_groups(self) -> KeyGroupRange:
@@ -100,6 +112,10 @@ class BatchRecord(Document):
         if any(ack.batch != self.previous for ack in self.acks):
             raise ValueError("acks must be those of the previous batch")
         return self
+
+    def least_version(self) -> int:
+        """Version 13 brought groups of changelogs."""
+        return 13 if any(ack.member is not None for ack in self.acks) else 1
 
 
 class AttemptClaim(Document):

@@ -7,7 +7,7 @@ repeated. Within a batch, what the driver wrote for slots without rows (epoch 0)
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
@@ -18,6 +18,7 @@ from statefulspark.checkpoint.formats.changelog import Changelog, ChangelogHeade
 from statefulspark.checkpoint.formats.metadata import OperatorFile
 from statefulspark.checkpoint.formats.operator_state import decode_operator_file
 from statefulspark.checkpoint.formats.records import ChangelogRef
+from statefulspark.checkpoint.restore.changelog_objects import by_object, download_changelogs
 from statefulspark.checkpoint.transfers import download_verified, in_parallel
 from statefulspark.errors import CorruptDataError
 from statefulspark.state.encoding.layout import StateInfo
@@ -27,7 +28,7 @@ from statefulspark.storage.base import ObjectStore
 from statefulspark.storage.os_errors import local_disk
 
 _THREADS: Final = 8
-_CHANGELOGS_AT_ONCE: Final = 32
+_OBJECTS_AT_ONCE: Final = 32
 """Each may hold all operator state of a slot."""
 _IN_CHECKPOINT: Final = (-1, False)
 
@@ -188,14 +189,15 @@ def read_stored(
     after = base.metadata.batch if base is not None else -1
     refs = [ref for ref in changelogs if ref.uid in uids and ref.batch > after]
 
-    def read(ref: ChangelogRef) -> Changelog:
+    def read(of_object: Sequence[ChangelogRef]) -> list[Changelog]:
         with local_disk(), tempfile.TemporaryDirectory(prefix="statefulspark-operator-") as folder:
-            path = Path(folder) / "changelog"
-            download_verified(store, ref.key, path, ref.digest)
-            return read_changelog(path, name=ref.key)
+            files = download_changelogs(store, of_object, Path(folder) / "changelog")
+            return [read_changelog(path, name=ref.key) for ref, path in zip(of_object, files, strict=True)]
 
-    for start in range(0, len(refs), _CHANGELOGS_AT_ONCE):
-        piece = refs[start : start + _CHANGELOGS_AT_ONCE]
-        for ref, changelog in zip(piece, in_parallel(read, piece, _THREADS), strict=True):
-            stored.add(changelog.header, changelog.operator_state, where=ref.key)
+    objects = by_object(refs)
+    for start in range(0, len(objects), _OBJECTS_AT_ONCE):
+        piece = objects[start : start + _OBJECTS_AT_ONCE]
+        for of_object, changelogs_read in zip(piece, in_parallel(read, piece, _THREADS), strict=True):
+            for ref, changelog in zip(of_object, changelogs_read, strict=True):
+                stored.add(changelog.header, changelog.operator_state, where=ref.key)
     return stored

@@ -12,9 +12,9 @@ from typing import Protocol
 
 from statefulspark.checkpoint.formats.changelog import ChangelogHeader, read_changelog
 from statefulspark.checkpoint.formats.records import ChangelogRef
+from statefulspark.checkpoint.restore.changelog_objects import by_object, download_changelogs, size_of_objects
 from statefulspark.checkpoint.restore.merged_states import MergedStates
 from statefulspark.checkpoint.restore.progress import RestoreProgress
-from statefulspark.checkpoint.transfers import download_verified
 from statefulspark.errors import CorruptDataError
 from statefulspark.keygroups import KeyGroupRange
 from statefulspark.state.encoding.layout import key_group_range_bounds
@@ -59,7 +59,7 @@ def replay(
         key_groups: Key groups of the store; changes of others are left out.
         folder: New local folder for downloads; removed at the end.
         merged: Takes up the states that the changelogs name.
-        threads: Parallel downloads; at most twice as many files wait on the local disk.
+        threads: Parallel downloads; at most twice as many objects wait on the local disk.
         operator_state: Take up the operator state of the changelogs.
         progress: Counts what is downloaded.
 
@@ -68,16 +68,16 @@ def replay(
         UnavailableError: Storage did not answer.
     """
     needed = needed_changelogs(changelogs, key_groups)
+    objects = by_object(needed)
     changes = 0
     folder.mkdir(parents=True)
 
-    def fetch(position: int) -> Path:
-        ref = needed[position]
-        path = folder / f"{position:09d}"
-        download_verified(source, ref.key, path, ref.digest)
+    def fetch(position: int) -> list[Path]:
+        refs = objects[position]
+        files = download_changelogs(source, refs, folder / f"{position:09d}")
         if progress is not None:
-            progress.add(ref.size_bytes)
-        return path
+            progress.add(refs[0].size_bytes)
+        return files
 
     def counted(entries: Iterable[Change]) -> Iterator[Change]:
         nonlocal changes
@@ -86,12 +86,13 @@ def replay(
             yield entry
 
     try:
-        for position, path in enumerate(_ahead(fetch, len(needed), threads)):
-            store.write(counted(_changes(path, needed[position], key_groups, merged, operator_state)))
-            path.unlink()
+        for refs, files in zip(objects, _ahead(fetch, len(objects), threads), strict=True):
+            for ref, path in zip(refs, files, strict=True):
+                store.write(counted(_changes(path, ref, key_groups, merged, operator_state)))
+                path.unlink()
     finally:
         shutil.rmtree(folder, ignore_errors=True)
-    return Replayed(changes, sum(ref.size_bytes for ref in needed))
+    return Replayed(changes, size_of_objects(needed))
 
 
 def needed_changelogs(changelogs: Iterable[ChangelogRef], key_groups: KeyGroupRange) -> list[ChangelogRef]:
@@ -115,10 +116,10 @@ def _changes(
     return (change for change in changes if first <= change[0] < end)
 
 
-def _ahead(fetch: Callable[[int], Path], count: int, threads: int) -> Iterator[Path]:
+def _ahead(fetch: Callable[[int], list[Path]], count: int, threads: int) -> Iterator[list[Path]]:
     """Results of ``fetch(0 .. count - 1)`` in order, a bounded number of them made ahead in threads."""
     with ThreadPoolExecutor(max_workers=threads, thread_name_prefix="changelogs") as pool:
-        waiting: deque[Future[Path]] = deque()
+        waiting: deque[Future[list[Path]]] = deque()
         submitted = 0
         try:
             for _ in range(count):

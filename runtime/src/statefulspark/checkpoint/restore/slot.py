@@ -18,6 +18,7 @@ from statefulspark.checkpoint.catalog import StoredCheckpoint
 from statefulspark.checkpoint.formats import paths
 from statefulspark.checkpoint.formats.metadata import SlotState
 from statefulspark.checkpoint.formats.records import ChangelogRef
+from statefulspark.checkpoint.restore.changelog_objects import size_of_objects
 from statefulspark.checkpoint.restore.local_files import LocalFiles
 from statefulspark.checkpoint.restore.merged_states import MergedStates
 from statefulspark.checkpoint.restore.progress import RestoreProgress
@@ -122,7 +123,7 @@ def restore_slot(
     after = plan.base.metadata.replay_after if plan.base is not None else -1
     changelogs = needed_changelogs((ref for ref in plan.changelogs if after < ref.batch <= plan.batch), plan.key_groups)
     sources = _sources(plan, plan.base) if plan.base is not None else _NOTHING
-    progress.begin(sum(file.size_bytes for source in sources.all for file in source.slot.files) + sum(ref.size_bytes for ref in changelogs))
+    progress.begin(sum(file.size_bytes for source in sources.all for file in source.slot.files) + size_of_objects(changelogs))
     directory.mkdir(parents=True, exist_ok=True)
     build = (
         _from_base(plan, plan.base, sources, directory, open_state, merged=merged, files=_Files(threads, progress, local))

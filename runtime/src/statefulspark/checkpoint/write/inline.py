@@ -19,15 +19,17 @@ _REMEDY: Final = "Raise it, or use type: filesystem or rocksdb"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InlineLimits:
-    """Flink's bounds of state that the coordinator holds. An entry counts with its key, its value and 8 bytes, as it lies in a checkpoint.
+    """Bounds of what slots send to the coordinator instead of storing it; those of state are Flink's. An entry counts with its key, its value and 8 bytes, as it lies in a checkpoint.
 
     Attributes:
         state_bytes: Most bytes of one state of one step in one slot.
         checkpoint_bytes: Most bytes of all states of all slots (at most 32 MiB).
+        changelog_bytes: Largest changelog that a slot sends to the coordinator instead of storing it (at most 1 MiB; 0 for none).
     """
 
     state_bytes: int = 5 << 20
     checkpoint_bytes: int = 10 << 20
+    changelog_bytes: int = 0
 
 
 DEFAULT_LIMITS: Final = InlineLimits()

@@ -33,6 +33,8 @@ class BatchRun:
     """What the changelog contains of operator state: everything in the first batch of a distribution."""
     changelog: bool = True
     """Whether the slot makes durable what the run changes, before it acknowledges it."""
+    inline_bytes: int = 0
+    """Largest changelog that the slot sends with its acknowledgement, for the driver to store; 0 for none."""
     query: int = 0
     """How many queries the driver has started before the one that this run belongs to."""
 
@@ -91,14 +93,18 @@ class RunMetrics:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Acknowledge(Request[None]):
-    """A slot has processed its rows of a batch, and its changelog is durable if the batch has changelogs."""
+    """A slot has processed its rows of a batch, and its changelog is durable if the batch has changelogs, or here for the driver to store."""
 
     uid: str
     slot: int
     epoch: int
     batch: int
     changelog: ChangelogRef | None
-    """None for a batch without changelogs."""
+    """None for a batch without changelogs, and while the driver has not stored it."""
+    inline: bytes | None = None
+    """The changelog, if the driver is to store it; None once it has."""
+    changelog_bytes: int = 0
+    """Size of the changelog; 0 for a batch without changelogs."""
     max_event_time_ms: int | None
     """Greatest event time of the batch's rows, of the first input if there are two."""
     second_max_event_time_ms: int | None = None
