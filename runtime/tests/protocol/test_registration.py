@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
@@ -14,7 +14,9 @@ import pytest
 from structlog.testing import capture_logs
 
 from statefulspark.checkpoint.formats import paths
+from statefulspark.checkpoint.formats.records import ChangelogRef
 from statefulspark.checkpoint.restore import operator_state
+from statefulspark.checkpoint.restore.changelog_objects import download_changelogs
 from statefulspark.checkpoint.transfers import download_verified
 from statefulspark.coordinator import slot_actions
 from statefulspark.coordinator.controls import CheckpointInfo
@@ -35,7 +37,7 @@ _S = 20.0
 
 
 class SlowStorage:
-    """Stands for `download_verified` of operator state: reads wait until they may go on."""
+    """Stands for `download_verified` and `download_changelogs` of operator state: reads wait until they may go on."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.reached = threading.Event()
@@ -43,15 +45,23 @@ class SlowStorage:
         self.damaged = False
         self.reads = 0
         monkeypatch.setattr(operator_state, "download_verified", self.download)
+        monkeypatch.setattr(operator_state, "download_changelogs", self.download_changelogs)
 
     def download(self, store: Any, key: str, path: Path, digest: Any) -> None:
+        self._read(key)
+        download_verified(store, key, path, digest)
+
+    def download_changelogs(self, store: Any, refs: Sequence[ChangelogRef], path: Path) -> list[Path]:
+        self._read(refs[0].key)
+        return download_changelogs(store, refs, path)
+
+    def _read(self, key: str) -> None:
         self.reads += 1
         damaged = self.damaged
         self.reached.set()
         assert self.goes_on.wait(_S), "the test has left a read waiting"
         if damaged:
             raise CorruptDataError("retention has deleted it", path=key)
-        download_verified(store, key, path, digest)
 
     def hold(self) -> None:
         self.reached.clear()
