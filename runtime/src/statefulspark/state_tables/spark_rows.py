@@ -28,8 +28,8 @@ _ENCODED: Final = pa.schema([("key", pa.binary()), ("value", pa.binary()), ("err
 """An entry or, of a row that does not fit, the error."""
 _HASH: Final = "hash"
 _BLOCK: Final = "block"
-_PARTITION_BYTES: Final = 32 << 20
-"""Keys and values that a sorted partition should have."""
+_PARTITION_BYTES: Final = 8 << 20
+"""Keys and values that a sorted partition should have. The JVM of the driver needs several times as much for each: with 32 MiB, two exhausted 1 GiB."""
 
 Batches = Iterator[pa.RecordBatch]
 
