@@ -33,8 +33,8 @@ def _make_archive(folder: Path, archive: Path) -> None:
     ledger = Ledger(folder=folder, seed=1, files=3, java_options=f"{QUICK} -XX:ArchiveClassesAtExit={unfinished}")
     with ending(ledger):
         ledger.start("--until-idle")
-        ledger.wait(180)
-        wait_until(lambda: not ledger.processes(), 120, "the end of the JVM")
+        ledger.wait(600)  # only bounds a hang: without the archive, no kill test of this process would run
+        wait_until(lambda: not ledger.processes(), 240, "the end of the JVM")
         ledger.check()
     if unfinished.exists():
         unfinished.rename(archive)

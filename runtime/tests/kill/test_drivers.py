@@ -38,5 +38,5 @@ def test_killed_drivers_with_and_without_their_disks(
         assert killer.kills + killer.wiped == len(plan)
         assert abs(killer.kills - killer.wiped) <= 1
         ledger.start("--until-idle")
-        ledger.wait(240)
+        ledger.wait(400)
         ledger.check()

@@ -9,7 +9,7 @@ import pytest
 from .harness import Ledger, ending
 from .kills import MOMENT, SLOT_POINTS, Harasser, whenever
 
-pytestmark = [pytest.mark.kill, pytest.mark.slow, pytest.mark.cluster, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.kill, pytest.mark.slow, pytest.mark.cluster, pytest.mark.timeout(1200)]
 
 
 @pytest.mark.parametrize(("moments", "files"), [(1, 60), pytest.param(13, 130, marks=pytest.mark.exhaustive)])
@@ -27,6 +27,6 @@ def test_killed_executors(tmp_path: Path, java_options: str, moments: int, files
     with ending(ledger):
         ledger.start("--until-idle")
         harasser.run(plan)
-        ledger.wait(180)
+        ledger.wait(400)
         assert harasser.kills == len(plan)
         ledger.check()

@@ -12,7 +12,7 @@ from statefulspark.api_server.client import JobClient
 from .harness import Ledger, ending, wait_until
 from .kills import MOMENT, SLOT_POINTS, Harasser, drawn, whenever
 
-pytestmark = [pytest.mark.kill, pytest.mark.slow, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.kill, pytest.mark.slow, pytest.mark.timeout(1200)]
 
 _RESTORED = "slot.restored:*"
 _BEGUN = "slot.begun:*"
@@ -48,7 +48,7 @@ def test_rescaling_while_slots_are_killed(tmp_path: Path, java_options: str) -> 
         ledger.wipe_disk()
         ledger.start("--until-idle", "--parallelism", "4")
         harasser.run([_BEGUN])
-        ledger.wait(180)
+        ledger.wait(400)
         ledger.check()
 
 
@@ -66,5 +66,5 @@ def test_stores_in_memory(tmp_path: Path, java_options: str) -> None:
         ledger.wipe_disk()
         ledger.start("--until-idle", "--parallelism", "3")
         harasser.run([MOMENT])
-        ledger.wait(180)
+        ledger.wait(400)
         ledger.check()

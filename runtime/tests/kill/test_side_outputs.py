@@ -46,5 +46,5 @@ def test_killed_drivers_between_two_outputs(tmp_path: Path, java_options: str) -
         killer.run(plan)
         assert killer.kills + killer.wiped == 2 * _KILLS
         ledger.start("--until-idle")
-        ledger.wait(240)
+        ledger.wait(400)
         ledger.check()

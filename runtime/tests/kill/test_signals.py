@@ -16,7 +16,7 @@ import pytest
 
 from .harness import Ledger, ending, wait_until
 
-pytestmark = [pytest.mark.kill, pytest.mark.slow, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.kill, pytest.mark.slow, pytest.mark.timeout(1200)]
 
 SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 TARGETS = ("process", "group")
@@ -84,7 +84,7 @@ def test_a_signal_stops_a_running_job_with_its_last_state(
         assert {slot["state"] for slot in status["slots"]} == {"STOPPED"}
         assert status["last_checkpoint"]["batch"] == status["batch"]
         ledger.start("--until-idle")
-        ledger.wait(180)
+        ledger.wait(400)
         ledger.check()
 
 
@@ -107,7 +107,7 @@ def test_a_signal_while_spark_starts_ends_the_process_at_once(tmp_path: Path, ja
             assert ended(ledger) == 128 + number
             assert "stopped immediately" in clean_log(ledger)
         ledger.start("--until-idle")
-        ledger.wait(180)
+        ledger.wait(400)
         ledger.check()
 
 
@@ -124,7 +124,7 @@ def test_timeout_sends_its_signal_twice(tmp_path: Path, java_options: str) -> No
         assert "stopped immediately" not in clean_log(ledger)
         ledger.prefix = ()
         ledger.start("--until-idle")
-        ledger.wait(180)
+        ledger.wait(400)
         ledger.check()
 
 
@@ -150,7 +150,7 @@ def test_a_jvm_that_dies_while_the_job_stops_is_part_of_the_stop(tmp_path: Path,
         assert "Spark's JVM ended before the final checkpoint" in raw_log(ledger)
         assert "error: " not in raw_log(ledger)
         ledger.start("--until-idle")
-        ledger.wait(180)
+        ledger.wait(400)
         ledger.check()
 
 

@@ -9,7 +9,7 @@ import pytest
 from .harness import Ledger, ending, kill, wait_until
 from .kills import SLOT_POINTS, Harasser, drawn, whenever
 
-pytestmark = [pytest.mark.kill, pytest.mark.slow, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.kill, pytest.mark.slow, pytest.mark.timeout(1200)]
 
 
 @pytest.mark.parametrize(("kills", "files"), [(14, 85), pytest.param(28, 160, marks=pytest.mark.exhaustive)])
@@ -21,7 +21,7 @@ def test_killed_python_workers(tmp_path: Path, java_options: str, kills: int, fi
     with ending(ledger):
         ledger.start("--until-idle")
         harasser.run(drawn(points, kills, ledger.random))
-        ledger.wait(180)
+        ledger.wait(400)
         assert harasser.kills == kills
         ledger.check()
 
@@ -38,5 +38,5 @@ def test_a_slot_that_dies_again_and_again_while_it_restores(tmp_path: Path, java
         kill(ledger.slots()[0])
         wait_until(lambda: all(map(ledger.struck, deaths)) or not ledger.running(), 240.0, "all deaths")
         assert all(map(ledger.struck, deaths))
-        ledger.wait(180)
+        ledger.wait(400)
         ledger.check()

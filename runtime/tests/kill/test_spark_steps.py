@@ -14,7 +14,7 @@ from . import oracle
 from .harness import Ledger, committed_files, ending
 from .kills import MOMENT, DriverKiller, Harasser, whenever
 
-pytestmark = [pytest.mark.kill, pytest.mark.slow, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.kill, pytest.mark.slow, pytest.mark.timeout(1200)]
 
 _SECOND_MS = 1000
 _DELAY_MS = 10_000
@@ -77,7 +77,7 @@ def test_drivers_that_lose_their_disks(tmp_path: Path, java_options: str) -> Non
     with ending(ledger):
         killer.run(plan)
         ledger.start("--until-idle")
-        ledger.wait(240)
+        ledger.wait(400)
         ledger.check()
 
 
@@ -97,5 +97,5 @@ def test_executors_killed_and_slots_rescaled(tmp_path: Path, java_options: str) 
         ledger.kill_driver()
         ledger.wipe_disk()
         ledger.start("--until-idle")
-        ledger.wait(240)
+        ledger.wait(400)
         ledger.check()

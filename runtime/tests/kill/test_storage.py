@@ -12,7 +12,7 @@ from runtime.tests.s3_server import s3_server
 
 from .harness import Ledger, ending
 
-pytestmark = [pytest.mark.kill, pytest.mark.slow, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.kill, pytest.mark.slow, pytest.mark.timeout(1200)]
 
 _CREDENTIALS = {"AWS_ACCESS_KEY_ID": "test", "AWS_SECRET_ACCESS_KEY": "test"}
 _KINDS = ("error", "timeout", "lost-reply")

@@ -12,7 +12,7 @@ from . import oracle
 from .harness import Ledger, ending
 from .kills import MOMENT, SLOT_POINTS, Harasser, whenever
 
-pytestmark = [pytest.mark.kill, pytest.mark.slow, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.kill, pytest.mark.slow, pytest.mark.timeout(1200)]
 
 
 @dataclass(kw_only=True)
@@ -59,5 +59,5 @@ def test_slots_and_a_driver_are_killed(tmp_path: Path, java_options: str) -> Non
         ledger.kill_driver()
         ledger.wipe_disk()
         ledger.start("--until-idle")
-        ledger.wait(240)
+        ledger.wait(400)
         ledger.check()

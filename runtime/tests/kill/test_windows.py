@@ -14,7 +14,7 @@ from . import oracle
 from .harness import Ledger, committed_files, ending
 from .kills import MOMENT, SLOT_POINTS, Harasser, whenever
 
-pytestmark = [pytest.mark.kill, pytest.mark.slow, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.kill, pytest.mark.slow, pytest.mark.timeout(1200)]
 
 _SECOND_MS = 1000
 _DELAY_MS = 10_000
@@ -56,5 +56,5 @@ def test_slots_and_a_driver_are_killed(tmp_path: Path, java_options: str) -> Non
         ledger.kill_driver()
         ledger.wipe_disk()
         ledger.start("--until-idle")
-        ledger.wait(240)
+        ledger.wait(400)
         ledger.check()
