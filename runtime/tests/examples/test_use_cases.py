@@ -208,9 +208,9 @@ def alert_rules_input(load: Load, folder: Path) -> None:
 @pytest.mark.parametrize(
     ("example", "prepare"),
     [
-        ("06-access-log", None),
+        pytest.param("06-access-log", None, marks=pytest.mark.exhaustive),
         pytest.param("07-deduplication", None, marks=pytest.mark.exhaustive),
-        ("08-weather", weather_input),
+        pytest.param("08-weather", weather_input, marks=pytest.mark.exhaustive),
         pytest.param("09-delay-model", flights_input, marks=pytest.mark.exhaustive),
         ("10-departures", departures_input),
         pytest.param("11-departure-weather", departure_weather_input, marks=pytest.mark.exhaustive),

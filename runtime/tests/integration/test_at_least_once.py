@@ -64,6 +64,8 @@ def test_a_slot_that_is_killed(work: Work) -> None:
     assert work.state("count", "total", savepoint.path) == finals(expected[2], 2)
 
 
+# protocol/test_at_least_once.py has drivers of both modes in turns.
+@pytest.mark.exhaustive
 def test_the_mode_is_changed_after_failures_in_both_directions(work: Work) -> None:
     """Jobs that are canceled leave batches with changelogs or without: the next one resumes after the last batch that is stored, once."""
     inputs = files(seed=42, number=7, rows=20)

@@ -43,6 +43,7 @@ def test_back_to_an_older_checkpoint(work: Work) -> None:
     assert work.state("count", "total") == finals(expected[3], 2)
 
 
+@pytest.mark.exhaustive
 def test_a_fork_into_a_new_sink(work: Work) -> None:
     """It begins in the middle of the numbers, and Spark's file sink does not trip over those that it never saw."""
     inputs = files(seed=34, number=7, rows=20)

@@ -178,6 +178,7 @@ def test_one_life_with_steps_before_and_after(steps: Work, dry_runs: list[DataSt
     assert not verify(f"file://{moved}").sound
 
 
+@pytest.mark.exhaustive
 def test_a_join_of_streams_and_a_limit(steps: Work) -> None:
     """Each row of the keyed step meets all earlier rows of its account, also those that a lost driver had read; 600 pairs in all."""
     steps.entrypoint = "joined"
