@@ -57,8 +57,8 @@ class RunSettings:
     slots_gone_s: float = 5.0
     """Such a stop is abandoned if no slot has sent a heartbeat (one a second) for this long and no executor is connected: they are ending too, as
     when the namespace is deleted, and storage holds all that a final checkpoint would."""
-    slots_silent_s: float = 30.0
-    """The same while executors are connected: on a busy machine, slots that start need seconds until their first heartbeat."""
+    slots_silent_s: float = 60.0
+    """The same while executors are connected: on a busy machine, the slots of a rescale may need half a minute until their first heartbeat."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
