@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import time
 
+import pytest
+
 from e2e.harness.jobs import CountingJob
 from e2e.harness.operators import Operator
 from e2e.harness.timeouts import FAILOVER_S
@@ -16,6 +18,8 @@ def repairs(job: CountingJob) -> dict[str, int]:
     return {event["metadata"]["name"]: event.get("count") or 1 for event in found}
 
 
+# test_operator_killed_mid_upgrade.py kills all replicas, one after the other.
+@pytest.mark.slow
 def test_two_replicas_failover(job: CountingJob, operator: Operator) -> None:
     """A change made right after the leader's death is acted on by the other replica, by one driver and no more."""
     before = repairs(job)

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import pytest
+
 from e2e.harness.jobs import CountingJob, now_ms
 from e2e.harness.times import note
 
 
+# test_operator_killed_mid_upgrade.py upgrades too, and test_failed_upgrade_rolls_back.py twice.
+@pytest.mark.slow
 def test_upgrade_keeps_state(full_job: CountingJob) -> None:
     """Counts go on where the old code left off, no batch is run by both."""
     job = full_job

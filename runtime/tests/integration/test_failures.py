@@ -6,6 +6,8 @@ import json
 import re
 from contextlib import closing
 
+import pytest
+
 from statefulspark.checkpoint.inspect.reader import read_state
 
 from .oracles import by, counted, files, finals, row
@@ -76,6 +78,8 @@ def test_rows_and_output_that_do_not_fit_are_named_and_the_corrected_job_goes_on
     assert work.state("count", "total") == finals(expected, 2)
 
 
+# coordinator/test_slot_crashes.py has the same without Spark.
+@pytest.mark.exhaustive
 def test_a_row_that_crashes_its_slot_each_time_ends_the_job_with_a_name(work: Work) -> None:
     """Without a restart strategy of its own the job does not restart for ever; without the row it goes on and counts every other row once."""
     inputs = files(seed=6, number=2)

@@ -13,19 +13,28 @@ pytestmark = [pytest.mark.kill, pytest.mark.slow, pytest.mark.timeout(1800)]
 
 
 @pytest.mark.parametrize(
-    ("slot_points", "moments", "again", "files"),
-    [((), 1, 0, 54), pytest.param(SLOT_POINTS, 8, 1, 200, marks=pytest.mark.exhaustive)],
+    ("driver_points", "slot_points", "moments", "again", "files"),
+    [
+        ((*DRIVER_POINTS[1::2], DRIVER_POINTS[-1], GROUP_POINTS[0]), (), 1, 0, 40),
+        pytest.param((*DRIVER_POINTS, *GROUP_POINTS), SLOT_POINTS, 8, 1, 200, marks=pytest.mark.exhaustive),
+    ],
     ids=["once", "twice"],
 )
 def test_killed_drivers_with_and_without_their_disks(
-    tmp_path: Path, java_options: str, slot_points: tuple[str, ...], moments: int, again: int, files: int
+    tmp_path: Path,
+    java_options: str,
+    driver_points: tuple[str, ...],
+    slot_points: tuple[str, ...],
+    moments: int,
+    again: int,
+    files: int,
 ) -> None:
-    """Ends of the driver's processes and ends of its whole machine, in turn, mixed, in one life of a job: at every point, and at any moment.
+    """Ends of the driver's processes and ends of its whole machine, in turn, mixed, in one life of a job: at its points, and at any moment.
 
-    The exhaustive case has both ends at each point, a slot's too; test_executors.py has a dying JVM at all of a slot's steps.
+    The exhaustive case has both ends at each point, a slot's too. protocol/test_lives.py has drivers that die at each point, without processes.
     """
     # In local mode the JVM that runs the slots is the driver's: it dies while a slot is at that step.
-    points = whenever(DRIVER_POINTS + GROUP_POINTS) + whenever(slot_points, "executor")
+    points = whenever(driver_points) + whenever(slot_points, "executor")
     ledger = Ledger(
         folder=tmp_path, java_options=java_options, seed=303, files=files, rows=40, interval="1s", inline="64Ki", failpoints=points
     )
