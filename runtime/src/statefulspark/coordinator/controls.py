@@ -346,23 +346,20 @@ class JobControls(Protocol):
         """End the job after the current batch, keeping its state.
 
         Args:
-            savepoint: True takes a savepoint first, False a checkpoint, None a savepoint if ``target`` or the manifest says where, else a
-                checkpoint.
+            savepoint: True takes a savepoint first, False a checkpoint, None a savepoint if ``target`` or the manifest says where.
             target: URL below which the savepoint goes; None for the manifest's directory.
             drain: Advance the watermark to its maximum first, so that every event-time timer fires; the job then counts as FINISHED.
             timeout_s: When it passes without a complete checkpoint the job runs on and UnavailableError is raised.
-            form: Of the savepoint, None for native. A canonical one is converted while the job is stopped. InvalidInputError without a savepoint.
+            form: Of the savepoint; None for native.
 
         Returns:
             What the job can be restored from; None when it had no state to keep.
         """
 
     def cancel(self, *, retain: bool = False) -> None:
-        """End the job now, without a checkpoint, and delete its state if the manifest's retention says so. Repeating it is fine.
+        """End the job now, without a checkpoint, and delete its state if the manifest's retention says so and not ``retain``.
 
-        With ``retain`` the state stays, whatever the manifest says.
-
-        ``JobStatus.canceled`` says what became of the state. A job that has ended in another way stays as it is.
+        ``JobStatus.canceled`` says what became of it. Repeating it is fine; a job that has ended in another way stays as it is.
         """
 
     def rescale(self, parallelism: int, timeout_s: float) -> JobStatus:

@@ -20,7 +20,7 @@ from statefulspark.coordinator.queried_state import StateReads
 from statefulspark.coordinator.rescales import RescalePlan
 from statefulspark.coordinator.slot_state import READY
 from statefulspark.coordinator.waiting import repeat
-from statefulspark.errors import ClosedError, InvalidInputError, StatefulSparkError, UnavailableError
+from statefulspark.errors import ClosedError, StatefulSparkError, UnavailableError
 from statefulspark.exchange.config import SlotConfig
 from statefulspark.job.available_now import Finish
 from statefulspark.job.cancellation import CanceledState
@@ -124,7 +124,7 @@ class RunningJob:
             draining=self._draining, ended=self._ended.wait,
         )  # fmt: skip
         self._until_idle = UntilIdle(ended=self._ended, query=self._batches_of, idle=coordinator.query.idle)
-        self._finish = Finish(lambda: self._stop(savepoint=None, timeout_s=IDLE_STOP_S, final=JobState.FINISHED), self._fail)
+        self._finish = Finish(lambda: self._stop(to=None, timeout_s=IDLE_STOP_S, final=JobState.FINISHED), self._fail)
 
     def start(self, job: Job, writer: DataStreamWriter) -> None:
         """Start slots and query; what was started ends when one of them cannot be.
@@ -257,7 +257,7 @@ class RunningJob:
     def _stop_idle(self) -> None:
         if self._settings.drain_when_idle:
             self._draining.drain(IDLE_STOP_S)
-        self._stop(savepoint=None, timeout_s=IDLE_STOP_S, final=JobState.FINISHED)
+        self._stop(to=None, timeout_s=IDLE_STOP_S, final=JobState.FINISHED)
 
     def wait_until_idle(self) -> bool:
         """Wait until the sources have nothing more and no timer is due; False if the job has ended before."""
@@ -324,24 +324,15 @@ class RunningJob:
         self, *, savepoint: bool | None, target: str | None, drain: bool, timeout_s: float, form: SavepointFormat | None = None
     ) -> CheckpointInfo | None:
         """See JobControls."""
-        self._check_open()
-        wanted = target is not None or self._coordinator.view().has_savepoint_dir if savepoint is None else savepoint
-        if form is not None and not wanted:
-            raise InvalidInputError(
-                "only a savepoint has a format",
-                field="format",
-                remedy="Stop with a savepoint: give a target, or set checkpointing.savepointDir",
-            )
-        where = self._coordinator.snapshots.savepoint_target(target) if wanted else None
+        to = self._snapshots.target_of_last(savepoint=savepoint, target=target, form=form)
         if drain:
             self._draining.drain(timeout_s)
-        final = JobState.FINISHED if drain else JobState.SUSPENDED
-        return self._stop(savepoint=where, timeout_s=timeout_s, final=final, form=form or "native")
+        return self._stop(to=to, timeout_s=timeout_s, final=JobState.FINISHED if drain else JobState.SUSPENDED, form=form)
 
-    def _stop(self, *, savepoint: str | None, timeout_s: float, final: JobState, form: SavepointFormat = "native") -> CheckpointInfo | None:
+    def _stop(self, *, to: str | None, timeout_s: float, final: JobState, form: SavepointFormat | None = None) -> CheckpointInfo | None:
         with self._commands.alone():
             self._check_open()
-            info = self._snapshots.last(savepoint, timeout_s, form)
+            info = self._snapshots.last(to, timeout_s, form)
             self._close(final)
             return info
 

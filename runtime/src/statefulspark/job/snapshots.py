@@ -7,7 +7,7 @@ from collections.abc import Callable
 from statefulspark.config.savepoints import SavepointFormat
 from statefulspark.coordinator.controls import CheckpointInfo
 from statefulspark.coordinator.coordinator import Coordinator
-from statefulspark.errors import StatefulSparkError
+from statefulspark.errors import InvalidInputError, StatefulSparkError
 
 
 class Snapshots:
@@ -41,7 +41,26 @@ class Snapshots:
         """
         return self._coordinator.snapshots.take(savepoint, timeout_s, self._check_steady)
 
-    def last(self, savepoint: str | None, timeout_s: float, form: SavepointFormat = "native") -> CheckpointInfo | None:
+    def target_of_last(self, *, savepoint: bool | None, target: str | None, form: SavepointFormat | None) -> str | None:
+        """Return the URL below which the savepoint of a stop goes, None if it takes a checkpoint; arguments as in `JobControls.stop`.
+
+        Raises:
+            ClosedError: The job has ended.
+            InvalidInputError: There is no directory for the savepoint, or a format without one.
+        """
+        self._check_open()
+        wanted = target is not None or self._coordinator.view().has_savepoint_dir if savepoint is None else savepoint
+        if wanted:
+            return self._coordinator.snapshots.savepoint_target(target)
+        if form is not None:
+            raise InvalidInputError(
+                "only a savepoint has a format",
+                field="format",
+                remedy="Stop with a savepoint: give a target, or set checkpointing.savepointDir",
+            )
+        return None
+
+    def last(self, savepoint: str | None, timeout_s: float, form: SavepointFormat | None = None) -> CheckpointInfo | None:
         """Let no further batch begin, and take the snapshot with which the job stops; None before the first batch. If it fails, batches go on."""
         coordinator = self._coordinator
         coordinator.query.pause(timeout_s)
