@@ -61,7 +61,7 @@ def _rows(table: pa.Table) -> list[str]:
     return sorted(map(repr, table.drop_columns(["key_group"]).to_pylist()))
 
 
-@settings(deadline=None, max_examples=25)
+@settings(deadline=None, max_examples=15)
 @given(
     data=st.data(),
     groups=st.sampled_from([1, 7, 128]),
@@ -111,7 +111,7 @@ def test_rows_come_back_as_a_table(data: st.DataObject, groups: int, typed: Any,
             assert restored(done.url, backend, min(2, groups), Path(name)) == contents(done.url)
 
 
-@settings(deadline=None, max_examples=25)
+@settings(deadline=None, max_examples=15)
 @given(data=st.data(), backend=st.sampled_from(["filesystem", "rocksdb"]))
 def test_rows_replace_what_a_savepoint_has_of_their_keys(data: st.DataObject, backend: str) -> None:
     """Values, map entries, and lists with their segments; the oracle is a dict, and everything else stays byte for byte."""

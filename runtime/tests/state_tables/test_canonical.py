@@ -89,7 +89,7 @@ def _operator_state(url: str) -> list[Any]:
 _KEYS = st.one_of(st.just(b""), st.binary(max_size=6), st.integers(1, 9000).map(lambda size: b"k" * size))
 
 
-@settings(deadline=None, max_examples=25)
+@settings(deadline=None, max_examples=15)
 @given(data=st.data(), backend=st.sampled_from(["filesystem", "rocksdb"]), to=st.sampled_from(BACKENDS), parallelism=st.integers(1, 5))
 def test_random_states_of_all_types_come_back(data: st.DataObject, backend: str, to: str, parallelism: int) -> None:
     """Values of random types with NaN and None, with and without expiry, empty and long keys, timers at both ends of time."""

@@ -74,7 +74,7 @@ def listed_type() -> TypeInformation:
     return Types.LIST(Types.LONG())
 
 
-@settings(deadline=None, max_examples=20)
+@settings(deadline=None, max_examples=10)
 @given(
     data=st.data(),
     kind=st.sampled_from(_KEYS),
