@@ -93,7 +93,7 @@ def bootstrap_files(
     columns = _with_defaults(wanted, origin, known)
     types = _types(origin, wanted.uid, known, columns) if origin is not None and known is not None else None
     files = RowFiles(rows_url, open_store=open_rows, columns=types)
-    first = files.schema()
+    first = files.schema
     if known is not None and known.ttl_ms is not None and columns.expires is None and EXPIRES in first.names:
         columns = replace(columns, expires=EXPIRES)
     columns.check(first)

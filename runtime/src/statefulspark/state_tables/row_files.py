@@ -6,6 +6,7 @@ import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Final
 
@@ -62,8 +63,9 @@ class RowFiles:
                 remedy=f"Name files with the ending {', '.join((*_PARQUET, *_LINES))}",
             )
 
+    @cached_property
     def schema(self) -> pa.Schema:
-        """Return the columns of the first file.
+        """The columns of the first file, which is downloaded for them once.
 
         Raises:
             InvalidInputError: It is not sound.
@@ -79,7 +81,7 @@ class RowFiles:
             names: The wanted columns, and the names that they get.
             progress: Called with the name of each file before it is read.
         """
-        first = self.schema()
+        first = self.schema
         schema = pa.schema([first.field(old).with_name(new) for old, new in names.items()])
         counted = Counter()
 
