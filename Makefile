@@ -32,7 +32,8 @@ soak: ## prove that slots keep to their managed memory: 20 GiB written with 64 M
 env: ## make or update .venv from the lock files
 	@$(RUN)
 
-PYTEST = HYPOTHESIS_PROFILE=$${HYPOTHESIS_PROFILE:-ci} $(RUN) pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder
+PROFILE := ci
+PYTEST = HYPOTHESIS_PROFILE=$${HYPOTHESIS_PROFILE:-$(PROFILE)} $(RUN) pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 
 test: lint ## lint, types, import layers, and the tests (what .ci/run does)
 	@$(PYTEST) -m "not exhaustive" --ignore=runtime/tests/docs --durations=40
@@ -40,6 +41,7 @@ test: lint ## lint, types, import layers, and the tests (what .ci/run does)
 emulators: ## install the servers on which gs://, abfss:// and hdfs:// are tested into out/emulators (go, npm, mvn; minutes)
 	@$(RUN) python runtime/tests/storage/emulators.py
 
+test-all: PROFILE := all
 test-all: lint emulators ## the same with the slow cases that a quicker test covers already
 	@$(PYTEST) --ignore=runtime/tests/docs --durations=40
 

@@ -22,6 +22,7 @@ from rich.console import Console
 from rich.table import Table
 
 _MIB = 1 << 20
+_DAEMONS = ("pyspark.daemon pyspark", "worker_daemon pyspark")
 
 
 def pipeline(job: Any) -> Any:
@@ -97,12 +98,12 @@ class Watch(threading.Thread):
             return "executor: JVM"
         if "SparkSubmit" in command or "py4j" in command:
             return "driver: JVM"
-        if "pyspark.daemon" not in command:
+        if not any(daemon in command for daemon in _DAEMONS):
             return None
         above = [" ".join(parent.cmdline()) for parent in process.parents()]
         where = "executor" if any("CoarseGrainedExecutorBackend" in each for each in above) else "driver"
-        if "pyspark.daemon" not in above[0]:
-            return f"{where}: PySpark's daemon"
+        if not any(daemon in above[0] for daemon in _DAEMONS):
+            return f"{where}: daemon"
         return "executor: slot" if process.pid in slots else f"{where}: Python worker"
 
 

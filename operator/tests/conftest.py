@@ -17,12 +17,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, settings
+from runtime.tests.depth import load_profile
 
-settings.register_profile("dev", deadline=None, max_examples=50, suppress_health_check=[HealthCheck.too_slow])
-settings.register_profile("ci", parent=settings.get_profile("dev"), derandomize=True, max_examples=100)
-settings.register_profile("thorough", parent=settings.get_profile("dev"), max_examples=2000)
-settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "dev"))
+load_profile()
 
 ROOT = Path(__file__).resolve().parents[2]
 

@@ -1,4 +1,4 @@
-"""Settings of every test: a Java for Spark, and hypothesis profiles chosen with ``HYPOTHESIS_PROFILE`` (dev, ci, thorough)."""
+"""Settings of every test: a Java for Spark, and hypothesis' profile."""
 
 from __future__ import annotations
 
@@ -9,19 +9,14 @@ from collections.abc import Iterator
 
 import pytest
 import structlog
-from hypothesis import HealthCheck, settings
 
 from statefulspark.job.spark.java import find_java_home
 from statefulspark.logs.levels import present_levels, set_levels
 
+from .depth import load_profile
 from .java_options import java_options
 
-# No deadline: the machine is shared, and a slow example is no defect.
-settings.register_profile("dev", deadline=None, max_examples=50, suppress_health_check=[HealthCheck.too_slow])
-# The examples are the same in every run, so more of them would find nothing new; ``dev`` and ``thorough`` draw others each time.
-settings.register_profile("ci", parent=settings.get_profile("dev"), derandomize=True, max_examples=60)
-settings.register_profile("thorough", parent=settings.get_profile("dev"), max_examples=2000)
-settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "dev"))
+load_profile()
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

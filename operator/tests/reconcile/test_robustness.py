@@ -13,6 +13,7 @@ from typing import Any
 import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from runtime.tests.depth import examples
 
 from statefulspark.errors import ConflictError, StatefulSparkError, UnavailableError
 from statefulspark_operator.handlers.admission import review
@@ -113,7 +114,7 @@ def test_no_spec_stops_the_reconciler_and_a_good_one_mends_the_job(spec: dict[st
     asyncio.run(run())
 
 
-@settings(deadline=None, max_examples=40)
+@settings(deadline=None, max_examples=examples(15, 100))
 @given(status=mutated({}, _SCHEMA["status"]))
 def test_no_status_stops_the_reconciler(status: dict[str, Any]) -> None:
     """Statuses are edited by hand and written by other versions: what cannot be read counts as not there, and the job runs in the end."""
@@ -136,7 +137,7 @@ def repairs(world: JobWorld) -> list[str]:
     ]
 
 
-@settings(deadline=None, max_examples=20)
+@settings(deadline=None, max_examples=examples(8, 60))
 @given(seed=st.integers(0, 1 << 32), share=st.sampled_from([0.1, 0.3, 0.6]), drops=st.lists(st.integers(0, 60), max_size=4))
 def test_failing_calls_and_lost_watches_delay_a_job_but_do_not_stop_it(seed: int, share: float, drops: list[int]) -> None:
     """Each call may fail before it has an effect, or after it; watches go silent and come back. Then it converges, with every change made."""

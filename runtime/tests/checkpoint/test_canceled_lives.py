@@ -21,6 +21,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule, run_state_machine_as_test
 from runtime.tests.checkpoint.bucket import DAY_S, Bucket, BucketStore
 from runtime.tests.checkpoint.test_gc_lives import Life, State, stored
+from runtime.tests.depth import examples
 
 from statefulspark.checkpoint.catalog import checkpoint_ids
 from statefulspark.checkpoint.formats import paths
@@ -313,7 +314,7 @@ def test_canceled_lives(tmp_path_factory: pytest.TempPathFactory) -> None:
     class Lives(CanceledLives):
         folder = tmp_path_factory.mktemp("lives")
 
-    run_state_machine_as_test(Lives, settings=settings(max_examples=60, stateful_step_count=30, deadline=None))
+    run_state_machine_as_test(Lives, settings=settings(max_examples=examples(20, 100), stateful_step_count=30, deadline=None))
 
 
 def test_a_file_that_is_missing_is_noticed(tmp_path: Path) -> None:

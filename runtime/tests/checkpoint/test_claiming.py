@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from runtime.tests.checkpoint.dict_store import DictStore
 from runtime.tests.checkpoint.miniature import Miniature
 from runtime.tests.checkpoint.test_crashes import BATCHES, STATES, MortalStore, _new_folder
+from runtime.tests.depth import examples
 
 from statefulspark.checkpoint.catalog import open_checkpoint
 from statefulspark.checkpoint.formats import paths
@@ -134,7 +135,7 @@ def test_a_deletion_that_dies_leaves_a_savepoint_or_none_and_the_next_one_ends_i
     assert objects(folder) == set()
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=examples(10, 60), deadline=None)
 @given(operations=st.integers(0, 24), last_one_happens=st.booleans())
 @example(operations=10_000, last_one_happens=True)
 def test_a_start_that_dies_leaves_the_savepoint_whole(

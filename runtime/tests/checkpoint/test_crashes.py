@@ -12,6 +12,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from runtime.tests.checkpoint.dict_store import DictStore
 from runtime.tests.checkpoint.miniature import Miniature, apply
+from runtime.tests.depth import examples
 
 from statefulspark.checkpoint.lineage.lineage import Lineage
 from statefulspark.checkpoint.write.retention import Retention
@@ -129,7 +130,7 @@ def _live_through(mini: Miniature, first: int) -> None:
     mini.begin(len(BATCHES))
 
 
-@settings(max_examples=25)
+@settings(max_examples=examples(12, 60))
 @given(operations=st.integers(0, 46), last_one_happens=st.booleans(), second=st.integers(0, 46))
 @example(operations=10_000, last_one_happens=True, second=10_000)
 def test_two_drivers_die_and_the_third_ends_right(

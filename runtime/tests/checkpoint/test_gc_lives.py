@@ -21,6 +21,7 @@ from hypothesis import strategies as st
 from runtime.tests.checkpoint.bucket import DAY_S, Bucket, Killed, fail, kill
 from runtime.tests.checkpoint.dict_store import DictStore
 from runtime.tests.checkpoint.miniature import Miniature, apply
+from runtime.tests.depth import examples
 
 from statefulspark.checkpoint.catalog import checkpoint_ids
 from statefulspark.checkpoint.formats import paths
@@ -270,7 +271,7 @@ def interrupted(how: str, life: Life) -> dict[str, Callable[[], object]]:
     return found[how]
 
 
-@settings(max_examples=40)
+@settings(max_examples=examples(15, 100))
 @given(
     steps=st.lists(STEP, max_size=14),
     between=DRIVER_STEP,

@@ -9,10 +9,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from runtime.tests.checkpoint.dict_store import DictStore
 from runtime.tests.checkpoint.miniature import Miniature
+from runtime.tests.depth import examples
 
 from statefulspark.checkpoint.formats.digests import digest_bytes
 from statefulspark.checkpoint.restore import local_files
@@ -94,6 +95,7 @@ _CHANGES = st.lists(
 )
 
 
+@settings(max_examples=examples(20, 150))
 @given(flushes=st.lists(_CHANGES, min_size=1, max_size=4), parallelism=st.integers(1, 4), data=st.data())
 def test_what_is_undamaged_is_linked_and_the_rest_downloaded(
     tmp_path_factory: pytest.TempPathFactory, flushes: list[list[Change]], parallelism: int, data: st.DataObject

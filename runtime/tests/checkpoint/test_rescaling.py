@@ -6,10 +6,11 @@ import shutil
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from runtime.tests.checkpoint.dict_store import DictStore
 from runtime.tests.checkpoint.miniature import STATES, UID, Miniature, apply
+from runtime.tests.depth import examples
 
 from statefulspark.checkpoint.formats.paths import common_root
 from statefulspark.errors import CorruptDataError, NotRestorableError
@@ -33,6 +34,7 @@ def _job(folder: Path) -> Miniature:
     return Miniature(job, folder / "local", DictStore, max_parallelism=KEY_GROUPS)
 
 
+@settings(max_examples=examples(20, 150))
 @given(
     batches=st.lists(BATCHES, min_size=3, max_size=6),
     slots=st.tuples(SLOTS, SLOTS, SLOTS),

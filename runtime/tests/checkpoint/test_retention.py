@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from runtime.tests.checkpoint.dict_store import DictStore
 from runtime.tests.checkpoint.miniature import Miniature, apply
+from runtime.tests.depth import examples
 
 from statefulspark.checkpoint.catalog import check_presence, checkpoint_ids, load, stored_sizes
 from statefulspark.checkpoint.formats import paths
@@ -121,7 +122,7 @@ class History:
                     assert all(job.head(ack.key) is not None for ack in record.acks if ack.batch > base_batch)
 
 
-@settings(max_examples=40)
+@settings(max_examples=examples(15, 100))
 @given(steps=STEPS, retained=st.integers(1, 3), late=st.booleans())
 def test_random_histories(tmp_path_factory: pytest.TempPathFactory, steps: list[tuple[str, int]], retained: int, late: bool) -> None:
     """Batches, checkpoints (also given-up ones), rescaling restarts, going back, and retention at any point."""

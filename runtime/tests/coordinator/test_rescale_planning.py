@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from runtime.tests.checkpoint.dict_store import DictStore
 from runtime.tests.checkpoint.miniature import Miniature
 from runtime.tests.checkpoint.sized import SUM, checkpoint_of
+from runtime.tests.depth import examples
 
 from statefulspark.checkpoint.formats.metadata import FileRef, InlineEntries
 from statefulspark.coordinator.rescale_planning import plan_rescale
@@ -45,6 +46,7 @@ def test_key_groups_and_bytes_add_up(data: st.DataObject) -> None:
     assert plan.fetch_bytes == sum(slot.fetch_bytes for slot in plan.slots)
 
 
+@settings(max_examples=examples(20, 100))
 @given(st.integers(1, 8), st.integers(1, 8), st.lists(st.tuples(st.integers(0, 7), st.binary(max_size=30)), max_size=20))
 def test_slots_download_what_the_plan_says(
     tmp_path_factory: pytest.TempPathFactory, before: int, after: int, rows: list[tuple[int, bytes]]

@@ -47,6 +47,7 @@ def test_an_example_runs_to_its_end_and_writes_what_can_be_worked_out_by_hand(
     assert sorted(found.itertuples(index=False, name=None)) == sorted(rows)
 
 
+@pytest.mark.exhaustive
 @pytest.mark.slow
 def test_orders_and_their_illegal_events_are_those_of_the_oracle(load: Load, examples: Path, tmp_path: Path) -> None:
     """Both outputs, row by row; a few illegal events are known by hand."""

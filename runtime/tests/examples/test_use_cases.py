@@ -214,7 +214,7 @@ def alert_rules_input(load: Load, folder: Path) -> None:
         pytest.param("09-delay-model", flights_input, marks=pytest.mark.exhaustive),
         ("10-departures", departures_input),
         pytest.param("11-departure-weather", departure_weather_input, marks=pytest.mark.exhaustive),
-        ("12-alert-rules", alert_rules_input),
+        pytest.param("12-alert-rules", alert_rules_input, marks=pytest.mark.exhaustive),
     ],
 )
 def test_the_job_on_spark_writes_what_its_oracle_says(

@@ -113,6 +113,7 @@ def test_the_mode_is_changed_after_failures_in_both_directions(work: Work) -> No
     assert work.state("count", "total") == finals(expected[6], 2)
 
 
+@pytest.mark.exhaustive
 def test_a_sink_that_is_idempotent_by_number_and_a_source_that_counts(work: Work) -> None:
     """`foreachBatch` that skips numbers it has, after `rate-micro-batch`: no value is lost, and repetitions have other numbers."""
     work.entrypoint, work.checkpointing = "rates", MODE

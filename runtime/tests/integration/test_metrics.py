@@ -213,6 +213,7 @@ def test_memory_is_divided_anew_while_the_job_runs_and_for_slots_that_start_late
     assert {slot.memory.revision for slot in job.status().slots if slot.memory is not None} == {1}
 
 
+@pytest.mark.exhaustive
 def test_there_is_nothing_to_tune_without_rocksdb(work: Work) -> None:
     """A sentence says why, and metrics of memory are left out."""
     work.write(files(seed=24, number=1)[0])

@@ -64,6 +64,7 @@ def test_a_fork_into_a_new_sink(work: Work) -> None:
     assert fork.state("count", "total") == finals(expected, 2)
 
 
+@pytest.mark.exhaustive
 def test_a_fork_into_a_sink_that_another_job_has_used(work: Work) -> None:
     """Its numbers go on above those of the sink, which would skip them otherwise."""
     inputs = files(seed=32, number=4, rows=20)

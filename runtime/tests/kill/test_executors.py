@@ -13,7 +13,7 @@ pytestmark = [pytest.mark.kill, pytest.mark.slow, pytest.mark.cluster, pytest.ma
 
 
 @pytest.mark.parametrize(
-    ("slot_points", "moments", "files"), [(SLOT_POINTS[::2], 1, 45), pytest.param(SLOT_POINTS, 13, 130, marks=pytest.mark.exhaustive)]
+    ("slot_points", "moments", "files"), [(SLOT_POINTS[::3], 1, 30), pytest.param(SLOT_POINTS, 13, 130, marks=pytest.mark.exhaustive)]
 )
 def test_killed_executors(tmp_path: Path, java_options: str, slot_points: tuple[str, ...], moments: int, files: int) -> None:
     """SIGKILL of an executor, when one of its slots is at a step of the protocol, and at random moments.

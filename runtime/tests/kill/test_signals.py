@@ -71,7 +71,7 @@ def test_a_signal_stops_a_running_job_with_its_last_state(
     tmp_path: Path, java_options: str, number: signal.Signals, target: str, stage: str
 ) -> None:
     """Exit code 0, SUSPENDED, a checkpoint of the last batch; the next driver goes on, and every row counts once."""
-    ledger = Ledger(folder=tmp_path, java_options=java_options, seed=301, files=40, interval="1h")
+    ledger = Ledger(folder=tmp_path, java_options=java_options, seed=301, files=14, interval="1h")
     with ending(ledger):
         ledger.start("-o", "json")
         reach(ledger, stage)
@@ -130,7 +130,7 @@ def test_timeout_sends_its_signal_twice(tmp_path: Path, java_options: str) -> No
 
 def test_a_jvm_that_dies_while_the_job_stops_is_part_of_the_stop(tmp_path: Path, java_options: str) -> None:
     """SIGKILL of the JVM right after SIGTERM: exit code 0 and a warning instead of a checkpoint; without the SIGTERM, a failure that says so."""
-    ledger = Ledger(folder=tmp_path, java_options=java_options, seed=304, files=40, interval="1h")
+    ledger = Ledger(folder=tmp_path, java_options=java_options, seed=304, files=14, interval="1h")
     with ending(ledger):
         ledger.start()
         ledger.wait_for_batch(3)

@@ -85,7 +85,7 @@ def test_drivers_that_lose_their_disks(tmp_path: Path, java_options: str) -> Non
 def test_executors_killed_and_slots_rescaled(tmp_path: Path, java_options: str) -> None:
     """2 to 3 slots in place, while Spark's partitions stay two; then executors die with their state stores; then a new driver."""
     conf = _CONF | _ROCKSDB | {"spark.master": "local-cluster[2,4,1024]", "spark.deploy.maxExecutorRetries": "-1"}
-    ledger = StepsLedger(folder=tmp_path, java_options=java_options, seed=808, files=28, rows=40, interval="1s", conf=conf)
+    ledger = StepsLedger(folder=tmp_path, java_options=java_options, seed=808, files=16, rows=40, interval="1s", conf=conf)
     with ending(ledger):
         ledger.start()
         ledger.wait_for_batch(2)

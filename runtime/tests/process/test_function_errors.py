@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from asyncio import CancelledError
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from typing import Any
@@ -215,11 +216,16 @@ def test_a_function_that_exits_fails_its_batch(status: Any) -> None:
         harness.process_element(("a", 0), 1)
 
 
-def test_a_function_that_exits_is_told_by_its_slot() -> None:
+@pytest.mark.parametrize("error", [SystemExit, KeyboardInterrupt, GeneratorExit, CancelledError])
+def test_a_function_that_exits_is_told_by_its_slot(error: type[BaseException]) -> None:
     """And is no slot that does not answer, which would be tried again and again."""
+
+    def fail() -> None:
+        raise error
+
     with (
-        TestingJob(Behaves(lambda: sys.exit(3)), "key STRING, n BIGINT, at TIMESTAMP", "out STRING", key="key", event_time="at") as job,
-        pytest.raises(UserFunctionError, match="the function raised SystemExit in uid 'testing'"),
+        TestingJob(Behaves(fail), "key STRING, n BIGINT, at TIMESTAMP", "out STRING", key="key", event_time="at") as job,
+        pytest.raises(UserFunctionError, match=f"the function raised {error.__name__} in uid 'testing'"),
     ):
         job.run([("a", 1, NOW)])
 

@@ -7,6 +7,7 @@ from dataclasses import replace
 from random import Random
 
 import pytest
+from runtime.tests.depth import left_to_test_all
 
 from statefulspark.checkpoint.inspect.verify import verify
 from statefulspark.coordinator.controls import CheckpointInfo
@@ -20,7 +21,7 @@ from .test_operator_state_lives import OperatorLife, Remember, elements
 from .test_raw_state_lives import Archive
 from .world import LATER_MS, STEP, World
 
-_SEEDS = [("memory", 0), ("rocksdb", 3), *(pytest.param("memory", seed, marks=pytest.mark.exhaustive) for seed in (1, 2))]
+_SEEDS = [("memory", 0), *left_to_test_all((("memory", 1), ("memory", 2), ("rocksdb", 3)))]
 
 
 class RepeatingOperatorLife(RepeatingLife, OperatorLife):

@@ -8,6 +8,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from runtime.tests.depth import left_to_test_all
 
 from statefulspark import KeyedBroadcastProcessFunction, MapStateDescriptor, RuntimeContext, Types, ValueStateDescriptor
 from statefulspark.checkpoint.inspect.verify import verify
@@ -186,11 +187,10 @@ def check(world: World, started: dict[int, list[Any]], event_time: str | None) -
 @pytest.mark.parametrize(
     ("world", "seed"),
     [
-        ("memory", 0),
         ("memory", 1),
         ("rocksdb", 0),
-        *(pytest.param("memory", seed, marks=pytest.mark.exhaustive) for seed in range(2, 8)),
-        pytest.param("rocksdb", 1, marks=pytest.mark.exhaustive),
+        *left_to_test_all(("memory", seed) for seed in (0, *range(2, 8))),
+        *left_to_test_all([("rocksdb", 1)]),
     ],
     indirect=["world"],
 )

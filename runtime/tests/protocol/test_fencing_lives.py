@@ -12,6 +12,7 @@ from pathlib import Path
 from random import Random
 
 import pytest
+from runtime.tests.depth import left_to_test_all
 
 from statefulspark.checkpoint.catalog import checkpoint_ids, file_sizes, list_checkpoints, load
 from statefulspark.checkpoint.formats import paths
@@ -32,11 +33,7 @@ _SEEDS = {"memory": 2, "rocksdb": 1}
 _MORE_SEEDS = {"memory": 60, "rocksdb": 30}
 _PARAMETERS = [
     *((kind, seed) for kind, seeds in _SEEDS.items() for seed in range(seeds)),
-    *(
-        pytest.param(kind, seed, marks=pytest.mark.exhaustive)
-        for kind, seeds in _MORE_SEEDS.items()
-        for seed in range(_SEEDS[kind], _SEEDS[kind] + seeds)
-    ),
+    *left_to_test_all((kind, seed) for kind, seeds in _MORE_SEEDS.items() for seed in range(_SEEDS[kind], _SEEDS[kind] + seeds)),
 ]
 
 

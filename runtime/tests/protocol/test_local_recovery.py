@@ -14,6 +14,7 @@ from pathlib import Path
 
 import cloudpickle
 import pytest
+from runtime.tests.depth import left_to_test_all
 
 from statefulspark.checkpoint.restore.progress import RestoredBytes
 from statefulspark.coordinator.controls import CheckpointInfo
@@ -144,7 +145,9 @@ def _flip(path: Path) -> None:
     path.write_bytes(data)
 
 
-@pytest.mark.parametrize("damage", [_flip, lambda path: path.write_bytes(path.read_bytes()[:-1]), Path.unlink], ids=["flip", "cut", "gone"])
+@pytest.mark.parametrize(
+    "damage", [_flip, *left_to_test_all((lambda path: path.write_bytes(path.read_bytes()[:-1]), Path.unlink))], ids=["flip", "cut", "gone"]
+)
 def test_a_bad_disk_does_not_come_in_through_this_door(world: World, driver: Driver, damage: Callable[[Path], object]) -> None:
     """What the dead slot has left is damaged: it is fetched, and the state is right."""
     with _slot(driver, _config(driver)) as (first, _):

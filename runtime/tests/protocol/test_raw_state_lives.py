@@ -9,6 +9,7 @@ from random import Random
 from typing import Any, ClassVar
 
 import pytest
+from runtime.tests.depth import left_to_test_all
 
 from statefulspark import CheckpointedFunction, RuntimeContext, StateInitializationContext, StateSnapshotContext
 from statefulspark.checkpoint.inspect.reader import read_state, state_sizes
@@ -21,7 +22,7 @@ from .test_lives import Life, expected, rows_of
 from .test_operator_state_lives import OperatorLife
 from .world import KEY_GROUPS, STEP, UID, Count, World
 
-_SEEDS = {"memory": 3, "rocksdb": 1}
+_SEEDS = [("memory", 1), ("rocksdb", 0), *left_to_test_all(("memory", seed) for seed in (0, 2, *range(100, 140)))]
 
 
 class Archive(Count, CheckpointedFunction):
@@ -92,15 +93,7 @@ def live(world: World, start: Start, seed: int) -> None:
     assert (shown["_raw_keyed"], shown["_raw_operator"]) == (len(streams), wanted.total())
 
 
-@pytest.mark.parametrize(("world", "seed"), [(kind, seed) for kind, seeds in _SEEDS.items() for seed in range(seeds)], indirect=["world"])
+@pytest.mark.parametrize(("world", "seed"), _SEEDS, indirect=["world"])
 def test_streams_follow_their_key_groups(world: World, start: Start, seed: int) -> None:
     """Whatever dies when, each row is in the stream of its key group and in one partition, and output and keyed state are right."""
-    live(world, start, seed)
-
-
-@pytest.mark.exhaustive
-@pytest.mark.parametrize("world", ["memory"], indirect=True)
-@pytest.mark.parametrize("seed", range(100, 140))
-def test_streams_follow_their_key_groups_in_many_lives(world: World, start: Start, seed: int) -> None:
-    """The same with other seeds."""
     live(world, start, seed)

@@ -219,7 +219,7 @@ def test_a_driver_that_starts_during_a_cancellation_goes_on_or_begins_anew(tmp_p
     assert step > 10
 
 
-@pytest.mark.parametrize("steps", [(0, 3, 4, 5, 6, 9), pytest.param(tuple(range(60)), marks=pytest.mark.exhaustive)], ids=["some", "every"])
+@pytest.mark.parametrize("steps", [(0, 3, 5, 9), pytest.param(tuple(range(60)), marks=pytest.mark.exhaustive)], ids=["some", "every"])
 def test_a_driver_that_starts_from_a_checkpoint_during_retention_keeps_what_it_needs(tmp_path: Path, steps: tuple[int, ...]) -> None:
     """Retention is paused before one of its requests, and another driver starts from a checkpoint which is about to be deleted.
 

@@ -11,6 +11,7 @@ from random import Random
 from typing import Any
 
 import pytest
+from runtime.tests.depth import left_to_test_all
 
 from statefulspark.coordinator.controls import CheckpointInfo
 from statefulspark.errors import CorruptDataError, StatefulSparkError, UnavailableError
@@ -106,7 +107,9 @@ def extend(data: bytes, chance: Random) -> bytes:
     ],
 )
 @pytest.mark.parametrize(
-    ("stopped", "grouped"), [(False, False), (True, False), (False, True)], ids=["crashed", "stopped", "crashed with changelogs in groups"]
+    ("stopped", "grouped"),
+    [(False, False), *left_to_test_all([(True, False)]), (False, True)],
+    ids=["crashed", "stopped", "crashed with changelogs in groups"],
 )
 @pytest.mark.parametrize("world", ["memory"], indirect=True)
 def test_one_damaged_object_never_costs_a_row(

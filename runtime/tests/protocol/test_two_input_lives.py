@@ -8,6 +8,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from runtime.tests.depth import left_to_test_all
 
 from statefulspark import KeyedCoProcessFunction, MapStateDescriptor, RuntimeContext, Types, ValueStateDescriptor
 from statefulspark.checkpoint.inspect.reader import read_state
@@ -22,7 +23,7 @@ from .world import DELAY_MS, KEY_GROUPS, LATER_MS, UID, Driver, World
 SECOND_DELAY_MS = 25
 _KEYS = 10
 _ROWS = 60
-_SEEDS = 4
+_SEEDS = [("memory", 1), ("rocksdb", 0), *left_to_test_all(("memory", seed) for seed in (0, 2, 3))]
 
 OUTPUT = pa.schema(
     [
@@ -153,7 +154,7 @@ def remembered(monkeypatch: pytest.MonkeyPatch) -> dict[int, list[Any]]:
 
 
 @pytest.mark.parametrize("event_time2", ["changed", None])
-@pytest.mark.parametrize(("world", "seed"), [("memory", seed) for seed in range(_SEEDS)] + [("rocksdb", 0)], indirect=["world"])
+@pytest.mark.parametrize(("world", "seed"), _SEEDS, indirect=["world"])
 def test_the_output_is_the_join(world: World, start: Start, remembered: dict[int, list[Any]], seed: int, event_time2: str | None) -> None:
     """Every row sees the latest row of the other input, and every batch has the watermark of the slower input, whatever dies when."""
     chance = Random(seed)

@@ -10,6 +10,7 @@ from random import Random
 from typing import Any
 
 import pytest
+from runtime.tests.depth import left_to_test_all
 
 from statefulspark import (
     CheckpointedFunction,
@@ -151,7 +152,7 @@ def _event(random: Random, slot: int) -> Any:
 
 @pytest.mark.parametrize(
     ("backend", "seed"),
-    [("memory", 1), ("memory", 2), ("rocksdb", 3), *(pytest.param("memory", seed, marks=pytest.mark.exhaustive) for seed in range(4, 40))],
+    [("memory", 1), *left_to_test_all((("memory", 2), ("rocksdb", 3), *(("memory", seed) for seed in range(4, 40))))],
 )
 def test_random_lives_with_upgrades(backend: Any, seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Upgrades, and any failure between any two steps, leave what converting everything at once would leave; lists have segments of several types."""

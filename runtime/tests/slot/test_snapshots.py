@@ -9,8 +9,9 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
+from runtime.tests.depth import examples
 
 from statefulspark.checkpoint.formats.metadata import SlotState
 from statefulspark.errors import FencedError
@@ -180,6 +181,7 @@ def test_a_late_snapshot_request_writes_nothing_of_the_batch_that_runs(make_slot
     assert len(late) == 1
 
 
+@settings(max_examples=examples(25, 150))
 @given(
     batches=BATCHES,
     snapshots=st.lists(st.sampled_from(["begin", "end", ""]), min_size=6, max_size=6),

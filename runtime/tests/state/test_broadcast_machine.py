@@ -10,6 +10,7 @@ from typing import Any
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
+from runtime.tests.depth import examples
 
 from statefulspark.checkpoint.catalog import StoredCheckpoint
 from statefulspark.checkpoint.formats import paths
@@ -299,4 +300,4 @@ class BroadcastMachine(RuleBasedStateMachine):
 
 
 TestBroadcastMachine = BroadcastMachine.TestCase
-TestBroadcastMachine.settings = settings(max_examples=150, stateful_step_count=20)
+TestBroadcastMachine.settings = settings(max_examples=examples(50, 300), stateful_step_count=20)

@@ -14,6 +14,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from runtime.tests.depth import examples
 from state_snapshots import UID, write_savepoint
 
 from statefulspark import (
@@ -61,7 +62,7 @@ def _rows(table: pa.Table) -> list[str]:
     return sorted(map(repr, table.drop_columns(["key_group"]).to_pylist()))
 
 
-@settings(deadline=None, max_examples=15)
+@settings(deadline=None, max_examples=examples(5, 60))
 @given(
     data=st.data(),
     groups=st.sampled_from([1, 7, 128]),
@@ -111,7 +112,7 @@ def test_rows_come_back_as_a_table(data: st.DataObject, groups: int, typed: Any,
             assert restored(done.url, backend, min(2, groups), Path(name)) == contents(done.url)
 
 
-@settings(deadline=None, max_examples=15)
+@settings(deadline=None, max_examples=examples(5, 60))
 @given(data=st.data(), backend=st.sampled_from(["filesystem", "rocksdb"]))
 def test_rows_replace_what_a_savepoint_has_of_their_keys(data: st.DataObject, backend: str) -> None:
     """Values, map entries, and lists with their segments; the oracle is a dict, and everything else stays byte for byte."""

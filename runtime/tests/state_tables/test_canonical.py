@@ -16,6 +16,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from runtime.tests.depth import examples
 from state_snapshots import NOW_MS, UID, write_savepoint
 from typer.testing import CliRunner
 
@@ -89,7 +90,7 @@ def _operator_state(url: str) -> list[Any]:
 _KEYS = st.one_of(st.just(b""), st.binary(max_size=6), st.integers(1, 9000).map(lambda size: b"k" * size))
 
 
-@settings(deadline=None, max_examples=15)
+@settings(deadline=None, max_examples=examples(5, 60))
 @given(data=st.data(), backend=st.sampled_from(["filesystem", "rocksdb"]), to=st.sampled_from(BACKENDS), parallelism=st.integers(1, 5))
 def test_random_states_of_all_types_come_back(data: st.DataObject, backend: str, to: str, parallelism: int) -> None:
     """Values of random types with NaN and None, with and without expiry, empty and long keys, timers at both ends of time."""

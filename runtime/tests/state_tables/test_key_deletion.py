@@ -13,6 +13,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from runtime.tests.depth import examples
 from state_snapshots import UID, write_savepoint
 from typer.testing import CliRunner
 
@@ -52,7 +53,7 @@ def _files(folder: Path) -> dict[Path, bytes]:
     return {path: path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file()}
 
 
-@settings(deadline=None, max_examples=15)
+@settings(deadline=None, max_examples=examples(6, 60))
 @given(data=st.data(), backend=st.sampled_from(["filesystem", "rocksdb"]), to=st.sampled_from(["memory", "rocksdb"]))
 def test_random_keys_are_deleted_and_no_others(data: st.DataObject, backend: str, to: str) -> None:
     """Values, maps and timers of a uid, in any key group; another uid has the same keys and keeps them."""

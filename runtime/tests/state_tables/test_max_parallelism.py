@@ -16,6 +16,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from runtime.tests.depth import examples
 from state_snapshots import UID, write_savepoint
 from typer.testing import CliRunner
 
@@ -74,7 +75,7 @@ def listed_type() -> TypeInformation:
     return Types.LIST(Types.LONG())
 
 
-@settings(deadline=None, max_examples=10)
+@settings(deadline=None, max_examples=examples(5, 30))
 @given(
     data=st.data(),
     kind=st.sampled_from(_KEYS),

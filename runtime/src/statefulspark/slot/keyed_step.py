@@ -15,6 +15,7 @@ from statefulspark import failpoints
 from statefulspark.checkpoint.formats.changelog import ChangelogHeader, ChangelogWriter
 from statefulspark.errors import FencedError, UnavailableError
 from statefulspark.exchange.config import SlotConfig
+from statefulspark.process.failures import user_function_error
 from statefulspark.process.function_runner import KeyedFunctionRunner, StepSpec
 from statefulspark.process.key_group_rows import KeyGroupRows
 from statefulspark.process.keytypes import key_type_infos
@@ -258,11 +259,14 @@ class KeyedStep:
             )
             ack = self._acknowledgement(batch, handed_over, metrics)
             failpoints.reach("slot.changelog.durable")
-        except BaseException:
+        except BaseException as error:
             if not finished:
                 self._abort_batch()
                 self._function.undone()
-            raise
+            if isinstance(error, Exception):
+                raise
+            # Signals come to the main thread, so the function raised it. The server would drop it, and the slot would seem to have gone silent.
+            raise user_function_error(error, uid=self.step.uid, key_group=None) from error
         finally:
             if changelog is not None:
                 changelog.abandon()

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from runtime.tests.depth import examples
 
 from tests.manifests import defaults, manifest
 from tests.reconcile.job.plan.world import OperatorDiedError, World
@@ -33,7 +34,7 @@ CHANGES: tuple[dict[str, Any], ...] = (
 )
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(20, 200), deadline=None)
 @given(
     steps=st.lists(
         st.tuples(

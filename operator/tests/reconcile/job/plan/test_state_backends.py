@@ -11,6 +11,7 @@ import pytest
 import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from runtime.tests.depth import examples
 
 from statefulspark.config.state_backend import StateBackendType
 from statefulspark_operator.handlers.admission import review
@@ -160,7 +161,7 @@ STEPS = st.lists(
 )
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(15, 100), deadline=None)
 @given(STEPS)
 def test_whenever_the_default_changes_a_job_has_one_backend_for_life(steps: list[Any]) -> None:
     """Operators with other defaults take over between any two writes: a job that has ever had a driver keeps what that was given."""

@@ -19,11 +19,13 @@ from statefulspark.config.job import StatefulSparkJob
 from statefulspark.config.memory import JobMemory
 from statefulspark.config.problems import Problem, sentences
 from statefulspark.errors import InvalidInputError
+from statefulspark.job.spark import worker_daemon
 from statefulspark.job.spark.java import find_java_home, passed_over
 from statefulspark.job.spark.jvm import own_signal_handlers, start_jvm
 from statefulspark.job.spark.kubernetes import MASTER, DriverPod, is_on_kubernetes, kubernetes_settings
 from statefulspark.job.spark.logs import limit_polling_errors, silence_query_contexts
 from statefulspark.job.spark.slot_supervisor import POOL
+from statefulspark.job.spark.worker_daemon import DAEMON_MODULE
 from statefulspark.job.spark.worker_python import worker_environment
 from statefulspark.memory.baselines import MEBIBYTE
 from statefulspark.slot.allocator import allocator_environment
@@ -139,6 +141,9 @@ def session_settings(manifest: StatefulSparkJob, master: str | None, parallelism
         # Spark waits for its own pod to be ready before it asks for executors, and logs it as an error with a stack that it is not: it is ready
         # when batches run, for which executors must be there. What really fails until Spark is up is raised; from then on `_log_level` holds.
         defaults["spark.log.level"] = "FATAL"
+    if is_local(chosen) or is_on_kubernetes(chosen):
+        # Elsewhere, executors may get this package from Spark, after the daemon has started.
+        defaults[DAEMON_MODULE] = worker_daemon.__name__
     if is_local(chosen):
         # Spark keeps one state store per partition and step, for the life of the job; its default of 200 is made for a cluster.
         partitions = str(max(2, os.cpu_count() or 1))
