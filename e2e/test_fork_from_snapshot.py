@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
 from e2e.harness.jobs import SNAPSHOTS, CountingJob
 from e2e.harness.kubectl import wait_for
 from e2e.harness.oracle import check
@@ -29,6 +31,7 @@ def create(job: CountingJob, name: str, **savepoint: Any) -> dict[str, Any]:
     return found
 
 
+@pytest.mark.slow
 def test_fork_from_snapshot(job: CountingJob) -> None:
     """What the first gave out up to the snapshot and what the fork gave out after it are right together; the first goes on."""
     snapshot = create(job, "branch", format="canonical")

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import pytest
+
 from e2e.harness.jobs import CountingJob
 from e2e.harness.kubectl import wait_for
 from e2e.harness.timeouts import GONE_S
 
 
+@pytest.mark.slow
 def test_suspend_and_resume(job: CountingJob) -> None:
     """Suspending takes all pods away and says Ready; resuming goes on with the next number."""
     job.change(state="suspended")

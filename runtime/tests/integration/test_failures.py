@@ -52,6 +52,7 @@ def test_an_error_of_the_users_function_ends_the_job_and_its_batch_leaves_no_tra
         assert f"key group {next(entries).key_group}\n" in error["message"]
 
 
+@pytest.mark.exhaustive
 def test_rows_and_output_that_do_not_fit_are_named_and_the_corrected_job_goes_on(work: Work) -> None:
     """Output of another type: batch 0 never happened. A null key: batch 1 never happened. Corrected, every row counts once."""
     inputs = files(seed=5, number=2)

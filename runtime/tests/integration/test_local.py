@@ -211,6 +211,7 @@ def test_the_notebook_runs(spark: SparkSession, temporary: Path, monkeypatch: py
         path.rmdir()
 
 
+@pytest.mark.exhaustive
 def test_the_interpreter_s_exit_ends_the_job(tmp_path: Path) -> None:
     """A script that forgets to stop its job."""
     (tmp_path / "tmp").mkdir()

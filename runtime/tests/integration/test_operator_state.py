@@ -35,6 +35,7 @@ def pairs(inputs: list[list[Input]]) -> Counter[tuple[str, int]]:
     return Counter((each["account"], each["amount"]) for rows in inputs for each in rows)
 
 
+@pytest.mark.exhaustive
 def test_buffered_rows_are_emitted_once_through_a_crash_and_two_parallelisms(buffer: Work) -> None:
     """A slot is killed with rows in its buffer; then the job continues with three slots, and with one. Nothing is lost or doubled."""
     inputs = files(seed=4, number=4, rows=30)

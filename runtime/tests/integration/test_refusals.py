@@ -35,6 +35,7 @@ def test_a_key_whose_equal_values_may_differ_in_bytes_is_refused(work: Work, kin
     assert list(work.store().list("")) == []
 
 
+@pytest.mark.exhaustive
 def test_a_job_that_does_not_fit_its_state_is_refused_and_nothing_is_lost(work: Work) -> None:
     """Another uid, key, name of a state, number of key groups, too many slots, another job's folder: refused; undone, the job goes on; allowed, anew."""
     inputs = files(seed=6, number=3)
@@ -114,6 +115,7 @@ def test_a_field_the_manifest_does_not_have_is_named(work: Work, command: Comman
     assert not (work.folder / "storage").exists()
 
 
+@pytest.mark.exhaustive
 def test_a_second_driver_of_a_job_fences_the_first(work: Work) -> None:
     """The newer one takes over with all state; the older one stops at its next batch without having changed anything."""
     inputs = files(seed=7)

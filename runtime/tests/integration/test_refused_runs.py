@@ -121,6 +121,7 @@ def test_a_port_in_use(work: Work) -> None:
         check(work, Refusal(f"127.0.0.1:{port} cannot be bound", spec=(("api", {"port": port}),)))
 
 
+@pytest.mark.exhaustive
 def test_an_error_after_the_claim_ends_the_process_too(work: Work) -> None:
     """Spark cannot start the query although all checks passed: coordinator and slots, which were started, do not keep the process."""
     work.write(files(seed=1, number=1)[0])

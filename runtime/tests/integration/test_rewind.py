@@ -84,6 +84,7 @@ def test_a_fork_into_a_sink_that_another_job_has_used(work: Work) -> None:
     assert fork.state("count", "total") == finals(expected[3], 2)
 
 
+@pytest.mark.exhaustive
 def test_with_state_of_sparks_own_it_is_refused_before_anything_is_touched(work: Work) -> None:
     """Spark numbers that state by batch. The way out that the text names works: another name and another place."""
     work.script, work.entrypoint = Path(__file__).parent / "spark_steps.py", "windows"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pyarrow as pa
 import pytest
-from runtime.tests.depth import left_to_test_all
 
 from statefulspark import Types, ValueStateDescriptor
 from statefulspark.state_tables import SavepointWriter
@@ -35,7 +34,8 @@ def test_a_step_and_a_state_with_new_names_and_a_step_less(work: Work) -> None:
     assert work.state("count", "totl") == finals(expected, 2)
 
 
-@pytest.mark.parametrize("groups", [*left_to_test_all([300]), 3])
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("groups", [300, 3])
 def test_another_maximum_parallelism(work: Work, groups: int) -> None:
     """Spark hands every row to the slot that has the state of its key."""
     inputs = files(seed=22)

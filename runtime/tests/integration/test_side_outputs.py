@@ -110,6 +110,7 @@ def test_an_output_that_fails_gets_its_batch_again_and_the_one_before_it_keeps_i
     assert {account: total for account, total in bank.state("book", "total") if total} == totals
 
 
+@pytest.mark.exhaustive
 def test_the_error_of_an_output_names_it(bank: Work) -> None:
     """The driver tells which of the functions has raised."""
     bank.entrypoint = "dies_between"
@@ -120,6 +121,7 @@ def test_the_error_of_an_output_names_it(bank: Work) -> None:
     assert error.message.startswith("the function of the output 'refused' raised RuntimeError: the disk of this sink is full"), error
 
 
+@pytest.mark.exhaustive
 def test_discarded_outputs_and_one_that_reads_a_single_row_cost_no_second_run(bank: Work) -> None:
     """The state has every row, and no batch had to run again without its sink."""
     bank.entrypoint = "discarding"

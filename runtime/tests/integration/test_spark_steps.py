@@ -113,7 +113,8 @@ def packs(work: Work) -> set[str]:
 
 
 # test_spark_state_s3.py does the same with Spark's own provider of files.
-@pytest.mark.parametrize("provider", [pytest.param({}, id="hdfs", marks=pytest.mark.exhaustive), pytest.param(ROCKSDB, id="rocksdb")])
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("provider", [pytest.param({}, id="hdfs"), pytest.param(ROCKSDB, id="rocksdb")])
 def test_an_aggregation_after_a_keyed_step_goes_on_where_a_lost_driver_was(steps: Work, provider: dict[str, str]) -> None:
     """Every batch's complete result is that of all rows so far, through a lost disk; a sink that takes the batch again gets the same."""
     steps.entrypoint = "complete"

@@ -14,6 +14,7 @@ from .pipelines import CARELESS
 from .work import Work
 
 
+@pytest.mark.exhaustive
 def test_a_second_step_is_keyed_by_what_the_first_gives_out(work: Work) -> None:
     """Both steps see every row once, in event-time order per key of their own, and keep their own state under the same name.
 

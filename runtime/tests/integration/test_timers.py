@@ -5,6 +5,8 @@ from __future__ import annotations
 import logging
 import time
 
+import pytest
+
 from statefulspark.coordinator.controls import JobState
 
 from .oracles import START_MS, row
@@ -37,6 +39,7 @@ def test_timers_fire_while_the_query_is_idle_and_a_drained_job_has_none_left(wor
     assert work.state("alarm", "last", info.path) == [("a", START_MS), ("b", START_MS + 500), ("c", START_MS + 10_000)]
 
 
+@pytest.mark.exhaustive
 def test_a_processing_time_timer_that_came_due_while_the_job_was_down_fires_when_it_is_back(work: Work) -> None:
     """No row is needed, and a job that shall run until it is idle does not end before its slots have told their timers."""
     work.entrypoint = "alarms"

@@ -25,6 +25,7 @@ def summed(rows: list[Input]) -> list[tuple[str, str, int]]:
     return emitted
 
 
+@pytest.mark.exhaustive
 @pytest.mark.slow
 def test_a_pipeline_of_small_functions_keeps_its_state_when_rescaled(work: Work) -> None:
     """A key that Spark computes, state of a filter function and of a sum, and an output declared with Types; restarted with more slots."""

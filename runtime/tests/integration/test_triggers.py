@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from runtime.tests.depth import left_to_test_all
 
 from statefulspark.coordinator.controls import JobState
 
@@ -72,7 +73,7 @@ def test_available_now_after_a_driver_was_lost(work: Work) -> None:
     assert sorted(row for rows in batches.values() for row in rows if row[0] != "timer") == sorted(second)
 
 
-@pytest.mark.parametrize("drain", [False, True])
+@pytest.mark.parametrize("drain", [*left_to_test_all([False]), True])
 def test_a_query_that_ends_by_itself_is_drained_if_the_job_is(work: Work, *, drain: bool) -> None:
     """The timer after the last row is beyond every watermark: only ``--until-idle --drain`` fires it, which takes another query."""
     work.entrypoint = "alarms_now"

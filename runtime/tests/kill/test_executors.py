@@ -12,13 +12,12 @@ from .kills import MOMENT, SLOT_POINTS, Harasser, whenever
 pytestmark = [pytest.mark.kill, pytest.mark.slow, pytest.mark.cluster, pytest.mark.timeout(1200)]
 
 
-@pytest.mark.parametrize(
-    ("slot_points", "moments", "files"), [(SLOT_POINTS[::3], 1, 30), pytest.param(SLOT_POINTS, 13, 130, marks=pytest.mark.exhaustive)]
-)
+@pytest.mark.exhaustive
+@pytest.mark.parametrize(("slot_points", "moments", "files"), [(SLOT_POINTS[::3], 1, 30), (SLOT_POINTS, 13, 130)])
 def test_killed_executors(tmp_path: Path, java_options: str, slot_points: tuple[str, ...], moments: int, files: int) -> None:
     """SIGKILL of an executor, when one of its slots is at a step of the protocol, and at random moments.
 
-    test_slots.py kills the slots' own processes at each step.
+    test_slots.py kills the slots' own processes at each step, and e2e/test_executor_killed.py a pod.
     """
     points = whenever(slot_points, "executor")
     conf = {

@@ -81,6 +81,7 @@ def test_drivers_that_lose_their_disks(tmp_path: Path, java_options: str) -> Non
         ledger.check()
 
 
+@pytest.mark.exhaustive
 @pytest.mark.cluster
 def test_executors_killed_and_slots_rescaled(tmp_path: Path, java_options: str) -> None:
     """2 to 3 slots in place, while Spark's partitions stay two; then executors die with their state stores; then a new driver."""
