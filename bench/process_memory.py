@@ -22,7 +22,8 @@ from rich.console import Console
 from rich.table import Table
 
 _MIB = 1 << 20
-_DAEMONS = ("pyspark.daemon pyspark", "worker_daemon pyspark")
+_DAEMON = "daemon pyspark."
+"""In the command of PySpark's daemon and of ours, and of the workers that they fork; a JVM names ours in a setting."""
 
 
 def pipeline(job: Any) -> Any:
@@ -98,11 +99,11 @@ class Watch(threading.Thread):
             return "executor: JVM"
         if "SparkSubmit" in command or "py4j" in command:
             return "driver: JVM"
-        if not any(daemon in command for daemon in _DAEMONS):
+        if _DAEMON not in command:
             return None
         above = [" ".join(parent.cmdline()) for parent in process.parents()]
         where = "executor" if any("CoarseGrainedExecutorBackend" in each for each in above) else "driver"
-        if not any(daemon in above[0] for daemon in _DAEMONS):
+        if _DAEMON not in above[0]:
             return f"{where}: daemon"
         return "executor: slot" if process.pid in slots else f"{where}: Python worker"
 

@@ -34,7 +34,7 @@ def _rescale_under_kills(ledger: Ledger, parallelism: int, armed: str) -> None:
 def test_rescaling_while_slots_are_killed(tmp_path: Path, java_options: str) -> None:
     """2 to 3 to 1 in place with a slot killed while it restores or takes the snapshot for it, then another driver with 4 slots."""
     ledger = Ledger(
-        folder=tmp_path, java_options=java_options, seed=505, files=36, interval="1s", failpoints=(_RESTORED, _BEGUN, _SNAPSHOT)
+        folder=tmp_path, java_options=java_options, seed=505, files=40, interval="1s", failpoints=(_RESTORED, _BEGUN, _SNAPSHOT)
     )
     harasser = Harasser(ledger, ledger.slots)
     with ending(ledger):
@@ -43,6 +43,7 @@ def test_rescaling_while_slots_are_killed(tmp_path: Path, java_options: str) -> 
         _rescale_under_kills(ledger, 3, _RESTORED)
         harasser.run([MOMENT])
         _rescale_under_kills(ledger, 1, _SNAPSHOT)
+        harasser.run([_RESTORED])
         ledger.kill_driver()
         ledger.wipe_disk()
         ledger.start("--until-idle", "--parallelism", "4")

@@ -12,9 +12,9 @@ from .kills import MOMENT, SLOT_POINTS, Harasser, whenever
 pytestmark = [pytest.mark.kill, pytest.mark.slow, pytest.mark.timeout(1200)]
 
 
-@pytest.mark.parametrize(("moments", "files"), [(0, 60), pytest.param(21, 160, marks=pytest.mark.exhaustive)])
+@pytest.mark.parametrize(("moments", "files"), [(3, 60), pytest.param(21, 160, marks=pytest.mark.exhaustive)])
 def test_killed_python_workers(tmp_path: Path, java_options: str, moments: int, files: int) -> None:
-    """SIGKILL of a slot's Python worker, at every step of the protocol and at random moments; test_rescaling.py has such a moment too."""
+    """SIGKILL of a slot's Python worker, at every step of the protocol and at random moments."""
     points = whenever(SLOT_POINTS)
     ledger = Ledger(folder=tmp_path, java_options=java_options, seed=101, files=files, interval="1s", failpoints=points)
     harasser = Harasser(ledger, ledger.slots)

@@ -26,7 +26,7 @@ def s3() -> Iterator[str]:
 
 
 @pytest.mark.parametrize(
-    ("losses", "files", "least"), [((9,), 24, 6), pytest.param((15, 30), 60, 20, marks=pytest.mark.exhaustive)], ids=["one", "two"]
+    ("losses", "files", "least"), [((9,), 24, 10), pytest.param((15, 30), 60, 20, marks=pytest.mark.exhaustive)], ids=["one", "two"]
 )
 def test_failing_storage(
     s3: str,

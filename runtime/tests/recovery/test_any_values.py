@@ -15,6 +15,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from runtime.tests.depth import left_to_test_all
 
 from statefulspark import (
     KeyedProcessFunction,
@@ -133,7 +134,7 @@ def _event(random: Random) -> Any:
 def _cases() -> list[Any]:
     quick = [("memory", "string"), ("filesystem", "decimal(38,18)"), ("rocksdb", "binary")]
     rest = [case for case in product(("memory", "filesystem", "rocksdb"), KEYS) if case not in quick]
-    return [*quick, *(pytest.param(*case, marks=pytest.mark.exhaustive) for case in rest)]
+    return [*quick, *left_to_test_all(rest)]
 
 
 @pytest.mark.parametrize(("backend", "kind"), _cases())

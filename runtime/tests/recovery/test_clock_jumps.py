@@ -9,6 +9,7 @@ from random import Random
 from typing import Any
 
 import pytest
+from runtime.tests.depth import left_to_test_all
 from structlog.testing import capture_logs
 
 from statefulspark import KeyedProcessFunction, RuntimeContext, StateTtlConfig, Time, Types, ValueStateDescriptor
@@ -82,8 +83,8 @@ def _jump(random: Random) -> int:
         ("filesystem", "heap", 3),
         ("rocksdb", "rocksdb", 4),
         ("rocksdb", "heap", 5),
-        *(
-            pytest.param(backend, service, seed, marks=pytest.mark.exhaustive)
+        *left_to_test_all(
+            (backend, service, seed)
             for seed in range(6, 20)
             for backend, service in (("filesystem", "heap"), ("rocksdb", "rocksdb"), ("rocksdb", "heap"))
         ),

@@ -9,6 +9,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from runtime.tests.depth import left_to_test_all
 
 from statefulspark import (
     AggregateFunction,
@@ -214,9 +215,7 @@ def test_a_savepoint_of_evolved_windows_restores(tmp_path: Path, step: str, back
     check(step, shutil.copytree(_GOLDEN / f"savepoint-{backend}-evolved-{step}", tmp_path / "savepoint").as_uri(), tmp_path, backend)
 
 
-@pytest.mark.parametrize(
-    "backend", ["memory", *(pytest.param(backend, marks=pytest.mark.exhaustive) for backend in ("filesystem", "rocksdb"))]
-)
+@pytest.mark.parametrize("backend", ["memory", *left_to_test_all(("filesystem", "rocksdb"))])
 @pytest.mark.parametrize("step", STEPS)
 def test_a_new_savepoint_of_evolved_windows_restores(tmp_path: Path, step: str, backend: Any) -> None:
     """The same with what today's code writes."""
