@@ -354,7 +354,7 @@ def test_the_command_exits_with_1_if_something_is_missing(folder: Path) -> None:
 
 
 def test_the_command_on_s3(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Objects there cannot be made old, so the clock of the command runs ahead."""
+    """Objects there cannot be made old, so the clocks of the command and of storage run ahead. The command alone deletes nothing early."""
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", ACCESS_KEY)
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", ACCESS_KEY)
     with s3_server() as server:
@@ -369,7 +369,11 @@ def test_the_command_on_s3(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
         code, out, _ = run("s3://bucket/checkpoints/flights", *options)
         assert (code, json.loads(out)["unreferenced"]) == (0, [])
         now_s = time.time() + 7 * DAY_S
-        monkeypatch.setattr("statefulspark.cli.gc.time", SimpleNamespace(time=lambda: now_s))
+        monkeypatch.setattr("statefulspark.checkpoint.gc.collecting.time", SimpleNamespace(time=lambda: now_s))
+        code, out, _ = run("s3://bucket/checkpoints/flights", *options)
+        assert (code, json.loads(out)["unreferenced"]) == (0, [])
+        assert [info.key for info in job.job.list("_probe")] == []
+        monkeypatch.setattr("statefulspark.checkpoint.gc.collecting._storage_time_s", lambda _: now_s)
         code, out, _ = run("s3://bucket/checkpoints/flights", *options)
         assert (code, [each["key"] for each in json.loads(out)["unreferenced"]]) == (0, [ORPHAN])
         assert job.job.head(ORPHAN) is None

@@ -14,6 +14,8 @@ from random import Random
 from typing import Any
 
 import pytest
+from runtime.tests.depth import left_to_test_all
+from runtime.tests.faulty_calls import Faults
 
 from statefulspark.checkpoint.catalog import StoredCheckpoint, list_checkpoints, open_checkpoint
 from statefulspark.checkpoint.gc.collecting import GcResult, collect_garbage
@@ -23,6 +25,7 @@ from statefulspark.coordinator import canonical_savepoints, conversion
 from statefulspark.coordinator.controls import CheckpointInfo
 from statefulspark.coordinator.conversion import convert
 from statefulspark.errors import ClosedError, CorruptDataError, FencedError, InvalidInputError, UnavailableError
+from statefulspark.state_tables.canonical import Publication
 from statefulspark.storage.open import open_store
 
 from .conftest import Start
@@ -182,37 +185,36 @@ def test_the_converting_process_is_killed_at_any_moment(world: World, start: Sta
 
 
 @pytest.mark.parametrize("world", ["memory"], indirect=True)
-@pytest.mark.parametrize("failed", range(1, 5))
+@pytest.mark.parametrize(
+    ("failed", "kind"),
+    [
+        *((number, "failed") for number in range(1, 5)),
+        (2, "late"),
+        *left_to_test_all(
+            (number, kind) for number in (1, 2, 3) for kind in ("lost", "late", "down", "full", "denied") if (number, kind) != (2, "late")
+        ),
+    ],
+)
 def test_storage_fails_at_each_call_of_the_driver(
-    world: World, start: Start, pids: list[int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, failed: int
+    world: World, start: Start, pids: list[int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, failed: int, kind: str
 ) -> None:
-    """What the driver itself asks the savepoint directory; the last number is more than it does."""
+    """What the driver itself asks the savepoint directory; the last number is more than it does.
+
+    A write of ``_metadata`` that storage makes after the driver has given up completes a savepoint.
+    """
     driver = _begun(world, start)
-    durable = driver.coordinator._durable
-    calls: list[str] = []
-
-    class Failing:
-        def __init__(self, store: Any) -> None:
-            self._store = store
-
-        def __getattr__(self, name: str) -> Any:
-            value = getattr(self._store, name)
-            if not callable(value):
-                return value
-
-            def call(*args: Any) -> Any:
-                calls.append(name)
-                if len(calls) == failed:
-                    raise UnavailableError("the test failed a call")
-                return value(*args)
-
-            return call
-
-    monkeypatch.setattr(durable, "open_store", lambda url: open_store(url) if "canonical" not in url else Failing(open_store(url)))
+    faults = Faults(kind, failed)
+    monkeypatch.setattr(
+        driver.coordinator._durable, "open_store", lambda url: open_store(url) if "canonical" not in url else faults.open(url)
+    )
     result = Taking(driver, tmp_path / "canonical").result()
+    for write in faults.late:
+        write()
     complete = [each for each in _files(tmp_path / "canonical") if each.name == "_metadata"]
-    assert (len(complete) == 1) == isinstance(result, CheckpointInfo)
-    assert isinstance(result, CheckpointInfo) or failed <= len(calls)
+    assert isinstance(result, CheckpointInfo) or failed <= faults.calls
+    may_be_complete = kind in ("lost", "late") and "put_if_absent" in faults.names[failed - 1 : failed]
+    assert (len(complete) == 1) == (isinstance(result, CheckpointInfo) or may_be_complete)
+    assert not may_be_complete or f"{complete[0].parent.as_uri()} may be complete" in str(result)
     assert [info.key for info in world.store.list("savepoint-")] == []
     if complete:
         assert verify(complete[0].parent.as_uri()).sound
@@ -333,7 +335,7 @@ def test_a_driver_that_was_replaced_publishes_nothing(
 def test_the_driver_dies(world: World, start: Start, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, point: str) -> None:
     """It tidies up nothing: what is left in the job's folder is garbage, what is published is whole, and the job resumes."""
     driver = _begun(world, start)
-    monkeypatch.setattr(canonical_savepoints, "discard", lambda *_: 0)
+    monkeypatch.setattr(Publication, "discard", lambda _: None)
     monkeypatch.setattr(canonical_savepoints.CanonicalSavepoints, "_delete_origin", lambda *_: None)
     world.doomed = point
     assert isinstance(Taking(driver, tmp_path / "canonical").result(), Died)

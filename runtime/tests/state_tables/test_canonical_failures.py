@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import builtins
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,91 +14,31 @@ import pytest
 from statefulspark.checkpoint.catalog import list_checkpoints
 from statefulspark.checkpoint.formats.metadata import decode_metadata
 from statefulspark.checkpoint.inspect.verify import verify
-from statefulspark.errors import CorruptDataError, IncompatibleFormatError, StatefulSparkError, UnavailableError
+from statefulspark.errors import CorruptDataError, IncompatibleFormatError, StatefulSparkError
 from statefulspark.state.store.open_store import open_snapshot
 from statefulspark.state_tables.canonical import convert_to_canonical
 from statefulspark.storage.open import open_store
 
-from .canonical_savepoints import contents, converted, restored
+from .canonical_savepoints import converted, restored
 from .snapshots import counts_of_users
-
-
-class Counting:
-    """Passes calls on to a store and counts them."""
-
-    def __init__(self, inner: Any, at: int) -> None:
-        self._inner, self._at, self.calls = inner, at, 0
-
-    def __getattr__(self, name: str) -> Any:
-        value = getattr(self._inner, name)
-        if not callable(value):
-            return value
-
-        def call(*args: Any) -> Any:
-            self.calls += 1
-            return self._call(value, args)
-
-        return call
-
-    def _call(self, method: Callable[..., Any], args: tuple[Any, ...]) -> Any:
-        raise NotImplementedError
-
-
-class Failing(Counting):
-    """The call with a number fails, before or after it is done."""
-
-    def __init__(self, inner: Any, at: int, *, lost: bool) -> None:
-        super().__init__(inner, at)
-        self._lost = lost
-
-    def _call(self, method: Callable[..., Any], args: tuple[Any, ...]) -> Any:
-        fails = self.calls == self._at
-        if fails and not self._lost:
-            raise UnavailableError("the test failed a call")
-        result = method(*args)
-        if fails:
-            raise UnavailableError("the test lost a reply")
-        return result
-
-
-def test_whatever_call_fails_nothing_looks_complete(tmp_path: Path) -> None:
-    """Each call of storage fails once, or succeeds with its reply lost: no savepoint is listed as complete, or it is one."""
-    url, _ = counts_of_users(tmp_path, 3)
-    entries, at, calls = contents(url), 0, 1
-    while at < calls:
-        at += 1
-        for lost in (False, True):
-            target = tmp_path / f"target-{at}-{lost}"
-            stores: builtins.list[Failing] = []
-
-            def open_failing(name: str, at: int = at, lost: bool = lost, stores: builtins.list[Failing] = stores) -> Any:
-                store = open_store(name)
-                if not name.endswith("target-" + f"{at}-{lost}"):
-                    return store
-                stores.append(Failing(store, at, lost=lost))
-                return stores[-1]
-
-            try:
-                made: str | None = convert_to_canonical(url, target.as_uri(), open_store=open_failing).url
-            except UnavailableError:
-                made = None
-            left = [] if not target.exists() or not any(target.iterdir()) else list_checkpoints(target.as_uri(), open_store)
-            complete = [each.url for each in left if each.status == "complete"]
-            assert complete == ([] if made is None else [made])
-            assert made is None or restored(made, "memory", 1, target) == entries
-            assert contents(url) == entries
-            calls = max(calls, stores[0].calls)
-    assert calls > 6
 
 
 class KilledError(Exception):
     """The process is gone: no error of the product, which tidies up after those."""
 
 
-class Killed(Counting):
-    """From the call with a number on, none is done."""
+class Killed:
+    """Passes calls on to a store; from the call with a number on, none is done."""
 
-    def _call(self, method: Callable[..., Any], args: tuple[Any, ...]) -> Any:
+    def __init__(self, inner: Any, at: int) -> None:
+        self._inner, self._at, self.calls = inner, at, 0
+
+    def __getattr__(self, name: str) -> Any:
+        value = getattr(self._inner, name)
+        return partial(self._call, value) if callable(value) else value
+
+    def _call(self, method: Callable[..., Any], *args: Any) -> Any:
+        self.calls += 1
         if self.calls >= self._at:
             raise KilledError
         return method(*args)

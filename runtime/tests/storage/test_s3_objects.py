@@ -256,6 +256,7 @@ KEYS = {
         paths.attempt_start_key(1),
         paths.history_key(1),
         paths.JOB_KEY,
+        paths.probe_key(),
         "_probe-0123456789abcdef0123456789abcdef",
     ],
 }

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import time
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -45,7 +44,6 @@ def gc(
     result = collect_garbage(
         directory,
         open_store=storage_opener(endpoint, region, path_style),
-        now_s=time.time(),
         older_than_s=_seconds(older_than),
         dry_run=dry_run,
         progress=lambda count: typer.echo(f"deleted {count} objects", err=True),

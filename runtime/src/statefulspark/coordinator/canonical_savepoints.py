@@ -18,7 +18,6 @@ import structlog
 from statefulspark import failpoints
 from statefulspark.checkpoint.catalog import StoredCheckpoint
 from statefulspark.checkpoint.write.canceled import CanceledUploads
-from statefulspark.checkpoint.write.publish import publish
 from statefulspark.coordinator.controls import CheckpointInfo
 from statefulspark.coordinator.conversion import convert
 from statefulspark.coordinator.durable_job import DurableJob
@@ -28,7 +27,7 @@ from statefulspark.coordinator.snapshot_requests import SnapshotRequests
 from statefulspark.errors import ClosedError, InternalError, InvalidInputError, StatefulSparkError, UnavailableError
 from statefulspark.sizes import short_size
 from statefulspark.slot.container import free_memory_bytes
-from statefulspark.state_tables.canonical import discard
+from statefulspark.state_tables.canonical import Publication
 from statefulspark.storage.base import ObjectStore
 from statefulspark.storage.storage_settings import StorageSettings
 
@@ -96,20 +95,20 @@ class CanonicalSavepoints:
             self._turn.release()
 
     def _converted(self, info: CheckpointInfo, origin: StoredCheckpoint, target: str, store: ObjectStore, limit: _Limit) -> CheckpointInfo:
-        folder = self._durable.savepoint_folder()
+        publication = Publication(store, self._durable.savepoint_folder())
         try:
-            taken = self._published(info, origin, target, store, folder, limit)
+            taken = self._published(info, origin, target, publication, limit)
         except BaseException as error:
-            self._discard(store, folder)
+            self._discard(publication)
             self._ended(error if isinstance(error, StatefulSparkError) else InternalError(f"converting failed: {type(error).__name__}"))
             raise
         self._ended(taken)
         return taken
 
     def _published(
-        self, info: CheckpointInfo, origin: StoredCheckpoint, target: str, store: ObjectStore, folder: str, limit: _Limit
+        self, info: CheckpointInfo, origin: StoredCheckpoint, target: str, publication: Publication, limit: _Limit
     ) -> CheckpointInfo:
-        converted = convert(origin, target, folder, self._storage, limit.check)
+        converted = convert(origin, target, publication.folder, self._storage, limit.check)
         failpoints.reach("driver.conversion.written")
 
         def check() -> None:
@@ -117,7 +116,7 @@ class CanonicalSavepoints:
             self._durable.fence.check()
 
         metadata = converted.metadata.model_copy(update={"duration_ms": int(limit.age_s * 1000)})
-        url = publish(store, metadata, folder, before_write=check)
+        url = publication.publish(metadata, check)
         limit.check()  # if this driver was frozen, another one may have deleted its files before they were published
         failpoints.reach("driver.conversion.published")
         size_bytes = sum(file.size_bytes for file in metadata.files())
@@ -127,12 +126,17 @@ class CanonicalSavepoints:
         self._durable.completed_checkpoint(metadata, taken)
         return taken
 
-    def _discard(self, store: ObjectStore, folder: str) -> None:
+    def _discard(self, publication: Publication) -> None:
         """Delete what was converted. A savepoint of a folder that only this driver writes to needs no fence."""
         try:
-            discard(store, folder)
+            publication.discard()
         except StatefulSparkError as error:
-            _log.warning("the files of a failed savepoint were not deleted", url=store.url, folder=folder, error=str(error)[:200])
+            _log.warning(
+                "the files of a failed savepoint were not deleted",
+                url=publication.target.url,
+                folder=publication.folder,
+                error=str(error)[:200],
+            )
 
     def _delete_origin(self, origin: StoredCheckpoint) -> None:
         uploads = CanceledUploads(

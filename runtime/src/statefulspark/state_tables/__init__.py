@@ -188,7 +188,7 @@ def delete_keys(path: str, target: str, uid: str, keys: Collection[Any], *, stor
     Raises:
         InvalidInputError: There is no such checkpoint or uid, a key is not of the key's types, or there are none. Nothing was written.
         CorruptDataError: A file or an entry of the origin is damaged; the message names it. Nothing was published.
-        UnavailableError: Storage did not answer, or the local disk is full; nothing was published.
+        UnavailableError: Storage did not answer, or the local disk is full. Nothing was published, unless the text names a savepoint.
     """
     opener = partial(open_store, settings=storage)
     return delete_keys_of(open_checkpoint(path, opener), target, uid, keys, open_store=opener)

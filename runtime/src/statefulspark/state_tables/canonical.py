@@ -14,7 +14,7 @@ from statefulspark.checkpoint.catalog import OpenStore, StoredCheckpoint, open_c
 from statefulspark.checkpoint.formats import paths
 from statefulspark.checkpoint.formats.metadata import CheckpointMetadata
 from statefulspark.checkpoint.write.publish import publish
-from statefulspark.errors import InvalidInputError, StatefulSparkError
+from statefulspark.errors import InvalidInputError, StatefulSparkError, UnavailableError
 from statefulspark.state_tables.canonical_files import write_unpublished
 from statefulspark.state_tables.contents import Contents
 from statefulspark.state_tables.key_filter import KeyFilter
@@ -56,7 +56,7 @@ def convert_to_canonical(
     Raises:
         InvalidInputError: There is no checkpoint, or it is a canonical savepoint.
         CorruptDataError: A file or an entry of the origin is damaged; the message names it. Nothing was published.
-        UnavailableError: Storage did not answer, or the local disk is full; nothing was published.
+        UnavailableError: Storage did not answer, or the local disk is full. Nothing was published, unless the text names a savepoint.
     """
     origin = open_checkpoint(url, open_store)
     if origin.metadata.is_canonical:
@@ -80,31 +80,72 @@ def write_canonical(
     """
     target = open_store(target_url)
     folder = paths.savepoint_folder(origin.metadata.job_id)
+    publication = Publication(target, folder)
     try:
         written = write_unpublished(
             origin, target, folder, open_store=open_store, key_filter=key_filter, contents=contents, progress=progress
         )
-        url = publish(target, written.metadata, folder)
+        url = publication.publish(written.metadata)
     except BaseException:
         with suppress(StatefulSparkError):
-            discard(target, folder)
+            publication.discard()
         raise
     return ConvertedSavepoint(url=url, metadata=written.metadata, entries=written.entries, without_table=written.without_table)
 
 
-def discard(target: ObjectStore, folder: str) -> int:
-    """Delete what a conversion has written that was not published; return the number of its files. Repeating it is fine.
+@dataclass(slots=True)
+class Publication:
+    """Makes what a conversion has written a savepoint, or deletes it.
 
-    What makes it a savepoint goes first, if its publication failed only in appearance.
-
-    Args:
+    Attributes:
         target: Opened at the folder above the savepoint's.
         folder: Name of the savepoint's folder, which only that conversion writes to.
-
-    Raises:
-        UnavailableError: Storage did not answer; some files may be left, but no ``_metadata`` without its files.
+        is_uncertain: True if the write of ``_metadata`` began, and storage has not said how it ended. It may make that write at any time.
     """
-    names = [info.key for info in target.list(f"{folder}/")]
-    target.delete([paths.metadata_key(folder)])
-    target.delete(names)
-    return len(names)
+
+    target: ObjectStore
+    folder: str
+    is_uncertain: bool = False
+
+    def publish(self, metadata: CheckpointMetadata, check: Callable[[], None] = lambda: None) -> str:
+        """Write ``_metadata``; return the URL of the savepoint.
+
+        Args:
+            metadata: Its contents.
+            check: Called just before; raises if nobody wants the savepoint any more.
+
+        Raises:
+            CorruptDataError: A file is missing or has another size; nothing was published.
+            UnavailableError: Storage did not answer; the text says so if the savepoint may be complete.
+        """
+
+        def begin() -> None:
+            check()
+            self.is_uncertain = True
+
+        try:
+            url = publish(self.target, metadata, self.folder, before_write=begin)
+        except UnavailableError as error:
+            if not self.is_uncertain:
+                raise
+            place = paths.folder_url(self.target.url, self.folder)
+            raise UnavailableError(
+                f"{error}. {place} may be complete: `statefulspark verify` says so. Delete it if you do not need it",
+                retry_after_s=error.retry_after_s,
+            ) from error
+        self.is_uncertain = False
+        return url
+
+    def discard(self) -> None:
+        """Delete the files, unless a ``_metadata`` may appear that names them. Repeating it is fine.
+
+        What makes it a savepoint goes first, for a savepoint that was published and then withdrawn.
+
+        Raises:
+            UnavailableError: Storage did not answer; some files may be left, but no ``_metadata`` without its files.
+        """
+        if self.is_uncertain:
+            return
+        names = [info.key for info in self.target.list(f"{self.folder}/")]
+        self.target.delete([paths.metadata_key(self.folder)])
+        self.target.delete(names)

@@ -69,7 +69,7 @@ def write_unpublished(
     contents: Contents | None = None,
     progress: Callable[[str], None] = lambda _: None,
 ) -> UnpublishedSavepoint:
-    """Write every file but ``_metadata``. If this fails or is interrupted, some are left: `state_tables.canonical.discard` deletes them.
+    """Write every file but ``_metadata``. If this fails or is interrupted, some are left: `state_tables.canonical.Publication` deletes them.
 
     Args:
         origin: A checkpoint or savepoint. It is only read.

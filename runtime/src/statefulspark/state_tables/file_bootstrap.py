@@ -87,7 +87,7 @@ def bootstrap_files(
     Raises:
         InvalidInputError: Rows, columns, state or origin do not fit each other. Nothing was published.
         CorruptDataError: A file or an entry of the origin is damaged; the message names it. Nothing was published.
-        UnavailableError: Storage did not answer, or the local disk is full; nothing was published.
+        UnavailableError: Storage did not answer, or the local disk is full. Nothing was published, unless the text names a savepoint.
     """
     known = Declaration.stored(find_state(origin, wanted.uid, wanted.state)) if origin is not None and not wanted.is_new else None
     columns = _with_defaults(wanted, origin, known)

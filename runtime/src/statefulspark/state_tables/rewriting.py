@@ -58,7 +58,7 @@ def rewrite(
     Raises:
         InvalidInputError: A change cannot be made. Nothing was written.
         CorruptDataError: A file or an entry of the origin is damaged; the message names it. Nothing was published.
-        UnavailableError: Storage did not answer, or the local disk is full; nothing was published.
+        UnavailableError: Storage did not answer, or the local disk is full. Nothing was published, unless the text names a savepoint.
     """
     metadata = origin.metadata
     regroups = max_parallelism not in (None, metadata.max_parallelism)

@@ -134,7 +134,7 @@ class SavepointWriter:
             InvalidInputError: There is no such checkpoint, or a change cannot be made, or a row does not fit: the message says which. Nothing
                 was published.
             CorruptDataError: A file or an entry of the existing savepoint is damaged; the message names it. Nothing was published.
-            UnavailableError: Storage did not answer, or the local disk is full; nothing was published.
+            UnavailableError: Storage did not answer, or the local disk is full. Nothing was published, unless the text names a savepoint.
         """
         opener = partial(open_store, settings=self._storage)
         if self._path is None:

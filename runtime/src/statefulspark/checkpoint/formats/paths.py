@@ -38,7 +38,9 @@ _SPARK_STATE = re.compile(r"^spark-state/(\d{8})/(\d{12})/[0-9a-f]{32}$")
 _ATTEMPT = re.compile(r"^attempts/(\d{8})(-start)?$")
 _HISTORY = re.compile(r"^history/(\d{8})$")
 
-ObjectKind = Literal["job", "attempt", "batch record", "changelog", "shared file", "pack", "checkpoint file", "savepoint file", "history"]
+ObjectKind = Literal[
+    "job", "attempt", "batch record", "changelog", "shared file", "pack", "checkpoint file", "savepoint file", "history", "probe"
+]
 """Kind of an object of a job, as its name tells."""
 
 _TABLE = r"tables/uid=[^/]+/state=[^/]+/(?:key-groups-\d{5}-\d{5}|operator)-[0-9a-f]{8}\.parquet"
@@ -53,6 +55,7 @@ _KINDS: tuple[tuple[ObjectKind, re.Pattern[str]], ...] = (
     ("pack", _SPARK_STATE),
     ("checkpoint file", re.compile(rf"^chk-\d+/{_SNAPSHOT_FILE}$")),
     ("history", _HISTORY),
+    ("probe", re.compile(r"^_probe-[0-9a-f]{32}$")),
     ("savepoint file", re.compile(rf"^savepoint-[^/]+-[0-9a-f]{{12}}/(?:{_SNAPSHOT_FILE}|{_TABLE})$")),
 )
 
@@ -60,6 +63,11 @@ _KINDS: tuple[tuple[ObjectKind, re.Pattern[str]], ...] = (
 def kind_of(key: str) -> ObjectKind | None:
     """Kind of the object with this key, None when the name is not ours."""
     return next((kind for kind, pattern in _KINDS if pattern.match(key)), None)
+
+
+def probe_key() -> str:
+    """A new ``_probe-<32 hex>``: an object that its writer deletes again at once."""
+    return f"_probe-{uuid4().hex}"
 
 
 def checkpoint_folder(checkpoint_id: int) -> str:

@@ -7,16 +7,18 @@ as it is published, so checkpoints are read again before each request.
 
 from __future__ import annotations
 
+import math
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from statefulspark.checkpoint.catalog import OpenStore
 from statefulspark.checkpoint.formats import paths
 from statefulspark.checkpoint.formats.metadata import CheckpointMetadata
-from statefulspark.checkpoint.gc.plan import GcPlan, plan_gc
+from statefulspark.checkpoint.gc.plan import GcPlan, check_age, plan_gc
 from statefulspark.checkpoint.gc.reading import check_versions, read_folder, read_snapshots
 from statefulspark.checkpoint.write.retention import KEYS_PER_REQUEST
-from statefulspark.errors import ConflictError, CorruptDataError, UnavailableError
+from statefulspark.errors import ConflictError, CorruptDataError, InvalidInputError, UnavailableError
 from statefulspark.storage.base import ObjectStore
 
 
@@ -35,7 +37,7 @@ def collect_garbage(
     url: str,
     *,
     open_store: OpenStore,
-    now_s: float,
+    now_s: float | None = None,
     older_than_s: float,
     dry_run: bool,
     progress: Callable[[int], None] = lambda _: None,
@@ -47,7 +49,9 @@ def collect_garbage(
     Args:
         url: The job's folder.
         open_store: Opens the store of a URL.
-        now_s: Current time, seconds since the epoch.
+        now_s: Current time, seconds since the epoch. Defaults to this machine's time, or to storage's if that is behind: a clock that is set
+            forward would make the uploads of a checkpoint in progress old. A dry run writes nothing, so it does not ask storage, and this
+            machine's time counts if storage is full or may not be written.
         older_than_s: Age in seconds that garbage exceeds, at least an hour; longer than a checkpoint may take.
         dry_run: True to delete nothing.
         progress: Called with the number of objects that have been deleted, after each request.
@@ -59,8 +63,11 @@ def collect_garbage(
         ConflictError: A checkpoint was published that references garbage, or the folder changes too fast; the rest was left.
         UnavailableError: Storage did not answer; the text says how much has been deleted.
     """
+    check_age(older_than_s)
     store = open_store(url)
     found = read_folder(store, open_store=open_store)
+    if now_s is None:
+        now_s = time.time() if dry_run else min(time.time(), _storage_time_s(store))
     plan = plan_gc(found.contents, now_s=now_s, older_than_s=older_than_s)
     check_versions(store, [each.key for each in plan.garbage if each.kind == "batch record"])
     if not dry_run:
@@ -68,6 +75,20 @@ def collect_garbage(
             raise _refusal(store, found.missing)
         _delete(store, [each.key for each in plan.garbage], dict(found.contents.snapshots), progress)
     return GcResult(url=store.url, plan=plan, missing=found.missing)
+
+
+def _storage_time_s(store: ObjectStore) -> float:
+    """Return the time of the clock that dates objects, seconds since the epoch, by writing one. Infinite if storage is full or refuses it."""
+    key = paths.probe_key()
+    try:
+        store.put(key, b"")
+    except (UnavailableError, InvalidInputError):
+        return math.inf  # garbage must go all the more
+    try:
+        written = store.head(key)
+    finally:
+        store.delete([key])
+    return written.modified_s if written is not None else math.inf
 
 
 def _refusal(store: ObjectStore, missing: Mapping[str, str]) -> CorruptDataError:

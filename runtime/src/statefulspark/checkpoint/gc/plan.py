@@ -86,6 +86,23 @@ def references(folder: JobFolder) -> dict[str, str]:
     return found
 
 
+def check_age(older_than_s: float) -> None:
+    """Check that garbage is old enough.
+
+    Args:
+        older_than_s: Age in seconds that garbage exceeds.
+
+    Raises:
+        InvalidInputError: It is below `OLDER_THAN_MIN_S`.
+    """
+    if older_than_s < OLDER_THAN_MIN_S:
+        raise InvalidInputError(
+            "is too short: a running job may still need objects that are younger than one hour",
+            field="--older-than",
+            remedy="Use 1h or more, and more than checkpointing.timeout.",
+        )
+
+
 def plan_gc(folder: JobFolder, *, now_s: float, older_than_s: float) -> GcPlan:
     """Return what is garbage.
 
@@ -97,12 +114,7 @@ def plan_gc(folder: JobFolder, *, now_s: float, older_than_s: float) -> GcPlan:
     Raises:
         InvalidInputError: ``older_than_s`` is too short.
     """
-    if older_than_s < OLDER_THAN_MIN_S:
-        raise InvalidInputError(
-            "is too short: a running job may still need objects that are younger than one hour",
-            field="--older-than",
-            remedy="Use 1h or more, and more than checkpointing.timeout.",
-        )
+    check_age(older_than_s)
     judge = _Judge(folder, now_s - older_than_s)
     garbage: list[Garbage] = []
     objects: Counter[Verdict] = Counter()
