@@ -59,7 +59,8 @@ class KILL_SLOT:  # noqa: N801  reads as the other events do
     Args:
         slot: Its number, from 0.
         when: ``idle`` between two batches; otherwise in the batch before it: ``before_changelog`` when the slot has processed its rows,
-            ``before_ack`` when its changelog is durable, ``after_ack`` when its task has ended.
+            ``before_ack`` when its changelog is durable, or the driver has it (``changelog_inline_threshold``), ``after_ack`` when its task
+            has ended.
     """
 
     slot: int

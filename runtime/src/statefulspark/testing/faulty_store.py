@@ -19,7 +19,7 @@ class StorageFaults:
     """The faults that are armed, shared by the stores of the driver and of all slots."""
 
     kill: KILL_SLOT | None = None
-    """The slot that dies at its next changelog, or at the end of its task."""
+    """The slot that dies at its next changelog, wherever that goes, or at the end of its task."""
     failures: FAIL_STORAGE | None = None
     left: int = 0
     """Number of writes that still fail."""
@@ -53,15 +53,19 @@ class StorageFaults:
 
     def reached(self, slot: int | None, key: str, *, written: bool) -> None:
         """Raise if a fault is armed for this moment of a write."""
-        kill = self.kill
-        moment = "before_ack" if written else "before_changelog"
-        if kill is not None and (kill.slot, kill.when) == (slot, moment) and key.startswith(CHANGELOG_PREFIX):
-            self.kill, self.killed = None, kill.slot
-            raise UnavailableError(f"the test killed slot {slot}")
+        if key.startswith(CHANGELOG_PREFIX):
+            self.hands_over(slot, done=written)
         if self.failures is not None and self.left and (self.failures.lost == "answer") is written:
             self.left -= 1
             self.failed = True
             raise UnavailableError(f"the test failed the write of {key}")
+
+    def hands_over(self, slot: int | None, *, done: bool) -> None:
+        """Raise if a slot is to die before (or after, if ``done``) it hands over its changelog, to storage or to the driver."""
+        kill = self.kill
+        if kill is not None and (kill.slot, kill.when) == (slot, "before_ack" if done else "before_changelog"):
+            self.kill, self.killed = None, kill.slot
+            raise UnavailableError(f"the test killed slot {slot}")
 
 
 class FaultyStore:

@@ -11,6 +11,7 @@ from typing import Any, Self
 
 from statefulspark.checkpoint.inspect.decoding import StateEntry
 from statefulspark.checkpoint.inspect.reader import read_state
+from statefulspark.checkpoint.write.inline import InlineLimits
 from statefulspark.errors import ClosedError, InvalidInputError, StatefulSparkError
 from statefulspark.process.function_adapters import AnyFunction, adapted_to
 from statefulspark.process.output_tag import OutputTag
@@ -26,6 +27,7 @@ from statefulspark.testing.schemas import Schema, arrow_schema, side_outputs_of
 
 UID = "testing"
 _RETAINED = 2
+_INLINE_MAX_BYTES = 1 << 20
 
 
 class TestingJob:
@@ -62,6 +64,8 @@ class TestingJob:
         parallelism: Number of slots, 1..max_parallelism.
         max_parallelism: Number of key groups, 1..32768.
         backend: ``memory``, ``filesystem``, ``rocksdb``, or a `StateBackend` of one's own as ``module:Class``; it gets no settings.
+        changelog_inline_threshold: Largest changelog in bytes that slots send to the driver, which stores those of a batch in one object
+            (``checkpointing.changelogInlineThreshold``), 0..1,048,576. Defaults to 0: slots store each of their changelogs.
         timer_service: Where the backend ``rocksdb`` keeps timers: ``rocksdb``, or ``heap`` for the Python heap.
         folder: Where storage and working files go. Defaults to a temporary folder that `close` deletes.
         restore_from: URL of a checkpoint or savepoint of another job to start from. Rows before it are not read again.
@@ -92,6 +96,7 @@ class TestingJob:
         max_parallelism: int = 128,
         backend: str = "memory",
         timer_service: str = "rocksdb",
+        changelog_inline_threshold: int = 0,
         folder: Path | None = None,
         restore_from: str | None = None,
         side_outputs: Iterable[OutputTag] = (),
@@ -106,6 +111,12 @@ class TestingJob:
             )
         if timer_service not in ("rocksdb", "heap"):
             raise InvalidInputError(f"{timer_service!r} is not known", field="timer_service", remedy="Choose rocksdb or heap")
+        if not 0 <= changelog_inline_threshold <= _INLINE_MAX_BYTES:
+            raise InvalidInputError(
+                f"{changelog_inline_threshold} is out of range",
+                field="changelog_inline_threshold",
+                remedy=f"Choose 0 to {_INLINE_MAX_BYTES}",
+            )
         if second is not None and broadcast is not None:
             raise InvalidInputError("there is a second input too", field="broadcast", remedy="Pass second or broadcast")
         other = second if broadcast is None else broadcast
@@ -124,7 +135,14 @@ class TestingJob:
         )
         self._temporary = tempfile.TemporaryDirectory(prefix="statefulspark-job-") if folder is None else None
         self._folder = folder if folder is not None else Path(self._temporary.name if self._temporary is not None else "")
-        self._job = FaultyJob(folder=self._folder, step=step, backend=backend, heap_timers=timer_service == "heap", retained=_RETAINED)
+        self._job = FaultyJob(
+            folder=self._folder,
+            step=step,
+            backend=backend,
+            heap_timers=timer_service == "heap",
+            inline_limits=InlineLimits(changelog_bytes=changelog_inline_threshold),
+            retained=_RETAINED,
+        )
         self._runner = EventRunner(self._job, parallelism, restore_from)
         self._closed = False
 

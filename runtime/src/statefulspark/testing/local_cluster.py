@@ -149,7 +149,7 @@ class LocalCluster:
             async_snapshots=self.job.async_snapshots,
         )
         work = Path(mkdtemp(prefix=f"slot-{index}-", dir=self.job.disk or self.job.folder))
-        peer = FlightPeer(config.coordinator.location, _SECRET)
+        peer = self.peer_of_slot(index, config.coordinator.location, _SECRET)
         registered = register(peer, Register(slot=index, executor="e", host="h", pid=1))
         if registered is None:
             if self.coordinator.fatal is not None:
@@ -167,6 +167,10 @@ class LocalCluster:
         failpoints.reach("slot.opened")
         peer.call(Ready(slot=index, epoch=registered.epoch, location=location, unix=unix, timers=service.timers(), operator_state=reports))
         return True
+
+    def peer_of_slot(self, index: int, location: str, secret: str) -> FlightPeer:  # noqa: ARG002  one that injects faults needs the slot
+        """Returns the client with which slot ``index`` calls the coordinator."""
+        return FlightPeer(location, secret)
 
     def start_retired_slots(self) -> None:
         """Start the slots again that the coordinator has retired, as happens when they send a heartbeat."""
