@@ -54,6 +54,8 @@ def test_a_slot_that_is_killed(work: Work) -> None:
     kill_slot(job)
     rows = work.wait_rows(100, 200)
     assert rows == sorted(expected[2] + expected[2][20:])
+    (returned,) = [event for event in job.history().events if event.kind == "return"]
+    assert f"the job went back to batch {checkpoint.batch}, from {checkpoint.path}" in returned.message
     for number in (3, 4):
         work.write(inputs[number])
     rows = work.wait_rows(140, 200)

@@ -49,7 +49,7 @@ class HistorySampleModel(_Answer):
 
 
 class HistorySnapshotModel(_Answer):
-    """A checkpoint or savepoint that was completed, or that failed; then all but `ended_ms`, `kind` and `error` are null."""
+    """A checkpoint or savepoint that was completed, or that failed; then all but `ended_ms`, `kind`, `format` and `error` are null."""
 
     ended_ms: int = Field(description="Milliseconds since the epoch.", examples=[1_790_000_000_000])
     kind: Literal["checkpoint", "savepoint"]
@@ -60,7 +60,7 @@ class HistorySnapshotModel(_Answer):
     size_bytes: int | None = Field(description="All files it refers to.", examples=[1_073_741_824])
     uploaded_bytes: int | None = Field(description="Bytes that no earlier checkpoint had uploaded.", examples=[8_388_608])
     path: str | None
-    format: SavepointFormat = Field(default="native", description="`canonical`: Parquet files. Says nothing of one that failed.")
+    format: SavepointFormat = Field(default="native", description="`canonical`: Parquet files. Of one that failed, what was wanted.")
     error: str | None = Field(description="Why it failed, at most 500 bytes.")
 
 
@@ -69,7 +69,7 @@ class HistoryEventModel(_Answer):
 
     first_ms: int = Field(description="Milliseconds since the epoch.", examples=[1_790_000_000_000])
     last_ms: int = Field(description="Time of its last repetition.", examples=[1_790_000_000_000])
-    kind: EventKind
+    kind: EventKind = Field(description="`return`: the job goes back to an earlier checkpoint.", examples=["query"])
     message: str = Field(description="The error with the user's traceback, at most 4096 bytes, or what changed.")
     reason: str = Field(description="One word for programs; empty if nothing failed.", examples=["UserFunction"])
     slot: int | None = Field(description="The slot that failed.", examples=[0])

@@ -169,7 +169,7 @@ function showFailedSnapshots(snapshots) {
   const failed = snapshots.filter(one => one.error !== null).slice(-10).reverse();
   let box = at("failed-snapshots");
   if (!box) { box = element("div"); box.id = "failed-snapshots"; at("checkpoints").parentElement.after(box); }
-  const text = failed.map(one => time(one.ended_ms) + " - " + one.kind + " failed: " + one.error);
+  const text = failed.map(one => time(one.ended_ms) + " - " + (one.format === "canonical" ? "canonical " : "") + one.kind + " failed: " + one.error);
   box.replaceChildren(...text.map(each => element("p", each, "warn")));
 }
 async function refreshHistory() {

@@ -15,6 +15,7 @@ from statefulspark.checkpoint.catalog import StoredCheckpoint
 from statefulspark.checkpoint.formats import paths
 from statefulspark.checkpoint.formats.metadata import SlotState
 from statefulspark.checkpoint.write.inline import check_inline
+from statefulspark.config.savepoints import SavepointFormat
 from statefulspark.coordinator.batch_log import BatchLog
 from statefulspark.coordinator.canceled_snapshots import CanceledSnapshots
 from statefulspark.coordinator.controls import CheckpointInfo
@@ -33,6 +34,9 @@ from statefulspark.state.registry import StateRegistry
 _log = structlog.get_logger("statefulspark.checkpoints")
 _CLEAN_PAUSE_S = 30.0
 """Least pause between two looks at the folder because a checkpoint is too old: it may have to stay for a slot that restores."""
+
+SnapshotEnded = Callable[[CheckpointInfo | StatefulSparkError, bool, SavepointFormat], None]
+"""Takes the outcome of a checkpoint or savepoint, True for a savepoint, and the format that was wanted."""
 
 
 class CheckpointSchedule:
@@ -84,7 +88,7 @@ class CheckpointSchedule:
         self._lock = lock
         self._slots = slots
         self._fenced = fenced
-        self._told: Callable[[CheckpointInfo | StatefulSparkError, bool], None] | None = None
+        self._told: SnapshotEnded | None = None
         self._requests = requests
         self._last_started_s = time.monotonic()
         self._last_ended_s = float("-inf")
@@ -96,8 +100,8 @@ class CheckpointSchedule:
             call_slot=slots.snapshot, publish=self._publish, finished=self._finished, timeout_s=times.timeout_s
         )
 
-    def on_checkpoint(self, told: Callable[[CheckpointInfo | StatefulSparkError, bool], None]) -> None:
-        """Tell ``told`` of every outcome, and whether it was of a savepoint."""
+    def on_checkpoint(self, told: SnapshotEnded) -> None:
+        """Tell ``told`` of every outcome."""
         self._told = told
 
     def stop_while(self, stopped: Callable[[], bool]) -> None:
@@ -227,7 +231,7 @@ class CheckpointSchedule:
         if progress.request is not None:
             progress.request.finish(outcome)
         if self._told is not None:
-            self._told(outcome, progress.savepoint is not None)
+            self._told(outcome, progress.savepoint is not None, "canonical" if progress.unpublished else "native")
 
     def converted(self, outcome: CheckpointInfo | StatefulSparkError) -> None:
         """A conversion to a canonical savepoint has ended; of its snapshot, only a failure was counted."""
@@ -244,7 +248,7 @@ class CheckpointSchedule:
             if isinstance(outcome, FencedError) and self._durable.fence.fenced:
                 self._fenced(outcome)
         if self._told is not None:
-            self._told(outcome, True)
+            self._told(outcome, True, "canonical")
 
     def _clean(self) -> None:
         """Delete what no retained checkpoint needs; trouble here never hurts the job."""

@@ -17,8 +17,7 @@ from statefulspark.coordinator.batch_actions import BatchActions
 from statefulspark.coordinator.batch_completion import Completion
 from statefulspark.coordinator.batch_log import BatchLog, BatchParameters
 from statefulspark.coordinator.canonical_savepoints import CanonicalSavepoints
-from statefulspark.coordinator.checkpoint_schedule import CheckpointSchedule
-from statefulspark.coordinator.controls import CheckpointInfo
+from statefulspark.coordinator.checkpoint_schedule import CheckpointSchedule, SnapshotEnded
 from statefulspark.coordinator.dry_runs import DryRuns
 from statefulspark.coordinator.durable_job import DurableJob
 from statefulspark.coordinator.going_back import GoingBack, GoingBackWanted
@@ -29,6 +28,7 @@ from statefulspark.coordinator.pending_checkpoint import CheckpointTimes
 from statefulspark.coordinator.query_lifecycle import QueryLifecycle
 from statefulspark.coordinator.restore_failures import RestoreFailures
 from statefulspark.coordinator.restore_preparation import RestorePreparation
+from statefulspark.coordinator.returns import Told
 from statefulspark.coordinator.slot_actions import SlotActions
 from statefulspark.coordinator.slot_calls import SlotCalls
 from statefulspark.coordinator.slot_crashes import CrashWatch
@@ -114,6 +114,7 @@ class Coordinator:
         self._states = states
         self._dry_runs = dry_runs
         self._fatal: StatefulSparkError | None = None
+        self._on_return: Told = lambda *_: None
         self._lock = threading.RLock()
         self._calls = SlotCalls(listen.secret, listen.certificates)
         self._crashes = CrashWatch()
@@ -140,7 +141,7 @@ class Coordinator:
             pipeline=lambda: durable.pipeline,
             max_parallelism=durable.max_parallelism,
         )
-        restores = RestoreFailures(self._durable, self._batches, self._fail)
+        restores = RestoreFailures(self._durable, self._batches, self._fail, self._returned)
         preparation = self._new_preparation(restores)
         self._batch_actions = self._new_batch_actions(now_ms, preparation)
         actions = (
@@ -179,6 +180,7 @@ class Coordinator:
             crashes=self._crashes,
             lock=self._lock,
             now_ms=now_ms,
+            told=self._returned,
         )
 
     def _new_query_lifecycle(self, now_ms: Callable[[], int], wanted: GoingBackWanted) -> QueryLifecycle:
@@ -273,12 +275,17 @@ class Coordinator:
     def report_to(
         self,
         *,
-        checkpoint_ended: Callable[[CheckpointInfo | StatefulSparkError, bool], None],
+        checkpoint_ended: SnapshotEnded,
         slot_crashed: Callable[[UserFunctionError], None],
+        returned: Told,
     ) -> None:
-        """Report every outcome of a checkpoint, with True for a savepoint, and a function that ends its slot again and again."""
+        """Report every outcome of a checkpoint, a function that ends its slot again and again, and each return to an earlier checkpoint."""
         self._checkpoints.on_checkpoint(checkpoint_ended)
         self._crashes.on_failure(slot_crashed)
+        self._on_return = returned
+
+    def _returned(self, message: str, reason: StatefulSparkError | None) -> None:
+        self._on_return(message, reason)
 
     def delete_state(self) -> None:
         """Delete the state of the cancelled job; see `DurableJob.delete_checkpoints`."""

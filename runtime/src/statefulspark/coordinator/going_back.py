@@ -21,6 +21,7 @@ from statefulspark.coordinator.dry_runs import DryRuns
 from statefulspark.coordinator.durable_job import DurableJob
 from statefulspark.coordinator.operator_states import OperatorDistribution
 from statefulspark.coordinator.recovery import batch_log, recovered_batch, restore_location
+from statefulspark.coordinator.returns import Told, went_back
 from statefulspark.coordinator.slot_crashes import CrashWatch
 from statefulspark.coordinator.slot_state import Slot
 from statefulspark.errors import ConflictError, UnavailableError
@@ -34,6 +35,8 @@ class GoingBackWanted:
 
     def __init__(self) -> None:
         self._event = threading.Event()
+        self.reason = ""
+        """Why it was asked for the last time."""
 
     def __bool__(self) -> bool:
         return self._event.is_set()
@@ -42,6 +45,7 @@ class GoingBackWanted:
         """Ask for it; False if that has been done."""
         if self._event.is_set():
             return False
+        self.reason = f"slot {slot}: {why}"
         self._event.set()
         _log.warning("the job goes back to its last checkpoint, and rows since are processed again", slot=slot, why=why)
         return True
@@ -70,6 +74,7 @@ class GoingBack:
         crashes: Counts slots that die on the way.
         lock: The coordinator's batch lock.
         now_ms: The clock that processing times come from.
+        told: Told of each time.
     """
 
     def __init__(  # noqa: PLR0913  one argument per part of the coordinator
@@ -85,6 +90,7 @@ class GoingBack:
         crashes: CrashWatch,
         lock: threading.RLock,
         now_ms: Callable[[], int],
+        told: Told,
     ) -> None:
         self.wanted = wanted
         self._durable = durable
@@ -96,6 +102,7 @@ class GoingBack:
         self._crashes = crashes
         self._lock = lock
         self._now_ms = now_ms
+        self._told = told
 
     def slot_starts(self, before: Slot, executor: str) -> bool:
         """A new incarnation of a slot wants to register. False if the job must go back first. The caller holds the lock.
@@ -154,5 +161,6 @@ class GoingBack:
         _log.warning(
             "went back", base=self._durable.base_url, abandoned_after=lineage.committed_batch, until=before, next_batch=log.committed + 1
         )
+        self._told(went_back(lineage, until=before, why=self.wanted.reason), None)
         self.wanted.done()
         return log.committed

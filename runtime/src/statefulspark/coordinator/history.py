@@ -76,7 +76,7 @@ class HistorySnapshot:
     ended_ms: int
     kind: Literal["checkpoint", "savepoint"]
     id: int | None = None
-    """None if it failed, as are all others but the error."""
+    """None if it failed, as are all others but the error and the format."""
     batch: int | None = None
     duration_ms: int | None = None
     sync_ms: int | None = None
@@ -84,13 +84,14 @@ class HistorySnapshot:
     uploaded_bytes: int | None = None
     path: str | None = None
     format: SavepointFormat = "native"
-    """Of a completed one."""
+    """The one that was wanted, of one that has failed too; of failures that releases before version 4 have stored, ``native``."""
     error: str | None = None
     """Why it failed; None if it was completed."""
 
 
-EventKind = Literal["driver", "query", "slot", "rescale", "state", "failed"]
-"""``driver`` for a start, ``query`` and ``slot`` for failures after which they start again, ``failed`` if the job ended with it."""
+EventKind = Literal["driver", "query", "slot", "rescale", "return", "state", "failed"]
+"""``driver`` for a start, ``query`` and ``slot`` for failures after which they start again, ``return`` if the job goes back to an earlier
+checkpoint, ``failed`` if the job ended with it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -8,6 +8,7 @@ import structlog
 
 from statefulspark.coordinator.batch_log import BatchLog
 from statefulspark.coordinator.durable_job import DurableJob
+from statefulspark.coordinator.returns import Told, passed_over
 from statefulspark.errors import CorruptDataError, StatefulSparkError, UnavailableError
 
 _log = structlog.get_logger("statefulspark.coordinator")
@@ -20,12 +21,14 @@ class RestoreFailures:
         durable: The job's folder in storage.
         batches: The job's batches.
         fail: Ends the job with an error.
+        told: Told of each checkpoint that is skipped because it is damaged.
     """
 
-    def __init__(self, durable: DurableJob, batches: BatchLog, fail: Callable[[StatefulSparkError], None]) -> None:
+    def __init__(self, durable: DurableJob, batches: BatchLog, fail: Callable[[StatefulSparkError], None], told: Told) -> None:
         self._durable = durable
         self._batches = batches
         self._fail = fail
+        self._told = told
 
     def try_again(self, error: StatefulSparkError, base: str | None) -> bool:
         """True if the slot must restore again, from another checkpoint or when storage answers.
@@ -50,5 +53,6 @@ class RestoreFailures:
         except StatefulSparkError as final:
             self._fail(final)
             return False
+        self._told(passed_over(damaged, self._durable.base_url, error), error)
         _log.warning("ignoring a damaged checkpoint", damaged=damaged, problem=str(error)[:300], base=self._durable.base_url)
         return True

@@ -77,10 +77,10 @@ class RunningJob:
         self._coordinator = coordinator
         self.queries: StateReads = coordinator.queries
         self._history = history
-        self._tolerance = FailureTolerance(
+        self._tolerance = tolerance = FailureTolerance(
             restart, restart_user_errors=settings.restart_user_errors, failed_checkpoints=settings.tolerable_failures, history=history
         )
-        coordinator.report_to(checkpoint_ended=self._tolerance.checkpoint_ended, slot_crashed=self._tolerance.slot_crashes)
+        coordinator.report_to(checkpoint_ended=tolerance.checkpoint_ended, slot_crashed=tolerance.slot_crashes, returned=history.returned)
         self._engine = Engine(
             spark=spark,
             lifecycle=coordinator.query,

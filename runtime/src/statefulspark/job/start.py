@@ -33,6 +33,7 @@ from statefulspark.coordinator.dry_runs import DryRuns
 from statefulspark.coordinator.durable_job import DurableJob
 from statefulspark.coordinator.pending_checkpoint import CheckpointTimes
 from statefulspark.coordinator.recovery import batch_log, recovered_batch, restore_location, restore_spark_state, state_registry
+from statefulspark.coordinator.returns import returns_at_start
 from statefulspark.errors import CorruptDataError, InvalidInputError
 from statefulspark.exchange.config import SlotConfig, SlotLogs
 from statefulspark.exchange.endpoint import Endpoint
@@ -210,6 +211,9 @@ class _Start:
         endpoint = coordinator.endpoint
         known = {step.uid: step.hashing for step in self.stored.steps}
         builder = PipelineBuilder(self.spark, self.manifest, self.pipeline, self.max_parallelism, endpoint, known)
+        history = HistoryRecorder(StoredHistory(self.store, self.lineage.attempt, durable.fence.check))
+        for message, reason in returns_at_start(self.lineage):
+            history.returned(message, reason)
         running = RunningJob(
             spark=self.spark,
             coordinator=coordinator,
@@ -217,7 +221,7 @@ class _Start:
             slot_config=lambda job: self._slot_config(job, endpoint),
             restart=restart_strategy(self.manifest),
             settings=self._settings(location),
-            history=HistoryRecorder(StoredHistory(self.store, self.lineage.attempt, durable.fence.check)),
+            history=history,
         )
         try:
             job, writer = builder.build(self.parallelism)

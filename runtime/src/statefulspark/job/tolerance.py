@@ -7,6 +7,7 @@ import time
 
 import structlog
 
+from statefulspark.config.savepoints import SavepointFormat
 from statefulspark.coordinator.controls import CheckpointInfo
 from statefulspark.coordinator.pending_checkpoint import SlotLostError
 from statefulspark.coordinator.slot_replacement import SlotRestarts
@@ -64,13 +65,13 @@ class FailureTolerance:
         with self._restarting:
             return None if final else self._restart.next_pause_s(time.monotonic())
 
-    def checkpoint_ended(self, outcome: CheckpointInfo | StatefulSparkError, savepoint: bool) -> None:
+    def checkpoint_ended(self, outcome: CheckpointInfo | StatefulSparkError, savepoint: bool, wanted: SavepointFormat = "native") -> None:
         """Count consecutive failed checkpoints. Exceeding the tolerable number fails the query, and the restart strategy applies.
 
         This is Flink's ``execution.checkpointing.tolerable-failed-checkpoints``. Neither there nor here do savepoints count, nor
         checkpoints that a lost slot or the end of the job cost.
         """
-        self._history.snapshot_ended(outcome, savepoint)
+        self._history.snapshot_ended(outcome, savepoint, wanted)
         if isinstance(outcome, CheckpointInfo):
             self._failed_in_a_row = 0
         elif not savepoint and not isinstance(outcome, SlotLostError | FencedError):

@@ -56,14 +56,29 @@ WITH_METRICS = replace(
     ),
 )
 WITH_FORMAT = replace(WITH_METRICS, snapshots=(replace(HISTORY.snapshots[0], format="canonical"), HISTORY.snapshots[1]))
+FAILED_FORMAT = replace(WITH_METRICS, snapshots=(HISTORY.snapshots[0], replace(HISTORY.snapshots[1], kind="savepoint", format="canonical")))
+WITH_RETURN = replace(
+    WITH_FORMAT,
+    events=(
+        *HISTORY.events,
+        HistoryEvent(
+            first_ms=1_790_000_009_000,
+            last_ms=1_790_000_009_000,
+            kind="return",
+            message="the job went back to batch 4",
+            reason="CorruptData",
+        ),
+    ),
+)
 
 
 def test_the_golden_file_reads_the_same() -> None:
-    """Never regenerate it: drivers of this release must read what those of versions 1 to 3 have stored."""
+    """Never regenerate it: drivers of this release must read what those of versions 1 to 4 have stored."""
     assert decode_history(GOLDEN.read_bytes(), path="golden") == HISTORY
     assert decode_history((GOLDEN.parent / "history-v2.bin").read_bytes(), path="golden") == WITH_METRICS
     assert decode_history((GOLDEN.parent / "history-v3.bin").read_bytes(), path="golden") == WITH_FORMAT
-    for history, version in ((HISTORY, 2), (WITH_METRICS, 2), (WITH_FORMAT, 3)):
+    assert decode_history((GOLDEN.parent / "history-v4.bin").read_bytes(), path="golden") == WITH_RETURN
+    for history, version in ((HISTORY, 2), (WITH_METRICS, 2), (WITH_FORMAT, 3), (FAILED_FORMAT, 3), (WITH_RETURN, 4)):
         data = encode_history(history)
         assert decode_history(data, path="again") == history
         assert data[4] == version, "an earlier release reads what it can"
@@ -71,8 +86,8 @@ def test_the_golden_file_reads_the_same() -> None:
 
 def test_an_unknown_version_is_refused_as_such() -> None:
     data = bytearray(encode_history(HISTORY))
-    data[4] = 4
-    with pytest.raises(IncompatibleFormatError, match="version 4"):
+    data[4] = 5
+    with pytest.raises(IncompatibleFormatError, match="version 5"):
         decode_history(bytes(data), path="x")
 
 

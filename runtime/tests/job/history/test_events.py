@@ -66,6 +66,8 @@ def test_a_long_traceback_keeps_its_end() -> None:
 def test_the_reason_of_a_failed_snapshot_is_kept() -> None:
     failed = snapshot_of(UnavailableError("slot 1 does not answer"), savepoint=True, now_ms=7)
     assert (failed.kind, failed.ended_ms, failed.id, failed.error) == ("savepoint", 7, None, "Unavailable: slot 1 does not answer")
+    assert failed.format == "native"
+    assert snapshot_of(UnavailableError("full"), savepoint=True, wanted="canonical", now_ms=7).format == "canonical"
     info = CheckpointInfo(id=3, path="s3://b/chk-3", batch=9, completed_ms=5, duration_ms=4, sync_ms=1, size_bytes=20, uploaded_bytes=2)
     done = snapshot_of(info, savepoint=False, now_ms=7)
     assert (done.kind, done.ended_ms, done.id, done.duration_ms, done.sync_ms, done.size_bytes, done.error) == (

@@ -23,7 +23,7 @@ from statefulspark.coordinator.controls import CheckpointInfo, JobError, JobStat
 from statefulspark.coordinator.fence import Fence
 from statefulspark.coordinator.totals import SnapshotTotals
 from statefulspark.coordinator.view import CoordinatorView
-from statefulspark.errors import FencedError, UnavailableError, UserFunctionError
+from statefulspark.errors import CorruptDataError, FencedError, UnavailableError, UserFunctionError
 from statefulspark.job.history import recorder as module
 from statefulspark.job.history.recorder import HistoryRecorder
 from statefulspark.job.history.storing import StoredHistory
@@ -148,7 +148,8 @@ def test_the_next_driver_shows_what_the_last_one_recorded(store: ObjectStore) ->
         watched.commit(attempt)
         recorder.sample()
         recorder.snapshot_ended(INFO, False)
-        recorder.snapshot_ended(UnavailableError("slot 1 does not answer"), True)
+        recorder.snapshot_ended(UnavailableError("slot 1 does not answer"), True, "canonical")
+        recorder.returned(f"attempt {attempt} went back", CorruptDataError("cut", path="chk-3"))
         recorder.close(JobState.SUSPENDED, None, keep=True)
         clock.pass_s(3600)
         assert keys(store) == [f"history/{attempt:08d}"]
@@ -157,7 +158,9 @@ def test_the_next_driver_shows_what_the_last_one_recorded(store: ObjectStore) ->
     assert sum(one.rows_in for one in last.samples) == 3 * 10
     assert sum(one.active_ms for one in last.samples) == 3 * 5000, "the hours between are not counted"
     assert [one.error for one in last.snapshots] == [None, "Unavailable: slot 1 does not answer"] * 3
-    assert [event.kind for event in last.events] == ["driver", "state"] * 3
+    assert [one.format for one in last.snapshots] == ["native", "canonical"] * 3
+    kinds = [(event.kind, event.reason) for event in last.events]
+    assert kinds == [("driver", ""), ("return", "CorruptData"), ("state", "")] * 3
 
 
 def test_a_fenced_driver_changes_nothing_of_its_successor(store: ObjectStore) -> None:
@@ -187,7 +190,7 @@ def test_a_fenced_driver_changes_nothing_of_its_successor(store: ObjectStore) ->
     third.close(JobState.SUSPENDED, None, keep=False)
 
 
-@pytest.mark.parametrize(("version", "size_bytes"), [(3, 20), (4, 20), (4, 9 << 20)])
+@pytest.mark.parametrize(("version", "size_bytes"), [(4, 20), (5, 20), (5, 9 << 20)])
 def test_a_history_that_cannot_be_read_starts_empty_with_one_warning(store: ObjectStore, version: int, size_bytes: int) -> None:
     """A damaged one is replaced, also one that is too long to be read; one of a later release stays for that release."""
     clock = Clock(1_000_000)
@@ -202,7 +205,7 @@ def test_a_history_that_cannot_be_read_starts_empty_with_one_warning(store: Obje
         recorder.close(JobState.SUSPENDED, None, keep=True)
     assert len([entry for entry in logs if entry["log_level"] == "warning"]) == 1, logs
     assert len(recorder.history().samples) == 2
-    assert keys(store) == (["history/00000002"] if version == 3 or size_bytes > 20 else ["history/00000001", "history/00000002"])
+    assert keys(store) == (["history/00000002"] if version == 4 or size_bytes > 20 else ["history/00000001", "history/00000002"])
 
 
 class Stuck:

@@ -2,11 +2,11 @@
 
 Layout (big-endian)::
 
-    "SSJH" | version u8 = 2 or 3 | raw length u32 | crc32 of the stored bytes u32 | stored bytes (zlib)
+    "SSJH" | version u8 = 2 to 4 | raw length u32 | crc32 of the stored bytes u32 | stored bytes (zlib)
     raw: JSON (UTF-8), the members of `JobHistory`
 
-Version 1 is the same without metrics of functions and backlogs in its samples, version 2 without formats of savepoints. A history without a
-canonical savepoint is stored in version 2, which earlier releases read.
+Version 1 is the same without metrics of functions and backlogs in its samples, version 2 without formats of savepoints, version 3 without
+events of the kind ``return``. A history is stored in the lowest version above 1 that has all of it, which earlier releases read.
 """
 
 from __future__ import annotations
@@ -22,9 +22,10 @@ from statefulspark.errors import CorruptDataError, IncompatibleFormatError, Inte
 from statefulspark.job.history.samples import SAMPLES_MAX
 
 MAGIC: Final = b"SSJH"
-VERSION: Final = 3
+VERSION: Final = 4
+_WITHOUT_RETURNS: Final = 3
 _WITHOUT_FORMATS: Final = 2
-_READ: Final = (1, _WITHOUT_FORMATS, VERSION)
+_READ: Final = range(1, VERSION + 1)
 RAW_BYTES_MAX: Final = 8 << 20
 """More than the bounds of a history can add up to."""
 STORED_BYTES_MAX: Final = RAW_BYTES_MAX + (64 << 10)
@@ -41,8 +42,13 @@ def encode_history(history: JobHistory) -> bytes:
     if len(raw) > RAW_BYTES_MAX:
         raise InternalError(f"the job's history has {len(raw)} bytes, more than its bounds allow")
     stored = zlib.compress(raw, 6)
-    version = VERSION if any(each.format != "native" for each in history.snapshots) else _WITHOUT_FORMATS
-    return _START.pack(MAGIC, version, len(raw), zlib.crc32(stored)) + stored
+    return _START.pack(MAGIC, _version(history), len(raw), zlib.crc32(stored)) + stored
+
+
+def _version(history: JobHistory) -> int:
+    if any(each.kind == "return" for each in history.events):
+        return VERSION
+    return _WITHOUT_RETURNS if any(each.format != "native" for each in history.snapshots) else _WITHOUT_FORMATS
 
 
 def decode_history(data: bytes, *, path: str) -> JobHistory:

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 from typing import Final
 
+from statefulspark.config.savepoints import SavepointFormat
 from statefulspark.coordinator.controls import CheckpointInfo, JobError
 from statefulspark.coordinator.history import HistoryEvent, HistorySnapshot
 from statefulspark.job.history.texts import clipped, name
@@ -22,12 +23,14 @@ REASON_BYTES_MAX: Final = 500
 PATH_BYTES_MAX: Final = 1000
 
 
-def snapshot_of(outcome: CheckpointInfo | BaseException, *, savepoint: bool, now_ms: int) -> HistorySnapshot:
-    """Return the record of a snapshot that has ended."""
+def snapshot_of(
+    outcome: CheckpointInfo | BaseException, *, savepoint: bool, wanted: SavepointFormat = "native", now_ms: int
+) -> HistorySnapshot:
+    """Return the record of a snapshot that has ended; ``wanted`` is the format of one that has failed."""
     if not isinstance(outcome, CheckpointInfo):
         error = JobError.of(outcome)
         text = clipped(f"{error.reason}: {error.message}", REASON_BYTES_MAX)
-        return HistorySnapshot(ended_ms=now_ms, kind="savepoint" if savepoint else "checkpoint", error=text)
+        return HistorySnapshot(ended_ms=now_ms, kind="savepoint" if savepoint else "checkpoint", format=wanted, error=text)
     return HistorySnapshot(
         ended_ms=outcome.completed_ms,
         kind=outcome.kind,

@@ -14,6 +14,7 @@ from typing import Final
 
 import structlog
 
+from statefulspark.config.savepoints import SavepointFormat
 from statefulspark.coordinator.controls import CheckpointInfo, JobError, JobState, JobStatus
 from statefulspark.coordinator.history import EventKind, HistoryEvent, HistorySample, JobHistory
 from statefulspark.coordinator.rescales import Rescale
@@ -132,10 +133,14 @@ class HistoryRecorder:
         if rescaled is not None:
             self.event("rescale", _rescale_text(rescaled))
 
-    def snapshot_ended(self, outcome: CheckpointInfo | StatefulSparkError, savepoint: bool) -> None:
-        """Record a checkpoint or savepoint that was completed or has failed."""
+    def snapshot_ended(self, outcome: CheckpointInfo | StatefulSparkError, savepoint: bool, wanted: SavepointFormat = "native") -> None:
+        """Record a checkpoint or savepoint that was completed or has failed, and the format that was wanted."""
         with self._lock:
-            self._events.snapshots.append(snapshot_of(outcome, savepoint=savepoint, now_ms=self._now_ms()))
+            self._events.snapshots.append(snapshot_of(outcome, savepoint=savepoint, wanted=wanted, now_ms=self._now_ms()))
+
+    def returned(self, message: str, reason: StatefulSparkError | None) -> None:
+        """Record that the job goes back to an earlier checkpoint."""
+        self.event("return", message, reason=JobError.of(reason).reason if reason is not None else "")
 
     def query_failed(self, error: BaseException) -> None:
         """Record a failure of the query."""
