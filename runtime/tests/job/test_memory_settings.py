@@ -110,6 +110,12 @@ def test_slots_are_told_where_timers_lie_and_whether_snapshots_are_asynchronous(
     assert (slot.heap_timers, slot.async_snapshots) == (heap_timers, async_snapshots)
 
 
+def test_slots_are_told_how_many_files_to_download_at_once(tmp_path: Path) -> None:
+    storage = {"dir": "file:///checkpoints"}
+    assert config(tmp_path, job(checkpointing=storage)).restore_threads == 8
+    assert config(tmp_path, job(checkpointing={**storage, "restoreThreads": 32})).restore_threads == 32
+
+
 def test_the_driver_is_told_how_checkpoints_are_taken() -> None:
     """Incremental, and with changelogs of each batch, unless the manifest says otherwise."""
     storage = {"dir": "file:///checkpoints"}

@@ -198,6 +198,10 @@ class CheckpointingSpec(Model):
     object per batch, which saves requests to the storage. Larger changelogs are one object each. Releases without this field refuse state that was
     written with it. Defaults to 0, which stores each changelog as an object of its own."""
 
+    restore_threads: Annotated[WholeNumber, Field(ge=1, le=32)] = Field(default=8, json_schema_extra=UPGRADE)
+    """Number of files that each slot downloads at the same time when it restores (1 to 32). More restores faster from an object store far away, and
+    uses more connections: a file of more than 128Mi is downloaded from S3 in up to 4 parts at once. Defaults to 8."""
+
     tolerable_failures: Annotated[WholeNumber, Field(ge=0, le=1_000_000)] = Field(default=0, json_schema_extra=UPGRADE)
     """Number of consecutive checkpoint failures to tolerate (0 to 1000000). If more fail, the query fails and the restart strategy
     applies."""

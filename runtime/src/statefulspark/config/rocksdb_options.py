@@ -170,7 +170,10 @@ REFUSED: Final[Mapping[str, tuple[str, str]]] = {
     "options-factory": ("has its own field in the spec", "Set spec.stateBackend.rocksdb.optionsFactory"),
     "localdir": ("has its own field in the spec", "Set spec.stateBackend.rocksdb.localDir"),
     "timer-service.factory": ("has its own field in the spec", "Set spec.stateBackend.rocksdb.timerService"),
-    "checkpoint.transfer.thread.num": ("files of a checkpoint go up and down eight at a time", "Remove it"),
+    "checkpoint.transfer.thread.num": (
+        "files of a checkpoint go up eight at a time, and downloads have their own field",
+        "Set spec.checkpointing.restoreThreads",
+    ),
     "restore-overlap-fraction-threshold": ("the old store that holds most of a slot's key groups is always opened", "Remove it"),
     "use-ingest-db-restore-mode": ("key groups of further old stores are copied", "Remove it"),
     "incremental-restore-async-compact-after-rescale": ("what was cut off goes with the next compactions", "Remove it"),

@@ -72,6 +72,8 @@ class SlotConfig:
     """Folder for working files; the system's temporary folder when None."""
     local_recovery: bool = True
     """Whether files that slots which died have left on the machine are linked instead of downloaded."""
+    restore_threads: int = 8
+    """Files that are downloaded at once when the slot restores."""
     host: str | None = None
     """Address to listen on besides a Unix socket, with the coordinator's certificates; ``auto`` takes the address by which this host reaches
     others (executor pods), None is for jobs on one machine."""

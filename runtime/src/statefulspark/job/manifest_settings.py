@@ -94,6 +94,7 @@ def slot_options(manifest: StatefulSparkJob) -> dict[str, Any]:
         "sort_bytes": work.sort_bytes,
         "local_dir": backend.rocksdb.local_dir,
         "local_recovery": backend.local_recovery,
+        "restore_threads": spec.checkpointing.restore_threads,
         "heap_timers": backend.rocksdb.timer_service is TimerServiceType.HEAP,
         "async_snapshots": backend.filesystem.async_snapshots and backend.memory.async_snapshots,
     }

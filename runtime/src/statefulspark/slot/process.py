@@ -181,7 +181,13 @@ def restored_service(
     operator_state = RestoredOperatorState(slot, registered.operator_state, registered.restore.batch)
     with reported_restore(coordinator, slot, epoch, every_s=config.heartbeat_s) as progress:
         restored = restore_slot(
-            plan, work / "state", open_state, operator_state=operator_state.restores, progress=progress, local=LocalFiles(dead)
+            plan,
+            work / "state",
+            open_state,
+            operator_state=operator_state.restores,
+            threads=config.restore_threads,
+            progress=progress,
+            local=LocalFiles(dead),
         )
     failpoints.reach("slot.restored")
     uploader = SlotUploader(
