@@ -17,6 +17,7 @@ from runtime.tests.api_server.chromium import Chromium, program
 from runtime.tests.api_server.conftest import TOKEN
 from runtime.tests.api_server.fake_job import FakeJob
 from runtime.tests.api_server.page_data import MARKUP, eventful, logged, record
+from runtime.tests.checkpoint.sized import checkpoint_of
 
 from statefulspark.api_server.pages import status_page
 from statefulspark.coordinator.controls import JobError, JobFailing
@@ -130,7 +131,8 @@ def test_commands_are_confirmed_sent_once_and_followed(browser: Chromium, url: s
     assert job.calls == []
     browser.press("Enter")
     browser.wait("document.getElementById('confirm').open")
-    browser.run("document.getElementById('parallelism').value = 3; document.getElementById('parallelism').focus()")
+    browser.run(f"{_wanted(3)}; document.getElementById('parallelism').focus()")
+    browser.wait("!document.getElementById('confirm-yes').disabled")
     browser.press("Enter")
     browser.wait("document.getElementById('action').textContent === 'Rescale the job: rescaled to 3 slots'")
     assert job.calls == [("rescale", 3, 600.0)]
@@ -141,6 +143,48 @@ def test_commands_are_confirmed_sent_once_and_followed(browser: Chromium, url: s
     assert job.calls[1:] == [("stop", True, None, False, 600.0)]
     browser.wait("document.getElementById('savepoint').disabled", 20)
     assert browser.run("document.getElementById('action').getAttribute('role')") == "status"
+    assert browser.violations == []
+
+
+def _wanted(slots: int) -> str:
+    """JavaScript that writes a number of slots as a person does."""
+    return f"document.getElementById('parallelism').value = '{slots}'; document.getElementById('parallelism').dispatchEvent(new Event('input'))"
+
+
+def test_a_rescale_shows_what_it_does_before_it_acts(browser: Chromium, url: str, job: FakeJob) -> None:
+    """Key groups and bytes of the number in the field, as the command line says them; until then nobody can confirm it."""
+    job.base = checkpoint_of(128, [1 << 30, 3 << 30])
+    plan, yes = "document.getElementById('plan').textContent", "document.getElementById('confirm-yes')"
+    browser.open(f"{url}/#token={TOKEN}")
+    browser.wait(SHOWN)
+    browser.run("document.getElementById('rescale').click()")
+    browser.wait(f"{plan} === 'The job already runs with 2 slots.'")
+    assert browser.run("document.getElementById('plan-slots').hidden")
+    assert browser.run(f"{_wanted(4)}; {_wanted(3)}; {yes}.disabled"), "the answer is not there yet"
+    browser.wait(f"!{yes}.disabled")
+    assert browser.run(plan) == (
+        "63 of 128 key groups change slot; slots fetch 8.0 GiB, delete about 3.3 GiB and copy about 336.0 MiB of it (checkpoint 7)."
+    )
+    cells = "[...document.querySelectorAll('#plan-table tr')].slice(1).map(row => [...row.cells].map(cell => cell.textContent))"
+    assert browser.run(cells) == [
+        ["0", "0-42", "slot 0", "1.0 GiB", "21: 336.0 MiB", "-"],
+        ["1", "43-85", "slot 1", "4.0 GiB", "42: 2.0 GiB", "21: 336.0 MiB"],
+        ["2", "86-127", "slot 1", "3.0 GiB", "22: 1.0 GiB", "-"],
+    ]
+    assert browser.run("document.getElementById('plan').getAttribute('role')") == "status"
+    browser.run(_wanted(1000))
+    assert browser.run("document.getElementById('plan').hidden"), "a plan of another number would mislead"
+    browser.run(f"{yes}.click()")
+    assert browser.run("document.getElementById('confirm').open"), "the field refuses the number"
+    job.base = None
+    browser.run(_wanted(3))
+    browser.wait(f"{plan}.endsWith('their size is not known before the first checkpoint.')")
+    job.failures["rescale_plan"] = UnavailableError("storage does not answer")
+    browser.run(_wanted(4))
+    browser.wait(f"{plan} === 'What it does is not known: storage does not answer' && !{yes}.disabled")
+    assert job.calls == []
+    browser.run("document.getElementById('confirm-no').click(); document.getElementById('stop').click()")
+    assert browser.run("document.getElementById('plan').hidden && document.getElementById('plan-slots').hidden")
     assert browser.violations == []
 
 

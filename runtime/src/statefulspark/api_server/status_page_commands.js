@@ -8,7 +8,7 @@ const COMMANDS = {
     path: "v1/stop", body: () => ({savepoint: at("how").value === "savepoint", drain: at("how").value === "drain"}),
     done: result => "stopped" + (result.checkpoint ? "; state: " + result.checkpoint.path : "")},
 };
-let asked = null, busy = false;
+let asked = null, busy = false, planning = 0;
 
 function showCommands(status) {
   for (const name of Object.keys(COMMANDS)) at(name).disabled = busy || status.state !== "RUNNING";
@@ -16,6 +16,32 @@ function showCommands(status) {
 function say(text, kind) {
   at("action").textContent = text;
   at("action").className = kind;
+}
+function planText(plan) {  // as `statefulspark rescale` says it
+  if (plan.from_parallelism === plan.to_parallelism) return "The job already runs with " + number(plan.to_parallelism) + " slots.";
+  const moved = number(plan.moved_key_groups) + " of " + number(plan.max_parallelism) + " key groups change slot";
+  return moved + (plan.checkpoint === null ? "; their size is not known before the first checkpoint."
+    : "; slots fetch " + bytes(plan.fetch_bytes) + ", delete about " + bytes(plan.cut_bytes) + " and copy about " + bytes(plan.merged_bytes) + " of it (checkpoint " + plan.checkpoint + ").");
+}
+async function showPlan() {  // the button waits for it, so nobody rescales without having seen what that does
+  const mine = ++planning, wanted = at("parallelism");
+  at("plan").hidden = at("plan-slots").hidden = true;
+  at("confirm-yes").disabled = wanted.validity.valid;  // a number that cannot be is refused by the form
+  if (!wanted.validity.valid) return;
+  let plan = null, text;
+  try {
+    plan = await (await call("v1/rescale-plan?parallelism=" + encodeURIComponent(wanted.value), {signal: AbortSignal.timeout(10000)})).json();
+    text = planText(plan);
+  } catch (error) {
+    text = "What it does is not known: " + error.message;
+  }
+  if (mine !== planning) return;  // another number, or another command
+  at("plan").textContent = text;
+  at("plan").hidden = at("confirm-yes").disabled = false;
+  at("plan-slots").hidden = !(plan && plan.slots.length);
+  const part = (groups, size) => groups ? number(groups) + ": " + bytes(size) : null;
+  fill(at("plan-table"), [["slot", "number"], ["key groups"], ["opens"], ["fetches", "number"], ["deletes", "number"], ["copies", "number"]], (plan ? plan.slots : []).map(one => [
+    one.slot, one.first + "-" + one.last, one.opened === null ? null : "slot " + one.opened, bytes(one.fetch_bytes), part(one.cut_key_groups, one.cut_bytes), part(one.merged_key_groups, one.merged_bytes)]));
 }
 function ask(name) {
   const command = COMMANDS[name];
@@ -29,7 +55,11 @@ function ask(name) {
   at("parallelism").value = last.parallelism;
   at("parallelism").required = name === "rescale";
   at("parallelism").disabled = name !== "rescale";
+  planning++;
+  at("plan").hidden = at("plan-slots").hidden = true;
+  at("confirm-yes").disabled = false;
   at("confirm").showModal();
+  if (name === "rescale") showPlan();
 }
 async function follow(name) {
   const command = COMMANDS[name], random = crypto.getRandomValues(new Uint8Array(16)), key = Array.from(random, byte => byte.toString(16).padStart(2, "0")).join("");
@@ -54,6 +84,7 @@ async function follow(name) {
   if (last) showCommands(last);
 }
 for (const name of Object.keys(COMMANDS)) at(name).addEventListener("click", () => ask(name));
+at("parallelism").addEventListener("input", showPlan);
 at("confirm-no").addEventListener("click", () => at("confirm").close());
 at("confirm-form").addEventListener("submit", event => {
   event.preventDefault();
