@@ -154,6 +154,7 @@ def rescale(size: Size) -> dict[str, Any]:
     job = start(size)
     size.write_file(size.files)
     wait_for(job, size.files)
+    os.sync()  # a job that has run for a while has no files of its restore left to write
     job.rescale(3, 900)
     done = job.status().last_rescale
     job.stop(savepoint=False, target=None, drain=False, timeout_s=600)

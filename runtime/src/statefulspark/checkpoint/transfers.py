@@ -42,11 +42,12 @@ def download_verified(store: ObjectStore, key: str, path: Path, expected: FileDi
 
     def download() -> None:
         try:
-            store.get_file(key, path)
+            sha256 = store.get_file(key, path)
         except KeyError:
             raise CorruptDataError("the file is missing", path=name) from None
         try:
-            check_digest(digest_file(path), expected, path=name)
+            found = digest_file(path) if sha256 is None else FileDigest.of(path.stat().st_size, sha256)
+            check_digest(found, expected, path=name)
         except CorruptDataError:
             path.unlink()
             raise

@@ -158,9 +158,9 @@ class FaultyStore:
         """Read whole; KeyError when absent."""
         return self._call("get", key, lambda: self._inner.get(key))
 
-    def get_file(self, key: str, path: Path) -> None:
+    def get_file(self, key: str, path: Path) -> bytes | None:
         """Download to ``path``; KeyError when absent."""
-        self._call("get_file", key, lambda: self._inner.get_file(key, path))
+        return self._call("get_file", key, lambda: self._inner.get_file(key, path))
 
     def head(self, key: str) -> ObjectInfo | None:
         """Info or None."""

@@ -52,8 +52,12 @@ class ObjectStore(Protocol):
     def get(self, key: str) -> bytes:
         """Read whole; KeyError when absent."""
 
-    def get_file(self, key: str, path: Path) -> None:
-        """Download to ``path`` (atomically: a temporary name, then rename); KeyError when absent."""
+    def get_file(self, key: str, path: Path) -> bytes | None:
+        """Download to ``path`` (atomically: a temporary name, then rename); KeyError when absent.
+
+        Returns:
+            The SHA-256 of the file, if the bytes came in order and so were hashed on the way; it saves reading the file once more.
+        """
 
     def head(self, key: str) -> ObjectInfo | None:
         """Info or None."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import builtins
 import errno
+import hashlib
 import os
 import shutil
 import stat
@@ -91,17 +92,18 @@ class LocalStore:
             raise KeyError(key)
         return data
 
-    def get_file(self, key: str, path: Path) -> None:
-        """Copy to ``path`` (folders are made); KeyError when absent."""
+    def get_file(self, key: str, path: Path) -> bytes:
+        """Copy to ``path`` (folders are made); return its SHA-256. KeyError when absent."""
         source_path = self._path(key)
         with translated(source_path):
             source = _open(source_path)
         if source is None:
             raise KeyError(key)
         with source, translated(path, WORKING_FIELD), temporary_file(path.absolute().parent) as (temporary, stream):
-            shutil.copyfileobj(source, stream, _COPY_BUFFER_BYTES)
+            sha256 = _copy_hashed(source, stream)
             stream.flush()
             temporary.replace(path)
+        return sha256
 
     def head(self, key: str) -> ObjectInfo | None:
         """Info or None."""
@@ -198,6 +200,14 @@ def _open(path: Path) -> BinaryIO | None:
         return path.open("rb")
     except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
         return None
+
+
+def _copy_hashed(source: BinaryIO, target: BinaryIO) -> bytes:
+    running = hashlib.sha256()
+    while part := source.read(_COPY_BUFFER_BYTES):
+        target.write(part)
+        running.update(part)
+    return running.digest()
 
 
 def _copy(source: BinaryIO, target: BinaryIO, cancellation: Cancellation | None) -> None:

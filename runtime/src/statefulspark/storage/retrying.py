@@ -86,9 +86,9 @@ class RetryingStore:
         """Read whole; KeyError when absent."""
         return self._call("get", key, lambda: self.inner.get(key))
 
-    def get_file(self, key: str, path: Path) -> None:
+    def get_file(self, key: str, path: Path) -> bytes | None:
         """Download to ``path``; KeyError when absent."""
-        self._call("get_file", key, lambda: self.inner.get_file(key, path))
+        return self._call("get_file", key, lambda: self.inner.get_file(key, path))
 
     def head(self, key: str) -> ObjectInfo | None:
         """Info or None."""

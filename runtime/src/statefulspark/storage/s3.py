@@ -128,11 +128,11 @@ class S3Store:
         with self._translated("read", key):
             return self._client().get_object(Bucket=self._bucket, Key=name)["Body"].read()
 
-    def get_file(self, key: str, path: Path) -> None:
-        """Download to ``path`` (folders are made); KeyError when absent."""
+    def get_file(self, key: str, path: Path) -> bytes | None:
+        """Download to ``path`` (folders are made); return its SHA-256, None for a large object. KeyError when absent."""
         found = Download(self._client(), self._bucket, self._name(key), f"{self.url}/{key}", self._limits.attempts)
         with self._translated("download", key):
-            download(path, found.into)
+            return download(path, found.into)
 
     def head(self, key: str) -> ObjectInfo | None:
         """Info or None. A missing bucket looks like a missing object here: S3 answers both without a body."""

@@ -6,7 +6,9 @@ times the processor time of a plain stream.
 
 from __future__ import annotations
 
+import hashlib
 import os
+from collections.abc import Callable
 from contextlib import closing
 from dataclasses import dataclass
 from http import HTTPStatus
@@ -52,8 +54,11 @@ class Download:
     url: str
     attempts: int
 
-    def into(self, file: BinaryIO) -> None:
+    def into(self, file: BinaryIO) -> bytes | None:
         """Write all bytes of the object to an empty file.
+
+        Returns:
+            Their SHA-256; None if they came as several ranges at once.
 
         Raises:
             ClientError: The service refuses; NoSuchKey if the object is absent.
@@ -63,17 +68,19 @@ class Download:
         # Some services have none for files that they did not write themselves; then nothing tells that an object was replaced meanwhile.
         size_bytes, tag = answer["ContentLength"], answer.get("ETag")
         if size_bytes <= 2 * _RANGE_BYTES:
-            self._stream(file, answer["Body"], 0, size_bytes, tag)
-            return
+            running = hashlib.sha256()
+            self._stream(file, answer["Body"], 0, size_bytes, tag, running.update)
+            return running.digest()
         answer["Body"].close()
 
         def fetch(start: int) -> None:
             end = min(start + _RANGE_BYTES, size_bytes)
-            self._stream(file, self._rest(start, end, tag), start, end, tag)
+            self._stream(file, self._rest(start, end, tag), start, end, tag, lambda _: None)
 
         each(fetch, range(0, size_bytes, _RANGE_BYTES), _RANGES_AT_ONCE)
+        return None
 
-    def _stream(self, file: BinaryIO, body: StreamingBody, start: int, end: int, tag: str | None) -> None:
+    def _stream(self, file: BinaryIO, body: StreamingBody, start: int, end: int, tag: str | None, written: Callable[[bytes], None]) -> None:
         """Write the bytes from ``start`` to ``end``, of which ``body`` brings the first ones or all."""
         at = start
         for attempt in range(self.attempts):
@@ -84,6 +91,7 @@ class Download:
                     if not piece:
                         return
                     _write(file, piece, at)
+                    written(piece)
                     at += len(piece)
             if at == end:
                 return

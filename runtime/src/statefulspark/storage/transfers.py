@@ -56,17 +56,18 @@ def cancelable_file(path: Path, cancellation: Cancellation | None) -> Iterator[C
         yield CancelableReader(stream, given)
 
 
-def download(path: Path, fetch: Callable[[BinaryIO], object]) -> None:
-    """Make the file ``path`` from what ``fetch`` writes: to a temporary name beside it, then by a rename."""
+def download(path: Path, fetch: Callable[[BinaryIO], T]) -> T:
+    """Make the file ``path`` from what ``fetch`` writes: to a temporary name beside it, then by a rename. Return what ``fetch`` returns."""
     temporary = path.parent / f"{TEMPORARY_PREFIX}{uuid.uuid4().hex}"
     with translated(path, WORKING_FIELD):
         path.parent.mkdir(parents=True, exist_ok=True)
         try:
             with temporary.open("xb") as stream:
-                fetch(stream)
+                fetched = fetch(stream)
             temporary.replace(path)
         finally:
             temporary.unlink(missing_ok=True)
+    return fetched
 
 
 def each(action: Callable[[T], None], items: Iterable[T], at_once: int) -> None:

@@ -103,9 +103,9 @@ class FaultyStore:
         """Returns an object."""
         return self._inner.get(key)
 
-    def get_file(self, key: str, path: Path) -> None:
+    def get_file(self, key: str, path: Path) -> bytes | None:
         """Store an object in a file."""
-        self._inner.get_file(key, path)
+        return self._inner.get_file(key, path)
 
     def head(self, key: str) -> ObjectInfo | None:
         """Describe an object."""

@@ -14,6 +14,7 @@ Example:
 
 from __future__ import annotations
 
+import hashlib
 import pickle
 import threading
 from pathlib import Path
@@ -103,8 +104,9 @@ class ObjectStoreContract:
         for data in (b"", b"first", bytes(range(256)) * 64):
             source.write_bytes(data)
             store.put_file("f/ile", source)
-            store.get_file("f/ile", target)
+            sha256 = store.get_file("f/ile", target)  # which replaces what was there
             assert target.read_bytes() == data == store.get("f/ile")
+            assert sha256 in {None, hashlib.sha256(data).digest()}
         assert [path.name for path in target.parent.iterdir()] == ["target"]
         with pytest.raises(FileNotFoundError):
             store.put_file("f/ile", tmp_path / "nothing")

@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Self
 
 from statefulspark.errors import CorruptDataError
 
@@ -25,6 +26,11 @@ class FileDigest:
     size_bytes: int
     checksum: str
     """``sha256:`` and 64 hexadecimal digits."""
+
+    @classmethod
+    def of(cls, size_bytes: int, sha256: bytes) -> Self:
+        """Return the digest of bytes that were hashed already."""
+        return cls(size_bytes, f"sha256:{sha256.hex()}")
 
 
 def digest_bytes(data: bytes) -> FileDigest:
