@@ -53,6 +53,8 @@ BENCHES = {
     "list_appends": Bench(small=("--keys", "5", "--batches", "20", "--long", "10000")),
     "pending_timers": Bench(small=("--due", "1000", "--pending", "5000", "20000")),
     "state_tables": Bench(small=("--entries", "20000", "--rounds", "1")),
+    "large_state": Bench(small=("--gib", "0.1", "--checkpoints", "3", "--rounds", "1", "--no-spark"), limit_s=3600, standard=False),
+    "canonical_savepoints": Bench(small=("--entries", "20000", "--rounds", "1"), standard=False),
     "native_metrics": Bench(small=("--keys", "20000", "--repetitions", "3")),
     "memory_soak": Bench(
         small=("--managed", "64Mi", "--written", "300Mi", "--baseline-written", "200Mi", "--output", "out/bench/small/memory-soak"),

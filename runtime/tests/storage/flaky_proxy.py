@@ -37,6 +37,9 @@ class Fault:
     silent: bool = False
     """Answer nothing until the client gives up."""
 
+    cut_after: int | None = None
+    """Forward, then end the connection after so many bytes of the answer's body."""
+
 
 class FlakyProxy:
     """Forwards to ``host:port``; ``faults`` are used up one by one by the requests that ``matches`` picks."""
@@ -94,14 +97,21 @@ class _Handler(BaseHTTPRequestHandler):
         fault = proxy.next_fault(self.command, self.path)
         proxy.headers.append(dict(self.headers.items()))
         body = self._body()
-        if fault is None or fault.damage:
+        if fault is not None and fault.cut_after is not None:
+            self._answer(*self._forward(body), cut_after=fault.cut_after)
+        elif fault is None or fault.damage:
             status, headers, answer = self._forward(body)
             self._answer(status, headers, bytes([answer[0] ^ 1]) + answer[1:] if fault else answer)
-            return
+        else:
+            self._fail(fault, body)
+
+    do_GET = do_PUT = do_HEAD = do_POST = do_DELETE = _serve  # noqa: N815  # http.server's names
+
+    def _fail(self, fault: Fault, body: bytes) -> None:
         if fault.forward:
             self._forward(body)
         if fault.silent:
-            proxy.released.wait(20)
+            self.owner.released.wait(20)
             self.close_connection = True
         elif fault.status is not None:
             text = fault.body or f"<?xml version='1.0'?><Error><Code>{fault.code}</Code><Message>told so</Message></Error>".encode()
@@ -109,8 +119,6 @@ class _Handler(BaseHTTPRequestHandler):
             self._answer(fault.status, headers, b"" if self.command == "HEAD" else text)
         else:
             self._reset()
-
-    do_GET = do_PUT = do_HEAD = do_POST = do_DELETE = _serve  # noqa: N815  # http.server's names
 
     def _body(self) -> bytes:
         if self.headers.get("Transfer-Encoding", "").lower() == "chunked":
@@ -143,7 +151,7 @@ class _Handler(BaseHTTPRequestHandler):
         response = connection.getresponse()
         return response.status, dict(response.getheaders()), response.read()
 
-    def _answer(self, status: int, headers: dict[str, str], body: bytes) -> None:
+    def _answer(self, status: int, headers: dict[str, str], body: bytes, *, cut_after: int | None = None) -> None:
         self.send_response_only(status)
         for name, value in headers.items():
             if name.lower() not in {"content-length", "connection", "transfer-encoding"}:
@@ -151,7 +159,8 @@ class _Handler(BaseHTTPRequestHandler):
         length = headers.get("Content-Length", headers.get("content-length")) if self.command == "HEAD" else None
         self.send_header("Content-Length", length or str(len(body)))
         self.end_headers()
-        self.wfile.write(body)
+        self.wfile.write(body[:cut_after])
+        self.close_connection = self.close_connection or cut_after is not None
 
     def _reset(self) -> None:
         # Zero linger: the client sees a reset, not an orderly end.

@@ -29,7 +29,7 @@ class S3Limits(ClientLimits):
     """Attempts per request inside the client (throttling, 5xx, resets); RetryingStore repeats the whole operation above that."""
 
     part_bytes: int = 16 * MIB
-    """Files from this size on go up and down in parts of it, 4 at a time; at least 5 MiB, the least S3 takes."""
+    """Files from this size on go up in parts of it, 4 at a time; at least 5 MiB, the least S3 takes."""
 
     copy_part_bytes: int = 256 * MIB
     """Objects from this size on are copied in parts, so that one copy stays within the read timeout; at most 5 GiB."""

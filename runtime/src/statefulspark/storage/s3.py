@@ -7,7 +7,6 @@ the response is lost; the client's own retry then fails with "already exists". `
 from __future__ import annotations
 
 import builtins
-import uuid
 from collections.abc import Iterable, Iterator
 from concurrent.futures import CancelledError
 from contextlib import contextmanager
@@ -24,15 +23,16 @@ from statefulspark.storage import s3_errors
 from statefulspark.storage.base import ObjectInfo
 from statefulspark.storage.cancellation import Cancellation
 from statefulspark.storage.conditional import create_once
-from statefulspark.storage.keys import TEMPORARY_PREFIX, check_folder, check_key, check_prefix
+from statefulspark.storage.keys import check_folder, check_key, check_prefix
 from statefulspark.storage.limits import S3Limits
-from statefulspark.storage.os_errors import WORKING_FIELD, translated
 from statefulspark.storage.per_process import PerProcess
 from statefulspark.storage.s3_client import connect
 from statefulspark.storage.s3_credentials import REFUSALS
+from statefulspark.storage.s3_downloads import Download
 from statefulspark.storage.s3_objects import S3Encryption
 from statefulspark.storage.s3_permissions import remedy_for
 from statefulspark.storage.storage_settings import FIELD, StorageSettings
+from statefulspark.storage.transfers import download
 
 if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client
@@ -130,16 +130,9 @@ class S3Store:
 
     def get_file(self, key: str, path: Path) -> None:
         """Download to ``path`` (folders are made); KeyError when absent."""
-        name = self._name(key)
-        temporary = path.parent / f"{TEMPORARY_PREFIX}{uuid.uuid4().hex}"
-        with translated(path, WORKING_FIELD):
-            path.parent.mkdir(parents=True, exist_ok=True)
-            try:
-                with self._translated("download", key), self._transfers(self._limits.part_bytes) as manager:
-                    manager.download(self._bucket, name, str(temporary)).result()
-                temporary.replace(path)
-            finally:
-                temporary.unlink(missing_ok=True)
+        found = Download(self._client(), self._bucket, self._name(key), f"{self.url}/{key}", self._limits.attempts)
+        with self._translated("download", key):
+            download(path, found.into)
 
     def head(self, key: str) -> ObjectInfo | None:
         """Info or None. A missing bucket looks like a missing object here: S3 answers both without a body."""

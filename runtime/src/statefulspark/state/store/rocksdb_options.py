@@ -48,6 +48,8 @@ _COMPRESSIONS: Final = {
 }
 _STYLES: Final = {CompactionStyle.LEVEL: "kCompactionStyleLevel", CompactionStyle.UNIVERSAL: "kCompactionStyleUniversal"}
 
+_RUNS_MERGED: Final = 8
+
 Sections = Mapping[str, Mapping[str, str]]
 """Options as text by section and RocksDB's name."""
 
@@ -109,6 +111,9 @@ def _family(settings: RocksDBSettings) -> dict[str, str]:
         # A buffer remembers by key group and state where it added an entry last. Batches come in the order of keys, so the next one is near.
         "memtable_insert_with_hint_prefix_extractor": "rocksdb.FixedPrefix.4",
     }
+    if settings.compaction_style is CompactionStyle.UNIVERSAL:
+        # Files of flushes wait until so many are merged at once. With RocksDB's 4, incremental checkpoints upload each change 3.5 times instead of 2.
+        family["level0_file_num_compaction_trigger"] = str(_RUNS_MERGED)
     if len(levels) > 1:
         family["compression_per_level"] = ":".join(levels)
     if settings.periodic_compaction_ms:
