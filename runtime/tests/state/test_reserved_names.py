@@ -92,25 +92,22 @@ def taken(name: str) -> bool:
 @st.composite
 def near(draw: st.DrawFn) -> str:
     """Names of the runtime with a letter more, less or changed, cut, or with something before or behind."""
-    name = draw(st.sampled_from([*FIXED, *MADE]))
+    name: str = draw(st.sampled_from([*FIXED, *MADE]))
     at = draw(st.integers(0, len(name)))
     letter = draw(st.sampled_from([*"_.( )aZ0-\n\0é", "__", "window", "(", "."]))
-    return draw(
-        st.sampled_from(
-            [
-                name,
-                name[:at] or "_",
-                name[:at] + letter + name[at:],
-                name[:at] + letter + name[at + 1 :],
-                name[:at] + name[at + 1 :],
-                letter + name,
-                name + letter,
-                name.upper(),
-                name.replace("_", "__", 1),
-                name.lstrip("_"),
-            ]
-        )
-    )
+    changed = [
+        name,
+        name[:at] or "_",
+        name[:at] + letter + name[at:],
+        name[:at] + letter + name[at + 1 :],
+        name[:at] + name[at + 1 :],
+        letter + name,
+        name + letter,
+        name.upper(),
+        name.replace("_", "__", 1),
+        name.lstrip("_"),
+    ]
+    return changed[draw(st.integers(0, len(changed) - 1))]
 
 
 @given(near() | st.text(min_size=1, max_size=20))
