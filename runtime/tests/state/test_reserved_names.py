@@ -94,7 +94,7 @@ def near(draw: st.DrawFn) -> str:
     """Names of the runtime with a letter more, less or changed, cut, or with something before or behind."""
     name: str = draw(st.sampled_from([*FIXED, *MADE]))
     at = draw(st.integers(0, len(name)))
-    letter = draw(st.sampled_from([*"_.( )aZ0-\n\0é", "__", "window", "(", "."]))
+    letter: str = draw(st.sampled_from([*"_.( )aZ0-\n\0é", "__", "window", "(", "."]))
     changed = [
         name,
         name[:at] or "_",
