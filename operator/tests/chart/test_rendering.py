@@ -16,7 +16,8 @@ import pytest
 import yaml
 
 from statefulspark.api_server.prometheus import status_samples
-from statefulspark.coordinator.controls import CheckpointInfo, JobState, JobStatus, SlotStatus
+from statefulspark.coordinator.controls import CheckpointInfo, JobState, JobStatus
+from statefulspark.coordinator.slot_status import SlotStatus
 from statefulspark.errors import InvalidInputError
 from statefulspark_operator.builders.children import role
 from statefulspark_operator.builders.identities import JobIdentity

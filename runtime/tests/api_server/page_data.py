@@ -8,9 +8,10 @@ from dataclasses import replace
 
 from runtime.tests.api_server.fake_job import FakeJob
 
-from statefulspark.coordinator.controls import BusyKeyGroup, CheckpointInfo, JobStatus, SlotMemory, SlotSpread, StepSkew
+from statefulspark.coordinator.controls import CheckpointInfo, JobStatus
 from statefulspark.coordinator.history import HistoryEvent, HistorySample, HistorySnapshot, JobHistory
 from statefulspark.coordinator.reported_metrics import SourceStatus, UserMetricStatus
+from statefulspark.coordinator.slot_status import BusyKeyGroup, SlotMemory, SlotSpread, StepSkew
 from statefulspark.job.history.samples import thinned
 from statefulspark.logs.tail import LogTail
 

@@ -12,7 +12,8 @@ from openapi_spec_validator import validate
 from runtime.tests.api_server.fake_job import FakeJob
 from runtime.tests.checkpoint.sized import checkpoint_of
 
-from statefulspark.coordinator.controls import BusyKeyGroup, JobError, JobFailing, JobState, MemoryChange, SlotMemory, SlotSpread, StepSkew
+from statefulspark.coordinator.controls import JobError, JobFailing, JobState, MemoryChange
+from statefulspark.coordinator.slot_status import BusyKeyGroup, SlotMemory, SlotSpread, StepSkew
 from statefulspark.errors import (
     ClosedError,
     ConflictError,

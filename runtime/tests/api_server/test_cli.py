@@ -16,8 +16,9 @@ from typer.testing import CliRunner, Result
 
 from statefulspark.api_server.connection_files import Connection, ConnectionFile
 from statefulspark.cli.main import build_app
-from statefulspark.coordinator.controls import JobError, JobFailing, JobState, JobStatus, MemoryChange, SlotMemory
+from statefulspark.coordinator.controls import JobError, JobFailing, JobState, JobStatus, MemoryChange
 from statefulspark.coordinator.ongoing_work import PendingSnapshot, SlotRestoring
+from statefulspark.coordinator.slot_status import SlotMemory
 from statefulspark.errors import ConflictError
 
 

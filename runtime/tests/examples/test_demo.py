@@ -12,7 +12,8 @@ import pytest
 
 from statefulspark.api_server.models import StatusModel
 from statefulspark.config.manifest import load_manifest
-from statefulspark.coordinator.controls import CheckpointInfo, JobState, JobStatus, SlotStatus
+from statefulspark.coordinator.controls import CheckpointInfo, JobState, JobStatus
+from statefulspark.coordinator.slot_status import SlotStatus
 
 from .conftest import EXAMPLES, Load
 

@@ -1,4 +1,7 @@
-"""The pipelines of the integration tests, each an entry point of its own. Rows are JSON lines with account, at, amount and shop."""
+"""Pipelines that count, each an entry point of its own: as they should be, and with mistakes in function, key or sink.
+
+Rows are JSON lines with account, at, amount and shop. Pipelines with timers, two steps or every kind of state are beside this file.
+"""
 
 from __future__ import annotations
 
@@ -9,24 +12,11 @@ import signal
 from pathlib import Path
 from typing import Any
 
-from statefulspark import (
-    AggregateFunction,
-    AggregatingStateDescriptor,
-    KeyedProcessFunction,
-    ListStateDescriptor,
-    MapStateDescriptor,
-    ReducingStateDescriptor,
-    RuntimeContext,
-    StateTtlConfig,
-    Time,
-    Types,
-    ValueStateDescriptor,
-)
+from statefulspark import KeyedProcessFunction, RuntimeContext, Types, ValueStateDescriptor
 
 SHOP = logging.getLogger("shop")
 INPUT = "account string, at timestamp, amount bigint, shop string"
 COUNTED = "key string, number bigint, total bigint"
-TIMED = "key string, kind string, at bigint"
 
 
 def rows_of(job: Any) -> Any:
@@ -81,62 +71,6 @@ class Misspelt(Count):
 misspelt = one_step(Misspelt())
 
 
-class CountByShop(Count):
-    """Like Count, and hands the shop on as the next key."""
-
-    def process_element(self, value: Any, ctx: KeyedProcessFunction.Context) -> Any:
-        for _, number, total in super().process_element(value, ctx):
-            yield value.shop, value.at, number, total
-
-
-class Volume(KeyedProcessFunction):
-    """Numbers what a first step gave out, and sums its running totals."""
-
-    def open(self, runtime_context: RuntimeContext) -> None:
-        self.number = runtime_context.get_state(ValueStateDescriptor("number", Types.LONG()))
-        self.total = runtime_context.get_state(ValueStateDescriptor("total", Types.LONG()))
-
-    def process_element(self, value: Any, ctx: KeyedProcessFunction.Context) -> Any:
-        self.number.update((self.number.value() or 0) + 1)
-        self.total.update((self.total.value() or 0) + value.total)
-        yield ctx.get_current_key(), self.number.value(), self.total.value()
-
-
-def chained(job: Any) -> Any:
-    """Step 2 is keyed by another column of what step 1 gives out."""
-    first = job.key_by(rows_of(job), "account").process(
-        CountByShop(), "shop string, at timestamp, number bigint, total bigint", uid="by-account", event_time="at"
-    )
-    second = job.key_by(first.where("number > 0"), "shop").process(Volume(), COUNTED, uid="by-shop", event_time="at")
-    return written(job, second)
-
-
-class VolumeWithTimers(Volume):
-    """Volume, with a timer at each row's own time; a timer's row counts the timers that fire for its key and time."""
-
-    def process_element(self, value: Any, ctx: KeyedProcessFunction.Context) -> Any:
-        ctx.timer_service().register_event_time_timer(ctx.timestamp() or 0)
-        yield from super().process_element(value, ctx)
-
-    def on_timer(self, timestamp: int, ctx: KeyedProcessFunction.OnTimerContext) -> Any:
-        yield "timer", 1, timestamp
-
-
-def available_now(job: Any) -> Any:
-    """Two steps and timers, in a query that processes what there is and ends; foreachBatch notes the numbers of its batches."""
-    out = Path(job.args[1])
-
-    def sink(df: Any, batch: int) -> None:
-        out.mkdir(exist_ok=True)
-        (out / f"{batch:04d}.json").write_text(json.dumps([list(row) for row in df.collect()]))
-
-    first = job.key_by(rows_of(job), "account").process(
-        CountByShop(), "shop string, at timestamp, number bigint, total bigint", uid="by-account", event_time="at"
-    )
-    second = job.key_by(first, "shop").process(VolumeWithTimers(), COUNTED, uid="by-shop", event_time="at")
-    return second.writeStream.outputMode("append").foreachBatch(sink).trigger(availableNow=True)
-
-
 class Numbered(KeyedProcessFunction):
     """Numbers the rows of a key."""
 
@@ -177,87 +111,6 @@ def branches(job: Any) -> Any:
     accounts = job.key_by(source, "account").process(Count(), COUNTED, uid="accounts", event_time="at")
     shops = job.key_by(source, "shop").process(Count(), COUNTED, uid="shops", event_time="at")
     return written(job, accounts.union(shops))
-
-
-class Alarm(KeyedProcessFunction):
-    """Sets a timer of each kind; ``amount`` is how long the processing-time one takes, in ms."""
-
-    def open(self, runtime_context: RuntimeContext) -> None:
-        self.last = runtime_context.get_state(ValueStateDescriptor("last", Types.LONG()))
-        self.asked = runtime_context.get_metrics_group().add_group("alarms").counter("asked")
-        logging.getLogger("alarms").warning("opened")
-
-    def process_element(self, value: Any, ctx: KeyedProcessFunction.Context) -> Any:
-        self.asked.inc()
-        service, at = ctx.timer_service(), ctx.timestamp() or 0
-        self.last.update(at)
-        service.register_event_time_timer(at + 1000)
-        if value.amount:
-            service.register_processing_time_timer(service.current_processing_time() + value.amount)
-        yield ctx.get_current_key(), "row", at
-
-    def on_timer(self, timestamp: int, ctx: KeyedProcessFunction.OnTimerContext) -> Any:
-        yield ctx.get_current_key(), ctx.time_domain().name, timestamp
-
-
-def alarms(job: Any) -> Any:
-    """Timers of both kinds."""
-    return written(job, job.key_by(rows_of(job), "account").process(Alarm(), TIMED, uid="alarm", event_time="at", watermark="1 second"))
-
-
-def alarms_now(job: Any) -> Any:
-    """The same, in a query that processes what there is and ends."""
-    return alarms(job).trigger(availableNow=True)
-
-
-class Average(AggregateFunction[int, tuple[int, int], float]):
-    """Mean, kept as (number, sum)."""
-
-    def create_accumulator(self) -> Any:
-        return 0, 0
-
-    def add(self, value: Any, accumulator: Any) -> Any:
-        return accumulator[0] + 1, accumulator[1] + value
-
-    def get_result(self, accumulator: Any) -> Any:
-        return accumulator[1] / accumulator[0]
-
-    def merge(self, acc_a: Any, acc_b: Any) -> Any:
-        return acc_a[0] + acc_b[0], acc_a[1] + acc_b[1]
-
-
-class AllStates(KeyedProcessFunction):
-    """Uses every kind of state, and one with time to live."""
-
-    def open(self, runtime_context: RuntimeContext) -> None:
-        seen = ValueStateDescriptor("seen", Types.LONG())
-        seen.enable_time_to_live(StateTtlConfig.new_builder(Time.minutes(30)).build())
-        self.seen = runtime_context.get_state(seen)
-        self.amounts = runtime_context.get_list_state(ListStateDescriptor("amounts", Types.LONG()))
-        self.shops = runtime_context.get_map_state(MapStateDescriptor("shops", Types.STRING(), Types.LONG()))
-        self.largest = runtime_context.get_reducing_state(ReducingStateDescriptor("largest", max, Types.LONG()))
-        mean = AggregatingStateDescriptor("mean", Average(), Types.TUPLE([Types.LONG(), Types.LONG()]))
-        self.mean = runtime_context.get_aggregating_state(mean)
-
-    def process_element(self, value: Any, ctx: KeyedProcessFunction.Context) -> Any:
-        self.seen.update((self.seen.value() or 0) + 1)
-        self.amounts.add(value.amount)
-        self.shops.put(value.shop, (self.shops.get(value.shop) or 0) + 1)
-        self.largest.add(value.amount)
-        self.mean.add(value.amount)
-        state = {
-            "seen": self.seen.value(),
-            "amounts": list(self.amounts.get()),
-            "shops": dict(sorted(self.shops.items())),
-            "largest": self.largest.get(),
-            "mean": self.mean.get(),
-        }
-        yield ctx.get_current_key(), json.dumps(state)
-
-
-def all_states(job: Any) -> Any:
-    """Every kind of state."""
-    return written(job, job.key_by(rows_of(job), "account").process(AllStates(), "key string, state string", uid="all", event_time="at"))
 
 
 def counted_twice(job: Any) -> Any:

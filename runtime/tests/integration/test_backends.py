@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import defaultdict
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -39,7 +40,7 @@ def expected_states(inputs: list[list[Input]]) -> list[tuple[str, str]]:
 @pytest.mark.parametrize("backend", [*(pytest.param(each, marks=pytest.mark.exhaustive) for each in ("memory", "filesystem")), "rocksdb"])
 def test_all_kinds_of_state_go_on_after_a_restart_and_expire_by_the_jobs_clock(work: Work, backend: str) -> None:
     """Value with time to live, list, map, reducing and aggregating state; the second run has three slots and a clock an hour ahead."""
-    work.entrypoint = "all_states"
+    work.script, work.entrypoint = Path(__file__).parent / "every_state.py", "all_states"
     work.spec = {"stateBackend": {"type": backend}}
     inputs = files(seed=10, number=2)
     work.write(inputs[0])

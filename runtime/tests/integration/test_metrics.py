@@ -25,7 +25,7 @@ from statefulspark.logs.tail import LogTail
 from statefulspark.state.store.native_metrics import NATIVE_METRICS
 
 from .oracles import files
-from .work import Work, wait_until
+from .work import TIMERS, Work, wait_until
 
 MIB = 1 << 20
 
@@ -68,7 +68,7 @@ def rocksdb(*metrics: str, **memory: Any) -> dict[str, Any]:
 
 def test_every_kind_of_figure_of_a_running_job(work: Work) -> None:
     """Rows, timers, states, key groups, caches, checkpoints, memory and all of RocksDB's figures, against what the input says."""
-    work.entrypoint = "alarms"
+    work.script, work.entrypoint = TIMERS, "alarms"
     work.spec = rocksdb(*METRICS)
     inputs = files(seed=21, number=2)
     rows = [row for each in inputs for row in each]
@@ -157,7 +157,7 @@ def test_native_metrics_are_off_unless_named_and_warnings_come_from_other_machin
 
     The slots do not find the driver's socket for log records, as on another machine: heartbeats bring those of WARNING.
     """
-    work.entrypoint = "alarms"
+    work.script, work.entrypoint = TIMERS, "alarms"
     work.slot_logs = SlotLogs(socket="/nowhere/on/this/machine")
     work.spec = rocksdb("block-cache-capacity")
     work.write(files(seed=22, number=1)[0])

@@ -11,7 +11,7 @@ from statefulspark.coordinator.controls import JobState
 
 from .oracles import by, counted, files, finals, row
 from .pipelines import CARELESS
-from .work import Work
+from .work import TWO_STEPS, Work
 
 
 @pytest.mark.exhaustive
@@ -20,7 +20,7 @@ def test_a_second_step_is_keyed_by_what_the_first_gives_out(work: Work) -> None:
 
     The changelogs of both, of all slots, are in one object per batch.
     """
-    work.entrypoint, work.checkpointing = "chained", {"changelogInlineThreshold": "64Ki"}
+    work.script, work.entrypoint, work.checkpointing = TWO_STEPS, "chained", {"changelogInlineThreshold": "64Ki"}
     inputs = files(seed=1)
     for rows in inputs:
         work.write(rows)

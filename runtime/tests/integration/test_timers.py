@@ -10,12 +10,12 @@ import pytest
 from statefulspark.coordinator.controls import JobState
 
 from .oracles import START_MS, row
-from .work import Work
+from .work import TIMERS, Work
 
 
 def test_timers_fire_while_the_query_is_idle_and_a_drained_job_has_none_left(work: Work) -> None:
     """Event time: once the watermark of the last batch allows it. Processing time: soon after it is due. Drain: all of event time."""
-    work.entrypoint = "alarms"
+    work.script, work.entrypoint = TIMERS, "alarms"
     work.write([row("a", 0, amount=0), row("b", 500, amount=0)])
     job = work.start()
     given = {("a", "row", START_MS), ("b", "row", START_MS + 500)}
@@ -42,7 +42,7 @@ def test_timers_fire_while_the_query_is_idle_and_a_drained_job_has_none_left(wor
 @pytest.mark.exhaustive
 def test_a_processing_time_timer_that_came_due_while_the_job_was_down_fires_when_it_is_back(work: Work) -> None:
     """No row is needed, and a job that shall run until it is idle does not end before its slots have told their timers."""
-    work.entrypoint = "alarms"
+    work.script, work.entrypoint = TIMERS, "alarms"
     work.write([row("a", 0, amount=3_600_000)])
     work.run()
     ((_, due_ms),) = work.state("alarm", "processing-timers")

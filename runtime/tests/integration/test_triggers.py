@@ -12,7 +12,7 @@ from runtime.tests.depth import left_to_test_all
 from statefulspark.coordinator.controls import JobState
 
 from .oracles import START_MS, by, counted, files, finals, row
-from .work import Work, wait_until
+from .work import TIMERS, TWO_STEPS, Work, wait_until
 
 
 def _run_to_the_end(work: Work) -> int:
@@ -32,7 +32,7 @@ def _batches(folder: Path) -> dict[int, list[tuple[Any, ...]]]:
 
 def test_available_now_goes_on_where_the_last_run_ended(work: Work) -> None:
     """Each run takes all files, in batches with new numbers through both steps, lets the timers fire that are due, and ends with a checkpoint."""
-    work.entrypoint = "available_now"
+    work.script, work.entrypoint = TWO_STEPS, "available_now"
     inputs = files(seed=41, number=5)
     seen: list[tuple[Any, ...]] = []
     last = -1
@@ -57,7 +57,7 @@ def test_available_now_goes_on_where_the_last_run_ended(work: Work) -> None:
 @pytest.mark.exhaustive
 def test_available_now_after_a_driver_was_lost(work: Work) -> None:
     """The batch that was running runs again under its number, and the same run goes on with all that is there."""
-    work.entrypoint = "available_now"
+    work.script, work.entrypoint = TWO_STEPS, "available_now"
     inputs = files(seed=42, number=4)
     for rows in inputs:
         work.write(rows)
@@ -76,7 +76,7 @@ def test_available_now_after_a_driver_was_lost(work: Work) -> None:
 @pytest.mark.parametrize("drain", [*left_to_test_all([False]), True])
 def test_a_query_that_ends_by_itself_is_drained_if_the_job_is(work: Work, *, drain: bool) -> None:
     """The timer after the last row is beyond every watermark: only ``--until-idle --drain`` fires it, which takes another query."""
-    work.entrypoint = "alarms_now"
+    work.script, work.entrypoint = TIMERS, "alarms_now"
     work.write([row("a", 0, amount=0), row("b", 5_000, amount=0)])
     job = work.start(until_idle=True, drain=drain)
     job.wait(120)

@@ -30,6 +30,8 @@ from statefulspark.storage.base import ObjectStore
 from statefulspark.storage.open import open_store
 
 SCRIPT = Path(__file__).parent / "pipelines.py"
+TIMERS = SCRIPT.with_name("timers.py")
+TWO_STEPS = SCRIPT.with_name("two_steps.py")
 Pair = tuple[Any, Any]
 Command = Callable[..., Result]
 

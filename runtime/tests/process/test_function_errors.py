@@ -218,16 +218,20 @@ def test_a_function_that_exits_fails_its_batch(status: Any) -> None:
 
 @pytest.mark.parametrize("error", [SystemExit, KeyboardInterrupt, GeneratorExit, CancelledError])
 def test_a_function_that_exits_is_told_by_its_slot(error: type[BaseException]) -> None:
-    """And is no slot that does not answer, which would be tried again and again."""
+    """With the key group that any error names; and it is no slot that does not answer, which would be tried again and again."""
 
-    def fail() -> None:
-        raise error
+    def told(raised: type[BaseException]) -> UserFunctionError:
+        def fail() -> None:
+            raise raised
 
-    with (
-        TestingJob(Behaves(fail), "key STRING, n BIGINT, at TIMESTAMP", "out STRING", key="key", event_time="at") as job,
-        pytest.raises(UserFunctionError, match=f"the function raised {error.__name__} in uid 'testing'"),
-    ):
-        job.run([("a", 1, NOW)])
+        with (
+            TestingJob(Behaves(fail), "key STRING, n BIGINT, at TIMESTAMP", "out STRING", key="key", event_time="at") as job,
+            pytest.raises(UserFunctionError, match=f"the function raised {raised.__name__} in uid 'testing', key group") as caught,
+        ):
+            job.run([("a", 1, NOW)])
+        return caught.value
+
+    assert told(error).key_group == told(ValueError).key_group
 
 
 @pytest.mark.parametrize("text", ["x" * 100_000, "x\n" * 5_000, "\n" * 5_000])

@@ -144,3 +144,18 @@ class ChangingDriver(Driver):
                     results.close()
                 partitions -= 1
         return output
+
+
+def finish(driver: ChangingDriver) -> None:
+    """Run what is left and take a last checkpoint."""
+    while (batch := driver.plan(9)) is not None:
+        driver.run(batch)
+    assert isinstance(driver.checkpoint(), CheckpointInfo)
+
+
+def check_all(world: ChangingWorld, driver: ChangingDriver) -> None:
+    """Let the driver run what is left, and compare the state of each of its steps."""
+    finish(driver)
+    for uid in driver.steps:
+        world.check(uid)
+        world.check_output(uid)

@@ -11,9 +11,11 @@ import pytest
 
 from statefulspark.coordinator.batch_changelogs import BatchChangelogs
 
+from .changing import ChangingDriver, ChangingWorld
 from .world import Driver, World
 
 Start = Callable[..., Driver]
+StartChanging = Callable[..., ChangingDriver]
 
 
 @pytest.fixture(params=["memory", "rocksdb"])
@@ -40,6 +42,29 @@ def start(world: World) -> Iterator[Start]:
         return drivers[-1]
 
     yield start
+    for driver in drivers:
+        driver.close()
+
+
+@pytest.fixture
+def changing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ChangingWorld:
+    world = ChangingWorld(folder=tmp_path, retained=2, input=[(f"key-{n % 7}", 10 * n) for n in range(48)])
+    monkeypatch.setattr("statefulspark.failpoints.reach", world.reach)
+    return world
+
+
+@pytest.fixture
+def begin(changing: ChangingWorld) -> Iterator[StartChanging]:
+    """Start a driver with the given steps; all of them are closed when the test ends."""
+    drivers: list[ChangingDriver] = []
+
+    def begin(*steps: str, parallelism: int = 2) -> ChangingDriver:
+        if drivers:
+            drivers[-1].close()
+        drivers.append(ChangingDriver(changing, steps, parallelism))
+        return drivers[-1]
+
+    yield begin
     for driver in drivers:
         driver.close()
 

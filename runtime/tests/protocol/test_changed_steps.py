@@ -5,8 +5,6 @@ Whoever dies at which step, and whichever pipeline comes next: the state has exa
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from pathlib import Path
 from random import Random
 
 import pytest
@@ -20,7 +18,8 @@ from statefulspark.coordinator.controls import CheckpointInfo
 from statefulspark.errors import CorruptDataError
 from statefulspark.slot.process import STOPPED, run_slot
 
-from .changing import ChangingDriver, ChangingWorld
+from .changing import ChangingDriver, ChangingWorld, check_all, finish
+from .conftest import StartChanging
 from .world import INLINE_BYTES, Died
 
 _UIDS = ("a", "b", "c")
@@ -34,38 +33,6 @@ _DRIVER_POINTS = (
     "driver.checkpoint.published",
 )
 _SLOT_POINTS = ("slot.begun", "slot.processed", "slot.changelog.durable", "slot.acknowledged")
-
-StartChanging = Callable[..., ChangingDriver]
-
-
-@pytest.fixture
-def changing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ChangingWorld:
-    world = ChangingWorld(folder=tmp_path, retained=2, input=[(f"key-{n % 7}", 10 * n) for n in range(48)])
-    monkeypatch.setattr("statefulspark.failpoints.reach", world.reach)
-    return world
-
-
-@pytest.fixture
-def begin(changing: ChangingWorld) -> Iterator[StartChanging]:
-    """Start a driver with the given steps; all of them are closed when the test ends."""
-    drivers: list[ChangingDriver] = []
-
-    def begin(*steps: str, parallelism: int = 2) -> ChangingDriver:
-        if drivers:
-            drivers[-1].close()
-        drivers.append(ChangingDriver(changing, steps, parallelism))
-        return drivers[-1]
-
-    yield begin
-    for driver in drivers:
-        driver.close()
-
-
-def finish(driver: ChangingDriver) -> None:
-    """Run what is left and take a last checkpoint."""
-    while (batch := driver.plan(9)) is not None:
-        driver.run(batch)
-    assert isinstance(driver.checkpoint(), CheckpointInfo)
 
 
 def damage(world: ChangingWorld) -> bool:
@@ -183,14 +150,6 @@ def run(driver: ChangingDriver, *, deliver: bool = True, commit: bool = True) ->
     assert batch is not None
     driver.run(batch, deliver=deliver, commit=commit)
     return batch
-
-
-def check_all(world: ChangingWorld, driver: ChangingDriver) -> None:
-    """Let the driver run what is left, and compare the state of each of its steps."""
-    finish(driver)
-    for uid in driver.steps:
-        world.check(uid)
-        world.check_output(uid)
 
 
 @pytest.mark.parametrize("delivered", [True, False])

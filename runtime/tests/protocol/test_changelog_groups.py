@@ -14,9 +14,8 @@ from statefulspark.coordinator import changelog_groups
 from statefulspark.coordinator.controls import CheckpointInfo
 from statefulspark.errors import CorruptDataError, IncompatibleFormatError, StatefulSparkError, UnavailableError
 
-from .changing import ChangingWorld
-from .conftest import Start
-from .test_changed_steps import StartChanging, begin, changing, check_all  # noqa: F401  fixtures
+from .changing import ChangingWorld, check_all
+from .conftest import Start, StartChanging
 from .test_lives import expected
 from .world import Died, Driver, World, state_of
 
@@ -61,7 +60,7 @@ def rows(world: World) -> None:
     world.inline_up_to(ALL)
 
 
-def test_a_batch_has_one_object_for_all_slots_and_steps(changing: ChangingWorld, begin: StartChanging) -> None:  # noqa: F811
+def test_a_batch_has_one_object_for_all_slots_and_steps(changing: ChangingWorld, begin: StartChanging) -> None:
     """Those that had no rows too. The next driver, of another parallelism, restores from it, and goes on without groups."""
     changing.input[:3] = [("key-0", 10 * n) for n in range(3)]
     changing.inline_up_to(ALL)

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from pathlib import Path
-
 import pytest
 
 from statefulspark.errors import NotRestorableError
@@ -12,29 +9,7 @@ from statefulspark.job.preflight import RestorableState, check_uids, restorable_
 from statefulspark.storage.open import open_store
 
 from .changing import ChangingDriver, ChangingWorld
-
-StartChanging = Callable[..., ChangingDriver]
-
-
-@pytest.fixture
-def changing(tmp_path: Path) -> ChangingWorld:
-    return ChangingWorld(folder=tmp_path, input=[(f"key-{n % 7}", 10 * n) for n in range(48)])
-
-
-@pytest.fixture
-def begin(changing: ChangingWorld) -> Iterator[StartChanging]:
-    """Start a driver with the given steps; all of them are closed when the test ends."""
-    drivers: list[ChangingDriver] = []
-
-    def begin(*steps: str) -> ChangingDriver:
-        if drivers:
-            drivers[-1].close()
-        drivers.append(ChangingDriver(changing, steps))
-        return drivers[-1]
-
-    yield begin
-    for driver in drivers:
-        driver.close()
+from .conftest import StartChanging
 
 
 def found(world: ChangingWorld) -> RestorableState:

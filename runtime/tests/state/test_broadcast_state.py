@@ -162,7 +162,6 @@ def _refusals() -> Iterator[tuple[str, Any, str]]:
     yield "no map", [ListStateDescriptor("x", Types.LONG())], "state 'x': broadcast state is a map. Pass a MapStateDescriptor"
     yield "time to live", [expiring], "state 'x': broadcast state has no time to live. Remove enable_time_to_live"
     yield "twice", [RULES, RULES], "state 'rules': two broadcast states have this name. Give each state its own name"
-    yield "reserved", [MapStateDescriptor("_raw_operator", Types.STRING(), Types.LONG())], "the name is reserved. Choose another name"
 
 
 @pytest.mark.parametrize(("descriptors", "message"), [pytest.param(*each[1:], id=each[0]) for each in _refusals()])

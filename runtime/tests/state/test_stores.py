@@ -8,6 +8,7 @@ from typing import Any, cast
 import pytest
 
 from statefulspark.errors import (
+    ClosedError,
     ConflictError,
     CorruptDataError,
     IncompatibleFormatError,
@@ -98,6 +99,22 @@ def test_rocksdb_errors_are_told_apart_by_text(text: str, expected: type[Excepti
         store.get(b"a")
     with pytest.raises(expected, match=message):
         store.write([(b"a", b"1")])
+
+
+def test_rocksdb_deletes_keys_in_order(tmp_path: Path) -> None:
+    """More than one write takes; the others, files and buffer alike, stay. Keys that are not there are fine, and no keys at all."""
+    keys = [number.to_bytes(4, "big") for number in range(10_000)]
+    store = RocksDBStore(tmp_path / "db")
+    store.write([(key, b"v") for key in keys[:6000]])
+    store.flush()
+    store.write([(key, b"w") for key in keys[6000:]])
+    store.delete_in_order(keys[::2])
+    store.delete_in_order([b"", *keys[:3], b"x"])
+    store.delete_in_order([])
+    assert [key for key, _ in store.scan(b"", b"\xff")] == keys[3::2]
+    store.close()
+    with pytest.raises(ClosedError):
+        store.delete_in_order([b"x"])
 
 
 def test_spill_shares_the_slots_memory(tmp_path: Path) -> None:

@@ -19,7 +19,7 @@ class Empty:
 
     def swept(self, entries: Iterator[tuple[bytes, bytes]], now_ms: int, checks_max: int) -> Swept:
         assert next(entries, None) is None
-        return Swept([], 0, 0, None, 0, 0, None)
+        return Swept([], [], 0, None, 0, 0, None)
 
 
 @pytest.mark.parametrize("entries_max", [None, 5])

@@ -33,6 +33,7 @@ from statefulspark.checkpoint.catalog import open_checkpoint
 from statefulspark.checkpoint.inspect.key_hashes import xxh64
 from statefulspark.checkpoint.inspect.verify import verify
 from statefulspark.errors import InvalidInputError
+from statefulspark.state.api.names import RuntimeName
 from statefulspark.state.encoding.keys import KeyCodec
 from statefulspark.state.encoding.layout import store_key
 from statefulspark.state.encoding.segments import NEVER_MS, ListHead, pack_segment, segment_key
@@ -217,7 +218,7 @@ _USERS = ["a", "b", "c"]
         ({"user": _USERS, "value": [1, 2, 3], "x": [1, 2, 3]}, COUNT, "'x' is no part of the state"),
         ({"user": [1.5, 2.5, 3.5], "value": [1, 2, 3]}, COUNT, "cannot be a key"),
         ({"id": _USERS, "value": [1, 2, 3]}, COUNT, "expected one column 'user'"),
-        ({"user": _USERS, "value": [1, 2, 3]}, ValueStateDescriptor("event-timers", Types.LONG()), "reserved"),
+        ({"user": _USERS, "value": [1, 2, 3]}, ValueStateDescriptor(RuntimeName("event-timers"), Types.LONG()), "reserved"),
     ],
 )
 def test_bad_rows_are_named_by_column_and_row_and_never_shown(

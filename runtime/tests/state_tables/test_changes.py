@@ -28,6 +28,9 @@ INFOS = [
     _info(5, "windows", "_window(TimeWindow, reduced)", "map"),
     _info(6, "windows", "event-timers", "event-timers"),
     _info(7, "users", "_raw_keyed", "raw-keyed"),
+    _info(8, "orders", "_window.rates"),
+    _info(9, "users", "_reduce", "reducing"),
+    _info(10, "windows", "_count"),
 ]
 UIDS = {"orders", "users", "windows", "stateless"}
 
@@ -38,7 +41,7 @@ UIDS = {"orders", "users", "windows", "stateless"}
         (Changes(uids={"ordres": "x"}), "no uid 'ordres'.*Use one of: orders, stateless, users, windows"),
         (Changes(removed_uids=frozenset({"x"})), "no uid 'x'"),
         (Changes(states={("x", "cart"): "y"}), "no uid 'x'"),
-        (Changes(states={("orders", "crat"): "y"}), "no state 'crat'.*cart, event-timers, seen"),
+        (Changes(states={("orders", "crat"): "y"}), "no state 'crat'.*_window.rates, cart, event-timers, seen"),
         (Changes(removed_states=frozenset({("users", "seen")})), "no state 'seen'"),
         (Changes(uids={"orders": "users"}), "two steps would have the uid 'users'"),
         (Changes(uids={"orders": "stateless"}), "two steps would have the uid 'stateless'"),
@@ -74,6 +77,9 @@ def test_what_cannot_be_changed_is_refused_with_the_names_there_are(changes: Cha
         Changes(states={("orders", "cart"): "seen"}, removed_states=frozenset({("orders", "seen")})),
         Changes(removed_states=frozenset({("orders", "event-timers"), ("users", "_raw_keyed")})),
         Changes(uids={"orders": "x" * 200}),
+        Changes(states={("orders", "_window.rates"): "rates", ("users", "_reduce"): "total", ("windows", "_count"): "count"}),
+        Changes(removed_states=frozenset({("orders", "_window.rates"), ("users", "_reduce"), ("windows", "_count")})),
+        Changes(states={("orders", "cart"): "_cart"}),
     ],
 )
 def test_names_may_be_swapped_and_those_of_removed_ones_used_again(changes: Changes) -> None:
@@ -138,8 +144,8 @@ def test_nothing_names_a_removed_uid_and_the_places_of_its_sources_stay() -> Non
     changes = Changes(removed_uids=frozenset({"orders"}), removed_states=frozenset({("users", "_raw_keyed")}))
     found = changed_metadata(metadata, changes)
     assert not {text for text in _texts(json.loads(found.model_dump_json())) if "orders" in text}
-    assert removed_ids(metadata, changes) == {1, 2, 3, 7}
-    assert [state["state_id"] for state in found.states] == [4, 5, 6]
+    assert removed_ids(metadata, changes) == {1, 2, 3, 7, 8}
+    assert [state["state_id"] for state in found.states] == [4, 5, 6, 9, 10]
     assert found.pipeline is not None
     assert [(each.provider, each.number) for each in found.pipeline.sources] == [("json", 0), (TICKS, 1), ("json", 0), (TICKS, 2)]
     assert known_uids(found) == UIDS - {"orders"}

@@ -19,7 +19,8 @@ from statefulspark.checkpoint.inspect.reader import state_infos
 from statefulspark.checkpoint.inspect.verify import verify
 from statefulspark.checkpoint.restore.operator_state import read_operator_file
 from statefulspark.cli.main import build_app
-from statefulspark.errors import CorruptDataError, InvalidInputError
+from statefulspark.errors import CorruptDataError, InvalidInputError, NotRestorableError
+from statefulspark.state.api.names import RuntimeName
 from statefulspark.state.operator.entries import OperatorEntry
 from statefulspark.state_tables import SavepointWriter
 from statefulspark.storage.open import open_store
@@ -171,6 +172,44 @@ def test_a_job_without_a_state_and_timers_goes_on_without_them(backend: str, tmp
         assert after.event_time_timers() == []
     expected = [(user, sum(each[0] == user for each in ROWS[: number + 1]), "") for user, number, _ in ROWS[30:]]
     assert sorted(map(tuple, found)) == sorted(expected)
+
+
+class EarlierVisits(Visits):
+    """As a release could run it that let functions declare a state of any name."""
+
+    count_name = RuntimeName("_window.count")
+
+
+class SameVisits(Visits):
+    """The same code on this release."""
+
+    count_name = "_window.count"
+
+
+@pytest.mark.parametrize("backend", ["rocksdb", "memory"])
+def test_state_with_a_name_that_is_reserved_now_is_refused_until_it_is_renamed(backend: str, tmp_path: Path) -> None:
+    """Both errors say how; nothing starts empty meanwhile, and the renamed state goes on. The oracle is a job that never stopped."""
+    job = partial(TestingJob, input_schema=COLUMNS, output_schema=OUTPUT, key="user", event_time="at", backend=backend)
+    with job(Visits()) as whole:
+        expected = whole.run(ROWS)
+    with job(EarlierVisits(), folder=tmp_path / "first") as before:
+        found = before.run([*ROWS[:30], SAVEPOINT])
+        origin = before.savepoints[0]
+    with (
+        pytest.raises(InvalidInputError, match=r"'_window.count': the name is reserved .* statefulspark rewrite .* --rename-state"),
+        job(SameVisits(), folder=tmp_path / "same", restore_from=origin) as same,
+    ):
+        same.run(ROWS[30:])
+    with (
+        pytest.raises(NotRestorableError, match=r"'count' .* it is new .* Rename '_window.count' in the snapshot .*statefulspark rewrite"),
+        job(Visits(), folder=tmp_path / "other", restore_from=origin) as other,
+    ):
+        other.run(ROWS[30:])
+    arguments = ["rewrite", origin, str(tmp_path / "target"), "--rename-state", "testing:_window.count=count", "-o", "json"]
+    said = CliRunner().invoke(build_app(), arguments).output
+    with job(Visits(), folder=tmp_path / "then", restore_from=json.loads(said.splitlines()[-1])["path"], parallelism=3) as after:
+        found += after.run(ROWS[30:])
+    assert sorted(map(repr, found)) == sorted(map(repr, expected))
 
 
 def test_a_failed_rewriting_leaves_nothing(tmp_path: Path) -> None:

@@ -6,10 +6,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from statefulspark.coordinator.controls import Cancellation, JobError, JobFailing, JobState, JobStatus, SlotMemory, SlotStatus
+from statefulspark.coordinator.controls import Cancellation, JobError, JobFailing, JobState, JobStatus
 from statefulspark.coordinator.ongoing_work import SlotRestoring
 from statefulspark.coordinator.rescales import Rescale
 from statefulspark.coordinator.slot_state import LOST, READY, RESTORING, STARTING, Slot
+from statefulspark.coordinator.slot_status import SlotMemory, SlotStatus
 from statefulspark.coordinator.view import CoordinatorView
 from statefulspark.job.metrics.skew import skew_of
 from statefulspark.job.metrics.sources import sources_of

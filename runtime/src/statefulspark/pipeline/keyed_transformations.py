@@ -15,6 +15,7 @@ from statefulspark.process.function_adapters import REDUCE_STATE, FilterAdapter,
 from statefulspark.process.functions import FilterFunction, FlatMapFunction, KeyedProcessFunction, MapFunction
 from statefulspark.process.rolling_aggregations import Aggregation, RollingAggregation
 from statefulspark.state.api.functions import ReduceFunction
+from statefulspark.state.api.names import RuntimeName
 
 
 class KeyedTransformations(ABC):
@@ -184,7 +185,7 @@ class KeyedTransformations(ABC):
         return self._reduced(aggregation, aggregation.state_name, uid, event_time)
 
     def _reduced(
-        self, func: ReduceFunction[Any] | Callable[[Any, Any], Any], state_name: str, uid: str, event_time: str | None
+        self, func: ReduceFunction[Any] | Callable[[Any, Any], Any], state_name: RuntimeName, uid: str, event_time: str | None
     ) -> DataFrame:
         schema, columns = self._input()
         return self._visible(self._step(ReduceAdapter(func, columns, state_name=state_name), schema, uid, event_time))

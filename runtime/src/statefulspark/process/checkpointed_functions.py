@@ -9,6 +9,7 @@ from statefulspark.errors import InvalidInputError, StatefulSparkError, type_nam
 from statefulspark.process.failures import USER_ERRORS, user_function_error
 from statefulspark.process.function_adapters import unwrapped
 from statefulspark.state.api.descriptors import ListStateDescriptor
+from statefulspark.state.api.names import RuntimeName
 from statefulspark.state.api.operator_state import (
     CheckpointedFunction,
     FunctionInitializationContext,
@@ -34,7 +35,7 @@ if TYPE_CHECKING:
 
 __all__ = ["LIST_CHECKPOINTED_STATE", "StateCalls", "check_interfaces", "is_checkpointed"]
 
-LIST_CHECKPOINTED_STATE: Final = "_default_"
+LIST_CHECKPOINTED_STATE: Final = RuntimeName("_default_")
 """Name of the list of a ListCheckpointed, as in Flink; part of the format of checkpoints."""
 
 

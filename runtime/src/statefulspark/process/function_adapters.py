@@ -17,6 +17,7 @@ from statefulspark.process.output import OutputSchema
 from statefulspark.process.row_types import row_type_info
 from statefulspark.state.api.descriptors import ReducingStateDescriptor
 from statefulspark.state.api.functions import Function, ReduceFunction
+from statefulspark.state.api.names import RuntimeName
 
 __all__ = [
     "REDUCE_STATE",
@@ -31,7 +32,7 @@ __all__ = [
     "unwrapped",
 ]
 
-REDUCE_STATE: Final = "_reduce"
+REDUCE_STATE: Final = RuntimeName("_reduce")
 """Name of the state of ``reduce``, part of the format of checkpoints."""
 
 
@@ -154,7 +155,9 @@ class ReduceAdapter(_Adapter):
         state_name: Name of the state.
     """
 
-    def __init__(self, func: ReduceFunction[Any] | Callable[[Any, Any], Any], schema: pa.Schema, *, state_name: str = REDUCE_STATE) -> None:
+    def __init__(
+        self, func: ReduceFunction[Any] | Callable[[Any, Any], Any], schema: pa.Schema, *, state_name: RuntimeName = REDUCE_STATE
+    ) -> None:
         super().__init__(func, ReduceFunction, "reduce")
         self._schema = schema
         self._state_name = state_name

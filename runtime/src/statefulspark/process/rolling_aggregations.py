@@ -10,6 +10,7 @@ import pyarrow.types as pt
 
 from statefulspark.errors import InvalidInputError
 from statefulspark.state.api.functions import ReduceFunction
+from statefulspark.state.api.names import RuntimeName
 
 __all__ = ["Aggregation", "RollingAggregation"]
 
@@ -42,7 +43,7 @@ class RollingAggregation(ReduceFunction[Any]):
         _check_type(kind, column, argument)
         self._whole_rows = kind.endswith("_by")
         self._choose = _CHOICES[kind.removesuffix("_by")]
-        self.state_name = f"_{kind}({column.name})"
+        self.state_name = RuntimeName(f"_{kind}({column.name})")
         if len(self.state_name.encode()) > _STATE_NAME_BYTES_MAX:
             raise InvalidInputError("the column's name is too long for a state's name", field=argument, remedy="Rename the column")
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import secrets
 import threading
 from collections.abc import Generator, Iterable, Iterator
-from contextlib import AbstractContextManager, closing, contextmanager
+from contextlib import AbstractContextManager, closing, contextmanager, suppress
 from pathlib import Path
 
 import cloudpickle
@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from statefulspark import failpoints
 from statefulspark.checkpoint.formats.changelog import ChangelogHeader, ChangelogWriter
-from statefulspark.errors import FencedError, UnavailableError
+from statefulspark.errors import FencedError, InvalidInputError, UnavailableError
 from statefulspark.exchange.config import SlotConfig
 from statefulspark.process.failures import user_function_error
 from statefulspark.process.function_runner import KeyedFunctionRunner, StepSpec
@@ -260,18 +260,24 @@ class KeyedStep:
             ack = self._acknowledgement(batch, handed_over, metrics)
             failpoints.reach("slot.changelog.durable")
         except BaseException as error:
+            key_group = self._current_key_group()
             if not finished:
                 self._abort_batch()
                 self._function.undone()
             if isinstance(error, Exception):
                 raise
             # Signals come to the main thread, so the function raised it. The server would drop it, and the slot would seem to have gone silent.
-            raise user_function_error(error, uid=self.step.uid, key_group=None) from error
+            raise user_function_error(error, uid=self.step.uid, key_group=key_group) from error
         finally:
             if changelog is not None:
                 changelog.abandon()
             path.unlink(missing_ok=True)
         return ack
+
+    def _current_key_group(self) -> int | None:
+        with suppress(InvalidInputError):
+            return self.backend.current_key_group()
+        return None
 
     def _header(self, request: ExchangeRequest, entries: list[OperatorEntry]) -> ChangelogHeader:
         states = {state["state_id"]: state for state in self._ids.known(self.step.uid)}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from difflib import get_close_matches
 from threading import Lock
@@ -11,7 +11,9 @@ from typing import Any, Final
 import structlog
 
 from statefulspark.errors import InvalidInputError, NotRestorableError
-from statefulspark.state.encoding.layout import LAZY_STATE_PREFIX, STATE_ID_MAX, StateInfo
+from statefulspark.state.api.names import is_reserved
+from statefulspark.state.encoding.layout import STATE_ID_MAX, StateInfo
+from statefulspark.state.encoding.runtime_states import is_of_late_declaration, is_of_windows
 from statefulspark.state.evolution.histories import evolved, longer
 from statefulspark.state.operator.entries import RAW_OPERATOR
 from statefulspark.state.tables.raw_keyed import RAW_KEYED
@@ -163,7 +165,7 @@ class StateRegistry:
         if self._allow_non_restored:
             return
         for uid, name in new:
-            missing = sorted(other for owner, other in self._missing if owner == uid)
+            missing = {other: self._states[owner, other] for owner, other in sorted(self._missing) if owner == uid}
             if missing:
                 raise _renamed(uid, name, missing)
 
@@ -192,21 +194,26 @@ def check_restorable(stored: StateInfo, wanted: StateInfo) -> None:
 
 
 def _is_declared_in_open(state: StateInfo) -> bool:
-    return state.kind not in _LAZY_KINDS and not state.name.startswith(LAZY_STATE_PREFIX)
+    return state.kind not in _LAZY_KINDS and not is_of_late_declaration(state)
 
 
 def _ttl(state: StateInfo) -> str:
     return "no time to live" if state.ttl_ms is None else "a time to live"
 
 
-def _renamed(uid: str, name: str, missing: list[str]) -> NotRestorableError:
+def _renamed(uid: str, name: str, missing: Mapping[str, StateInfo]) -> NotRestorableError:
     closest = get_close_matches(name, missing, n=1, cutoff=0)[0]
     held = ", ".join(map(repr, missing))
+    keep = f"Declare it as {closest!r} to keep its values (in open(), if it is declared later)"
+    if is_reserved(closest) and not is_reserved(name):
+        # No function may declare that name.
+        keep = f"Rename {closest!r} in the snapshot to keep its values (statefulspark rewrite PATH DIRECTORY --rename-state UID:OLD=NEW)"
+        if is_of_windows(missing[closest]):
+            keep = f"Keep the windows of the step to keep {closest!r}"
     return NotRestorableError(
         f"it is new and would start empty, and the restored state {held} is no longer declared",
         field=f"state {name!r} of uid {uid!r}",
-        remedy=f"Declare it as {closest!r} to keep its values (in open(), if it is declared later), or set spec.allowNonRestoredState: true "
-        f"to discard {held}",
+        remedy=f"{keep}, or set spec.allowNonRestoredState: true to discard {held}",
     )
 
 

@@ -9,15 +9,15 @@ from typing import Final
 
 from statefulspark.errors import InvalidInputError
 from statefulspark.keygroups import MAX_PARALLELISM_LIMIT
-from statefulspark.state.api.names import check_state_name, check_uid
+from statefulspark.state.api.names import check_state_name, check_uid, is_reserved
 from statefulspark.state.encoding.layout import StateInfo
-from statefulspark.state.operator.entries import RAW_OPERATOR, RAW_OPERATOR_NAME
-from statefulspark.state.tables.raw_keyed import RAW_KEYED, RAW_KEYED_NAME
+from statefulspark.state.encoding.runtime_states import is_of_windows
+from statefulspark.state.operator.entries import RAW_OPERATOR
+from statefulspark.state.tables.raw_keyed import RAW_KEYED
 from statefulspark.state.timers import TIMER_KINDS
 
 State = tuple[str, str]
 """uid and name."""
-_RESERVED: Final = frozenset({*TIMER_KINDS, RAW_KEYED_NAME, RAW_OPERATOR_NAME})
 _NAMELESS_KINDS: Final = frozenset({*TIMER_KINDS, RAW_KEYED, RAW_OPERATOR})
 """A step has at most one state of each; the runtime names it."""
 
@@ -114,9 +114,9 @@ def check_new_name(new: str) -> None:
     Raises:
         InvalidInputError: It is empty, too long or reserved.
     """
-    check_state_name(new)
-    if new in _RESERVED or new.startswith("_"):
+    if is_reserved(new):
         raise InvalidInputError(f"{new!r} is reserved for the runtime", field="state", remedy="Choose another name")
+    check_state_name(new)
 
 
 def check_max_parallelism(max_parallelism: int) -> None:
@@ -132,7 +132,7 @@ def check_max_parallelism(max_parallelism: int) -> None:
 
 
 def _refuse_fixed_name(info: StateInfo) -> None:
-    if info.kind in _NAMELESS_KINDS or _is_runtimes(info):
+    if info.kind in _NAMELESS_KINDS or is_of_windows(info):
         raise InvalidInputError(
             f"the runtime names {info.name!r} of uid {info.uid!r}", field="state", remedy="Rename the uid, or states that functions declare"
         )
@@ -140,13 +140,8 @@ def _refuse_fixed_name(info: StateInfo) -> None:
 
 def _check_removable(info: StateInfo, states: Mapping[State, StateInfo]) -> None:
     """Raise if the state belongs to others that the runtime keeps together: the parts of windows, with their timers."""
-    parts = [other for other in states.values() if other.uid == info.uid and _is_runtimes(other)]
-    if _is_runtimes(info) or (info.kind in TIMER_KINDS and parts):
+    parts = [other for other in states.values() if other.uid == info.uid and is_of_windows(other)]
+    if is_of_windows(info) or (info.kind in TIMER_KINDS and parts):
         raise InvalidInputError(
             f"{info.name!r} of uid {info.uid!r} is one of several parts that belong together", field="state", remedy="Remove the uid"
         )
-
-
-def _is_runtimes(info: StateInfo) -> bool:
-    """True for the states of windows and rolling aggregations."""
-    return info.name.startswith("_") and info.kind not in _NAMELESS_KINDS

@@ -11,6 +11,7 @@ import pyarrow.types as pt
 
 from statefulspark.errors import InvalidInputError
 from statefulspark.state.api.descriptors import StateDescriptor
+from statefulspark.state.api.names import is_reserved
 from statefulspark.state.encoding.layout import StateInfo
 from statefulspark.state.types.base import TypeInformation, type_from_json
 from statefulspark.state.types.composites import ListTypeInfo
@@ -51,7 +52,7 @@ class Declaration:
         Raises:
             InvalidInputError: It is a state of another kind.
         """
-        if info.kind not in KINDS or info.name.startswith("_"):
+        if info.kind not in KINDS or is_reserved(info.name):
             raise InvalidInputError(
                 f"{info.name!r} of uid {info.uid!r} is of the kind {info.kind!r}",
                 field="state",

@@ -26,7 +26,7 @@ from statefulspark.storage.hdfs_errors import is_below_a_file, is_not_empty, tra
 from statefulspark.storage.keys import TEMPORARY_PREFIX, check_folder, check_key, check_prefix
 from statefulspark.storage.limits import StoreLimits
 from statefulspark.storage.per_process import PerProcess
-from statefulspark.storage.transfers import cancelable_file, download
+from statefulspark.storage.transfers import cancelable_file, download, each
 
 if TYPE_CHECKING:
     from hdfs_native import FileStatus
@@ -112,16 +112,14 @@ class HdfsStore:
 
     def delete(self, keys: Iterable[str]) -> None:
         """Delete; absent keys are fine. Directories left empty go too."""
-        folders = set()
-        for key, path in [(key, self._path(key)) for key in keys]:
-            with suppress(KeyError), self._translated("delete", key):
-                self._delete_file(path)
-            folders.add(path.rpartition("/")[0])
-        for folder in sorted(folders, key=len, reverse=True):
+        every = [(key, self._path(key)) for key in keys]
+        each(self._delete, every, self._limits.at_once)
+        for folder in sorted({path.rpartition("/")[0] for _, path in every}, key=len, reverse=True):
             self._prune(folder)
 
-    def _delete_file(self, path: str) -> None:
-        with suppress(FileNotFoundError):
+    def _delete(self, named: tuple[str, str]) -> None:
+        key, path = named
+        with suppress(KeyError), self._translated("delete", key):
             if not self._client.status(path).isdir:
                 self._client.delete(path)
 
@@ -168,7 +166,7 @@ class HdfsStore:
                 raise
             return []
         # The listing of a file is the file itself.
-        return [each for each in found if each.path.rstrip("/") != path]
+        return [file for file in found if file.path.rstrip("/") != path]
 
     def _walk(self, folder: str, start: str) -> Iterator[ObjectInfo]:
         """Objects in ``folder`` (relative) whose path below it begins with ``start``."""
@@ -206,10 +204,10 @@ class HdfsStore:
         """Remove files of writers that have died when nothing else is in ``folder``; True when something was removed."""
         found = self._client.entries(folder)
         stale_ms = (time.time() - STALE_S) * 1000
-        if any(not _name(each).startswith(TEMPORARY_PREFIX) or each.modification_time > stale_ms for each in found):
+        if any(not _name(file).startswith(TEMPORARY_PREFIX) or file.modification_time > stale_ms for file in found):
             return False
-        for each in found:
-            self._client.delete(each.path)
+        for file in found:
+            self._client.delete(file.path)
         return bool(found)
 
     @contextmanager

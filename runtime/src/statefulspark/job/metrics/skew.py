@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from statefulspark.coordinator.controls import BusyKeyGroup, SlotSpread, StepSkew
 from statefulspark.coordinator.slot_state import Slot
+from statefulspark.coordinator.slot_status import BusyKeyGroup, SlotSpread, StepSkew
 from statefulspark.process.key_group_rows import RowSpread
 
 

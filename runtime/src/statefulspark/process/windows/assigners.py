@@ -26,6 +26,7 @@ from statefulspark.process.windows.windows import (
     WindowSerializer,
 )
 from statefulspark.state.api.descriptors import ValueStateDescriptor
+from statefulspark.state.api.names import RuntimeName
 from statefulspark.state.times import Duration, Time
 from statefulspark.state.types.types import Types
 
@@ -45,7 +46,7 @@ __all__ = [
 ]
 
 Length = Time | Duration
-_COUNTER: Final = "_assigner(count)"
+_COUNTER: Final = RuntimeName("_assigner(count)")
 """Name of the state with the number of rows of a key, part of the format of checkpoints."""
 
 

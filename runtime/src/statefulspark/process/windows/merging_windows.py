@@ -13,6 +13,7 @@ from statefulspark.process.windows.session_assigners import merges_touching_wind
 from statefulspark.process.windows.window_states import BYTES
 from statefulspark.process.windows.windows import TimeWindow, TimeWindowSerializer
 from statefulspark.state.api.descriptors import ValueStateDescriptor
+from statefulspark.state.api.names import RuntimeName
 from statefulspark.state.tables.value import KeyedValueState
 
 __all__ = ["MergingWindows", "merging_windows_state"]
@@ -27,7 +28,7 @@ OnMerge = Callable[[TimeWindow, list[TimeWindow], TimeWindow, list[TimeWindow]],
 
 def merging_windows_state(context: RuntimeContext, scope: str) -> KeyedValueState:
     """Return the state with the windows of the current key: pairs of a window's bytes and those of its state window, in order."""
-    return cast("KeyedValueState", context.get_state(ValueStateDescriptor(f"_merging_windows({scope})", BYTES)))
+    return cast("KeyedValueState", context.get_state(ValueStateDescriptor(RuntimeName(f"_merging_windows({scope})"), BYTES)))
 
 
 class MergingWindows(MergingWindowAssigner.MergeCallback):

@@ -8,6 +8,7 @@ from typing import Any, Final
 
 from statefulspark.process.functions import RuntimeContext
 from statefulspark.state.api.descriptors import ValueStateDescriptor
+from statefulspark.state.api.names import RuntimeName
 from statefulspark.state.encoding.layout import JOINT_SESSIONS
 from statefulspark.state.encoding.values import PLAIN, Encoded
 from statefulspark.state.tables.value import KeyedValueState
@@ -136,5 +137,5 @@ def sessions_state(context: RuntimeContext, scope: str, type_: SessionsTypeInfo)
         scope: Kinds of windows and contents, part of the name of the state.
         type_: Type of the sessions.
     """
-    state: Any = context.get_state(ValueStateDescriptor(f"{JOINT_SESSIONS}{scope})", type_))
+    state: Any = context.get_state(ValueStateDescriptor(RuntimeName(f"{JOINT_SESSIONS}{scope})"), type_))
     return state  # type: ignore[no-any-return]  # a value state without time to live is one

@@ -17,6 +17,7 @@ from statefulspark.process.windows.evictors import Evictor
 from statefulspark.process.windows.window_states import bytes_map
 from statefulspark.process.windows.windows import Window
 from statefulspark.state.api.functions import AggregateFunction, Function, ReduceFunction
+from statefulspark.state.api.names import RuntimeName
 from statefulspark.state.encoding.values import Encoded
 from statefulspark.state.tables.maps import ABSENT
 from statefulspark.state.types.base import TypeInformation
@@ -90,7 +91,7 @@ class CombinedContents(WindowContents):
     def open(self, context: RuntimeContext, scope: str) -> None:
         self._function().open(context)
         type_ = self.value_type()
-        self._state = bytes_map(context, f"_window({scope})", type_)
+        self._state = bytes_map(context, RuntimeName(f"_window({scope})"), type_)
         self._accepted_class = type_.accepted_class
 
     def close(self) -> None:
@@ -270,8 +271,8 @@ class ListContents(WindowContents):
         self._schema = schema
 
     def open(self, context: RuntimeContext, scope: str) -> None:
-        self._rows = bytes_map(context, f"_window({scope})", self._type())
-        self._next = bytes_map(context, f"_window_next({scope})", Types.LONG())
+        self._rows = bytes_map(context, RuntimeName(f"_window({scope})"), self._type())
+        self._next = bytes_map(context, RuntimeName(f"_window_next({scope})"), Types.LONG())
 
     def _type(self) -> TypeInformation:
         return row_type_info(self._schema)

@@ -18,9 +18,9 @@ from statefulspark.state.api.descriptors import (
     descriptor_of,
 )
 from statefulspark.state.api.keyed_state_store import KeyedStateStore
+from statefulspark.state.api.names import RuntimeName
 from statefulspark.state.api.states import ListState, MapState, State, ValueState
 from statefulspark.state.api.ttl import StateTtlConfig
-from statefulspark.state.encoding.layout import LAZY_STATE_PREFIX
 from statefulspark.state.tables.combining import KeyedAggregatingState, KeyedReducingState, none_added
 from statefulspark.state.tables.declared import RememberedMapDescriptor
 from statefulspark.state.tables.maps import KeyedMapState
@@ -33,7 +33,7 @@ __all__ = ["BYTES", "SelectedWindow", "WindowStates", "bytes_map"]
 BYTES: Final = Types.PRIMITIVE_ARRAY(Types.BYTE())
 
 
-def bytes_map(context: RuntimeContext, name: str, value_type: TypeInformation, ttl: StateTtlConfig | None = None) -> KeyedMapState:
+def bytes_map(context: RuntimeContext, name: RuntimeName, value_type: TypeInformation, ttl: StateTtlConfig | None = None) -> KeyedMapState:
     """Return the map state ``name``, with keys that are bytes."""
     descriptor = MapStateDescriptor(name, BYTES, value_type)
     descriptor.ttl = ttl
@@ -69,7 +69,7 @@ class WindowStates(KeyedStateStore):
         self._states: dict[str, tuple[StateDescriptor, Any]] = {}
         self._maps: dict[str, KeyedMapState] = {}
         self._scope = scope
-        self._names = bytes_map(context, f"_{owner}_states({scope})", Types.STRING())
+        self._names = bytes_map(context, RuntimeName(f"_{owner}_states({scope})"), Types.STRING())
 
     def get_state(self, state_descriptor: ValueStateDescriptor) -> ValueState[Any]:
         return cast("ValueState[Any]", self.get(descriptor_of(ValueStateDescriptor, state_descriptor)))
@@ -169,8 +169,8 @@ class WindowStates(KeyedStateStore):
         descriptor.ttl = ttl
         return cast("KeyedMapState", self._context.get_map_state(descriptor))
 
-    def _full_name(self, name: str) -> str:
-        return f"{LAZY_STATE_PREFIX}{self._owner}({self._scope}, {name})"
+    def _full_name(self, name: str) -> RuntimeName:
+        return RuntimeName(f"_window.{self._owner}({self._scope}, {name})")
 
     def _remember(self, descriptor: StateDescriptor) -> None:
         """Note that the selected window has the state; called with each write."""

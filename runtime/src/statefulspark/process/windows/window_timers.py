@@ -7,6 +7,7 @@ from typing import cast
 from statefulspark.process.functions import RuntimeContext, TimeDomain, TimerService
 from statefulspark.process.windows.window_states import BYTES
 from statefulspark.state.api.descriptors import MapStateDescriptor
+from statefulspark.state.api.names import RuntimeName
 from statefulspark.state.tables.maps import KeyedMapState
 from statefulspark.state.types.types import Types
 
@@ -26,7 +27,8 @@ class WindowTimers:
         self._width = width
         self._windows = {
             domain: cast(
-                "KeyedMapState", context.get_map_state(MapStateDescriptor(f"_window_timers({scope}, {name})", Types.LONG(), BYTES))
+                "KeyedMapState",
+                context.get_map_state(MapStateDescriptor(RuntimeName(f"_window_timers({scope}, {name})"), Types.LONG(), BYTES)),
             )
             for domain, name in ((TimeDomain.EVENT_TIME, "event"), (TimeDomain.PROCESSING_TIME, "processing"))
         }

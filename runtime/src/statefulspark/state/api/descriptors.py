@@ -21,7 +21,8 @@ class StateDescriptor(ABC):  # as in PyFlink: one class per kind of state, nothi
     """Name, type and time to live of one state of a keyed step.
 
     Args:
-        name: 1 .. 255 bytes of UTF-8; state is found again by it after a restart.
+        name: 1 .. 255 bytes of UTF-8; state is found again by it after a restart. The names of states that the runtime makes are reserved,
+            such as ``_reduce`` and ``_window(…)``.
         type_info: The type of what is stored.
 
     Attributes:
@@ -31,7 +32,7 @@ class StateDescriptor(ABC):  # as in PyFlink: one class per kind of state, nothi
         ttl: None, or the time to live.
 
     Raises:
-        InvalidInputError: The name is empty or too long, or a type is none.
+        InvalidInputError: The name is empty, too long or reserved, or a type is none.
     """
 
     kind: ClassVar[str]
@@ -39,9 +40,14 @@ class StateDescriptor(ABC):  # as in PyFlink: one class per kind of state, nothi
 
     def __init__(self, name: str, type_info: TypeInformation) -> None:
         check_state_name(name)
-        self.name = name
+        self._name = str(name)
         self.type_info = _checked("type_info", type_info)
         self.ttl: StateTtlConfig | None = None
+
+    @property
+    def name(self) -> str:
+        """The name."""
+        return self._name
 
     def get_name(self) -> str:
         """Return the name."""

@@ -20,10 +20,6 @@ from statefulspark.errors import CorruptDataError, IncompatibleFormatError
 STATE_ID_MAX: Final = 0xFFFF
 """Largest state id: it is stored in two bytes."""
 
-LAZY_STATE_PREFIX: Final = "_window."
-"""Begins the names of states that windows declare when they first need them, part of the format of checkpoints. So it means nothing that such
-a state is new, or that a restored one is not declared yet."""
-
 _ENTRY: Final = struct.Struct(">HHI")
 _TIMER: Final = struct.Struct(">HHQ")
 _GROUP: Final = struct.Struct(">H")

@@ -140,8 +140,6 @@ class OperatorStateBackend(OperatorStateStore):
         if descriptor.ttl is not None:
             remedy = "Remove enable_time_to_live from its descriptor"
             raise InvalidInputError("operator state has no time to live", field=field_, remedy=remedy)
-        if descriptor.name == RAW_OPERATOR_NAME:
-            raise InvalidInputError("the name is reserved", field=field_, remedy="Choose another name")
         known = self._handles.get(descriptor.name)
         if known is None:
             if not self._declaring:

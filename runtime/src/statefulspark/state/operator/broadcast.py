@@ -17,7 +17,7 @@ from statefulspark.state.encoding.layout import StateIds, StateInfo
 from statefulspark.state.evolution.list_reader import reader_of
 from statefulspark.state.operator.broadcast_handles import DeclaredBroadcastState, cannot_change
 from statefulspark.state.operator.broadcast_map import BroadcastMap
-from statefulspark.state.operator.entries import OPERATOR_BROADCAST, RAW_OPERATOR_NAME, BroadcastChanges, BroadcastEntries, OperatorEntry
+from statefulspark.state.operator.entries import OPERATOR_BROADCAST, BroadcastChanges, BroadcastEntries, OperatorEntry
 
 BROADCAST_STATE_BYTES_MAX: Final = 64 << 20
 """Declared broadcast state of a step in each slot."""
@@ -63,8 +63,6 @@ class BroadcastStates:
             if descriptor.ttl is not None:
                 remedy = "Remove enable_time_to_live from its descriptor, and let rows of the broadcast stream remove entries"
                 raise InvalidInputError("broadcast state has no time to live", field=field, remedy=remedy)
-            if descriptor.name == RAW_OPERATOR_NAME:
-                raise InvalidInputError("the name is reserved", field=field, remedy="Choose another name")
             if descriptor.name in self._declared:
                 raise InvalidInputError("two broadcast states have this name", field=field, remedy="Give each state its own name")
             self._declared[descriptor.name] = self._registered(descriptor)

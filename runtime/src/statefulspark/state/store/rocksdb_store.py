@@ -190,14 +190,26 @@ class RocksDBStore:
         # In the order of keys: in a buffer, an entry beside the one before it costs a third of one in any other place. Sorting is stable, so
         # the later of two changes of a key wins. What comes as an iterator is in that order already, or too large for a list.
         remaining = iter(sorted(changes, key=itemgetter(0)) if isinstance(changes, list) else changes)
-        limit = self.memory.write_buffer_limit
         with self._translated():
             # A batch is used up by writing it.
             while len(batch := _next_batch(remaining, self._write_bytes)):
-                database.write(batch, self._write_options)
-                if limit is not None:
-                    limit.wait()
-                self._follow_files()
+                self._write(database, batch)
+
+    def delete_in_order(self, keys: Sequence[bytes]) -> None:
+        """Delete entries by their keys, which are in order; for less than `write` takes for the same deletes."""
+        database = self._open()
+        with self._translated():
+            for start in range(0, len(keys), _WRITE_ENTRIES):
+                batch = WriteBatch(raw_mode=True)
+                for key in keys[start : start + _WRITE_ENTRIES]:
+                    del batch[key]
+                self._write(database, batch)
+
+    def _write(self, database: Rdict, batch: WriteBatch) -> None:
+        database.write(batch, self._write_options)
+        if self.memory.write_buffer_limit is not None:
+            self.memory.write_buffer_limit.wait()
+        self._follow_files()
 
     def delete_range(self, first: bytes, end: bytes) -> None:
         with self._translated():

@@ -15,6 +15,7 @@ from statefulspark.state.api.descriptors import (
     StateDescriptor,
     ValueStateDescriptor,
 )
+from statefulspark.state.api.names import RuntimeName
 from statefulspark.state.api.states import AggregatingState, ListState, MapState, ReducingState, State, ValueState
 from statefulspark.state.api.ttl import StateTtlConfig
 from statefulspark.state.encoding.keys import KeyCodec
@@ -275,8 +276,6 @@ class DeclaredStates:
 
     def _register(self, descriptor: StateDescriptor, *, segmented: bool = False) -> tuple[StateInfo, str]:
         """Return the state's description and what errors call it."""
-        if descriptor.name in (*TIMER_KINDS, RAW_KEYED_NAME):
-            raise InvalidInputError("the name is reserved", field=f"state {descriptor.name!r}", remedy="Choose another name.")
         description: dict[str, Any] = {
             "key_type": self._key_types,
             "type": descriptor.type_info.to_json(),
@@ -296,6 +295,6 @@ def _described(descriptor: StateDescriptor) -> str:
 
 
 def _as_described(descriptor: RememberedMapDescriptor, info: StateInfo) -> MapStateDescriptor:
-    described = MapStateDescriptor(descriptor.name, descriptor.type_info.key, type_from_json(info.type["value"]))
+    described = MapStateDescriptor(RuntimeName(descriptor.name), descriptor.type_info.key, type_from_json(info.type["value"]))
     described.ttl = None if info.ttl_ms is None else StateTtlConfig.new_builder(Time(info.ttl_ms)).build()
     return described

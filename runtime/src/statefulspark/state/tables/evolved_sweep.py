@@ -27,17 +27,17 @@ class EvolvedExpiring:
 
     def swept(self, entries: Iterator[tuple[bytes, bytes]], now_ms: int, checks_max: int) -> Swept:  # noqa: ARG002  one check per entry
         """See `Expiring`."""
-        changes: list[Change] = []
+        deletes: list[bytes] = []
         key, count = None, 0
         left: list[int] = []
         for key, data in entries:
             count += 1
             part = self._reader.part(data)
             if not _lives(part, now_ms):
-                changes.append((key, None))
+                deletes.append(key)
             elif part.expiry_ms is not None:
                 left.append(part.expiry_ms)
-        return Swept(changes, len(changes), len(changes), key, count, count, min(left, default=None))
+        return Swept(deletes, [], len(deletes), key, count, count, min(left, default=None))
 
 
 class EvolvedExpiringLists:
@@ -53,8 +53,9 @@ class EvolvedExpiringLists:
 
     def swept(self, entries: Iterator[tuple[bytes, bytes]], now_ms: int, checks_max: int) -> Swept:
         """See `Expiring`."""
-        changes: list[Change] = []
-        key, count, checks, deleted, expired, rewritten_bytes = None, 0, 0, 0, 0, 0
+        deletes: list[bytes] = []
+        rewritten: list[Change] = []
+        key, count, checks, expired, rewritten_bytes = None, 0, 0, 0, 0
         left: list[int] = []
         for key, data in entries:
             stored = self._reader.stored(data)
@@ -68,15 +69,14 @@ class EvolvedExpiringLists:
                     parts.append(stored.segments)
                 left += [part.expiry_ms for part in parts if part.expiry_ms is not None]
                 if is_worth_rewriting(len(kept), living):
-                    changes.append((key, self._reader.shortened(data, kept)))
+                    rewritten.append((key, self._reader.shortened(data, kept)))
                     rewritten_bytes += len(data)
             else:
-                changes.append((key, None))
-                deleted += 1
+                deletes.append(key)
                 expired += not is_segment(data)
             if checks >= checks_max or rewritten_bytes >= REWRITTEN_BYTES_MAX:
                 break
-        return Swept(changes, deleted, expired, key, count, checks, min(left, default=None))
+        return Swept(deletes, rewritten, expired, key, count, checks, min(left, default=None))
 
 
 def _lives(part: StoredPart, now_ms: int) -> bool:

@@ -28,10 +28,10 @@ _ROUND_CHECKS: Final = 10_000
 class Swept(NamedTuple):
     """What a state made of some of its stored entries."""
 
-    changes: list[Change]
-    """What has expired is deleted, or written again if only a part of it has expired."""
-    deleted: int
-    """How many of the changes delete."""
+    deletes: list[bytes]
+    """Store keys of what has expired, in order."""
+    rewritten: list[Change]
+    """What is written again because a part of it has expired."""
     expired: int
     """How many values, map entries and lists have gone. A long list is one, however many segments it had."""
     last: bytes | None
@@ -223,12 +223,14 @@ class Sweep:
         ended = swept.entries < checks_max and next(entries, None) is None
         if ended and self._rocksdb is not None:
             ended = self._rocksdb.check_end(swept.last or visit.position, visit.end)
-        if swept.changes:
-            self._store.write(swept.changes)
+        if swept.deletes:
+            self._delete(swept.deletes)
+        if swept.rewritten:
+            self._store.write(swept.rewritten)
         self.expired += swept.expired
         visit.seen += swept.entries
         visit.checks += swept.checks
-        visit.left += swept.entries - swept.deleted
+        visit.left += swept.entries - len(swept.deletes)
         if swept.next_expiry_ms is not None:
             visit.earliest_ms = swept.next_expiry_ms if visit.earliest_ms is None else min(visit.earliest_ms, swept.next_expiry_ms)
         if ended:
@@ -242,3 +244,9 @@ class Sweep:
         elif swept.last is not None:
             visit.position = swept.last + b"\0"
         return swept, ended
+
+    def _delete(self, keys: list[bytes]) -> None:
+        if self._rocksdb is not None:
+            self._rocksdb.delete_in_order(keys)
+        else:
+            self._store.write((key, None) for key in keys)

@@ -69,8 +69,9 @@ class ExpiringListState(KeyedListState):
 
         A head is deleted when the elements of all segments have expired too. Segments that are still stored then are no part of a list.
         """
-        changes: list[Change] = []
-        key, count, checks, deleted, expired, rewritten_bytes = None, 0, 0, 0, 0, 0
+        deletes: list[bytes] = []
+        rewritten: list[Change] = []
+        key, count, checks, expired, rewritten_bytes = None, 0, 0, 0, 0
         next_expiry_ms: int | None = None
         for key, data in entries:
             head = ListHead.unpack(data, self._where) if is_head(data) else None
@@ -84,15 +85,14 @@ class ExpiringListState(KeyedListState):
                 next_expiry_ms = expiry_ms if next_expiry_ms is None else min(next_expiry_ms, expiry_ms)
                 if is_worth_rewriting(len(payloads), len(living)):
                     left = self._join(living)
-                    changes.append((key, head._replace(tail=left).pack() if head is not None else pack_segment(left) if part else left))
+                    rewritten.append((key, head._replace(tail=left).pack() if head is not None else pack_segment(left) if part else left))
                     rewritten_bytes += len(data)
             else:
-                changes.append((key, None))
-                deleted += 1
+                deletes.append(key)
                 expired += not part
             if checks >= checks_max or rewritten_bytes >= REWRITTEN_BYTES_MAX:
                 break
-        return Swept(changes, deleted, expired, key, count, checks, next_expiry_ms)
+        return Swept(deletes, rewritten, expired, key, count, checks, next_expiry_ms)
 
     def _latest(self, last_ms: int, written: list[list[bytes]]) -> int:
         return max([last_ms, *(_expiry(payload) for payloads in written for payload in payloads)])

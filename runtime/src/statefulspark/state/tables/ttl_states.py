@@ -12,7 +12,7 @@ from statefulspark.errors import InvalidInputError
 from statefulspark.state.api.ttl import StateTtlConfig
 from statefulspark.state.encoding.values import Encoded, ValueCodec, join_expiry
 from statefulspark.state.store.layers import Layers
-from statefulspark.state.tables.expired_entries import swept_values
+from statefulspark.state.tables.expired_entries import swept_map_entries, swept_values
 from statefulspark.state.tables.key_context import KeyContext
 from statefulspark.state.tables.lifetime import Lifetime
 from statefulspark.state.tables.maps import ABSENT, KeyedMapState
@@ -93,7 +93,7 @@ class ExpiringMapState(KeyedMapState):
 
     def swept(self, entries: Iterator[tuple[bytes, bytes]], now_ms: int, checks_max: int) -> Swept:  # noqa: ARG002  one check per entry
         """See `Expiring`."""
-        return swept_values(entries, now_ms)
+        return swept_map_entries(entries, now_ms)
 
     def _entry(self, user_key: bytes) -> Any:
         return self._living(user_key, super()._entry(user_key))
