@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from statefulspark.errors import ConflictError, InvalidInputError, StatefulSparkError, UnavailableError
+from statefulspark.storage import local
 from statefulspark.storage.folders import STALE_S
 from statefulspark.storage.keys import TEMPORARY_PREFIX
 from statefulspark.storage.local import LocalStore
