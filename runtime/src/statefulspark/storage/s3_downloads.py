@@ -12,7 +12,7 @@ from collections.abc import Callable
 from contextlib import closing
 from dataclasses import dataclass
 from http import HTTPStatus
-from typing import TYPE_CHECKING, BinaryIO, Final, TypedDict
+from typing import TYPE_CHECKING, Any, BinaryIO, Final
 
 from botocore import exceptions as boto
 
@@ -30,10 +30,6 @@ _RANGE_BYTES: Final = 64 * MIB
 _RANGES_AT_ONCE: Final = 4
 _INTERRUPTED: Final = (ConnectionError, TimeoutError, boto.ReadTimeoutError, boto.IncompleteReadError, boto.ResponseStreamingError)
 """The connection ended within an answer."""
-
-
-class _Same(TypedDict, total=False):
-    IfMatch: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +94,7 @@ class Download:
         raise UnavailableError(f"{self.url}: the transfer was repeatedly interrupted")
 
     def _rest(self, start: int, end: int, tag: str | None) -> StreamingBody:
-        same: _Same = {"IfMatch": tag} if tag is not None else {}
+        same: dict[str, Any] = {"IfMatch": tag} if tag is not None else {}
         try:
             return self.client.get_object(Bucket=self.bucket, Key=self.name, Range=f"bytes={start}-{end - 1}", **same)["Body"]
         except boto.ClientError as error:
