@@ -31,7 +31,7 @@ def manifest(before: str, after: str, remedy: str, *arguments: str) -> Mistake:
 
 MISTAKES = {
     "a misspelt field": manifest("parallelism: 2", "paralelism: 2", "paralelism"),
-    "YAML that does not parse": manifest("spec:\n", "spec:\n\t", "job.yaml"),
+    "YAML that does not parse": manifest("spec:\n", "spec:\n\t", "Fix the YAML"),
     "another file name": manifest("script: pipeline.py", "script: main.py", "main.py"),
     "a duration in words": manifest("interval: 10s", "interval: ten seconds", "10s"),
     "a folder without a scheme": manifest(
@@ -39,15 +39,15 @@ MISTAKES = {
     ),
     "more slots than key groups": manifest("parallelism: 2", "parallelism: 9\n  maxParallelism: 4", "maxParallelism"),
     "a backend that does not exist": manifest("parallelism: 2", "parallelism: 2\n  stateBackend: {type: rocks}", "rocksdb"),
-    "another release of Spark": manifest("parallelism: 2", 'parallelism: 2\n  sparkVersion: "4.9.9"', "4.9.9"),
+    "another release of Spark": manifest("parallelism: 2", 'parallelism: 2\n  sparkVersion: "4.9.9"', "4.3.1"),
     "a store that does not answer": manifest(
         "    savepointDir",
         "    storage: {endpoint: 'http://127.0.0.1:9', region: r, accessKeyId: a, secretAccessKey: b}\n    savepointDir",
-        "127.0.0.1:9",
+        "checkpointing.storage.endpoint",
     ),
     "no pipeline function": Mistake("pipeline", "def pipeline(job):", "def main(job):"),
     "a module that is not installed": Mistake("nosuchmodule", "from pathlib import Path", "from pathlib import Path\nimport nosuchmodule"),
-    "a syntax error": Mistake("pipeline.py", "def open(self, runtime_context):", "def open(self, runtime_context)"),
+    "a syntax error": Mistake("expected ':'", "def open(self, runtime_context):", "def open(self, runtime_context)"),
     "no return": Mistake("return", "    return counts.writeStream", "    counts.writeStream"),
     "a query that is started": Mistake(
         "start()", 'str(HERE / "output"))', 'str(HERE / "output")).option("checkpointLocation", "x").start()'
@@ -59,11 +59,11 @@ MISTAKES = {
     "no type of a state": Mistake("type_info", 'ValueStateDescriptor("clicks", Types.LONG())', 'ValueStateDescriptor("clicks")'),
     "a misspelt sink": Mistake("parquet", 'format("parquet")', 'format("parqet")'),
     "no path": Mistake("path", '.option("path", str(HERE / "output"))', ""),
-    "an output mode that no step has": Mistake("append", 'format("parquet")', 'format("parquet").outputMode("complete")'),
-    "an event time that no column has": Mistake("ts", 'key_by(clicks, "user")', 'key_by(clicks, "user", event_time="ts")'),
+    "an output mode that no step has": Mistake("output mode", 'format("parquet")', 'format("parquet").outputMode("complete")'),
+    "an event time that no column has": Mistake("event_time", 'uid="count-clicks"', 'uid="count-clicks", event_time="ts"'),
     "a function that raises": Mistake("ZeroDivisionError", "yield value.user, clicks", "yield value.user, clicks // 0"),
     "an attribute that open did not set": Mistake("count", "self.clicks.update(clicks)", "self.count.update(clicks)"),
-    "too few fields": Mistake("fields", "yield value.user, clicks", "yield (value.user,)"),
+    "too few fields": Mistake("one value per column", "yield value.user, clicks", "yield (value.user,)"),
     "a field of another type": Mistake("clicks", "yield value.user, clicks", 'yield value.user, "many"'),
     "return instead of yield": Mistake("yield", "yield value.user, clicks", "return value.user, clicks"),
     "a value of another type": Mistake("clicks", "self.clicks.update(clicks)", 'self.clicks.update("many")'),

@@ -229,7 +229,7 @@ class StatefulSparkJobSpec(Model):
     """Names of Secrets used to pull the image (at most 16)."""
 
     spark_version: Annotated[str, StringConstraints(pattern=r"^4\.3(\.\d+)?$")] = Field(default="4.3", json_schema_extra=UPGRADE)
-    """Version of Spark in the image."""
+    """Version of Spark in the image: 4.3, or one of its releases, such as 4.3.1."""
 
     service_account: ObjectName | None = Field(default=None, json_schema_extra=UPGRADE)
     """Kubernetes service account of the driver. By default the operator creates one with the least privileges a driver needs. The
