@@ -202,7 +202,10 @@ def test_every_problem_gets_its_own_sentence() -> None:
         ({"checkpointing": {"storage": {"sessionToken": "t"}}}, "spec.checkpointing.storage.sessionToken: needs accessKeyId"),
         ({"checkpointing": {"storage": {"endpoint": "minio:9000"}}}, "spec.checkpointing.storage.endpoint: is not an http(s) URL"),
         ({"api": {"port": 70000}}, "spec.api.port: 70000 is out of bounds. Use 65535 or less"),
-        ({"sparkVersion": "3.5"}, "spec.sparkVersion: has characters that are not allowed here. Version of Spark in the image: 4.3, or one of its releases, such as 4.3.1"),
+        (
+            {"sparkVersion": "3.5"},
+            "spec.sparkVersion: has characters that are not allowed here. Version of Spark in the image: 4.3, or one of its releases, such as 4.3.1",
+        ),
     ],
 )
 def test_single_problems(spec: dict[str, Any], sentence: str) -> None:

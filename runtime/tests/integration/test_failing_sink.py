@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import pytest
+
 from statefulspark.coordinator.controls import JobError, JobState
 
 from .oracles import files
 from .work import Work, wait_until
 
 
+@pytest.mark.exhaustive
 def test_a_job_whose_batches_fail_says_so_until_one_succeeds(work: Work) -> None:
     """How often in a row, since when, and the sink's own error; an idle job and one whose batches succeed say nothing of the kind."""
     inputs = files(seed=21, number=2)

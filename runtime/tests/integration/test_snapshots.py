@@ -209,6 +209,7 @@ def test_cancel_keeps_checkpoints_unless_told_otherwise_and_a_periodic_one_is_ta
     assert work.state("count", "total") == finals(expected, 2)
 
 
+@pytest.mark.exhaustive
 def test_a_damaged_checkpoint_is_passed_over_by_the_start_that_finds_it(work: Work) -> None:
     """One byte of one file of RocksDB: slots go back to the checkpoint before and the batches since, and nothing is lost or doubled."""
     inputs = files(seed=10, number=3)

@@ -49,6 +49,7 @@ def test_two_branches_share_the_slots_and_one_stage(work: Work) -> None:
     assert work.state("shops", "number") == finals(shops, 1)
 
 
+@pytest.mark.exhaustive
 def test_a_sink_that_evaluates_its_batch_twice_changes_state_once(work: Work) -> None:
     """ForeachBatch may count, then write: each evaluation sees the same rows, and the state has seen each row once."""
     work.entrypoint = "counted_twice"

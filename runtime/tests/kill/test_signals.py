@@ -128,6 +128,7 @@ def test_timeout_sends_its_signal_twice(tmp_path: Path, java_options: str) -> No
         ledger.check()
 
 
+@pytest.mark.exhaustive
 def test_a_jvm_that_dies_while_the_job_stops_is_part_of_the_stop(tmp_path: Path, java_options: str) -> None:
     """SIGKILL of the JVM right after SIGTERM: exit code 0 and a warning instead of a checkpoint; without the SIGTERM, a failure that says so."""
     ledger = Ledger(folder=tmp_path, java_options=java_options, seed=304, files=14, interval="1h")
