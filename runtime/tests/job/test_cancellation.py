@@ -69,7 +69,10 @@ def running(calls: list[str], *, retain: bool, delete: Callable[[], None]) -> Ru
         restart=NoRestart(),
         settings=settings,
         history=cast(
-            "Any", SimpleNamespace(close=lambda state, error, *, keep: calls.append("history kept" if keep else "history closed"))
+            "Any",
+            SimpleNamespace(
+                close=lambda state, error, *, keep: calls.append("history kept" if keep else "history closed"), returned=lambda *_: None
+            ),
         ),
     )
 
