@@ -69,19 +69,24 @@ class SlowStorage:
 
 
 class TaskClock:
-    """Stands for the module `time` of exchange tasks: the time that they see passes only while storage is held, 20 s between two of their requests."""
+    """Stands for the module `time` of exchange tasks: the time that one sees passes only while storage is held, 20 s between two of its requests."""
 
     def __init__(self, storage: SlowStorage) -> None:
         self._storage = storage
         self.polls = threading.Semaphore(0)
-        self.now_s = 0.0
+        # One per task: else the requests of one could use up the patience of the other, which the machine does not let run meanwhile.
+        self._seen_s: dict[int, float] = {}
+
+    @property
+    def now_s(self) -> float:
+        return max(self._seen_s.values())
 
     def monotonic(self) -> float:
-        return self.now_s
+        return self._seen_s.get(threading.get_ident(), 0.0)
 
     def sleep(self, duration_s: float) -> None:
         if not self._storage.goes_on.is_set():
-            self.now_s += 20.0
+            self._seen_s[threading.get_ident()] = self.monotonic() + 20.0
         self.polls.release()
         time.sleep(duration_s)
 
