@@ -61,42 +61,41 @@ class Rows:
 def measure(rows: Rows, work: Path, rounds: int) -> dict[str, list[float]]:
     """Seconds of each way, in turns."""
     origin = write_savepoint(work / "origin", [rows.info()], rows.stored(), backend="rocksdb", max_parallelism=_GROUPS)
-    table = state_tables.read_arrow(origin, UID, _STATE)
+    table = read(origin)
+    ours, theirs = work / "ours", work / "theirs.parquet"
+    made: list[str] = []
+
+    def convert() -> int:
+        made.append(convert_to_canonical(origin, ours.as_uri(), open_store=open_store).url)
+        return rows.entries
+
+    def write() -> int:
+        pq.write_table(table, theirs, compression="zstd")
+        return rows.entries
+
+    ways: dict[str, Callable[[], int]] = {
+        "canonical, write": convert,
+        "Parquet, write": write,
+        "canonical, read": lambda: int(read(made[-1]).num_rows),
+        "Parquet, read": lambda: int(pq.read_table(theirs).num_rows),
+    }
     measured: dict[str, list[float]] = {}
     for _ in range(rounds):
-        ours, theirs = work / "ours", work / "theirs.parquet"
-        made: list[str] = []
-
-        def convert(target: Path = ours, made: list[str] = made) -> int:
-            made.append(convert_to_canonical(origin, target.as_uri(), open_store=open_store).url)
-            return rows.entries
-
-        def write(path: Path = theirs) -> int:
-            pq.write_table(table, path, compression="zstd")
-            return rows.entries
-
-        ways: dict[str, Callable[[], int]] = {
-            "canonical, write": convert,
-            "Parquet, write": write,
-            "canonical, read": lambda made=made: read(made[0]),  # type: ignore[misc]  # its default
-            "Parquet, read": lambda path=theirs: int(pq.read_table(path).num_rows),  # type: ignore[misc]
-        }
         for name, way in ways.items():
             began = time.perf_counter()
             if way() != rows.entries:
                 raise SystemExit(f"{name}: other rows than were written")
             measured.setdefault(name, []).append(time.perf_counter() - began)
             print(f"{rows.name}, {name}: {measured[name][-1]:.2f} s", file=sys.stderr, flush=True)
-        same = state_tables.read_arrow(made[0], UID, _STATE)
-        if not _sorted(same).equals(_sorted(table)):
+        if not _sorted(read(made[-1])).equals(_sorted(table)):
             raise SystemExit("the canonical savepoint has other rows than its origin")
         shutil.rmtree(ours)
     return measured
 
 
-def read(url: str) -> int:
-    """Read the state of a canonical savepoint as an Arrow table."""
-    return int(state_tables.read_arrow(url, UID, _STATE).num_rows)
+def read(url: str) -> pa.Table:
+    """Read the state of a savepoint."""
+    return state_tables.read_arrow(url, UID, _STATE)
 
 
 def _sorted(table: pa.Table) -> pa.Table:

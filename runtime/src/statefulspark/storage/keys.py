@@ -1,6 +1,8 @@
-"""Validates keys the same way for every store, so that data can be moved between file:// and s3://."""
+"""Validates keys the same way for every store, so that data can be moved between file:// and s3://, and makes keys of short-lived objects."""
 
 from __future__ import annotations
+
+import uuid
 
 from statefulspark.errors import InvalidInputError
 
@@ -77,3 +79,8 @@ def _check_characters(text: str, parts: list[str], field: str) -> None:
     if any(part.startswith(TEMPORARY_PREFIX) for part in parts):
         message = f"{text!r} starts a part with {TEMPORARY_PREFIX!r}, which is kept for unfinished writes"
         raise InvalidInputError(message, field=field, remedy="Choose another name")
+
+
+def probe_key() -> str:
+    """Return a new ``_probe-<32 hex>``: the key of an object that its writer deletes again at once."""
+    return f"_probe-{uuid.uuid4().hex}"

@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import os
 import urllib.parse
-import uuid
 from importlib.util import find_spec
 from pathlib import Path
 
 from statefulspark.config.locations import EXAMPLES, suggestion
 from statefulspark.errors import ConflictError, InvalidInputError, UnavailableError
 from statefulspark.storage.base import ObjectStore
+from statefulspark.storage.keys import probe_key
 from statefulspark.storage.local import LocalStore
 from statefulspark.storage.remote import OPENERS
 from statefulspark.storage.retrying import RetryingStore
@@ -67,7 +67,7 @@ def check_reachable(store: ObjectStore) -> None:
     """
     if isinstance(store, RetryingStore):
         store = store.within(_PROBE_BUDGET_S)
-    key = f"_probe-{uuid.uuid4().hex}"
+    key = probe_key()
     content = key.encode()
     store.put_if_absent(key, content)
     try:

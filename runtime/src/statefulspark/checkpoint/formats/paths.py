@@ -65,11 +65,6 @@ def kind_of(key: str) -> ObjectKind | None:
     return next((kind for kind, pattern in _KINDS if pattern.match(key)), None)
 
 
-def probe_key() -> str:
-    """A new ``_probe-<32 hex>``: an object that its writer deletes again at once."""
-    return f"_probe-{uuid4().hex}"
-
-
 def checkpoint_folder(checkpoint_id: int) -> str:
     """``chk-7``."""
     return f"chk-{checkpoint_id}"

@@ -20,6 +20,7 @@ from statefulspark.checkpoint.gc.reading import check_versions, read_folder, rea
 from statefulspark.checkpoint.write.retention import KEYS_PER_REQUEST
 from statefulspark.errors import ConflictError, CorruptDataError, InvalidInputError, UnavailableError
 from statefulspark.storage.base import ObjectStore
+from statefulspark.storage.keys import probe_key
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,7 +80,7 @@ def collect_garbage(
 
 def _storage_time_s(store: ObjectStore) -> float:
     """Return the time of the clock that dates objects, seconds since the epoch, by writing one. Infinite if storage is full or refuses it."""
-    key = paths.probe_key()
+    key = probe_key()
     try:
         store.put(key, b"")
     except (UnavailableError, InvalidInputError):
