@@ -26,6 +26,7 @@ from statefulspark.checkpoint.gc.collecting import GcResult, collect_garbage
 from statefulspark.cli.main import build_app
 from statefulspark.errors import InvalidInputError, UnavailableError
 from statefulspark.state.store.base import Change
+from statefulspark.storage.keys import probe_key
 from statefulspark.storage.open import open_store
 
 _STEP = examples(4, 1)
@@ -143,7 +144,7 @@ def test_a_clock_that_jumps_an_hour(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     clock = time.time
     monkeypatch.setattr("statefulspark.checkpoint.gc.collecting.time", type("Clock", (), {"time": staticmethod(lambda: clock() + jump_s)}))
     listed = {info.key for info in mini.job.list("")}
-    left = paths.probe_key()
+    left = probe_key()
     mini.job.put(left, b"")
     os.utime(folder / left, (old, old))
     result = CliRunner().invoke(build_app(), ["gc", mini.job.url, "--older-than", "1h"])

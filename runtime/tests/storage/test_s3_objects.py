@@ -21,6 +21,7 @@ from statefulspark.errors import CorruptDataError, InvalidInputError
 from statefulspark.keygroups import KeyGroupRange
 from statefulspark.rpc.codec import decode, encode
 from statefulspark.rpc.messages.conversion import Conversion
+from statefulspark.storage.keys import probe_key
 from statefulspark.storage.limits import S3Limits
 from statefulspark.storage.object_kinds import kind_of_object
 from statefulspark.storage.s3 import S3Store
@@ -256,7 +257,7 @@ KEYS = {
         paths.attempt_start_key(1),
         paths.history_key(1),
         paths.JOB_KEY,
-        paths.probe_key(),
+        probe_key(),
         "_probe-0123456789abcdef0123456789abcdef",
     ],
 }
