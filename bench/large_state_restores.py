@@ -19,12 +19,12 @@ GROUPS = 128
 
 
 def together(commands: Sequence[Sequence[str]], environment: Mapping[str, str]) -> float:
-    """Seconds until all of some processes, which start to work at the same time, have ended."""
+    """Seconds until all of some processes, which start to work at the same time, have ended. Their allocator is set as in a slot."""
+    from statefulspark.slot.allocator import allocator_environment
+
+    environment = {**os.environ, **allocator_environment(), **environment}
     os.sync()  # what was written before is not theirs to wait for
-    running = [
-        subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env={**os.environ, **environment})
-        for command in commands
-    ]
+    running = [subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment) for command in commands]
     for process in running:
         if process.stdout is None or process.stdout.readline() != "ready\n":
             raise RuntimeError("a process did not start")

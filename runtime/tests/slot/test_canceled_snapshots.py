@@ -12,7 +12,7 @@ import pytest
 from statefulspark.errors import FencedError, UnavailableError
 from statefulspark.rpc.messages.slot_control import CancelSnapshot
 from statefulspark.slot.snapshot_turns import SnapshotTurns
-from statefulspark.storage import local
+from statefulspark.storage import pieces
 
 from .one_slot import Coordinator, Count, Slot
 
@@ -39,7 +39,7 @@ class PausedUpload:
         self.go_on = threading.Event()
         self.files: list[Path] = []
         self.parts = 0
-        monkeypatch.setattr(local, "_COPY_BUFFER_BYTES", 16)
+        monkeypatch.setattr(pieces, "PIECE_BYTES", 16)
         put_file = type(slot.job.inner).put_file  # type: ignore[attr-defined]  # a RetryingStore
 
         def slow(store: Any, key: str, path: Path, cancellation: Any = None) -> None:

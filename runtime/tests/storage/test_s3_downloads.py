@@ -27,7 +27,7 @@ ATTEMPTS = 3
 def store(settings: StorageSettings, limits: S3Limits, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> S3Store:
     """Small ranges and reads, so that objects of some kilobytes are large."""
     monkeypatch.setattr(s3_downloads, "_RANGE_BYTES", RANGE)
-    monkeypatch.setattr(s3_downloads, "_READ_BYTES", 7000)
+    monkeypatch.setattr(s3_downloads, "PIECE_BYTES", 7000)
     return S3Store(BUCKET, f"downloads/{request.node.name}", settings, limits=replace(limits, attempts=ATTEMPTS))
 
 

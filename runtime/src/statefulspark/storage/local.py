@@ -24,8 +24,8 @@ from statefulspark.storage.cancellation import Cancellation
 from statefulspark.storage.folders import prune, sync_folder, temporary_file
 from statefulspark.storage.keys import TEMPORARY_PREFIX, check_folder, check_key, check_prefix
 from statefulspark.storage.os_errors import DIR_FIELD, WORKING_FIELD, translated
+from statefulspark.storage.pieces import PIECE_BYTES, pieces
 
-_COPY_BUFFER_BYTES = 1 << 20
 _RACES_MAX = 100
 """Number of times an object may be created and deleted during one conditional write."""
 
@@ -138,7 +138,7 @@ class LocalStore:
         if stream is None:
             raise KeyError(source)
         with stream:
-            self._replace(target, lambda written: shutil.copyfileobj(stream, written, _COPY_BUFFER_BYTES))
+            self._replace(target, lambda written: shutil.copyfileobj(stream, written, PIECE_BYTES))
 
     def delete(self, keys: Iterable[str]) -> None:
         """Delete; absent keys are fine. Folders left empty go too."""
@@ -204,19 +204,19 @@ def _open(path: Path) -> BinaryIO | None:
 
 def _copy_hashed(source: BinaryIO, target: BinaryIO) -> bytes:
     running = hashlib.sha256()
-    while part := source.read(_COPY_BUFFER_BYTES):
-        target.write(part)
-        running.update(part)
+    for piece in pieces(source):
+        target.write(piece)
+        running.update(piece)
     return running.digest()
 
 
 def _copy(source: BinaryIO, target: BinaryIO, cancellation: Cancellation | None) -> None:
     if cancellation is None:
-        shutil.copyfileobj(source, target, _COPY_BUFFER_BYTES)
+        shutil.copyfileobj(source, target, PIECE_BYTES)
         return
     cancellation.check()
-    while part := source.read(_COPY_BUFFER_BYTES):
-        target.write(part)
+    for piece in pieces(source):
+        target.write(piece)
         cancellation.check()
 
 

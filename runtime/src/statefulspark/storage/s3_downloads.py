@@ -18,13 +18,13 @@ from botocore import exceptions as boto
 
 from statefulspark.errors import UnavailableError
 from statefulspark.sizes import MIB
+from statefulspark.storage.pieces import PIECE_BYTES
 from statefulspark.storage.transfers import each
 
 if TYPE_CHECKING:
     from botocore.response import StreamingBody
     from mypy_boto3_s3 import S3Client
 
-_READ_BYTES: Final = 1 * MIB
 _RANGE_BYTES: Final = 64 * MIB
 """Objects of more than two of these come as ranges of this size: one connection rarely has all of a machine's bandwidth."""
 _RANGES_AT_ONCE: Final = 4
@@ -106,7 +106,7 @@ class Download:
 def _next(body: StreamingBody) -> bytes | None:
     """Return the next bytes, none at the end, None if the connection has ended before."""
     try:
-        return body.read(_READ_BYTES)
+        return body.read(PIECE_BYTES)
     except _INTERRUPTED:
         return None
 

@@ -12,11 +12,10 @@ from pathlib import Path
 from typing import Self
 
 from statefulspark.errors import CorruptDataError
+from statefulspark.storage.pieces import pieces
 
 CHECKSUM_PATTERN = r"^sha256:[0-9a-f]{64}$"
 """Format of a checksum: the algorithm, a colon, hexadecimal digits."""
-
-_READ_BYTES = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +38,7 @@ def digest_bytes(data: bytes) -> FileDigest:
 
 
 def digest_file(path: Path) -> FileDigest:
-    """Return size and checksum of a local file, read in pieces of 1 MiB.
+    """Return size and checksum of a local file.
 
     Raises:
         OSError: The file cannot be read.
@@ -47,7 +46,7 @@ def digest_file(path: Path) -> FileDigest:
     running = hashlib.sha256()
     size_bytes = 0
     with path.open("rb", buffering=0) as file:
-        while piece := file.read(_READ_BYTES):
+        for piece in pieces(file):
             running.update(piece)
             size_bytes += len(piece)
     return FileDigest(size_bytes, f"sha256:{running.hexdigest()}")

@@ -23,6 +23,7 @@ from typing import BinaryIO
 
 from statefulspark.checkpoint.formats.paths import leaves_folder
 from statefulspark.errors import CorruptDataError, IncompatibleFormatError
+from statefulspark.storage.pieces import PIECE_BYTES
 
 MAGIC = b"SSSP"
 VERSION = 1
@@ -32,7 +33,6 @@ _COUNT = struct.Struct(">I")
 _PATH = struct.Struct(">H")
 _FILE = struct.Struct(">Q32s")
 _END = struct.Struct(">II")
-_PIECE_BYTES = 1 << 20
 
 Mark = tuple[int, int, int]
 """Size in bytes, modification time in nanoseconds and inode: another content of the same path has another one."""
@@ -130,7 +130,7 @@ def check_pack(pack: Path, *, name: str) -> list[PackedFile]:
 def _copy(source: BinaryIO, target: BinaryIO, limit: int | None = None) -> tuple[int, bytes]:
     digest = hashlib.sha256()
     size_bytes = 0
-    while piece := source.read(_PIECE_BYTES if limit is None else min(_PIECE_BYTES, limit - size_bytes)):
+    while piece := source.read(PIECE_BYTES if limit is None else min(PIECE_BYTES, limit - size_bytes)):
         digest.update(piece)
         target.write(piece)
         size_bytes += len(piece)
@@ -140,7 +140,7 @@ def _copy(source: BinaryIO, target: BinaryIO, limit: int | None = None) -> tuple
 def _digest(source: BinaryIO, size_bytes: int) -> bytes:
     digest = hashlib.sha256()
     left = size_bytes
-    while left and (piece := source.read(min(_PIECE_BYTES, left))):
+    while left and (piece := source.read(min(PIECE_BYTES, left))):
         digest.update(piece)
         left -= len(piece)
     return digest.digest()
