@@ -101,9 +101,13 @@ def test_storage_that_fails_now_and_then(tmp_path: Path, name: str) -> None:
         stores.append(FaultyStore(inner.inner, FaultPlan(rate=0.2, seed=len(stores))))
         return RetryingStore(stores[-1], sleep=lambda _: None)
 
-    url = command.run(place, opened)
-    assert _check(place, command, before, []) == [url]
-    assert sum(sum(store.injected.values()) for store in stores) > 0
+    known: list[str] = []
+    # A command makes few requests, and which ones fail depends on the names that it makes: once in many runs, none does.
+    while not any(sum(store.injected.values()) for store in stores):
+        assert len(known) < 20
+        url = command.run(place, opened)
+        assert _check(place, command, before, known) == [url]
+        known.append(url)
 
 
 @contextmanager
