@@ -26,7 +26,7 @@ from statefulspark.storage.open import open_store
 
 _MANAGED_BYTES = 512 << 20
 _THREADS = 8
-_PIECE_BYTES = 1 << 20
+_PIECE_BYTES = 64 << 10  # a larger one would cost it time in the kernel, with the allocator set as in a slot
 
 
 def main() -> None:

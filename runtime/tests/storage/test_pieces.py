@@ -13,11 +13,11 @@ from statefulspark.storage.pieces import PIECE_BYTES, pieces
 
 
 @pytest.mark.parametrize("size", [0, 1, PIECE_BYTES - 1, PIECE_BYTES, PIECE_BYTES + 1, 3 * PIECE_BYTES + 17])
-@pytest.mark.parametrize("buffering", [-1, 0])
-def test_a_file_is_read_whole_and_in_order(tmp_path: Path, size: int, buffering: int) -> None:
+@pytest.mark.parametrize("is_buffered", [True, False])
+def test_a_file_is_read_whole_and_in_order(tmp_path: Path, size: int, is_buffered: bool) -> None:
     data = random.Random(size).randbytes(size)
     (tmp_path / "file").write_bytes(data)
-    with (tmp_path / "file").open("rb", buffering=buffering) as file:
+    with (tmp_path / "file").open("rb") if is_buffered else io.FileIO(tmp_path / "file") as file:
         found = [bytes(piece) for piece in pieces(file)]
     assert b"".join(found) == data
     assert all(0 < len(piece) <= PIECE_BYTES for piece in found)

@@ -11,10 +11,10 @@ import builtins
 import errno
 import hashlib
 import os
-import shutil
 import stat
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from io import BufferedReader
 from pathlib import Path
 from typing import BinaryIO
 
@@ -24,7 +24,7 @@ from statefulspark.storage.cancellation import Cancellation
 from statefulspark.storage.folders import prune, sync_folder, temporary_file
 from statefulspark.storage.keys import TEMPORARY_PREFIX, check_folder, check_key, check_prefix
 from statefulspark.storage.os_errors import DIR_FIELD, WORKING_FIELD, translated
-from statefulspark.storage.pieces import PIECE_BYTES, pieces
+from statefulspark.storage.pieces import pieces
 
 _RACES_MAX = 100
 """Number of times an object may be created and deleted during one conditional write."""
@@ -138,7 +138,7 @@ class LocalStore:
         if stream is None:
             raise KeyError(source)
         with stream:
-            self._replace(target, lambda written: shutil.copyfileobj(stream, written, PIECE_BYTES))
+            self._replace(target, lambda written: _copy(stream, written, None))
 
     def delete(self, keys: Iterable[str]) -> None:
         """Delete; absent keys are fine. Folders left empty go too."""
@@ -195,14 +195,14 @@ def _entries(folder: Path) -> builtins.list[os.DirEntry[str]]:
         return []
 
 
-def _open(path: Path) -> BinaryIO | None:
+def _open(path: Path) -> BufferedReader | None:
     try:
         return path.open("rb")
     except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
         return None
 
 
-def _copy_hashed(source: BinaryIO, target: BinaryIO) -> bytes:
+def _copy_hashed(source: BufferedReader, target: BinaryIO) -> bytes:
     running = hashlib.sha256()
     for piece in pieces(source):
         target.write(piece)
@@ -210,14 +210,13 @@ def _copy_hashed(source: BinaryIO, target: BinaryIO) -> bytes:
     return running.digest()
 
 
-def _copy(source: BinaryIO, target: BinaryIO, cancellation: Cancellation | None) -> None:
-    if cancellation is None:
-        shutil.copyfileobj(source, target, PIECE_BYTES)
-        return
-    cancellation.check()
+def _copy(source: BufferedReader, target: BinaryIO, cancellation: Cancellation | None) -> None:
+    if cancellation is not None:
+        cancellation.check()
     for piece in pieces(source):
         target.write(piece)
-        cancellation.check()
+        if cancellation is not None:
+            cancellation.check()
 
 
 def _sync(stream: BinaryIO) -> None:

@@ -7,14 +7,20 @@ would cost more processor time in the kernel than SHA-256 takes for the piece: m
 from __future__ import annotations
 
 from collections.abc import Iterator
-from io import RawIOBase
-from typing import BinaryIO, Final
+from typing import Final, Protocol
 
 PIECE_BYTES: Final = 64 << 10
 """Size of a piece: below the allocator's threshold, and small enough for a core's cache."""
 
 
-def pieces(file: BinaryIO | RawIOBase) -> Iterator[memoryview]:
+class ReadsInto(Protocol):
+    """A binary file, with or without Python's own buffer."""
+
+    def readinto(self, buffer: memoryview, /) -> int | None:
+        """Read into the buffer; return how many bytes, 0 at the end."""
+
+
+def pieces(file: ReadsInto) -> Iterator[memoryview]:
     """Yield the rest of a file. Each piece is valid until the next one is asked for.
 
     >>> import io
@@ -25,5 +31,5 @@ def pieces(file: BinaryIO | RawIOBase) -> Iterator[memoryview]:
         OSError: The file cannot be read.
     """
     buffer = memoryview(bytearray(PIECE_BYTES))
-    while length := file.readinto(buffer):  # type: ignore[union-attr]
+    while length := file.readinto(buffer):
         yield buffer[:length]
