@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import hashlib
 import os
+import time
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from runtime.tests.depth import examples
 
 from statefulspark.checkpoint.formats.digests import digest_bytes
 from statefulspark.checkpoint.restore import local_files
+from statefulspark.checkpoint.restore.local_digests import note_digests
 from statefulspark.checkpoint.restore.local_files import LocalFiles, is_final
 from statefulspark.state.store.base import Change
 from statefulspark.storage.open import open_store
@@ -104,6 +106,11 @@ def test_what_is_undamaged_is_linked_and_the_rest_downloaded(
     mini = _job(tmp_path_factory.mktemp("job"), flushes)
     wanted = mini.contents()
     (left,) = mini.leftovers
+    if data.draw(st.booleans(), label="noted"):
+        # What happens to the files from here on shows in their marks.
+        for folder in sorted({path.parent for path in left.rglob("*.sst")}):
+            note_digests(left, folder, {path.name: digest_bytes(path.read_bytes()) for path in folder.glob("*.sst")})
+        time.sleep(0.01)
     for path in sorted(left.rglob("*.sst")):
         data.draw(st.sampled_from((*_DAMAGES, _same, lambda _: None)), label=path.name)(path)
     sound = _sums(left)

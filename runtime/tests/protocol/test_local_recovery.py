@@ -20,6 +20,7 @@ from statefulspark.checkpoint.restore.progress import RestoredBytes
 from statefulspark.coordinator.controls import CheckpointInfo
 from statefulspark.coordinator.slot_state import READY
 from statefulspark.coordinator.slot_table import SlotTable
+from statefulspark.errors import StatefulSparkError
 from statefulspark.exchange.config import SlotConfig
 
 from .conftest import Start
@@ -40,6 +41,10 @@ run_slot(cloudpickle.loads(sys.stdin.buffer.read()), int(sys.argv[1]), "executor
 """
 
 
+class _SlotEndedError(Exception):
+    """Before it was ready."""
+
+
 @contextmanager
 def _slot(
     driver: Driver, config: SlotConfig, index: int = 0, *, kept_s: float = 30.0
@@ -54,7 +59,8 @@ def _slot(
             process.stdin.close()
             deadline = time.monotonic() + 60
             while (slot := driver.coordinator.view().slots[index]).epoch == before or slot.state != READY:
-                assert process.poll() is None, "the slot has ended"
+                if process.poll() is not None:
+                    raise _SlotEndedError
                 assert time.monotonic() < deadline, "the slot did not get ready"
                 time.sleep(0.02)
             assert slot.restored is not None
@@ -80,6 +86,15 @@ def _batch(driver: Driver, rows: int) -> list[int]:
     batch = driver.plan(rows)
     assert batch is not None
     driver.begin()
+    driver.run(batch)
+    driver.complete()
+    return [number for _, kind, number, *_ in driver.world.sink[batch] if kind == "row"]
+
+
+def _batch_again(driver: Driver) -> list[int]:
+    """Run the batch again that a slot has failed."""
+    driver.begin()
+    batch = driver.planned()
     driver.run(batch)
     driver.complete()
     return [number for _, kind, number, *_ in driver.world.sink[batch] if kind == "row"]
@@ -158,3 +173,81 @@ def test_a_bad_disk_does_not_come_in_through_this_door(world: World, driver: Dri
         assert second == first
         world.input += [(f"key-{number}", number) for number in range(_KEYS)]
         assert _batch(driver, _KEYS) == [2] * _KEYS
+
+
+def _flip_keeping_times(path: Path, share: float = 0.5) -> None:
+    """A bad disk returns other bytes, and the times of the file say nothing. The first half has entries; the end is read when the file is opened."""
+    status = path.stat()
+    data = bytearray(path.read_bytes())
+    for at in range(64, int(len(data) * share), 512):
+        data[at] ^= 1
+    with path.open("r+b") as file:
+        file.write(data)
+    os.utime(path, ns=(status.st_atime_ns, status.st_mtime_ns))
+
+
+def _ends_damaged(driver: Driver, process: subprocess.Popen[bytes]) -> None:
+    """A batch fails on the damage, and the slot ends, because it cannot mend its store."""
+    batch = driver.plan(_KEYS)
+    assert batch is not None
+    driver.begin()
+    with pytest.raises(StatefulSparkError, match="the state store is damaged"):
+        driver.run(batch)
+    assert process.wait(60) != 0
+
+
+def test_the_disk_of_a_slot_that_runs_goes_bad(world: World, driver: Driver) -> None:
+    """The slot that follows takes what is sound on the disk, and downloads the rest."""
+    with _slot(driver, _config(driver)) as (_, process):
+        for path in _files(world, ".sst"):
+            _flip_keeping_times(path)
+        world.input += [(f"key-{number}", number) for number in range(_KEYS)]
+        _ends_damaged(driver, process)
+    with _slot(driver, _config(driver)) as (second, _):
+        assert second.local_bytes == 0
+        assert _batch_again(driver) == [2] * _KEYS
+
+
+def test_slots_that_are_told_to_stop_note_checksums(world: World, driver: Driver) -> None:
+    """Those that follow use them once; whoever starts later computes them."""
+    with _slot(driver, _config(driver)) as (_, process):
+        driver.coordinator.slots.stop(keep_files=True)
+        assert process.wait(60) == 0
+    (folder,) = {path.parents[2] for path in _files(world, "CURRENT")}
+    assert (folder / "digests.json").exists()
+    driver.coordinator.slots.replace(SlotTable(1, slots_per_executor=None))
+    with _slot(driver, _config(driver)) as (second, _):
+        assert second.local_bytes > 0
+        assert not (folder / "digests.json").exists()
+        world.input += [(f"key-{number}", number) for number in range(_KEYS)]
+        assert _batch(driver, _KEYS) == [2] * _KEYS
+
+
+def test_the_disk_goes_bad_after_the_checksums_were_noted(world: World, driver: Driver) -> None:
+    """The slot that follows believes them, finds the damage when it reads, and ends; the one after it computes them."""
+    _stopped_and_damaged(world, driver, 0.5)
+    with pytest.raises(_SlotEndedError), _slot(driver, _config(driver)):
+        pass  # it reads its timers before it is ready
+    with _slot(driver, _config(driver)) as (third, _):
+        assert third.local_bytes == 0
+        world.input += [(f"key-{number}", number) for number in range(_KEYS)]
+        assert _batch(driver, _KEYS) == [2] * _KEYS
+
+
+def test_the_disk_goes_bad_where_the_restore_reads(world: World, driver: Driver) -> None:
+    """The slot that follows restores once more, and downloads what is damaged; the checkpoint is not blamed."""
+    _stopped_and_damaged(world, driver, 1.0)
+    with _slot(driver, _config(driver)) as (second, _):
+        assert second.local_bytes == 0
+        world.input += [(f"key-{number}", number) for number in range(_KEYS)]
+        assert _batch(driver, _KEYS) == [2] * _KEYS
+
+
+def _stopped_and_damaged(world: World, driver: Driver, share: float) -> None:
+    """A slot is told to stop because another follows, and the disk damages what it leaves."""
+    with _slot(driver, _config(driver)) as (_, process):
+        driver.coordinator.slots.stop(keep_files=True)
+        assert process.wait(60) == 0
+    for path in _files(world, ".sst"):
+        _flip_keeping_times(path, share)
+    driver.coordinator.slots.replace(SlotTable(1, slots_per_executor=None))

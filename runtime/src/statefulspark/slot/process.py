@@ -20,8 +20,9 @@ import cloudpickle
 import psutil
 
 from statefulspark import failpoints
-from statefulspark.checkpoint.restore.local_files import LocalFiles
-from statefulspark.checkpoint.restore.slot import restore_slot
+from statefulspark.checkpoint.restore.local_digests import note_digests
+from statefulspark.checkpoint.restore.local_files import LocalFiles, with_local_files
+from statefulspark.checkpoint.restore.slot import STORE_FOLDER, RestoredSlot, restore_slot
 from statefulspark.checkpoint.write.upload import SlotUploader
 from statefulspark.errors import CorruptDataError, FencedError, NotRestorableError, UnavailableError
 from statefulspark.exchange.config import SlotConfig
@@ -54,6 +55,7 @@ from statefulspark.storage.working_folder import WorkingFolder, open_working_fol
 STOPPED = "stopped"
 DECLINED = "declined"
 
+_STATE_FOLDER = "state"
 _REGISTER_TIMEOUT_S = 60.0
 """Twice as long as the coordinator takes to answer that it is not done yet."""
 
@@ -117,13 +119,15 @@ def _run_slot(config: SlotConfig, slot: int, executor: str, forwarded: Forwarded
             service.close()
         coordinator.close()
         allocator.close()
-        _leave(folder, dead, keep=config.local_recovery and service is not None and not service.ended)
+        _leave(folder, dead, service if config.local_recovery else None)
 
 
-def _leave(folder: WorkingFolder, dead: DeadFolders, *, keep: bool) -> None:
-    """Leave the files to the slots that follow, or delete them."""
+def _leave(folder: WorkingFolder, dead: DeadFolders, service: SlotService | None) -> None:
+    """Leave the files of a closed slot to the slots that follow, or delete them: None deletes."""
     dead.release(None)
-    if keep:
+    if service is not None and not service.ended:
+        if service.is_followed:
+            note_digests(folder.path, folder.path / _STATE_FOLDER / STORE_FOLDER, service.uploaded_files())
         folder.leave()
         return
     dead.delete_all()
@@ -178,17 +182,22 @@ def restored_service(
     started = time.monotonic()
     sys.path[:0] = [path for path in config.python_path if path not in sys.path and Path(path).exists()]
     open_state = store_opener(config)
-    operator_state = RestoredOperatorState(slot, registered.operator_state, registered.restore.batch)
-    with reported_restore(coordinator, slot, epoch, every_s=config.heartbeat_s) as progress:
-        restored = restore_slot(
-            plan,
-            work / "state",
-            open_state,
-            operator_state=operator_state.restores,
-            threads=config.restore_threads,
-            progress=progress,
-            local=LocalFiles(dead),
-        )
+
+    def restore(local: LocalFiles) -> tuple[RestoredSlot, RestoredOperatorState]:
+        operator_state = RestoredOperatorState(slot, registered.operator_state, registered.restore.batch)
+        with reported_restore(coordinator, slot, epoch, every_s=config.heartbeat_s) as progress:
+            restored = restore_slot(
+                plan,
+                work / _STATE_FOLDER,
+                open_state,
+                operator_state=operator_state.restores,
+                threads=config.restore_threads,
+                progress=progress,
+                local=local,
+            )
+        return restored, operator_state
+
+    restored, operator_state = with_local_files(dead, work / _STATE_FOLDER, restore)
     failpoints.reach("slot.restored")
     uploader = SlotUploader(
         config.store, slot=slot, key_groups=key_groups, backend=config.backend, inline_max_bytes=config.inline_max_bytes
@@ -301,20 +310,27 @@ def _send_heartbeats(
     service: SlotService,
     each: _Heartbeat,
 ) -> str:
-    """Send heartbeats until the coordinator stops the slot, a newer epoch exists, or nobody answers."""
+    """Send heartbeats until the coordinator stops the slot, a newer epoch exists, or nobody answers.
+
+    Raises:
+        CorruptDataError: The files of the store are damaged. The next slot downloads what this one leaves damaged.
+        UnavailableError: The coordinator does not answer.
+    """
     slot, epoch = incarnation
     parent = os.getppid()
     last_answer = time.monotonic()
     while True:
         if service.stopping.wait(config.heartbeat_s):
             return STOPPED
+        if (damage := service.damage()) is not None:
+            raise damage
         try:
             answer = coordinator.call(
                 Heartbeat(slot=slot, epoch=epoch, report=each.reporter.read(), logs=each.forwarded.take()), timeout_s=5
             )
             last_answer = time.monotonic()
             if answer.stop:
-                service.ended = not answer.keep_files
+                service.told_to_stop(keep_files=answer.keep_files)
                 return STOPPED
             each.reporter.follow(answer.memory)
             if answer.processing_time_ms is not None:

@@ -14,11 +14,12 @@ import pyarrow as pa
 
 from statefulspark import failpoints
 from statefulspark.checkpoint.formats import paths
+from statefulspark.checkpoint.formats.digests import FileDigest
 from statefulspark.checkpoint.formats.metadata import OperatorFile, SlotState
 from statefulspark.checkpoint.formats.operator_state import encode_operator_file
 from statefulspark.checkpoint.write.progress import UploadedBytes
 from statefulspark.checkpoint.write.upload import SlotUploader, upload_operator_state
-from statefulspark.errors import FencedError, StatefulSparkError, UnavailableError
+from statefulspark.errors import CorruptDataError, FencedError, StatefulSparkError, UnavailableError
 from statefulspark.rpc.codec import Action
 from statefulspark.rpc.flight import ExchangeStream, FlightPeer
 from statefulspark.rpc.listener import FlightListener
@@ -67,6 +68,8 @@ class SlotService:
         self.stopping = threading.Event()
         self.ended = False
         """True once the job has ended, so that no other slot follows this one."""
+        self.is_followed = False
+        """True once the slot was told to stop because others follow, which use its files."""
         self.servers: list[FlightListener] = []
         self.restore_ms = 0
         self._slot = slot
@@ -147,8 +150,21 @@ class SlotService:
     def stop(self, request: Stop) -> None:
         """End in good order."""
         self._check_epoch(request.epoch)
-        self.ended = not request.keep_files
+        self.told_to_stop(keep_files=request.keep_files)
         self.stopping.set()
+
+    def told_to_stop(self, *, keep_files: bool) -> None:
+        """Note whether other slots follow this one."""
+        self.ended, self.is_followed = not keep_files, keep_files
+
+    def damage(self) -> CorruptDataError | None:
+        """Damage that was found in the files of the store; None if there is none. The slot cannot mend it, but one that restores its state anew can."""
+        rocksdb = rocksdb_part(self.store)
+        return rocksdb.damage if rocksdb is not None else None
+
+    def uploaded_files(self) -> dict[str, FileDigest]:
+        """Digests of immutable files of the store, by name, as far as they are in a checkpoint."""
+        return self._uploader.digests()
 
     def sweep(self, processing_time_ms: int) -> None:
         """Remove expired entries while no batch runs, so that a slot without rows gets rid of them too.

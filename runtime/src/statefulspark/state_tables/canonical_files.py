@@ -9,12 +9,12 @@ import tempfile
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Final, TypeVar
 from uuid import uuid4
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from statefulspark.checkpoint.catalog import OpenStore, StoredCheckpoint
 from statefulspark.checkpoint.formats import paths
@@ -28,11 +28,13 @@ from statefulspark.state.encoding.entries import CANONICAL, PARQUET_ENTRIES_FILE
 from statefulspark.state.encoding.layout import StateInfo, key_group_range_bounds
 from statefulspark.state.operator.entries import is_operator_state
 from statefulspark.state.store.base import StoredEntries
-from statefulspark.state.store.parquet_entries import Entry, write_parquet_entries
+from statefulspark.state.store.parquet_entries import Entry, ParquetEntriesWriter, entry_pieces
 from statefulspark.state_tables.arrow_types import Conversions
 from statefulspark.state_tables.contents import Contents, StoredContents
 from statefulspark.state_tables.key_filter import KeyFilter
-from statefulspark.state_tables.reading import Part, StateReader
+from statefulspark.state_tables.reading import StateReader
+from statefulspark.state_tables.slot_tables import SlotTables, StateTable, table_writer
+from statefulspark.state_tables.write_behind import WriteBehind
 from statefulspark.storage.base import ObjectStore
 from statefulspark.storage.os_errors import local_disk
 
@@ -146,17 +148,34 @@ class _Conversion:
 
     def _slot(self, slot: SlotState, readers: Iterable[StateReader]) -> SlotState:
         """Store the entries and tables of a slot."""
-        with self.contents.opened(slot) as every:
-            with _local_file(PARQUET_ENTRIES_FILE) as path:
-                self.entries += write_parquet_entries(path, self.key_filter.kept(_entries(every, slot)))
-                file = self._stored(path, f"slot-{slot.slot}-{uuid4().hex[:8]}/{PARQUET_ENTRIES_FILE}")
+        readers = [reader for reader in readers if (reader.info.uid, reader.info.name) not in self.without_table]
+        with self.contents.opened(slot) as every, _local_folder() as folder:
+            path = folder / PARQUET_ENTRIES_FILE
             store = self.key_filter.applied(every)
-            for reader in readers:
-                part = Part(slot.slot, range(slot.first, slot.last + 1))
-                self._table(reader, reader.stored_batches(store, part), slot.key_groups)
+            with (
+                ParquetEntriesWriter(path) as entries,
+                WriteBehind() as writes,
+                SlotTables(readers, store, folder, writes) as tables,
+            ):
+                for keys, values in entry_pieces(self.key_filter.kept(_entries(every, slot))):
+                    writes.run(partial(entries.append, keys, values))
+                    tables.add(keys, values)
+                    self.entries += len(keys)
+                written = tables.finish()
+            file = self._stored(path, f"slot-{slot.slot}-{uuid4().hex[:8]}/{PARQUET_ENTRIES_FILE}")
+            for table in written:
+                self._add(table, slot.key_groups)
         return slot.model_copy(
             update={"backend": CANONICAL, "shared": (), "private": (file,), "inline": None, "heap_timers": False},
         )
+
+    def _add(self, table: StateTable, groups: KeyGroupRange) -> None:
+        """Store the table of a slot's state, if it has rows."""
+        state = (table.reader.info.uid, table.reader.info.name)
+        if table.problem is not None:
+            self.without_table[state] = table.problem
+        elif table.rows:
+            self._name_table(state, table.path, groups, table.rows)
 
     def _table(
         self, reader: StateReader, batches: Iterator[pa.RecordBatch], groups: KeyGroupRange | None, *, if_empty: bool = False
@@ -165,15 +184,19 @@ class _Conversion:
         state = (reader.info.uid, reader.info.name)
         if state in self.without_table:
             return
-        with _local_file("table.parquet") as path:
+        with _local_folder() as folder:
+            path = folder / "table.parquet"
             try:
                 rows = write_table(path, reader.schema, batches)
             except (InvalidInputError, pa.ArrowNotImplementedError) as error:
                 self.without_table[state] = str(error)
                 return
-            if not rows and not if_empty:
-                return
-            stored = self._stored(path, paths.table_reference(*state, groups))
+            if rows or if_empty:
+                self._name_table(state, path, groups, rows)
+
+    def _name_table(self, state: _State, path: Path, groups: KeyGroupRange | None, rows: int) -> None:
+        """Store a table, and note it for ``_metadata``."""
+        stored = self._stored(path, paths.table_reference(*state, groups))
         uid, name = state
         first, last = (None, None) if groups is None else (groups.first, groups.last)
         self.tables.append(TableFile(**stored.model_dump(), uid=uid, state=name, first=first, last=last, rows=rows))
@@ -218,7 +241,7 @@ def write_table(path: Path, schema: pa.Schema, batches: Iterator[pa.RecordBatch]
         UnavailableError: The disk is full or fails.
     """
     rows = 0
-    with local_disk(), pq.ParquetWriter(path, schema, compression="zstd") as writer:
+    with local_disk(), table_writer(path, schema) as writer:
         group: list[pa.RecordBatch] = []
         for batch in batches:
             group.append(batch)
@@ -236,6 +259,6 @@ def _entries(store: StoredEntries, slot: SlotState) -> Iterator[Entry]:
 
 
 @contextmanager
-def _local_file(name: str) -> Iterator[Path]:
+def _local_folder() -> Iterator[Path]:
     with local_disk(), tempfile.TemporaryDirectory(prefix="statefulspark-convert-") as scratch:
-        yield Path(scratch) / name
+        yield Path(scratch)

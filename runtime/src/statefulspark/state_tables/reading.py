@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Generator, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import islice
+from itertools import compress, islice
 from typing import Any, Final
 
 import pyarrow as pa
@@ -131,19 +131,31 @@ class StateReader:
         """Yield the rows that an opened store of the part's slot has; bounds and errors as of `batches`."""
         return self._rows(stored_entries(store, self.info, part.key_groups, part.keys), store.scan)
 
+    def converted(self, keys: list[bytes], values: list[bytes], scan: Scan) -> pa.RecordBatch:
+        """Return the rows of stored entries of the state; errors as of `batches`.
+
+        Args:
+            keys: Store keys.
+            values: What is stored there.
+            scan: Of the store, for the segments of long lists.
+        """
+        layout = self._layout
+        if layout.has_parts:
+            whole = [not layout.is_part(key, value) for key, value in zip(keys, values, strict=True)]
+            keys, values = list(compress(keys, whole)), list(compress(values, whole))
+        return layout.batch(keys, values, scan)
+
     def operator_batches(self) -> Iterator[pa.RecordBatch]:
         """Yield the rows of operator state; bounds and errors as of `batches`."""
         return self._rows(self._operator_entries(), _no_segments)
 
     def _rows(self, entries: Entries, scan: Scan) -> Iterator[pa.RecordBatch]:
-        layout, rows = self._layout, _ROWS_FIRST
-        if layout.has_parts:
-            entries = ((key, value) for key, value in entries if not layout.is_part(key, value))
+        rows = _ROWS_FIRST
         while piece := list(islice(entries, rows)):
             keys, values = [key for key, _ in piece], [value for _, value in piece]
             size_bytes = sum(map(len, keys)) + sum(map(len, values))
             rows = max(1, min(_ROWS_MAX, _BATCH_BYTES * len(piece) // size_bytes))
-            if (batch := layout.batch(keys, values, scan)).num_rows:
+            if (batch := self.converted(keys, values, scan)).num_rows:
                 yield batch
 
     def _operator_entries(self) -> Entries:

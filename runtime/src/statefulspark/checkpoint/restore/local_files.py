@@ -1,21 +1,27 @@
 """LocalFiles: files of a checkpoint that earlier slots of the job left on this machine.
 
-A file is used only if name, size and checksum are those of the checkpoint, so it does not matter which slot left it, nor when. It is linked, not
-copied: the name in the new store and the old name are the same file. That is safe only for files that no store changes after it has written them.
+A file is used only if name, size and checksum are those of the checkpoint, so it does not matter which slot left it, nor when. The checksum is computed,
+unless the slot that left the file has stopped in good order just now and noted it (`local_digests`). The file is linked, not copied: the name in the new
+store and the old name are the same file. That is safe only for files that no store changes after it has written them.
 """
 
 from __future__ import annotations
 
 import os
+import shutil
 import stat
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Final
+from typing import Final, TypeVar
 
 from statefulspark.checkpoint.formats.digests import FileDigest, digest_file
+from statefulspark.checkpoint.restore.local_digests import LocalMark, forget_digests, mark_of, noted_digests
+from statefulspark.errors import CorruptDataError
 from statefulspark.state.encoding.entries import HEAP_TIMERS_FILE
 from statefulspark.state.store.heap_store import ENTRIES_FILE
+
+Restored = TypeVar("Restored")
 
 _DEPTH_MAX: Final = 4
 """A slot's store lies two folders below the slot's."""
@@ -37,9 +43,17 @@ class LocalFiles:
 
     Args:
         folders: Their folders. The caller keeps other processes from writing to them; they may vanish.
+        trust_notes: Use the checksums that slots have noted. False computes all.
+
+    Attributes:
+        has_trusted: True once a file was linked whose checksum was noted and not computed.
     """
 
-    def __init__(self, folders: Sequence[Path]) -> None:
+    def __init__(self, folders: Sequence[Path], *, trust_notes: bool = True) -> None:
+        self.has_trusted = False
+        self._noted: dict[LocalMark, FileDigest] = {}
+        for folder in folders if trust_notes else ():
+            self._noted.update(noted_digests(folder))
         self._found: dict[tuple[str, int], list[Path]] = {}
         seen = 0
         for folder in folders:
@@ -58,22 +72,46 @@ class LocalFiles:
         Returns:
             True if ``target`` is the file. If False, nothing is left there.
         """
-        return any(_linked(path, expected, target) for path in self._found.get((name, expected.size_bytes), ()))
+        return any(self._linked(path, expected, target) for path in self._found.get((name, expected.size_bytes), ()))
 
-
-def _linked(path: Path, expected: FileDigest, target: Path) -> bool:
-    try:
-        os.link(path, target, follow_symlinks=False)
-    except OSError:
+    def _linked(self, path: Path, expected: FileDigest, target: Path) -> bool:
+        try:
+            os.link(path, target, follow_symlinks=False)
+        except OSError:
+            return False
+        try:
+            status = target.lstat()
+            if stat.S_ISREG(status.st_mode):
+                if status.st_size == expected.size_bytes and self._noted.get(mark_of(status)) == expected:
+                    self.has_trusted = True
+                    return True
+                if digest_file(target) == expected:
+                    return True
+        except OSError:
+            pass  # an unreadable file is as good as none
+        with suppress(OSError):
+            target.unlink()
         return False
+
+
+def with_local_files(folders: Sequence[Path], directory: Path, restore: Callable[[LocalFiles], Restored]) -> Restored:
+    """Restore with the files of dead slots, and delete the checksums that these have noted: whoever restores from their files later computes them.
+
+    Args:
+        folders: As in `LocalFiles`.
+        directory: Where ``restore`` puts its files. It is emptied before a second call.
+        restore: Called once more without the noted checksums if it finds damaged data: that may be a damaged local file, not a damaged checkpoint.
+    """
+    local = LocalFiles(folders)
     try:
-        if stat.S_ISREG(target.lstat().st_mode) and digest_file(target) == expected:
-            return True
-    except OSError:
-        pass  # an unreadable file is as good as none
-    with suppress(OSError):
-        target.unlink()
-    return False
+        return restore(local)
+    except CorruptDataError:
+        if not local.has_trusted:
+            raise
+        shutil.rmtree(directory, ignore_errors=True)
+        return restore(LocalFiles(folders, trust_notes=False))
+    finally:
+        forget_digests(folders)
 
 
 def _regular_files(folder: Path, depth: int) -> Iterator[tuple[Path, int]]:

@@ -2,7 +2,7 @@
 
 The store is built from those of old slots (`sources`). Then the changelogs of later batches are applied in order, restricted to the slot's key groups.
 
-Size and checksum of every file are verified before it is opened.
+Size and checksum of every file are verified before it is opened; of files that a slot of this machine has just left in good order, it has noted them.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
 from statefulspark.checkpoint.catalog import StoredCheckpoint
 from statefulspark.checkpoint.formats import paths
@@ -35,6 +35,9 @@ from statefulspark.storage.base import ObjectStore
 
 OpenState = Callable[[Path], KeyValueStore]
 """Opens a slot's store of the job's kind in a folder, which may be missing (an empty store) or hold a snapshot's files."""
+
+STORE_FOLDER: Final = "store"
+"""Of the slot's store, in the folder of `restore_slot`."""
 
 _SAME_FILES = {"filesystem": "memory"}
 """Kinds of stores that read each other's files, by the kind whose files they are."""
@@ -128,7 +131,7 @@ def restore_slot(
     build = (
         _from_base(plan, plan.base, sources, directory, open_state, merged=merged, files=_Files(threads, progress, local))
         if plan.base is not None
-        else _Built(open_state(directory / "store"))
+        else _Built(open_state(directory / STORE_FOLDER))
     )
     try:
         if plan.base is not None:
@@ -197,9 +200,9 @@ def _from_base(
 ) -> _Built:
     merged.add(base.metadata.states, where=base.url)
     opened = sources.opened.slot if sources.opened is not None else None
-    fetched = SlotBytes() if opened is None else files.of(base, opened, directory / "store")
+    fetched = SlotBytes() if opened is None else files.of(base, opened, directory / STORE_FOLDER)
     copied = 0
-    store = open_state(directory / "store")
+    store = open_state(directory / STORE_FOLDER)
     try:
         if opened is not None:
             _cut(store, opened.key_groups, plan.key_groups)

@@ -16,7 +16,7 @@ from pathlib import Path
 from uuid import uuid4
 
 from statefulspark.checkpoint.formats import paths
-from statefulspark.checkpoint.formats.digests import digest_bytes, digest_file
+from statefulspark.checkpoint.formats.digests import FileDigest, digest_bytes, digest_file
 from statefulspark.checkpoint.formats.metadata import FileRef, OperatorFile, SlotState
 from statefulspark.checkpoint.formats.operator_state import encode_operator_file
 from statefulspark.checkpoint.transfers import in_parallel
@@ -99,6 +99,10 @@ class SlotUploader:
     def seed(self, checkpoint_id: int, files: Iterable[StoredFile]) -> None:
         """Take over the files that a restore put into the store's folder from a checkpoint of this job folder."""
         self._uploaded[checkpoint_id] = {(file.ref.name, file.ref.size_bytes): file for file in files}
+
+    def digests(self) -> dict[str, FileDigest]:
+        """Return the digests of the store's immutable files, as far as they are in a checkpoint, by name. Some may be gone from the store."""
+        return {file.ref.name: file.ref.digest for files in self._uploaded.values() for file in files.values()}
 
     def upload(
         self,

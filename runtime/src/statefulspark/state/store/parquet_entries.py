@@ -9,11 +9,12 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from itertools import islice, pairwise
+from itertools import islice
 from pathlib import Path
-from typing import Final
+from typing import Final, Self
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from statefulspark.errors import ClosedError, CorruptDataError, IncompatibleFormatError, InvalidInputError
@@ -40,29 +41,67 @@ def write_parquet_entries(path: Path, entries: Iterable[Entry]) -> int:
         InvalidInputError: An entry is too large for Parquet.
         UnavailableError: The disk is full or fails.
     """
-    count, last = 0, b""
-    # Every key is another one, so a dictionary would only cost time. zstd's first level is the fastest.
-    options = {"compression": "zstd", "compression_level": 1, "use_dictionary": False, "write_statistics": ["key"]}
-    with local_disk(), pq.ParquetWriter(path, _SCHEMA, **options) as writer:
-        for piece in _pieces(iter(entries)):
-            keys = [key for key, _ in piece]
-            if (count and keys[0] <= last) or any(key >= following for key, following in pairwise(keys)):
-                raise CorruptDataError("the store's entries are out of order", path=str(path))
-            count, last = count + len(keys), keys[-1]
-            try:
-                columns = [pa.array(keys, pa.binary()), pa.array([value for _, value in piece], pa.binary())]
-                writer.write_batch(pa.RecordBatch.from_arrays(columns, schema=_SCHEMA))
-            except (pa.ArrowCapacityError, pa.ArrowInvalid, pa.ArrowTypeError) as error:
-                raise InvalidInputError("an entry is larger than 2 GiB, which Parquet does not hold", field="state") from error
+    count = 0
+    with ParquetEntriesWriter(path) as writer:
+        for keys, values in entry_pieces(entries):
+            writer.append(keys, values)
+            count += len(keys)
     return count
 
 
-def _pieces(entries: Iterator[Entry]) -> Iterator[list[Entry]]:
-    rows = _ROWS_FIRST
-    while piece := list(islice(entries, rows)):
-        yield piece
-        size_bytes = sum(len(key) + len(value) for key, value in piece)
+def entry_pieces(entries: Iterable[Entry]) -> Iterator[tuple[list[bytes], list[bytes]]]:
+    """Yield keys and values of entries, as many at a time as a row group should have."""
+    remaining, rows = iter(entries), _ROWS_FIRST
+    while piece := list(islice(remaining, rows)):
+        keys, values = [key for key, _ in piece], [value for _, value in piece]
+        yield keys, values
+        size_bytes = sum(map(len, keys)) + sum(map(len, values))
         rows = max(1, min(_ROWS_MAX, _GROUP_BYTES * len(piece) // size_bytes))
+
+
+class ParquetEntriesWriter:
+    """Writes a file that `ParquetEntries` reads; a context manager, which closes the file.
+
+    Args:
+        path: The new file.
+
+    Raises:
+        UnavailableError: The disk is full or fails.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._last: pa.Array | None = None
+        # Every key is another one, so a dictionary would only cost time. zstd's first level is the fastest.
+        options = {"compression": "zstd", "compression_level": 1, "use_dictionary": False, "write_statistics": ["key"]}
+        with local_disk():
+            self._writer = pq.ParquetWriter(path, _SCHEMA, **options)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        with local_disk():
+            self._writer.close()
+
+    def append(self, keys: list[bytes], values: list[bytes]) -> None:
+        """Write a row group.
+
+        Raises:
+            CorruptDataError: Keys are out of order.
+            InvalidInputError: An entry is too large for Parquet.
+            UnavailableError: The disk is full or fails.
+        """
+        try:
+            found = pa.array(keys, pa.binary())
+            before, following = (found[:-1], found[1:]) if self._last is None else (pa.concat_arrays([self._last, found[:-1]]), found)
+            if not pc.all(pc.less(before, following), min_count=0).as_py():
+                raise CorruptDataError("the store's entries are out of order", path=str(self._path))
+            with local_disk():
+                self._writer.write_batch(pa.RecordBatch.from_arrays([found, pa.array(values, pa.binary())], schema=_SCHEMA))
+        except (pa.ArrowCapacityError, pa.ArrowInvalid, pa.ArrowTypeError) as error:
+            raise InvalidInputError("an entry is larger than 2 GiB, which Parquet does not hold", field="state") from error
+        self._last = found[-1:]
 
 
 class ParquetEntries:

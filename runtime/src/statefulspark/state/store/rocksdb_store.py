@@ -82,10 +82,14 @@ class RocksDBStore:
         ConflictError: Another store has the directory open.
         CorruptDataError: Files are missing or damaged.
         UnavailableError: The disk is full or fails.
+
+    Attributes:
+        damage: The first damage that was found in its files, whoever has read them; None while there is none.
     """
 
     def __init__(self, path: Path, options: RocksDBOptions | None = None) -> None:
         self.path = path
+        self.damage: CorruptDataError | None = None
         self.options = options or RocksDBOptions()
         settings = self.options.settings
         self.memory = self.options.memory or RocksDBMemory.of_instance(settings.block_cache_bytes, self.options.high_prio_pool_ratio)
@@ -350,7 +354,9 @@ class RocksDBStore:
         if "lock hold by current process" in text or "While lock file" in text:
             return ConflictError(f"the state store {self.path} is already open")
         if text.startswith("Corruption") or ("No such file" in text and ".sst" in text) or "does not exist (create_if_missing" in text:
-            return CorruptDataError("the state store is damaged", path=str(self.path), found=_first_line(text))
+            damage = CorruptDataError("the state store is damaged", path=str(self.path), found=_first_line(text))
+            self.damage = self.damage or damage
+            return damage
         if "No space left" in text or text.startswith("IO error: NoSpace"):
             return disk_failure(self.path, "No space left on device")
         if text.startswith("IO error"):
