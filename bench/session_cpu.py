@@ -140,7 +140,7 @@ def settle_collector() -> None:
     """Set Python's cycle collector as a slot's process does; otherwise it takes a quarter of the time of a row."""
     gc.collect()
     gc.freeze()
-    gc.set_threshold(50_000, 20, 50)
+    gc.set_threshold(200_000, 20, 50)
 
 
 def main() -> None:

@@ -291,7 +291,7 @@ def _settle_collector() -> None:
     """
     gc.collect()
     gc.freeze()
-    gc.set_threshold(50_000, 20, 50)
+    gc.set_threshold(200_000, 20, 50)
 
 
 @dataclass(frozen=True, slots=True)

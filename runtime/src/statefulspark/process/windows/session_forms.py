@@ -107,9 +107,13 @@ class SessionForms:
 
     def save(self, sessions: tuple[Session, ...], service: TimerService, watermark_ms: int) -> None:
         """Store the sessions of the current key, which has none in the separate form; in that form if they are many."""
-        self.joint.put_entry(self._packed(sessions) or sessions)
+        self.put(sessions)
         if len(sessions) > _JOINT_SESSIONS_MAX:
             self.split(service, watermark_ms + 1)
+
+    def put(self, sessions: tuple[Session, ...]) -> None:
+        """Store the sessions of the current key, at least one, in the joint form."""
+        self.joint.put_entry(self._packed(sessions) or sessions)
 
     def split(self, service: TimerService, due_ms: int) -> None:
         """Bring the sessions of the current key into the separate form.

@@ -179,7 +179,7 @@ class SessionRows:
         if removed and removed == len(sessions):
             self._state.clear()
         elif removed:
-            self._state.put_entry(sessions[removed:])
+            self._forms.put(sessions[removed:])
         return emitted
 
     def _in_flight(self, stored: tuple[Session, ...], watermark: int, cleared: Callable[[TimeWindow], None] | None) -> tuple[Session, ...]:

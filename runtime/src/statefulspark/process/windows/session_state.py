@@ -23,8 +23,10 @@ Session = tuple[int, int, Any]
 
 _COUNT: Final = struct.Struct(">I")
 _HEAD: Final = struct.Struct(">IIqIqI")
-_ONE_FORMAT: Final = ">BIIIqIqI"
-"""Version of the value, number of sessions, length of the tuple, then its first two fields and the length of the third, each field with its length."""
+_START_FORMAT: Final = ">BI"
+"""Version of the value and number of sessions."""
+_SESSION_FORMAT: Final = "IIqIqI"
+"""Length of the tuple, then its first two fields and the length of the third, each field with its length."""
 _FIELD: Final = 8
 _FIXED: Final = _HEAD.size - 4
 """Length of a tuple without the bytes of its third field."""
@@ -38,7 +40,7 @@ class SessionsTypeInfo(ListTypeInfo):
     """A list of tuples of start, end and contents.
 
     The bytes are those of ``LIST(TUPLE(LONG, LONG, contents))``, and the description says so: such state evolves and is inspected as any other. In memory it is
-    a tuple of `Session`, which cannot change, or its stored bytes: for one session these are half as large, in one piece, and need not be made when the batch ends.
+    a tuple of `Session`, which cannot change, or its stored bytes: for few sessions these are half as large, in one piece, and need not be made when the batch ends.
 
     Args:
         contents: Type of the contents.
@@ -49,39 +51,54 @@ class SessionsTypeInfo(ListTypeInfo):
         self._contents = contents
         self._stays_decoded = contents.immutable is True
         self._bytes_each = None if contents.decoded_bytes is None else _SESSION_BYTES + contents.decoded_bytes
-        # One session whose contents are a number, which is by far the most frequent value, is one struct.
+        # One or two sessions whose contents are a number, by far the most frequent values, are one struct each.
         # A struct packs None as the BOOLEAN False.
         number = None if contents.struct_format == "?" else contents.struct_format
-        self._one = None if number is None else struct.Struct(_ONE_FORMAT + number)
+        self._one = None if number is None else struct.Struct(_START_FORMAT + _SESSION_FORMAT + number)
+        self._two = None if number is None else struct.Struct(_START_FORMAT + 2 * (_SESSION_FORMAT + number))
         # Behind its version byte, the count 1, the length of the tuple, and those of its three fields.
         self._contents_bytes = 0 if self._one is None else self._one.size - _FIXED - 9
 
     def packed(self, sessions: Sequence[Session]) -> Encoded | None:
-        """Return the stored bytes of one session whose contents are a number; None for others."""
-        if self._one is None or len(sessions) != 1:
+        """Return the stored bytes of one or two sessions whose contents are numbers; None for others."""
+        one, two, size = self._one, self._two, self._contents_bytes
+        if one is None or two is None:
             return None
-        start, end, entry = sessions[0]
-        size = self._contents_bytes
+        length = _FIXED + size
         try:
-            return Encoded(self._one.pack(PLAIN, 1, _FIXED + size, _FIELD, start, _FIELD, end, size, entry))
+            if len(sessions) == 1:
+                ((start, end, entry),) = sessions
+                return Encoded(one.pack(PLAIN, 1, length, _FIELD, start, _FIELD, end, size, entry))
+            if len(sessions) == 2:
+                (start, end, entry), (start2, end2, entry2) = sessions
+                first, second = (length, _FIELD, start, _FIELD, end, size, entry), (length, _FIELD, start2, _FIELD, end2, size, entry2)
+                return Encoded(two.pack(PLAIN, 2, *first, *second))
         except struct.error:
-            return None  # None, or a number that is too large, which the type refuses
+            pass  # None, or a number that is too large, which the type refuses
+        return None
 
     def decoder(self, decode: Callable[[bytes], Any]) -> Callable[[bytes], Any]:
         """See `TypeInformation.decoder`."""
-        if self._one is None:
+        one, two = self._one, self._two
+        if one is None or two is None:
             return decode
-        unpack, one_size, size = self._one.unpack, self._one.size, self._contents_bytes
-        expected = (PLAIN, 1, _FIXED + size, _FIELD, _FIELD, size)
+        size = self._contents_bytes
+        length = _FIXED + size
+        expected = (PLAIN, 1, length, _FIELD, _FIELD, size)
+        expected_two = (PLAIN, 2, length, _FIELD, _FIELD, size, length, _FIELD, _FIELD, size)
 
-        def decode_one(data: bytes) -> Any:
-            if len(data) == one_size:
-                version, count, length, first, start, second, end, last, entry = unpack(data)
-                if (version, count, length, first, second, last) == expected:
+        def decode_packed(data: bytes) -> Any:
+            if len(data) == one.size:
+                version, count, of_tuple, first, start, second, end, last, entry = one.unpack(data)
+                if (version, count, of_tuple, first, second, last) == expected:
                     return ((start, end, entry),)
+            elif len(data) == two.size:
+                version, count, l1, a1, start, b1, end, c1, entry, l2, a2, start2, b2, end2, c2, entry2 = two.unpack(data)
+                if (version, count, l1, a1, b1, c1, l2, a2, b2, c2) == expected_two:
+                    return ((start, end, entry), (start2, end2, entry2))
             return decode(data)
 
-        return decode_one
+        return decode_packed
 
     def normalize(self, value: Any) -> Any:
         """Return ``value``, which the runtime has made."""
