@@ -158,7 +158,7 @@ class SlotService:
         self.ended, self.is_followed = not keep_files, keep_files
 
     def damage(self) -> CorruptDataError | None:
-        """Damage that was found in the files of the store; None if there is none. The slot cannot mend it, but one that restores its state anew can."""
+        """Damage that was found in the files of the store; None if there is none. Only a slot that restores its state gets rid of it."""
         rocksdb = rocksdb_part(self.store)
         return rocksdb.damage if rocksdb is not None else None
 

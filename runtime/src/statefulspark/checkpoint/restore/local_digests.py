@@ -89,7 +89,7 @@ def noted_digests(folder: Path, *, now_s: Callable[[], float] = time.time) -> di
 
 
 def forget_digests(folders: Sequence[Path]) -> None:
-    """Delete the notes: whoever starts from these folders later hashes their files."""
+    """Delete the notes: a slot that starts from these folders later hashes their files."""
     for folder in folders:
         with suppress(OSError):
             (folder / _NAME).unlink()

@@ -95,7 +95,7 @@ class LocalFiles:
 
 
 def with_local_files(folders: Sequence[Path], directory: Path, restore: Callable[[LocalFiles], Restored]) -> Restored:
-    """Restore with the files of dead slots, and delete the checksums that these have noted: whoever restores from their files later computes them.
+    """Restore with the files of dead slots, and delete the checksums that these have noted: a later restore from their files computes them.
 
     Args:
         folders: As in `LocalFiles`.

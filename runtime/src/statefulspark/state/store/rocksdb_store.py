@@ -34,7 +34,7 @@ from statefulspark.state.store.rocksdb_options import (
 )
 from statefulspark.storage.os_errors import disk_failure
 
-_WRITE_ENTRIES: Final = 4096
+_WRITE_ENTRIES: Final = 1024
 _WRITE_BYTES_MAX: Final = 1 << 30
 _INDEX: Final = re.compile(r"index block size [^;]*=(\d+)")
 _FILTER: Final = re.compile(r"filter block size=(\d+)")
@@ -84,7 +84,7 @@ class RocksDBStore:
         UnavailableError: The disk is full or fails.
 
     Attributes:
-        damage: The first damage that was found in its files, whoever has read them; None while there is none.
+        damage: The first damage that any reader has found in its files; None while there is none.
     """
 
     def __init__(self, path: Path, options: RocksDBOptions | None = None) -> None:
