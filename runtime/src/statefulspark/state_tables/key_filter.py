@@ -31,14 +31,14 @@ class KeyFilter:
     found: dict[int, set[bytes]] = field(default_factory=dict)
 
     def kept(self, entries: Iterator[Entry]) -> Iterator[Entry]:
-        """Yield the entries that stay, and count the others.
+        """Return the entries that stay, and count the others.
 
         Raises:
             CorruptDataError: A store key is shorter than it says.
         """
-        if not self.states:
-            yield from entries
-            return
+        return self._filtered(entries) if self.states else entries
+
+    def _filtered(self, entries: Iterator[Entry]) -> Iterator[Entry]:
         for store_key, value in entries:
             if (key := self.key_left_out(store_key)) is None:
                 yield store_key, value

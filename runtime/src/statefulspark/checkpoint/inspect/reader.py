@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Generator, Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
-from itertools import islice, product
+from itertools import chain, islice, product
 from pathlib import Path
 from typing import Any
 
@@ -224,7 +224,7 @@ def _entries(
 def stored_entries(
     store: StoredEntries, info: StateInfo, key_groups: Sequence[int], wanted: Collection[bytes] | None = None
 ) -> Iterator[tuple[bytes, bytes]]:
-    """Yield the stored entries of one state, in the order of the key groups.
+    """Return the stored entries of one state, in the order of the key groups.
 
     Args:
         store: Of a slot.
@@ -233,9 +233,15 @@ def stored_entries(
         wanted: The bytes of keys, if only their entries are wanted.
     """
     if wanted is None:
-        for key_group in key_groups:
-            yield from store.scan(*state_range(key_group, info.state_id))
-    elif info.kind in TIMER_KINDS:
+        # Without a generator of its own, which each entry would pass through.
+        return chain.from_iterable(store.scan(*state_range(key_group, info.state_id)) for key_group in key_groups)
+    return _wanted_entries(store, info, key_groups, wanted)
+
+
+def _wanted_entries(
+    store: StoredEntries, info: StateInfo, key_groups: Sequence[int], wanted: Collection[bytes]
+) -> Iterator[tuple[bytes, bytes]]:
+    if info.kind in TIMER_KINDS:
         for key_group in key_groups:
             for key, value in store.scan(*state_range(key_group, info.state_id)):
                 # A timer's store key is 12 bytes of key group, state and time, then the key.
