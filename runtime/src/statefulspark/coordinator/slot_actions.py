@@ -41,6 +41,7 @@ from statefulspark.rpc.messages.slots import (
     ReopenedAnswer,
     RestoreFailed,
     RestoreFailedAnswer,
+    StoreDamaged,
 )
 from statefulspark.state.registry import StateRegistry
 
@@ -84,6 +85,7 @@ class SlotActions:
             RestoreFailed.served_by(self._restore_failed),
             Restoring.served_by(self._restoring),
             Heartbeat.served_by(self._heartbeat),
+            StoreDamaged.served_by(self._store_damaged),
             SlotUnreachable.served_by(self._slot_unreachable),
             RegisterState.served_by(self._register_state),
             Changelogs.served_by(self._changelogs),
@@ -172,6 +174,9 @@ class SlotActions:
             memory=self.memory.tuning,
             processing_time_ms=self.batches.committed_time_ms,
         )
+
+    def _store_damaged(self, request: StoreDamaged) -> None:
+        self.slots().retire(request.slot, request.epoch, f"the local disk has damaged its state ({request.error})")
 
     def _slot_unreachable(self, request: SlotUnreachable) -> None:
         self.slots().lose(request.slot, request.epoch)

@@ -151,15 +151,15 @@ class SlotTable:
         if not self.stopping:
             self._notices.lost(slot, f"no heartbeat for {time.monotonic() - slot.last_heartbeat_s:.0f} s")
 
-    def retire(self, index: int, epoch: int) -> None:
-        """Fence this incarnation for good, because its state may be wrong; it ends at its next heartbeat and the slot is started again."""
+    def retire(self, index: int, epoch: int, why: str = "its state must be restored again") -> None:
+        """Fence this incarnation for good, because its state may be wrong; it ends at its next heartbeat and the slot is started again. ``why`` is for the log."""
         with self._lock:
             slot = self._slot(index)
             if slot.epoch != epoch:
                 return
             self._slots[index] = replace(slot, epoch=self._new_epoch(), state=LOST, location="", unix="")
         if slot.state == READY and not self.stopping:
-            self._notices.lost(slot, "its state must be restored again")
+            self._notices.lost(slot, why)
 
     def silence_s(self) -> float:
         """Seconds since the last heartbeat of any slot, or since the table was made; 0 if there are no slots."""

@@ -13,6 +13,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -24,7 +25,7 @@ from statefulspark.checkpoint.restore.local_digests import note_digests
 from statefulspark.checkpoint.restore.local_files import LocalFiles, with_local_files
 from statefulspark.checkpoint.restore.slot import STORE_FOLDER, RestoredSlot, restore_slot
 from statefulspark.checkpoint.write.upload import SlotUploader
-from statefulspark.errors import CorruptDataError, FencedError, NotRestorableError, UnavailableError
+from statefulspark.errors import CorruptDataError, FencedError, NotRestorableError, StatefulSparkError, UnavailableError
 from statefulspark.exchange.config import SlotConfig
 from statefulspark.exchange.task import peer_of
 from statefulspark.keygroups import key_group_range
@@ -35,7 +36,7 @@ from statefulspark.rpc.flight import FlightPeer
 from statefulspark.rpc.listener import FlightListener
 from statefulspark.rpc.messages.batches import Wait
 from statefulspark.rpc.messages.heartbeat import Heartbeat
-from statefulspark.rpc.messages.slots import Ready, Register, RegisterAnswer, RestoreFailed
+from statefulspark.rpc.messages.slots import Ready, Register, RegisterAnswer, RestoreFailed, StoreDamaged
 from statefulspark.slot.allocator import AllocatorWatch
 from statefulspark.slot.heartbeat import SlotReporter
 from statefulspark.slot.keyed_step import KeyedStep
@@ -323,6 +324,8 @@ def _send_heartbeats(
         if service.stopping.wait(config.heartbeat_s):
             return STOPPED
         if (damage := service.damage()) is not None:
+            with suppress(StatefulSparkError):  # the coordinator notices anyway that the slot has ended
+                coordinator.call(StoreDamaged(slot=slot, epoch=epoch, error=damage), timeout_s=5)
             raise damage
         try:
             answer = coordinator.call(

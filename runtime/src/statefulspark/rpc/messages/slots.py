@@ -105,6 +105,15 @@ class RestoreFailed(Request[RestoreFailedAnswer]):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class StoreDamaged(Request[None]):
+    """The slot has found damage in the files of its store, and ends."""
+
+    slot: int
+    epoch: int
+    error: RemoteError
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ReopenedAnswer(Message):
     """The number of the new copy."""
 
