@@ -44,7 +44,9 @@ class Bench:
 
 BENCHES = {
     "count_per_key": Bench(small=("--batch", "20000", "--keys", "20000", "--rounds", "1"), limit_s=1500),
-    "session_windows": Bench(small=("--batch", "20000", "--keys", "20000", "--batches", "4", "--rounds", "1"), limit_s=1500),
+    "session_windows": Bench(
+        small=("--batch", "20000", "--keys", "20000", "--batches", "4", "--rounds", "1", "--warm-up-s", "0"), limit_s=1500
+    ),
     "ttl_throughput": Bench(small=("--batch", "20000", "--batches", "40", "--lives-for-s", "3", "--rounds", "1"), limit_s=1800),
     "checkpoint_sync": Bench(small=("--gib", "0.05", "--updates", "3")),
     "backpressure": Bench(small=("--rows", "1000000", "--keys", "100000")),

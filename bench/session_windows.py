@@ -27,13 +27,11 @@ from session_contenders import CONTENDERS, OURS, RESULT, TRANSFORM_WITH_STATE
 from session_job import GAP_MS
 
 _LIMIT_S = 600
-_WARM_UP_S = 25.0
-"""Batches that begin earlier do not count. transformWithState takes longer for its first two."""
 _WANTED = 15.0
 """Of issue 12."""
 
 
-def run_one(name: str, source: Path, batch: int) -> tuple[float, int]:
+def run_one(name: str, source: Path, batch: int, warm_up_s: float) -> tuple[float, int]:
     """Run a contender in a process of its own and check its sessions; its rows per second after the warm-up, and the number of sessions."""
     started = time.monotonic()
     command = [sys.executable, str(Path(__file__).with_name("session_contenders.py")), name, str(source)]
@@ -46,21 +44,21 @@ def run_one(name: str, source: Path, batch: int) -> tuple[float, int]:
     if outcome["wrong"] or not outcome["sessions"]:
         raise RuntimeError(f"{name} has {outcome['wrong']:,} wrong sessions among {outcome['sessions']:,}")
     # A batch of ticks or without data has few rows or none.
-    steady = steady_batches([entry for entry in outcome["batches"] if entry["rows"] >= batch])
+    steady = steady_batches([entry for entry in outcome["batches"] if entry["rows"] >= batch], warm_up_s)
     rate: float = sum(entry["rows"] for entry in steady) / (sum(entry["ms"] for entry in steady) / 1000)
     print(f"{name}: {rate:,.0f} rows/s; {time.monotonic() - started:.0f} s in all", file=sys.stderr, flush=True)
     return rate, int(outcome["sessions"])
 
 
-def steady_batches(batches: list[dict[str, Any]]) -> list[dict[str, Any]]:
+def steady_batches(batches: list[dict[str, Any]], warm_up_s: float) -> list[dict[str, Any]]:
     """Return the batches that begin after the warm-up."""
     ran_s, steady = 0.0, []
     for number, entry in enumerate(batches):
-        if number >= WARM_UP and ran_s >= _WARM_UP_S:
+        if number >= WARM_UP and ran_s >= warm_up_s:
             steady.append(entry)
         ran_s += entry["ms"] / 1000
     if not steady:
-        raise RuntimeError(f"all {len(batches)} batches belong to the warm-up of {_WARM_UP_S:.0f} s: use more with --batches")
+        raise RuntimeError(f"all {len(batches)} batches belong to the warm-up of {warm_up_s:.0f} s: use more with --batches")
     return steady
 
 
@@ -68,7 +66,10 @@ def main() -> None:
     """Run both contenders in turns."""
     parser = arguments_of(__doc__)
     parser.add_argument("--batch", type=int, default=100_000, help="rows of a batch")
-    parser.add_argument("--batches", type=int, default=36, help=f"of ours, of which the first {_WARM_UP_S:.0f} s do not count")
+    parser.add_argument("--batches", type=int, default=36, help="of ours")
+    parser.add_argument(
+        "--warm-up-s", type=float, default=25.0, help="batches that begin earlier do not count; transformWithState takes longer for two"
+    )
     parser.add_argument("--keys", type=int, default=100_000)
     parser.add_argument("--rounds", type=int, default=3)
     options = parser.parse_args()
@@ -84,7 +85,7 @@ def main() -> None:
         for turn in range(options.rounds):
             for name in CONTENDERS:
                 loads.append(load(f"{name} {turn + 1}"))
-                rate, sessions[name] = run_one(name, few if name == TRANSFORM_WITH_STATE else source, options.batch)
+                rate, sessions[name] = run_one(name, few if name == TRANSFORM_WITH_STATE else source, options.batch, options.warm_up_s)
                 rates[name].append(rate)
     finally:
         shutil.rmtree(folder)
@@ -97,7 +98,7 @@ def main() -> None:
             f"{options.batch * options.batches:,} events over {options.keys:,} keys in batches of {options.batch:,}, sessions with a gap of "
             f"{GAP_MS // 1000} s, counted and written to Parquet; 2 slots or partitions on one machine, RocksDB with changelogs (ours: checkpoints "
             f"every 10 s). transformWithState keeps a session per key with a timer at its end, and gets the first {WARM_UP + 1} batches only. "
-            f"{options.rounds} rounds in turns; the rate of a run leaves out its first {WARM_UP} batches and those that begin in its first {_WARM_UP_S:.0f} s. "
+            f"{options.rounds} rounds in turns; the rate of a run leaves out its first {WARM_UP} batches and those that begin in its first {options.warm_up_s:.0f} s. "
             "All sessions were right after each run."
         ),
         loads=tuple(loads),
