@@ -30,7 +30,7 @@ from statefulspark.errors import NotRestorableError
 from statefulspark.keygroups import KeyGroupRange
 from statefulspark.state.encoding.layout import key_group_range_bounds
 from statefulspark.state.store.base import KeyValueStore, StoredEntries
-from statefulspark.state.store.open_store import open_snapshot
+from statefulspark.state.store.open_store import add_range, open_snapshot
 from statefulspark.storage.base import ObjectStore
 
 OpenState = Callable[[Path], KeyValueStore]
@@ -256,7 +256,7 @@ def _copy(open_state: OpenState, source: Source, folder: Path, store: KeyValueSt
 
     old: StoredEntries = open_snapshot(source.slot.backend, folder) if source.slot.is_canonical else open_state(folder)
     try:
-        store.write(counted(old.scan(*key_group_range_bounds(source.shared.first, source.shared.last))))
+        add_range(store, counted(old.scan(*key_group_range_bounds(source.shared.first, source.shared.last))))
     finally:
         old.close()
     return copied

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Final
@@ -99,3 +100,15 @@ def open_spill(path: Path, beside: KeyValueStore) -> RocksDBStore:
     options = rocksdb.options if rocksdb is not None else RocksDBOptions(memory=RocksDBMemory.managed(_SPILL_BYTES))
     # Its log is deleted with its files, and its statistics are not read.
     return RocksDBStore(path, replace(options, settings=replace(options.settings, log_dir=None), statistics=False))
+
+
+def add_range(store: KeyValueStore, entries: Iterator[tuple[bytes, bytes]]) -> None:
+    """Add entries in the order of their keys, in a range in which the store has none.
+
+    Raises:
+        UnavailableError: The disk is full or fails.
+    """
+    if isinstance(store, RocksDBStore):
+        store.ingest(entries)
+    else:
+        store.write(entries)

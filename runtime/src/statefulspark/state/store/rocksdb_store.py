@@ -9,12 +9,11 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from itertools import islice
 from operator import itemgetter
 from pathlib import Path
 from typing import Any, Final
 
-from rocksdict import Checkpoint, DbClosedError, Rdict, ReadOptions, WriteBatch, WriteOptions
+from rocksdict import Checkpoint, DbClosedError, IngestExternalFileOptions, Rdict, ReadOptions, WriteBatch, WriteOptions
 
 from statefulspark.errors import ClosedError, ConflictError, CorruptDataError, InternalError
 from statefulspark.memory.split import HIGH_PRIO_POOL_RATIO
@@ -32,9 +31,10 @@ from statefulspark.state.store.rocksdb_options import (
     native_sections,
     pinning,
 )
+from statefulspark.state.store.table_files import write_table_files
+from statefulspark.state.store.write_batches import WRITE_ENTRIES, next_batch
 from statefulspark.storage.os_errors import disk_failure
 
-_WRITE_ENTRIES: Final = 1024
 _WRITE_BYTES_MAX: Final = 1 << 30
 _INDEX: Final = re.compile(r"index block size [^;]*=(\d+)")
 _FILTER: Final = re.compile(r"filter block size=(\d+)")
@@ -196,16 +196,36 @@ class RocksDBStore:
         remaining = iter(sorted(changes, key=itemgetter(0)) if isinstance(changes, list) else changes)
         with self._translated():
             # A batch is used up by writing it.
-            while len(batch := _next_batch(remaining, self._write_bytes)):
+            while len(batch := next_batch(remaining, self._write_bytes)):
                 self._write(database, batch)
+
+    def ingest(self, entries: Iterator[tuple[bytes, bytes]]) -> None:
+        """Add entries in the order of their keys, in a range in which the store has none: as table files, which RocksDB takes in as they are.
+
+        Written, they would be flushed to the first level, and merged from there to the last one.
+
+        Raises:
+            UnavailableError: The disk is full or fails. The store has none of the entries.
+        """
+        folder = self.path.with_name(f"{self.path.name}-ingested")  # on the same disk, so that the files are moved
+        with self._translated():
+            try:
+                folder.mkdir()
+                moving = IngestExternalFileOptions()
+                moving.set_move_files(True)
+                if files := write_table_files(self._native.family, folder, entries, self.options.settings.target_file_bytes):
+                    self._open().ingest_external_file(files, moving)
+            finally:
+                shutil.rmtree(folder, ignore_errors=True)
+        self._follow_files()
 
     def delete_in_order(self, keys: Sequence[bytes]) -> None:
         """Delete entries by their keys, which are in order; for less than `write` takes for the same deletes."""
         database = self._open()
         with self._translated():
-            for start in range(0, len(keys), _WRITE_ENTRIES):
+            for start in range(0, len(keys), WRITE_ENTRIES):
                 batch = WriteBatch(raw_mode=True)
-                for key in keys[start : start + _WRITE_ENTRIES]:
+                for key in keys[start : start + WRITE_ENTRIES]:
                     del batch[key]
                 self._write(database, batch)
 
@@ -369,22 +389,6 @@ def _property(pattern: re.Pattern[str], text: str) -> int:
     if found is None:
         raise InternalError(f"RocksDB's table properties do not contain {pattern.pattern}")
     return int(found[1])
-
-
-def _next_batch(changes: Iterator[Change], size_max: int) -> WriteBatch:
-    """Take as many changes as one write should have."""
-    batch = WriteBatch(raw_mode=True)
-    put, delete = batch.put, batch.delete
-    size_bytes = 0
-    for key, value in islice(changes, _WRITE_ENTRIES):
-        if value is None:
-            delete(key)
-        else:
-            put(key, value)
-            size_bytes += len(value)
-            if size_bytes > size_max:
-                break
-    return batch
 
 
 def _first_line(text: str) -> str:
