@@ -102,7 +102,7 @@ class SlotUploader:
 
     def digests(self) -> dict[str, FileDigest]:
         """Return the digests of the store's immutable files, as far as they are in a checkpoint, by name. Some may be gone from the store."""
-        return {file.ref.name: file.ref.digest for files in self._uploaded.values() for file in files.values()}
+        return {file.ref.name: file.ref.digest for files in list(self._uploaded.values()) for file in files.values()}
 
     def upload(
         self,
