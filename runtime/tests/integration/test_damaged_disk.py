@@ -2,28 +2,16 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
 import pytest
+from runtime.tests.bad_disk import flip_keeping_times
 
 from .oracles import by, counted, files, finals
 from .work import Work, wait_until
 
 pytestmark = pytest.mark.timeout(600)
 _ROWS = 20_000
-
-
-def _flip(path: Path) -> None:
-    """Change a byte of every block of entries, and leave size and times as they were."""
-    status = path.stat()
-    with path.open("r+b") as file:
-        for at in range(64, status.st_size // 2, 512):
-            file.seek(at)
-            byte = file.read(1)[0]
-            file.seek(at)
-            file.write(bytes([byte ^ 1]))
-    os.utime(path, ns=(status.st_atime_ns, status.st_mtime_ns))
 
 
 def test_slots_are_restored_and_the_output_is_right(work: Work, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -45,7 +33,7 @@ def test_slots_are_restored_and_the_output_is_right(work: Work, tmp_path: Path, 
     damaged = {path.stat().st_ino: path for path in local.rglob("state/store/*.sst") if path.stat().st_size > 1024}
     assert damaged
     for path in damaged.values():
-        _flip(path)
+        flip_keeping_times(path)
     for number in (1, 2):
         work.write(inputs[number])
     assert work.wait_rows(3 * _ROWS, 300) == sorted(expected)

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import cloudpickle
 import pytest
+from runtime.tests.bad_disk import flip_keeping_times
 from runtime.tests.depth import left_to_test_all
 
 from statefulspark.checkpoint.restore.progress import RestoredBytes
@@ -83,16 +84,12 @@ def driver(world: World, start: Start) -> Driver:
 
 def _batch(driver: Driver, rows: int) -> list[int]:
     """Run the next batch; returns the number that each row got."""
-    batch = driver.plan(rows)
-    assert batch is not None
-    driver.begin()
-    driver.run(batch)
-    driver.complete()
-    return [number for _, kind, number, *_ in driver.world.sink[batch] if kind == "row"]
+    assert driver.plan(rows) is not None
+    return _batch_again(driver)
 
 
 def _batch_again(driver: Driver) -> list[int]:
-    """Run the batch again that a slot has failed."""
+    """Run the planned batch, also one that a slot has failed; returns the number that each row got."""
     driver.begin()
     batch = driver.planned()
     driver.run(batch)
@@ -175,17 +172,6 @@ def test_a_bad_disk_does_not_come_in_through_this_door(world: World, driver: Dri
         assert _batch(driver, _KEYS) == [2] * _KEYS
 
 
-def _flip_keeping_times(path: Path, share: float = 0.5) -> None:
-    """A bad disk returns other bytes, and the times of the file say nothing. The first half has entries; the end is read when the file is opened."""
-    status = path.stat()
-    data = bytearray(path.read_bytes())
-    for at in range(64, int(len(data) * share), 512):
-        data[at] ^= 1
-    with path.open("r+b") as file:
-        file.write(data)
-    os.utime(path, ns=(status.st_atime_ns, status.st_mtime_ns))
-
-
 def _ends_damaged(driver: Driver, process: subprocess.Popen[bytes]) -> None:
     """A batch fails on the damage, and the slot ends, because it cannot mend its store."""
     batch = driver.plan(_KEYS)
@@ -200,7 +186,7 @@ def test_the_disk_of_a_slot_that_runs_goes_bad(world: World, driver: Driver) -> 
     """The slot that follows takes what is sound on the disk, and downloads the rest."""
     with _slot(driver, _config(driver)) as (_, process):
         for path in _files(world, ".sst"):
-            _flip_keeping_times(path)
+            flip_keeping_times(path)
         world.input += [(f"key-{number}", number) for number in range(_KEYS)]
         _ends_damaged(driver, process)
     with _slot(driver, _config(driver)) as (second, _):
@@ -249,5 +235,5 @@ def _stopped_and_damaged(world: World, driver: Driver, share: float) -> None:
         driver.coordinator.slots.stop(keep_files=True)
         assert process.wait(60) == 0
     for path in _files(world, ".sst"):
-        _flip_keeping_times(path, share)
+        flip_keeping_times(path, share)
     driver.coordinator.slots.replace(SlotTable(1, slots_per_executor=None))

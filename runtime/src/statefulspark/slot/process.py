@@ -126,8 +126,8 @@ def _run_slot(config: SlotConfig, slot: int, executor: str, forwarded: Forwarded
 def _leave(folder: WorkingFolder, dead: DeadFolders, service: SlotService | None) -> None:
     """Leave the files of a closed slot to the slots that follow, or delete them: None deletes."""
     dead.release(None)
-    if service is not None and not service.ended:
-        if service.is_followed and service.damage() is None:
+    if service is not None and service.keep_files is not False:
+        if service.keep_files and service.damage() is None:
             note_digests(folder.path, folder.path / _STATE_FOLDER / STORE_FOLDER, service.uploaded_files())
         folder.leave()
         return
@@ -334,7 +334,7 @@ def _send_heartbeats(
             )
             last_answer = time.monotonic()
             if answer.stop:
-                service.told_to_stop(keep_files=answer.keep_files)
+                service.keep_files = answer.keep_files
                 return STOPPED
             each.reporter.follow(answer.memory)
             if answer.processing_time_ms is not None:

@@ -66,10 +66,8 @@ class SlotService:
         left_behind: Iterable[OperatorEntry] = (),
     ) -> None:
         self.stopping = threading.Event()
-        self.ended = False
-        """True once the job has ended, so that no other slot follows this one."""
-        self.is_followed = False
-        """True once the slot was told to stop because others follow, which use its files."""
+        self.keep_files: bool | None = None
+        """Of the request to stop: True if other slots follow, which use the files of this one; False if the job has ended. None before it."""
         self.servers: list[FlightListener] = []
         self.restore_ms = 0
         self._slot = slot
@@ -150,12 +148,8 @@ class SlotService:
     def stop(self, request: Stop) -> None:
         """End in good order."""
         self._check_epoch(request.epoch)
-        self.told_to_stop(keep_files=request.keep_files)
+        self.keep_files = request.keep_files
         self.stopping.set()
-
-    def told_to_stop(self, *, keep_files: bool) -> None:
-        """Note whether other slots follow this one."""
-        self.ended, self.is_followed = not keep_files, keep_files
 
     def damage(self) -> CorruptDataError | None:
         """Damage that was found in the files of the store; None if there is none. Only a slot that restores its state gets rid of it."""

@@ -33,14 +33,13 @@ from statefulspark.state_tables.arrow_types import Conversions
 from statefulspark.state_tables.contents import Contents, StoredContents
 from statefulspark.state_tables.key_filter import KeyFilter
 from statefulspark.state_tables.reading import StateReader
-from statefulspark.state_tables.slot_tables import SlotTables, StateTable, table_writer
+from statefulspark.state_tables.slot_tables import ROW_GROUP_BATCHES, SlotTables, StateTable, table_writer
 from statefulspark.state_tables.write_behind import WriteBehind
 from statefulspark.storage.base import ObjectStore
 from statefulspark.storage.os_errors import local_disk
 
 _CONVERSIONS: Final = Conversions(decimals_as_text=True)
 """A number of any length has a column: no decimal of Arrow holds each of them."""
-_ROW_GROUP_BATCHES: Final = 8
 _File = TypeVar("_File", bound=FileRef)
 _State = tuple[str, str]
 """uid and name."""
@@ -246,7 +245,7 @@ def write_table(path: Path, schema: pa.Schema, batches: Iterator[pa.RecordBatch]
         for batch in batches:
             group.append(batch)
             rows += batch.num_rows
-            if len(group) == _ROW_GROUP_BATCHES:
+            if len(group) == ROW_GROUP_BATCHES:
                 writer.write_table(pa.Table.from_batches(group))
                 group = []
         if group:

@@ -23,8 +23,8 @@ from statefulspark.state_tables.arrow_types import AS_DECLARED, Conversions
 from statefulspark.state_tables.layouts import TableOptions, layout_of
 
 _ROWS_FIRST: Final = 64
-_ROWS_MAX: Final = 16_384
-_BATCH_BYTES: Final = 4 << 20
+ROWS_MAX: Final = 16_384
+BATCH_BYTES: Final = 4 << 20
 """Stored bytes that a batch should have."""
 
 Entries = Iterator[tuple[bytes, bytes]]
@@ -154,7 +154,7 @@ class StateReader:
         while piece := list(islice(entries, rows)):
             keys, values = [key for key, _ in piece], [value for _, value in piece]
             size_bytes = sum(map(len, keys)) + sum(map(len, values))
-            rows = max(1, min(_ROWS_MAX, _BATCH_BYTES * len(piece) // size_bytes))
+            rows = max(1, min(ROWS_MAX, BATCH_BYTES * len(piece) // size_bytes))
             if (batch := self.converted(keys, values, scan)).num_rows:
                 yield batch
 

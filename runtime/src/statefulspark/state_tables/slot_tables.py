@@ -14,15 +14,12 @@ import pyarrow.parquet as pq
 from statefulspark.errors import CorruptDataError, InvalidInputError
 from statefulspark.state.store.base import StoredEntries
 from statefulspark.state_tables.payloads import Payloads
-from statefulspark.state_tables.reading import StateReader
+from statefulspark.state_tables.reading import BATCH_BYTES, ROWS_MAX, StateReader
 from statefulspark.state_tables.write_behind import WriteBehind
 from statefulspark.storage.os_errors import local_disk
 
-_BATCH_ROWS: Final = 16_384
-_BATCH_BYTES: Final = 4 << 20
-"""Stored bytes that are converted at once."""
-_GROUP_BATCHES: Final = 8
-"""Of a row group."""
+ROW_GROUP_BATCHES: Final = 8
+"""Batches of a row group."""
 _HELD_BYTES: Final = 64 << 20
 """Converted rows of all states that wait for their row groups to fill."""
 _STATE_ID: Final = 2
@@ -61,7 +58,7 @@ class StateTable:
         self._keys += keys
         self._values += values
         self._size_bytes += sum(map(len, keys)) + sum(map(len, values))
-        if self._size_bytes >= _BATCH_BYTES or len(self._keys) >= _BATCH_ROWS:
+        if self._size_bytes >= BATCH_BYTES or len(self._keys) >= ROWS_MAX:
             self._convert()
 
     def finish(self) -> None:
@@ -90,7 +87,7 @@ class StateTable:
             self.rows += batch.num_rows
             self._group.append(batch)
             self.held_bytes += batch.nbytes
-        if len(self._group) == _GROUP_BATCHES:
+        if len(self._group) == ROW_GROUP_BATCHES:
             self.write_group()
 
     def _write(self, rows: pa.Table) -> None:
@@ -164,8 +161,8 @@ class SlotTables:
 
 
 def table_writer(path: Path, schema: pa.Schema) -> pq.ParquetWriter:
-    """Begin a table. A dictionary pays where values recur, as key groups do; of columns that are nearly all distinct it only costs time."""
-    return pq.ParquetWriter(path, schema, compression="zstd", use_dictionary=["key_group"])
+    """Begin a table."""
+    return pq.ParquetWriter(path, schema, compression="zstd")
 
 
 def _runs(keys: list[bytes]) -> Iterator[tuple[int, int, int]]:

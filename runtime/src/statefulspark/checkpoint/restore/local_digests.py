@@ -17,6 +17,7 @@ from typing import Final
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from statefulspark.checkpoint.formats.digests import CHECKSUM_PATTERN, FileDigest
+from statefulspark.checkpoint.formats.packs import Mark, mark_of
 
 VERSION: Final = 1
 TRUSTED_S: Final = 120.0
@@ -24,9 +25,6 @@ TRUSTED_S: Final = 120.0
 
 _NAME: Final = "digests.json"
 _BYTES_MAX: Final = 64 << 20
-
-LocalMark = tuple[int, int, int]
-"""Device, inode and modification time in nanoseconds: another content of a file has another mark."""
 
 
 class _NotedFile(BaseModel):
@@ -45,11 +43,6 @@ class _Notes(BaseModel):
 
     version: int
     files: tuple[_NotedFile, ...]
-
-
-def mark_of(status: os.stat_result) -> LocalMark:
-    """Return the mark of a file."""
-    return status.st_dev, status.st_ino, status.st_mtime_ns
 
 
 def note_digests(folder: Path, store: Path, files: Mapping[str, FileDigest]) -> None:
@@ -75,15 +68,14 @@ def note_digests(folder: Path, store: Path, files: Mapping[str, FileDigest]) -> 
         new.rename(folder / _NAME)
 
 
-def noted_digests(folder: Path, *, now_s: Callable[[], float] = time.time) -> dict[LocalMark, FileDigest]:
+def noted_digests(folder: Path, *, now_s: Callable[[], float] = time.time) -> dict[Mark, FileDigest]:
     """Return the digests that the slot of a working folder has noted, for files that are unchanged since; none if the notes are old, damaged, or of another version."""
     notes = _read(folder, now_s())
-    found: dict[LocalMark, FileDigest] = {}
+    found: dict[Mark, FileDigest] = {}
     for file in notes.files if notes is not None and notes.version == VERSION else ():
         with suppress(OSError, ValueError):
             status = (folder / file.path).lstat()
-            found_mark = status.st_size, status.st_mtime_ns, status.st_ino
-            if stat.S_ISREG(status.st_mode) and found_mark == (file.size_bytes, file.modified_ns, file.inode):
+            if stat.S_ISREG(status.st_mode) and mark_of(status) == (file.size_bytes, file.modified_ns, file.inode):
                 found[mark_of(status)] = FileDigest(file.size_bytes, file.checksum)
     return found
 

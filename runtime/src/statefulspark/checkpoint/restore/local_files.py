@@ -16,7 +16,8 @@ from pathlib import Path
 from typing import Final, TypeVar
 
 from statefulspark.checkpoint.formats.digests import FileDigest, digest_file
-from statefulspark.checkpoint.restore.local_digests import LocalMark, forget_digests, mark_of, noted_digests
+from statefulspark.checkpoint.formats.packs import Mark, mark_of
+from statefulspark.checkpoint.restore.local_digests import forget_digests, noted_digests
 from statefulspark.errors import CorruptDataError
 from statefulspark.state.encoding.entries import HEAP_TIMERS_FILE
 from statefulspark.state.store.heap_store import ENTRIES_FILE
@@ -51,7 +52,7 @@ class LocalFiles:
 
     def __init__(self, folders: Sequence[Path], *, trust_notes: bool = True) -> None:
         self.has_trusted = False
-        self._noted: dict[LocalMark, FileDigest] = {}
+        self._noted: dict[Mark, FileDigest] = {}
         for folder in folders if trust_notes else ():
             self._noted.update(noted_digests(folder))
         self._found: dict[tuple[str, int], list[Path]] = {}
@@ -82,7 +83,7 @@ class LocalFiles:
         try:
             status = target.lstat()
             if stat.S_ISREG(status.st_mode):
-                if status.st_size == expected.size_bytes and self._noted.get(mark_of(status)) == expected:
+                if self._noted.get(mark_of(status)) == expected:  # the mark has the size
                     self.has_trusted = True
                     return True
                 if digest_file(target) == expected:
