@@ -76,12 +76,13 @@ class NativeOptions:
     family: Options
 
 
-def native_sections(settings: RocksDBSettings, *, pinned: bool) -> Sections:
+def native_sections(settings: RocksDBSettings, *, pinned: bool, compacting: bool = True) -> Sections:
     """Return the options that differ from RocksDB's defaults or are worth being checked.
 
     Args:
         settings: The job's choices.
         pinned: True if index and filter blocks of files opened from now on stay in the cache for good.
+        compacting: False if RocksDB merges no files until it is told to.
     """
     return {
         _DATABASE: {
@@ -93,7 +94,7 @@ def native_sections(settings: RocksDBSettings, *, pinned: bool) -> Sections:
             "keep_log_file_num": str(settings.log_files),
             "stats_dump_period_sec": "0",
         },
-        _FAMILY: _family(settings),
+        _FAMILY: _family(settings) | {"disable_auto_compactions": _flag(not compacting)},
         TABLE: _table(settings) | {"metadata_cache_options": pinning(pinned)},
     }
 

@@ -19,6 +19,7 @@ from statefulspark.errors import ClosedError, ConflictError, CorruptDataError, I
 from statefulspark.memory.split import HIGH_PRIO_POOL_RATIO
 from statefulspark.rocksdb.settings import RocksDBSettings
 from statefulspark.state.store.base import Change, StoreSnapshot
+from statefulspark.state.store.compaction_pause import CompactionPause
 from statefulspark.state.store.metadata_pinning import Metadata, MetadataPinning, TableFile
 from statefulspark.state.store.rocksdb_memory import RocksDBMemory
 from statefulspark.state.store.rocksdb_options import (
@@ -109,6 +110,7 @@ class RocksDBStore:
             raise disk_failure(path, error.strerror or str(error)) from error
         self._db: Rdict | None = None
         self._native: NativeOptions
+        self._compaction_pause = CompactionPause(len(list(path.glob("*.sst"))))
         self._pins = self._opened()
         self._follow_files()
         if self.memory.write_buffer_limit is not None:
@@ -309,7 +311,7 @@ class RocksDBStore:
         return MetadataPinning(pinning=True)
 
     def _open_native(self, *, pinned: bool) -> None:
-        wanted = native_sections(self.options.settings, pinned=pinned)
+        wanted = native_sections(self.options.settings, pinned=pinned, compacting=not self._compaction_pause.active)
         with self._translated():
             native = load_native(wanted, self.memory, self.options.settings, statistics=self.options.statistics)
             # Without column_families= rocksdict uses the options stored with the files and ignores ours.
@@ -328,11 +330,13 @@ class RocksDBStore:
             raise InternalError(f"RocksDB did not apply the requested options to {self.path}: {'; '.join(problems)}")
 
     def _follow_files(self) -> None:
-        """Let new table files pin their index and filter blocks while the high-priority pool has space."""
+        """Let new table files pin their index and filter blocks while the high-priority pool has space, and RocksDB merge files when it may."""
         if not self._following.acquire(blocking=False):
             return  # another thread is at it
         try:
             database = self._open()
+            if self._compaction_pause.ends(lambda: database.property_int_value("rocksdb.num-files-at-level0") or 0):
+                database.set_options({"disable_auto_compactions": "false"})
             # A live change of the memory split leaves more or less space for the same files.
             seen = database.property_int_value("rocksdb.current-super-version-number"), self.memory.high_prio_bytes
             if seen == self._seen:
