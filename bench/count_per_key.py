@@ -51,11 +51,11 @@ def write_events(folder: Path, *, batches: int, batch: int, keys: int) -> None:
         os.utime(path, (1_700_000_000 + number,) * 2)  # Spark takes files in order of their times
 
 
-def few_of(source: Path) -> Path:
+def few_of(source: Path, files: int = _FEW_BATCHES) -> Path:
     """A folder with the first files only."""
     folder = source.with_name("few")
     folder.mkdir()
-    for path in sorted(source.iterdir())[:_FEW_BATCHES]:
+    for path in sorted(source.iterdir())[:files]:
         os.link(path, folder / path.name)
     return folder
 

@@ -1,10 +1,9 @@
 """Session windows, side by side in one run: this runtime, and Spark's own Python transformWithState with timers.
 
 Each contender runs in a process of its own, in turns, on the same files of one batch each. Rates leave out the first two batches (start of
-JVM, Python workers, code generation), and further ones until both have run for about as long: the JVM compiles for half a minute, on the
-same cores. The sessions that each has written must be those that pandas computes.
+JVM, Python workers, code generation), and those that begin in the first minute, in which the JVM still compiles on the same cores. The sessions that each has written must be those that pandas computes.
 
-    .venv/bin/python bench/session_windows.py [--batch 100000] [--batches 36] [--keys 100000] [--rounds 3]
+    .venv/bin/python bench/session_windows.py [--batch 100000] [--batches 90] [--batches-of-spark 8] [--keys 100000] [--rounds 3]
 """
 
 from __future__ import annotations
@@ -66,10 +65,9 @@ def main() -> None:
     """Run both contenders in turns."""
     parser = arguments_of(__doc__)
     parser.add_argument("--batch", type=int, default=100_000, help="rows of a batch")
-    parser.add_argument("--batches", type=int, default=36, help="of ours")
-    parser.add_argument(
-        "--warm-up-s", type=float, default=25.0, help="batches that begin earlier do not count; transformWithState takes longer for two"
-    )
+    parser.add_argument("--batches", type=int, default=90, help="of ours")
+    parser.add_argument("--batches-of-spark", type=int, default=8, help="of transformWithState")
+    parser.add_argument("--warm-up-s", type=float, default=60.0, help="batches that begin earlier do not count")
     parser.add_argument("--keys", type=int, default=100_000)
     parser.add_argument("--rounds", type=int, default=3)
     options = parser.parse_args()
@@ -81,7 +79,7 @@ def main() -> None:
     try:
         source = folder / "events"
         write_events(source, batches=options.batches, batch=options.batch, keys=options.keys)
-        few = few_of(source)
+        few = few_of(source, options.batches_of_spark)
         for turn in range(options.rounds):
             for name in CONTENDERS:
                 loads.append(load(f"{name} {turn + 1}"))
@@ -97,7 +95,7 @@ def main() -> None:
         about=(
             f"{options.batch * options.batches:,} events over {options.keys:,} keys in batches of {options.batch:,}, sessions with a gap of "
             f"{GAP_MS // 1000} s, counted and written to Parquet; 2 slots or partitions on one machine, RocksDB with changelogs (ours: checkpoints "
-            f"every 10 s). transformWithState keeps a session per key with a timer at its end, and gets the first {WARM_UP + 1} batches only. "
+            f"every 10 s). transformWithState keeps a session per key with a timer at its end, and gets the first {options.batches_of_spark} batches only. "
             f"{options.rounds} rounds in turns; the rate of a run leaves out its first {WARM_UP} batches and those that begin in its first {options.warm_up_s:.0f} s. "
             "All sessions were right after each run."
         ),

@@ -24,8 +24,8 @@ def coordinator() -> Iterator[Coordinator]:
 def make_slot(tmp_path: Path, coordinator: Coordinator) -> Iterator[Callable[..., Slot]]:
     made: list[Slot] = []
 
-    def make(dirty_bytes: int, function: KeyedProcessFunction | None = None) -> Slot:
-        made.append(Slot(tmp_path, coordinator, dirty_bytes, function or Count()))
+    def make(dirty_bytes: int, function: KeyedProcessFunction | None = None, *, cache_bytes: int = 0, batch: int = -1) -> Slot:
+        made.append(Slot(tmp_path, coordinator, dirty_bytes, function or Count(), cache_bytes=cache_bytes, batch=batch))
         return made[-1]
 
     yield make

@@ -20,7 +20,7 @@ from statefulspark.process.functions import KeyedProcessFunction
 from statefulspark.rpc.flight import FlightPeer
 from statefulspark.rpc.listener import FlightListener
 from statefulspark.rpc.messages.batches import Acknowledge, BatchRun, ExchangeRequest
-from statefulspark.rpc.messages.slot_control import SavepointFolder, Settle, Snapshot
+from statefulspark.rpc.messages.slot_control import NextBatch, SavepointFolder, Settle, Snapshot
 from statefulspark.rpc.messages.slots import (
     Changelogs,
     ChangelogsAnswer,
@@ -147,6 +147,8 @@ class Slot:
         *,
         backend: str = "rocksdb",
         async_snapshots: bool = True,
+        cache_bytes: int = 0,
+        batch: int = -1,
     ) -> None:
         self.coordinator = coordinator
         self.job = open_store((folder / "job").as_uri())
@@ -161,14 +163,14 @@ class Slot:
             store=self.job,
             storage=StorageSettings(),
             backend=backend,
-            cache_bytes=0,
+            cache_bytes=cache_bytes,
             dirty_bytes=dirty_bytes,
         )
         kind: Any = SlowStore if backend == "rocksdb" else SlowHeapStore
         self.store: SlowStore = kind(folder / "store")
         work, peer = folder / "work", coordinator.peer
         work.mkdir(exist_ok=True)
-        keyed_step = KeyedStep(step, config=config, slot=0, epoch=1, store=self.store, batch=-1, work=work, coordinator=peer)
+        keyed_step = KeyedStep(step, config=config, slot=0, epoch=1, store=self.store, batch=batch, work=work, coordinator=peer)
         keyed_step.backend.reached(committed_time_ms)
         self.service = SlotService(
             slot=0,
@@ -190,9 +192,9 @@ class Slot:
         self.service.exchange(ExchangeRequest(uid=UID, slot=0, batch=batch, epoch=1, run=how, waited_s=0.0), stream)
         return stream.results
 
-    def settle(self, batch: int) -> None:
+    def settle(self, batch: int, next_batch: NextBatch | None = None) -> None:
         """Tell the slot that ``batch`` is committed, as the coordinator does when it begins the next one."""
-        self.service.settle(Settle(epoch=1, expected={UID: batch}))
+        self.service.settle(Settle(epoch=1, expected={UID: batch}, next_batch=next_batch))
         self.end_sweeps()
 
     def end_sweeps(self) -> None:

@@ -174,9 +174,11 @@ class BatchMachine(RuleBasedStateMachine):
             self.slot.backend.abort_batch()
 
     @precondition(lambda self: self.running is None and not self.snapshotting)
-    @rule()
-    def apply_pending(self) -> None:
+    @rule(watermark_ms=st.none() | TIMES, later_ms=st.integers(-1, 3))
+    def apply_pending(self, watermark_ms: int | None = None, later_ms: int = 0) -> None:
+        """Also read ahead timers of any time, which the next batch may fire or not."""
         self.slot.backend.apply_pending()
+        self.slot.backend.timers.read_ahead(watermark_ms, self.slot.now_ms + later_ms)
         self.commit()
         self.all_is_stored()
 

@@ -170,10 +170,23 @@ def test_applied_timers_take_no_memory_each(make_slot: MakeSlot) -> None:
         register(slot, *timers)
     with slot.batch():
         assert slot.backend.timers.min_timestamp(EVENT_TIMERS) == 0
-        assert slot.backend.entry_counts()[EVENT_TIMERS] <= 2 * 64
+        assert slot.backend.entry_counts()[EVENT_TIMERS] <= 2 * 512
         store.reads = 0
         assert due(slot, 10_000) == sorted(timers)
         assert store.reads < 5000 / 20
+
+
+def test_large_timers_are_read_ahead_in_small_numbers(make_slot: MakeSlot) -> None:
+    """Whether they are read from the store or known since they were registered, those of keys of 10 kB do not fill the memory."""
+    slot = make_slot(HeapStore())
+    timers = [(number, f"a{number:010000d}") for number in range(200)]
+    with slot.batch():
+        register(slot, *timers)
+    for _ in range(2):
+        with slot.batch():
+            assert slot.backend.timers.min_timestamp(EVENT_TIMERS) == 0
+            assert slot.backend.entry_counts()[EVENT_TIMERS] <= 16 * 128
+        slot.backend = slot.new_backend()
 
 
 def test_states_of_keys_whose_timers_are_due_are_read_together(tmp_path: Path) -> None:
@@ -203,4 +216,41 @@ def test_states_of_keys_whose_timers_are_due_are_read_together(tmp_path: Path) -
         assert slot.store.reads <= 8
     assert found == list(range(140))
     assert sum(slot.backend.cache_lookups()["count"]) < 2 * 140
+    slot.finish()
+
+
+def test_timers_read_ahead_are_not_read_again(tmp_path: Path) -> None:
+    """Neither they nor the states of their keys; also if a batch that registers and deletes timers among them comes in between."""
+    budget = BatchBudget(cache_bytes=1 << 20, dirty_bytes=1 << 20)
+    store = CountingStore()
+    slot = KeyedSlot(store, tmp_path, budget, key_groups=KeyGroupRange(97, 97))
+    descriptor = ValueStateDescriptor("count", Types.LONG())
+    keys = [f"a{number:03d}" for number in range(150)]
+    with slot.batch():
+        state = slot.backend.value_state(descriptor)
+        for number, key in enumerate(keys):
+            slot.key(key)
+            state.update(number)
+        register(slot, *((number, key) for number, key in enumerate(keys)))
+    slot.backend.apply_pending()
+    slot.backend = slot.new_backend()
+    slot.backend.batch = 0
+    state = slot.backend.value_state(descriptor)
+    slot.backend.timers.read_ahead(89, 0)
+    with slot.batch():
+        slot.key(keys[50])
+        slot.backend.timers.delete(EVENT_TIMERS, 50)
+        register(slot, (7, "a000"), (200, "a001"))
+        assert due(slot, -1) == []
+    slot.backend.apply_pending()
+    slot.backend.timers.read_ahead(99, 0)
+    slot.begin(2)
+    store.reads = 0
+    found = []
+    for timestamp_ms, _, key, ident in slot.backend.timers.due(EVENT_TIMERS, 99):
+        slot.backend.set_current_ident(ident, key)
+        found.append((timestamp_ms, key, state.value()))
+    expected = [(number, key, number) for number, key in enumerate(keys[:100]) if number != 50]
+    assert found == sorted([*expected, (7, "a000", 0)])
+    assert store.reads == 0
     slot.finish()

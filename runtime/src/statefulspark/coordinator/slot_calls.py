@@ -12,7 +12,7 @@ from statefulspark.coordinator.slot_state import READY, Slot
 from statefulspark.errors import StatefulSparkError
 from statefulspark.rpc.certificates import CertificateFolder
 from statefulspark.rpc.flight import FlightPeer
-from statefulspark.rpc.messages.slot_control import CancelSnapshot, Settle, Snapshot, Stop, Undo
+from statefulspark.rpc.messages.slot_control import CancelSnapshot, NextBatch, Settle, Snapshot, Stop, Undo
 from statefulspark.rpc.messages.state_queries import ReadState, StateEntries
 
 _log = structlog.get_logger("statefulspark.coordinator")
@@ -46,18 +46,24 @@ class SlotCalls:
     def settle(self, slots: Iterable[Slot], log: BatchLog) -> None:
         """Tell slots in the background that the batch before the running one is committed; the caller holds the batch lock.
 
-        They write its changes while Spark plans and reads the next batch. A slot that cannot be reached does so when that batch's rows come.
+        They write its changes, and read the timers that are due, while Spark plans and reads the next batch. A slot that cannot be reached does so
+        when that batch's rows come.
         """
+        running = log.current
+        next_batch = None
+        if running is not None:
+            next_batch = NextBatch(watermarks_ms=dict(running.watermarks), processing_time_ms=running.processing_time_ms)
         for slot in slots:
             expected = {uid: log.committed for uid in log.delays_ms if log.expected_batch(uid, slot.index) == log.committed}
             if expected and slot.state == READY:
-                self._settling.submit(self._settle, slot.index, slot.location, Settle(epoch=slot.epoch, expected=expected))
+                request = Settle(epoch=slot.epoch, expected=expected, next_batch=next_batch)
+                self._settling.submit(self._settle, slot.index, slot.location, request)
 
     def _settle(self, index: int, location: str, request: Settle) -> None:
         try:
             self._peer(location).call(request, timeout_s=_SETTLE_TIMEOUT_S)
         except StatefulSparkError as error:
-            _log.info("slot did not flush the committed batch in the background", slot=index, error=str(error)[:200])
+            _log.info("slot did not prepare the next batch in the background", slot=index, error=str(error)[:200])
 
     def snapshot(self, slot: Slot, request: Snapshot) -> None:
         """Ask for a snapshot; returns when the slot has begun it.

@@ -35,7 +35,7 @@ class OutputBuffer:
         add: Takes a row and returns whether `take` should be called now.
     """
 
-    __slots__ = ("_bytes", "_bytes_max", "_giver", "_rows", "_rows_max", "_schema", "add")
+    __slots__ = ("_bytes", "_bytes_max", "_columns", "_fixed_bytes", "_giver", "_rows", "_rows_max", "_schema", "_varying", "add")
 
     def __init__(self, schema: pa.Schema, giver: str, *, rows_max: int, bytes_max: int, field: str = "output_type") -> None:
         self._giver = giver
@@ -44,7 +44,11 @@ class OutputBuffer:
         self._rows_max = rows_max
         self._bytes = 0
         self._bytes_max = bytes_max
-        self.add: Callable[[Any], bool] = self._counted if all(map(_is_small, schema.types)) else self._measured
+        self._columns = len(schema.types)
+        # The others take as much as any small value.
+        self._varying = [column for column, kind in enumerate(schema.types) if not _is_small(kind)]
+        self._fixed_bytes = _VALUE_BYTES * (1 + self._columns)
+        self.add: Callable[[Any], bool] = self._measured if self._varying else self._counted
 
     def __bool__(self) -> bool:
         return bool(self._rows)
@@ -78,17 +82,11 @@ class OutputBuffer:
     def _measured(self, row: Any) -> bool:
         rows = self._rows
         rows.append(row)
-        if row.__class__ is tuple:
-            # `_row_size`, without a call for each row.
-            size_bytes = _VALUE_BYTES
-            for value in row:
-                kind = value.__class__
-                if kind is int or kind is float or value is None:
-                    size_bytes += _VALUE_BYTES
-                elif kind is str and value.isascii():
-                    size_bytes += _VALUE_BYTES + len(value)
-                else:
-                    size_bytes += _size(value)
+        if row.__class__ is tuple and len(row) == self._columns:
+            size_bytes = self._fixed_bytes
+            for column in self._varying:
+                value = row[column]
+                size_bytes += len(value) if value.__class__ is str and value.isascii() else _size(value)
         else:
             size_bytes = _size(row)
         self._bytes += size_bytes

@@ -24,6 +24,7 @@ from statefulspark.process.two_inputs import runner_class
 from statefulspark.rpc.flight import ExchangeStream, FlightPeer
 from statefulspark.rpc.messages.batches import Acknowledge, BatchRun, ExchangeRequest, RunMetrics
 from statefulspark.rpc.messages.heartbeat import StepReport
+from statefulspark.rpc.messages.slot_control import NextBatch
 from statefulspark.rpc.messages.slots import Reopened
 from statefulspark.slot.logs import logs_of_step
 from statefulspark.slot.state_ids import CoordinatorStateIds
@@ -174,10 +175,12 @@ class KeyedStep:
             self._catch_up(expected)
         self._apply_pending()
 
-    def settle_early(self, expected: int) -> None:
-        """Like `settle`, but does nothing when the state stands at another batch: the call may be late."""
+    def settle_early(self, expected: int, next_batch: NextBatch | None) -> None:
+        """Like `settle`, but does nothing when the state stands at another batch: the call may be late. Then read what ``next_batch`` will need."""
         if self.backend.batch == expected:
             self._apply_pending()
+            if next_batch is not None:
+                self.backend.timers.read_ahead(next_batch.watermarks_ms.get(self.step.uid), next_batch.processing_time_ms)
 
     def _apply_pending(self) -> None:
         self.backend.apply_pending()

@@ -24,7 +24,7 @@ from statefulspark.rpc.codec import Action
 from statefulspark.rpc.flight import ExchangeStream, FlightPeer
 from statefulspark.rpc.listener import FlightListener
 from statefulspark.rpc.messages.batches import Acknowledge, ExchangeRequest
-from statefulspark.rpc.messages.slot_control import CancelSnapshot, Ping, Settle, Snapshot, Stop, Undo
+from statefulspark.rpc.messages.slot_control import CancelSnapshot, NextBatch, Ping, Settle, Snapshot, Stop, Undo
 from statefulspark.rpc.messages.slots import SnapshotDone, SnapshotPart
 from statefulspark.rpc.messages.state_queries import ReadState, StateEntries
 from statefulspark.slot.keyed_step import KeyedStep
@@ -175,10 +175,10 @@ class SlotService:
         """
         self._check_epoch(request.epoch)
         for uid, expected in request.expected.items():
-            self._settle_early(uid, expected)
+            self._settle_early(uid, expected, request.next_batch)
         self._sweeps.begin()
 
-    def _settle_early(self, uid: str, expected: int) -> bool:
+    def _settle_early(self, uid: str, expected: int, next_batch: NextBatch | None = None) -> bool:
         """Return False if something was in the way."""
         keyed_step = self.keyed_steps[uid]
         if not keyed_step.lock.acquire(blocking=False):
@@ -186,7 +186,7 @@ class SlotService:
         try:
             with self._gate.turn(can_hold=True) as store_is_free:
                 if store_is_free:
-                    keyed_step.settle_early(expected)
+                    keyed_step.settle_early(expected, next_batch)
                 return store_is_free
         finally:
             keyed_step.lock.release()

@@ -19,22 +19,20 @@ from __future__ import annotations
 
 import os
 import struct
-import sys
 import zlib
-from array import array
 from collections.abc import Iterable, Iterator
 from hashlib import sha256
-from itertools import accumulate, islice, pairwise
+from itertools import islice
 from pathlib import Path
-from typing import IO, Any, Literal, NamedTuple, Self
+from typing import IO, Literal, NamedTuple, Self
 
-import pyarrow as pa
 from pydantic import Field, JsonValue, ValidationError, model_validator
 
+from statefulspark.checkpoint.formats.changelog_frames import CRC, FRAME_TAG, Frame, read_exactly, read_frame
 from statefulspark.checkpoint.formats.digests import FileDigest
 from statefulspark.checkpoint.formats.documents import Document
 from statefulspark.checkpoint.formats.operator_state import encode_operator_frame, read_operator_frame
-from statefulspark.errors import ClosedError, CorruptDataError, IncompatibleFormatError, InvalidInputError
+from statefulspark.errors import ClosedError, CorruptDataError, IncompatibleFormatError
 from statefulspark.keygroups import MAX_PARALLELISM_LIMIT
 from statefulspark.state.encoding.layout import has_joint_sessions, is_segmented
 from statefulspark.state.operator.entries import OperatorEntry, describes_broadcast
@@ -49,17 +47,11 @@ FRAME_BYTES = 1 << 20
 """A frame is closed when its keys and values reach this size: large enough to compress well, small enough to hold in memory."""
 FRAME_ENTRIES = 16_384
 """A frame is closed at this many entries, so that tiny entries do not make a frame of millions of objects."""
-ENTRY_BYTES_MAX = 1 << 30
-"""Largest key or value, 1 GiB; also bounds what a reader allocates for a frame (u32 lengths)."""
 
-_DELETED = 0xFFFFFFFF
 _FIRST_PIECE_ENTRIES = 64
 _PIECE_ENTRIES_MAX = 1024
-_FRAME = struct.Struct(">BIII")
 _END = struct.Struct(">BQI")
-_CRC = struct.Struct(">I")
 _START = struct.Struct(">4sBI")
-_FRAME_TAG = 1
 _END_TAG = 2
 _HEADER_BYTES_MAX = 16 << 20
 
@@ -142,19 +134,17 @@ class ChangelogWriter:
         self._size_bytes = 0
         self._entries = 0
         self._frames = 0
-        self._keys: list[bytes] = []
-        self._values: list[bytes | None] = []
-        self._pending_bytes = 0
+        self._frame = Frame()
         body = header.model_dump_json(exclude=_LATER_FIELDS - header.later_fields_set).encode()
         start = _START.pack(MAGIC, header.version, len(body)) + body
-        self._write(start + _CRC.pack(zlib.crc32(start)))
+        self._write(start + CRC.pack(zlib.crc32(start)))
         if header.operator_state is not None:
             self._write(encode_operator_frame(operator_state))
 
     @property
     def entries(self) -> int:
         """Changes appended so far."""
-        return self._entries + len(self._keys)
+        return self._entries + self._frame.entries
 
     def append(self, changes: Iterable[Change]) -> None:
         """Add changes in the order in which they must be applied; memory stays bounded for an iterator of any length.
@@ -169,12 +159,8 @@ class ChangelogWriter:
         # Pieces grow only as fast as entries prove to be small: a piece of unknown entries must not fill the memory.
         piece_entries = _FIRST_PIECE_ENTRIES
         while piece := list(islice(iterator, piece_entries)):
-            keys, values = zip(*piece, strict=True)
-            piece_bytes = _length_sum(keys) + _length_sum(filter(None, values))
-            self._keys += keys
-            self._values += values
-            self._pending_bytes += piece_bytes
-            if self._pending_bytes >= FRAME_BYTES or len(self._keys) >= FRAME_ENTRIES:
+            piece_bytes = self._frame.add(piece)
+            if self._frame.size_bytes >= FRAME_BYTES or self._frame.entries >= FRAME_ENTRIES:
                 self._write_frame()
             affordable = FRAME_BYTES * len(piece) // max(piece_bytes, 1)
             piece_entries = max(1, min(affordable, piece_entries * 4, _PIECE_ENTRIES_MAX))
@@ -187,10 +173,10 @@ class ChangelogWriter:
         """
         if self._file is None:
             raise ClosedError("the changelog is closed")
-        if self._keys:
+        if self._frame.entries:
             self._write_frame()
         end = _END.pack(_END_TAG, self._entries, self._frames)
-        self._write(end + _CRC.pack(zlib.crc32(end)))
+        self._write(end + CRC.pack(zlib.crc32(end)))
         self._file.close()
         self._file = None
         return FileDigest(self._size_bytes, f"sha256:{self._digest.hexdigest()}")
@@ -202,11 +188,10 @@ class ChangelogWriter:
             self._file = None
 
     def _write_frame(self) -> None:
-        frame = _encode_frame(self._keys, self._values)
-        self._entries += len(self._keys)
+        frame, self._frame = self._frame, Frame()
+        self._entries += frame.entries
         self._frames += 1
-        self._keys, self._values, self._pending_bytes = [], [], 0
-        self._write(frame)
+        self._write(frame.encoded())
 
     def _write(self, data: bytes) -> None:
         if self._file is None:
@@ -270,53 +255,6 @@ def check_version(start: bytes, path: str) -> None:
         )
 
 
-def _length_sum(parts: Iterable[bytes]) -> int:
-    return sum(map(len, parts))
-
-
-def _encode_frame(keys: list[bytes], values: list[bytes | None]) -> bytes:
-    stored_values: list[bytes]
-    if None in values:
-        lengths = [_DELETED if value is None else len(value) for value in values]
-        stored_values = [value for value in values if value is not None]
-        value_lengths = array("I", lengths)
-    else:
-        stored_values = values  # type: ignore[assignment]  # the branch proves that no value is None
-        value_lengths = array("I", map(len, stored_values))
-    key_lengths = array("I", map(len, keys))
-    if max(key_lengths) > ENTRY_BYTES_MAX or any(ENTRY_BYTES_MAX < length < _DELETED for length in set(value_lengths)):
-        raise InvalidInputError(
-            "a state entry is larger than 1 GiB", field="state", remedy="Split the value over several keys or map entries."
-        )
-    raw = b"".join((_to_big_endian(key_lengths), _to_big_endian(value_lengths), *keys, *stored_values))
-    if len(raw) >= 1 << 32:
-        raise InvalidInputError("state entries are too large for one frame", field="state", remedy="Split the value over several keys.")
-    stored: bytes = pa.compress(raw, codec="zstd", asbytes=True)
-    head = _FRAME.pack(_FRAME_TAG, len(keys), len(raw), len(stored))
-    return b"".join((head, _CRC.pack(zlib.crc32(stored, zlib.crc32(head))), stored))
-
-
-def _to_big_endian(lengths: array[int]) -> bytes:
-    if sys.byteorder == "little":
-        lengths = lengths[:]
-        lengths.byteswap()
-    return lengths.tobytes()
-
-
-def _from_big_endian(data: bytes) -> array[int]:
-    lengths = array("I", data)
-    if sys.byteorder == "little":
-        lengths.byteswap()
-    return lengths
-
-
-def _read_exactly(file: IO[bytes], size: int, path: str) -> bytes:
-    data = file.read(size)
-    if len(data) != size:
-        raise CorruptDataError("the changelog is truncated", path=path, expected=f"{size} bytes", found=f"{len(data)} bytes")
-    return data
-
-
 def _read_header(file: IO[bytes], path: str) -> ChangelogHeader:
     start = file.read(_START.size)
     check_version(start, path)
@@ -327,8 +265,8 @@ def _read_header(file: IO[bytes], path: str) -> ChangelogHeader:
     _, version, length = _START.unpack(start)
     if length > _HEADER_BYTES_MAX:
         raise CorruptDataError("the changelog's header is damaged", path=path)
-    body = _read_exactly(file, length, path)
-    (crc,) = _CRC.unpack(_read_exactly(file, _CRC.size, path))
+    body = read_exactly(file, length, path)
+    (crc,) = CRC.unpack(read_exactly(file, CRC.size, path))
     if crc != zlib.crc32(start + body):
         raise CorruptDataError("the changelog's header is damaged", path=path)
     try:
@@ -346,46 +284,16 @@ def _read_frames(local: Path, position: int, path: str) -> Iterator[Change]:
     with local.open("rb") as file:
         file.seek(position)
         while True:
-            tag = _read_exactly(file, 1, path)[0]
+            tag = read_exactly(file, 1, path)[0]
             if tag == _END_TAG:
                 break
-            if tag != _FRAME_TAG:
+            if tag != FRAME_TAG:
                 raise CorruptDataError(f"frame {frames} of the changelog is damaged", path=path)
-            changes = _read_frame(file, path, frames)
+            changes = read_frame(file, path, frames)
             frames += 1
             entries += len(changes)
             yield from changes
-        rest = _read_exactly(file, _END.size - 1 + _CRC.size, path)
-        end = bytes([_END_TAG]) + rest[: -_CRC.size]
-        if _CRC.unpack(rest[-_CRC.size :])[0] != zlib.crc32(end) or _END.unpack(end)[1:] != (entries, frames) or file.read(1):
+        rest = read_exactly(file, _END.size - 1 + CRC.size, path)
+        end = bytes([_END_TAG]) + rest[: -CRC.size]
+        if CRC.unpack(rest[-CRC.size :])[0] != zlib.crc32(end) or _END.unpack(end)[1:] != (entries, frames) or file.read(1):
             raise CorruptDataError("the changelog's end frame does not match its frames", path=path)
-
-
-def _read_frame(file: IO[bytes], path: str, frame: int) -> list[Any]:
-    """Return the frame's changes; ``Any`` because zip cannot say that they are pairs of key and value."""
-    head = bytes([_FRAME_TAG]) + _read_exactly(file, _FRAME.size - 1, path)
-    _, count, raw_length, stored_length = _FRAME.unpack(head)
-    (crc,) = _CRC.unpack(_read_exactly(file, _CRC.size, path))
-    if stored_length > os.fstat(file.fileno()).st_size - file.tell():
-        # Checked before reading: a damaged length must not become a huge allocation.
-        raise CorruptDataError("the changelog is truncated", path=path)
-    stored = _read_exactly(file, stored_length, path)
-    if zlib.crc32(stored, zlib.crc32(head)) != crc:
-        raise CorruptDataError(f"frame {frame} of the changelog is damaged", path=path)
-    try:
-        raw: bytes = pa.decompress(stored, decompressed_size=raw_length, codec="zstd", asbytes=True)
-    except (pa.ArrowException, OSError) as exc:
-        raise CorruptDataError(f"frame {frame} of the changelog is damaged", path=path) from exc
-    if len(raw) != raw_length or raw_length < 8 * count:
-        raise CorruptDataError(f"frame {frame} of the changelog is damaged", path=path)
-    key_lengths = _from_big_endian(raw[: 4 * count])
-    value_lengths = _from_big_endian(raw[4 * count : 8 * count])
-    key_ends = list(accumulate(key_lengths, initial=8 * count))
-    value_ends = list(accumulate((0 if length == _DELETED else length for length in value_lengths), initial=key_ends[-1]))
-    if value_ends[-1] != raw_length:
-        raise CorruptDataError(f"frame {frame} of the changelog is damaged", path=path)
-    keys = [raw[start:end] for start, end in pairwise(key_ends)]
-    values: list[bytes | None] = [raw[start:end] for start, end in pairwise(value_ends)]
-    if _DELETED in value_lengths:
-        values = [None if length == _DELETED else value for length, value in zip(value_lengths, values, strict=True)]
-    return list(zip(keys, values, strict=True))

@@ -64,6 +64,7 @@ class SessionForms:
         type_ = SessionsTypeInfo(contents.value_type())
         self._packed = type_.packed
         self.joint = sessions_state(context, scope, type_)
+        self._put_entry = self.joint.put_entry
         self._windows = merging_windows_state(context, scope)
         self._contents = contents
         self._timers = timers
@@ -107,13 +108,13 @@ class SessionForms:
 
     def save(self, sessions: tuple[Session, ...], service: TimerService, watermark_ms: int) -> None:
         """Store the sessions of the current key, which has none in the separate form; in that form if they are many."""
-        self.put(sessions)
+        self._put_entry(self._packed(sessions) or sessions)
         if len(sessions) > _JOINT_SESSIONS_MAX:
             self.split(service, watermark_ms + 1)
 
     def put(self, sessions: tuple[Session, ...]) -> None:
         """Store the sessions of the current key, at least one, in the joint form."""
-        self.joint.put_entry(self._packed(sessions) or sessions)
+        self._put_entry(self._packed(sessions) or sessions)
 
     def split(self, service: TimerService, due_ms: int) -> None:
         """Bring the sessions of the current key into the separate form.

@@ -10,7 +10,7 @@ from statefulspark.process.functions import RuntimeContext
 from statefulspark.state.api.descriptors import ValueStateDescriptor
 from statefulspark.state.api.names import RuntimeName
 from statefulspark.state.encoding.layout import JOINT_SESSIONS
-from statefulspark.state.encoding.values import PLAIN, Encoded
+from statefulspark.state.encoding.values import ENCODED_BYTES, PLAIN, Encoded
 from statefulspark.state.tables.value import KeyedValueState
 from statefulspark.state.types.base import TypeInformation
 from statefulspark.state.types.composites import ListTypeInfo, TupleTypeInfo
@@ -142,7 +142,7 @@ class SessionsTypeInfo(ListTypeInfo):
         size_bytes = _SESSION_BYTES * len(value)
         for _, _, entry in value:
             if entry is not None:
-                size_bytes += 33 + len(entry) if entry.__class__ is Encoded else self._contents.size_of(entry)
+                size_bytes += ENCODED_BYTES + len(entry) if entry.__class__ is Encoded else self._contents.size_of(entry)
         return size_bytes
 
 

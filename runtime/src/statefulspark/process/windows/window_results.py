@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from types import GeneratorType
-from typing import Any, cast
+from typing import Any
 
 from statefulspark.errors import InvalidInputError
 from statefulspark.process.callbacks import check_rows
@@ -110,7 +110,7 @@ class WindowResults:
             return elements
         if produced.__class__ is GeneratorType:
             # It runs while its window is selected.
-            return list(cast("Iterable[Any]", produced))
+            return list(produced)
         return self._rows(produced, name)
 
     def _rows(self, produced: Iterable[Any] | None, name: str) -> list[Any]:

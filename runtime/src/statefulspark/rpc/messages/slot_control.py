@@ -24,12 +24,22 @@ class Stop(Request[None]):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class NextBatch:
+    """What is fixed of a batch before its rows come."""
+
+    watermarks_ms: dict[str, int | None]
+    """By uid, in milliseconds since the epoch; None before the first event."""
+    processing_time_ms: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Settle(Request[None]):
-    """Write what committed batches changed, unless a batch or a snapshot is in the way."""
+    """Write what committed batches changed, and read what the next one will need, unless a batch or a snapshot is in the way."""
 
     epoch: int
     expected: dict[str, int]
     """The last committed batch per uid that changed it in this slot."""
+    next_batch: NextBatch | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

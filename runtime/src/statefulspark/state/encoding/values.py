@@ -41,6 +41,10 @@ class Encoded(bytes):
     __slots__ = ()
 
 
+ENCODED_BYTES: Final = 33
+"""Memory of an `Encoded` without bytes."""
+
+
 class ValueCodec:
     """Turns values of one state into stored bytes and back.
 

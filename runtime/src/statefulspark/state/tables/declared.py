@@ -38,7 +38,8 @@ from statefulspark.state.tables.table import EvolvingTable, StateTable
 from statefulspark.state.tables.ttl_lists import ExpiringListState
 from statefulspark.state.tables.ttl_states import ExpiringMapState, ExpiringValueState
 from statefulspark.state.tables.value import KeyedValueState
-from statefulspark.state.timers import TIMER_KINDS, TimerQueue
+from statefulspark.state.timer_queue import TimerQueue
+from statefulspark.state.timers import TIMER_KINDS
 from statefulspark.state.times import Time
 from statefulspark.state.types.base import TypeInformation, type_from_json
 
@@ -89,7 +90,7 @@ class DeclaredStates:
         self.tables: dict[str, StateTable] = {}
         self.cleanup = BackgroundCleanup()
 
-    def timer_queues(self, read_states: Callable[[list[bytes]], object]) -> dict[str, TimerQueue]:
+    def timer_queues(self, read_states: Callable[[list[bytes]], int]) -> dict[str, TimerQueue]:
         """Make the timers of both kinds; ``read_states`` reads the states of keys whose timers will fire soon."""
         queues = {}
         for kind in TIMER_KINDS:

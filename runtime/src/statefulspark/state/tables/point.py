@@ -8,15 +8,18 @@ were not used in the meantime and are dropped. A hit in the older generation mov
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, Final
 
 from statefulspark.errors import InvalidInputError
 from statefulspark.state.encoding.layout import prefix_end
+from statefulspark.state.encoding.values import ENCODED_BYTES, Encoded
 from statefulspark.state.evolution.schema_reader import SchemaReader
 from statefulspark.state.store.base import Change
 from statefulspark.state.store.layers import Layers
 from statefulspark.state.tables.key_context import KeyContext, no_current_key
 from statefulspark.state.tables.table import DECODED_FACTOR, ENTRY_BYTES
+
+_UNREAD: Final = object()
 
 
 class Heads(dict[int, bytes]):
@@ -63,6 +66,7 @@ class PointTable:
         "_changed",
         "_changed_payload_bytes",
         "_context",
+        "_encoded_is_stored",
         "_entry_bytes",
         "_heads",
         "_layers",
@@ -94,6 +98,8 @@ class PointTable:
         self._stored = stored
         self._entry_bytes = entry_bytes
         self._sizer = sizer
+        # True if `stored` returns bytes that are encoded as they are: then it need not be called for them.
+        self._encoded_is_stored = False
         self._changed: dict[bytes | None, Any] = {}
         self._young: dict[bytes | None, Any] = {}
         self._old: dict[bytes | None, Any] = {}
@@ -105,6 +111,7 @@ class PointTable:
 
     def read_with(self, reader: SchemaReader) -> None:
         """Read and write values of a state that has evolved; called before anything is read."""
+        self._encoded_is_stored = False
         self._restored, self._stored = evolved_entries(reader, self._restored, self._stored, absent=None)
 
     def current_key_group(self) -> bytes:
@@ -125,8 +132,9 @@ class PointTable:
 
     def changes(self) -> list[Change]:
         heads, stored = self._heads, self._stored
+        as_it_is = Encoded if self._encoded_is_stored else None
         return [
-            (ident[:2] + heads[len(ident)] + ident[2:], None if entry is None else stored(entry))
+            (ident[:2] + heads[len(ident)] + ident[2:], entry if entry is None or entry.__class__ is as_it_is else stored(entry))
             for ident, entry in self._changed.items()
             if ident is not None
         ]
@@ -138,7 +146,13 @@ class PointTable:
     def recount(self) -> None:
         if self._entry_bytes is None:
             sizer = self._sizer
-            self._changed_payload_bytes = sum([sizer(entry) for entry in self._changed.values() if entry is not None])
+            self._changed_payload_bytes = sum(
+                [
+                    ENCODED_BYTES + len(entry) if entry.__class__ is Encoded else sizer(entry)
+                    for entry in self._changed.values()
+                    if entry is not None
+                ]
+            )
 
     def cached_bytes(self) -> int:
         return len(self._young) * ENTRY_BYTES + self._cached_payload_bytes
@@ -183,7 +197,7 @@ class PointTable:
     def prefetch(self, idents: Sequence[bytes]) -> None:
         changed, young, old = self._changed, self._young, self._old
         used = self._used
-        wanted = [ident for ident in idents if used.get(ident[:2], True)] if used else idents
+        wanted = [ident for ident in idents if used.get(ident[:2], True)] if False in used.values() else idents
         missing = [ident for ident in wanted if ident not in young and ident not in old and ident not in changed]
         self.hits += len(idents) - len(missing)
         self.misses += len(missing)
@@ -257,7 +271,7 @@ class PointTable:
         ident = self._context.ident
         if ident is None:
             raise no_current_key()
-        if ident in self._young and self._young[ident] is None:
+        if self._young.get(ident, _UNREAD) is None:
             # Nothing is stored: forgetting the change saves a useless delete in the changelog and the store.
             self._changed.pop(ident, None)
         else:

@@ -7,7 +7,7 @@ from typing import Any
 
 from statefulspark.errors import InvalidInputError
 from statefulspark.state.api.states import ValueState
-from statefulspark.state.encoding.values import Encoded, ValueCodec
+from statefulspark.state.encoding.values import ENCODED_BYTES, Encoded, ValueCodec
 from statefulspark.state.store.layers import Layers
 from statefulspark.state.tables.key_context import KeyContext, no_current_key
 from statefulspark.state.tables.point import PointTable
@@ -38,6 +38,7 @@ class KeyedValueState(PointTable, ValueState[Any]):
             entry_bytes=type_.decoded_bytes if type_.immutable else None,
             sizer=size_in_memory(type_),
         )
+        self._encoded_is_stored = not type_.immutable
         self._type = type_
         self._where = where
         self._decode = codec.decode
@@ -79,7 +80,7 @@ class KeyedValueState(PointTable, ValueState[Any]):
             raise no_current_key()
         self._changed[ident] = value
         if self._entry_bytes is None:
-            size_bytes = self._sizer(value)
+            size_bytes = ENCODED_BYTES + len(value) if value.__class__ is Encoded else self._sizer(value)
             self._changed_payload_bytes += size_bytes
             context.growth_bytes += size_bytes
             if context.growth_bytes > context.growth_bytes_max:
@@ -140,4 +141,4 @@ def size_in_memory(type_: TypeInformation) -> Callable[[Any], int]:
     size_of = type_.size_of
     if type_.immutable:
         return size_of
-    return lambda entry: 33 + len(entry) if entry.__class__ is Encoded else size_of(entry)
+    return lambda entry: ENCODED_BYTES + len(entry) if entry.__class__ is Encoded else size_of(entry)
