@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from heapq import heapify, heappop, heappush, heapreplace
 from itertools import islice
 from typing import Any, Final
@@ -24,6 +24,8 @@ _AHEAD_TIMERS: Final = 512
 _AHEAD_TIMERS_FIRST: Final = 16
 _AHEAD_BYTES: Final = 16 << 10
 """About what the timers of a key group take that are read ahead; beyond the first ones, fewer large ones are."""
+_CHANGED_SHARE: Final = 8
+"""If more timers than this share of those read ahead change, they are read again."""
 _PUSHED_SHARE: Final = 8
 """Fewer new timers than this share of the heap are pushed one by one; for more the heap is made again."""
 SIGN: Final = 1 << 63
@@ -39,33 +41,38 @@ class _Front:
     Attributes:
         at: No stored timer of the group that has not fired comes before it; None when there are no more. Its bytes after the time begin with those of the group.
         ahead: The next timers in reverse order, read from the store; the last one is ``at``. Empty when not read.
+        changed: Timers up to the first of ``ahead`` that have been stored or deleted since it was read.
     """
 
-    __slots__ = ("ahead", "at", "group")
+    __slots__ = ("ahead", "at", "changed", "group")
 
     def __init__(self, group: bytes) -> None:
         self.group = group
         self.at: bytes | None = _BEFORE_ALL + group
         self.ahead: list[bytes] = []
+        self.changed: list[bytes] = []
 
     def due(self, end: bytes) -> list[bytes]:
         """Return the timers below ``end`` that have been read."""
         return [timer for timer in self.ahead if timer < end]
 
-    def change(self, added: list[bytes], removed: list[bytes]) -> None:
-        """Take in stored timers that are new and before the last of ``ahead``, and forget those that are gone."""
-        if self.at is not None and not self.ahead:
-            # The others are not known, so that the first one is all that can be said.
-            self.at = min(self.at, *added)
+    def take_in(self, stored: Mapping[bytes, bool]) -> None:
+        """Bring ``ahead`` up to date with ``changed``; ``stored`` says which of these there are now."""
+        if not self.changed:
             return
-        known = sorted({*self.ahead, *added}.difference(removed), reverse=True)
+        last = self.ahead[0]
+        known = sorted({timer for timer in (*self.ahead, *self.changed) if stored.get(timer, True)}, reverse=True)
+        self.changed = []
+        # All stored timers up to the last one are known. So are those of each beginning of the list.
         if known:
-            # `ahead` has all stored timers up to its last one, and so has each beginning of it.
             del known[: -_affordable(known)]
-            self.at = known[-1]
-        elif self.ahead:
-            self.at = self.ahead[0] + b"\0"
+        self.at = known[-1] if known else last + b"\0"
         self.ahead = known
+
+    def forget(self, stored: Mapping[bytes, bool]) -> None:
+        """Forget ``ahead`` because much of it has changed: the store returns timers in order, and so sooner than they are sorted here."""
+        self.at = min([self.ahead[-1], *(timer for timer in self.changed if stored[timer])])
+        self.ahead, self.changed = [], []
 
 
 class TimerQueue:
@@ -349,16 +356,22 @@ class TimerQueue:
 
     def _take_in_changed(self) -> None:
         """Drop the changed timers, which are now in the layers below; let the fronts know those that they would miss or fire in vain."""
-        touched: dict[_Front, tuple[list[bytes], list[bytes]]] = {}
-        for timer, there in self._changed.items():
-            front = self._fronts[timer[8:10]]
-            if front.at is None or timer < front.at:
-                if there:
-                    touched.setdefault(front, ([], []))[0].append(timer)
-            elif front.ahead and timer <= front.ahead[0]:
-                touched.setdefault(front, ([], []))[0 if there else 1].append(timer)
-        for front, (added, removed) in touched.items():
-            front.change(added, removed)
+        moved = set()
+        changed, fronts = self._changed, self._fronts
+        for timer, there in changed.items():
+            front = fronts[timer[8:10]]
+            at, ahead = front.at, front.ahead
+            if not ahead:
+                if there and (at is None or timer < at):
+                    front.at = timer
+                    moved.add(front)
+            elif timer <= ahead[0] and (there or at is None or timer >= at):
+                front.changed.append(timer)
+                moved.add(front)
+                if len(front.changed) > len(ahead) // _CHANGED_SHARE:
+                    front.forget(changed)
+        for front in moved:
+            front.take_in(changed)
             if front.at is not None:
                 heappush(self._queue, front.at)
         self._changed = {}
