@@ -24,6 +24,7 @@ from statefulspark import (
     Types,
 )
 from statefulspark.checkpoint.catalog import open_checkpoint
+from statefulspark.checkpoint.formats.changelog import GROUP_VERSION
 from statefulspark.checkpoint.formats.metadata import METADATA_NAME
 from statefulspark.checkpoint.inspect.reader import read_state, state_sizes
 from statefulspark.checkpoint.inspect.verify import verify
@@ -303,12 +304,12 @@ def test_a_batch_that_fails_leaves_no_element() -> None:
         assert held(poisoned) == ["ada", "bob", "cyd", "mallory"]
 
 
-def test_jobs_without_operator_state_write_what_they_wrote(tmp_path: Path) -> None:
-    """Version 1 of changelogs, and no operator files."""
+def test_jobs_without_operator_state_write_what_they_wrote(tmp_path: Path, changelog_inline_threshold: int) -> None:
+    """Version 1 of changelogs, or the version of groups of them, and no operator files."""
     with job(Echo(), folder=tmp_path) as plain:
         plain.run([A, B, CHECKPOINT, C, RESCALE(3), D])
         changelogs = [path for path in (tmp_path / "storage").rglob("changelog/**/*") if path.is_file()]
         assert changelogs
-        assert {path.read_bytes()[4] for path in changelogs} == {1}
+        assert {path.read_bytes()[4] for path in changelogs} == {GROUP_VERSION if changelog_inline_threshold else 1}
         assert not list((tmp_path / "storage").rglob("operator"))
         assert b'"format_version":4' not in b"".join(path.read_bytes() for path in (tmp_path / "storage").rglob(METADATA_NAME))
