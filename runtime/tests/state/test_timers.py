@@ -19,6 +19,10 @@ from statefulspark.testing.keyed_state import KeyedSlot, key_group
 MakeSlot = Callable[..., KeyedSlot]
 
 
+COUNT = ValueStateDescriptor("count", Types.LONG())
+KEYS = [f"a{number:03d}" for number in range(150)]
+
+
 class CountingStore(HeapStore):
     """Counts reads."""
 
@@ -45,6 +49,22 @@ def register(slot: KeyedSlot, *timers: tuple[int, str]) -> None:
 
 def due(slot: KeyedSlot, up_to_ms: int) -> list[tuple[int, str]]:
     return [(timestamp_ms, key) for timestamp_ms, _, key, _ in slot.backend.timers.due(EVENT_TIMERS, up_to_ms)]
+
+
+def slot_with_stored_timers(folder: Path) -> tuple[KeyedSlot, CountingStore]:
+    """Return a slot in which each of `KEYS` has its number as value and as time of a timer, all stored and none in memory."""
+    store = CountingStore()
+    slot = KeyedSlot(store, folder, BatchBudget(cache_bytes=1 << 20, dirty_bytes=1 << 20), key_groups=KeyGroupRange(97, 97))
+    with slot.batch():
+        state = slot.backend.value_state(COUNT)
+        for number, key in enumerate(KEYS):
+            slot.key(key)
+            state.update(number)
+        register(slot, *((number, key) for number, key in enumerate(KEYS)))
+    slot.backend.apply_pending()
+    slot.backend = slot.new_backend()
+    slot.backend.batch = 0
+    return slot, store
 
 
 def test_order_is_time_then_key_group_then_key(slot: KeyedSlot) -> None:
@@ -191,29 +211,16 @@ def test_large_timers_are_read_ahead_in_small_numbers(make_slot: MakeSlot) -> No
 
 def test_states_of_keys_whose_timers_are_due_are_read_together(tmp_path: Path) -> None:
     """Not key by key as their timers fire, and not for keys whose timers are not due; also if the timers were read before they were due."""
-    budget = BatchBudget(cache_bytes=1 << 20, dirty_bytes=1 << 20)
-    slot = KeyedSlot(CountingStore(), tmp_path, budget, key_groups=KeyGroupRange(97, 97))
-    descriptor = ValueStateDescriptor("count", Types.LONG())
-    keys = [f"a{number:03d}" for number in range(150)]
-    with slot.batch():
-        state = slot.backend.value_state(descriptor)
-        for number, key in enumerate(keys):
-            slot.key(key)
-            state.update(number)
-        register(slot, *((number, key) for number, key in enumerate(keys)))
-    slot.backend.apply_pending()
-    slot.backend = slot.new_backend()
-    slot.backend.batch = 0
+    slot, store = slot_with_stored_timers(tmp_path)
     slot.begin(1)
-    assert isinstance(slot.store, CountingStore)
-    state = slot.backend.value_state(descriptor)
+    state = slot.backend.value_state(COUNT)
     found: list[int] = []
     for up_to_ms in (9, 19, 139):
-        slot.store.reads = 0
+        store.reads = 0
         for _, _, key, ident in slot.backend.timers.due(EVENT_TIMERS, up_to_ms):
             slot.backend.set_current_ident(ident, key)
             found.append(state.value() or 0)
-        assert slot.store.reads <= 8
+        assert store.reads <= 8
     assert found == list(range(140))
     assert sum(slot.backend.cache_lookups()["count"]) < 2 * 140
     slot.finish()
@@ -221,24 +228,11 @@ def test_states_of_keys_whose_timers_are_due_are_read_together(tmp_path: Path) -
 
 def test_timers_read_ahead_are_not_read_again(tmp_path: Path) -> None:
     """Neither they nor the states of their keys; also if a batch that registers and deletes timers among them comes in between."""
-    budget = BatchBudget(cache_bytes=1 << 20, dirty_bytes=1 << 20)
-    store = CountingStore()
-    slot = KeyedSlot(store, tmp_path, budget, key_groups=KeyGroupRange(97, 97))
-    descriptor = ValueStateDescriptor("count", Types.LONG())
-    keys = [f"a{number:03d}" for number in range(150)]
-    with slot.batch():
-        state = slot.backend.value_state(descriptor)
-        for number, key in enumerate(keys):
-            slot.key(key)
-            state.update(number)
-        register(slot, *((number, key) for number, key in enumerate(keys)))
-    slot.backend.apply_pending()
-    slot.backend = slot.new_backend()
-    slot.backend.batch = 0
-    state = slot.backend.value_state(descriptor)
+    slot, store = slot_with_stored_timers(tmp_path)
+    state = slot.backend.value_state(COUNT)
     slot.backend.timers.read_ahead(89, 0)
     with slot.batch():
-        slot.key(keys[50])
+        slot.key(KEYS[50])
         slot.backend.timers.delete(EVENT_TIMERS, 50)
         register(slot, (7, "a000"), (200, "a001"))
         assert due(slot, -1) == []
@@ -250,7 +244,7 @@ def test_timers_read_ahead_are_not_read_again(tmp_path: Path) -> None:
     for timestamp_ms, _, key, ident in slot.backend.timers.due(EVENT_TIMERS, 99):
         slot.backend.set_current_ident(ident, key)
         found.append((timestamp_ms, key, state.value()))
-    expected = [(number, key, number) for number, key in enumerate(keys[:100]) if number != 50]
+    expected = [(number, key, number) for number, key in enumerate(KEYS[:100]) if number != 50]
     assert found == sorted([*expected, (7, "a000", 0)])
     assert store.reads == 0
     slot.finish()
