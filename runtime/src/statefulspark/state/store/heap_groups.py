@@ -53,8 +53,14 @@ class HeapGroup:
         if self.entries.pop(key, None) is not None:
             self._orders[key[:_HEAD]].remove()
 
-    def between(self, first: bytes, end: bytes) -> Iterator[bytes]:
-        """Yield the keys of ``first <= key < end`` in order, among them some that have been deleted. Change nothing meanwhile."""
+    def between(self, first: bytes, end: bytes, taken: int = 0) -> Iterator[bytes]:
+        """Yield the keys of ``first <= key < end`` in order, among them some that have been deleted. Change nothing meanwhile.
+
+        Args:
+            first: The first one that may come.
+            end: No key from here on comes.
+            taken: Keys that the same scan has taken already.
+        """
         start = first[:_HEAD]
         heads = [start] if end <= _after(start) else sorted(head for head in self._orders if start <= head < end)
         for head in heads:
@@ -63,7 +69,7 @@ class HeapGroup:
                 continue
             if not order.built:
                 order.build(key for key in self.entries if key[:_HEAD] == head)
-            yield from order.between(first, end, self.entries)
+            yield from order.between(first, end, self.entries, taken)
 
 
 def _after(head: bytes) -> bytes:

@@ -24,8 +24,8 @@ ENTRIES_FILE: Final = "entries"
 
 _ENTRY_BYTES: Final = 170
 """Memory overhead per entry: a dict entry, two bytes objects and an index slot."""
-_CHUNK_FIRST: Final = 64
-_CHUNK: Final = 1024
+_CHUNK: Final = 128
+"""Entries that a scan takes at once: each of them may have to be put in order, so not many more than its reader needs."""
 _SAMPLE_TRIES: Final = 20
 _SAMPLE_PICKS: Final = 16
 """Key groups of one sample: the keys of each are listed, which must not take long."""
@@ -87,12 +87,13 @@ class HeapStore:
         return [None if (group := groups.get(key[:2])) is None else group.entries.get(key) for key in keys]
 
     def scan(self, first: bytes, end: bytes) -> Iterator[tuple[bytes, bytes]]:
-        wanted = _CHUNK_FIRST
-        while chunk := self._chunk(first, end, wanted):
+        taken = 0
+        while chunk := self._chunk(first, end, taken):
             yield from chunk
-            if len(chunk) < wanted:
+            if len(chunk) < _CHUNK:
                 return
-            first, wanted = chunk[-1][0] + b"\0", _CHUNK
+            first = chunk[-1][0] + b"\0"
+            taken += _CHUNK
 
     def write(self, changes: Iterable[Change]) -> None:
         with self._lock:
@@ -176,19 +177,19 @@ class HeapStore:
         group = self._groups[prefix] = HeapGroup(self._ordered)
         return group
 
-    def _chunk(self, first: bytes, end: bytes, wanted: int) -> list[tuple[bytes, bytes]]:
-        """Return the next entries of a scan; fewer than ``wanted`` if they are the last ones."""
+    def _chunk(self, first: bytes, end: bytes, taken: int) -> list[tuple[bytes, bytes]]:
+        """Return the next entries of a scan that has returned ``taken``; fewer than a chunk if they are the last ones."""
         with self._lock:
             groups, order = self._open(), self._order
             found: list[tuple[bytes, bytes]] = []
             at = bisect_left(order, first[:2])
-            while at < len(order) and order[at] < end and len(found) < wanted:
+            while at < len(order) and order[at] < end and len(found) < _CHUNK:
                 group = groups[order[at]]
                 entries = group.entries
-                for key in group.between(first, end):
+                for key in group.between(first, end, taken):
                     if (value := entries.get(key)) is not None:
                         found.append((key, value))
-                        if len(found) == wanted:
+                        if len(found) == _CHUNK:
                             break
                 at += 1
             return found

@@ -12,7 +12,7 @@ _MANY: Final = 64
 _WAITING_MAX: Final = 64
 """So many new keys always wait for the next scan."""
 _FIRST_PULL: Final = 64
-"""Keys that a scan sorts first; each time that it needs more, twice as many."""
+"""Keys that a scan sorts first; each time that it needs more, about as many as it has taken."""
 _SORT_SHARE: Final = 8
 """A scan that needs more than this part of the keys that are not sorted sorts all of them, which costs less than taking one after the other."""
 
@@ -69,11 +69,18 @@ class KeyOrder:
         """A key has been deleted."""
         self._dead += self._built
 
-    def between(self, first: bytes, end: bytes, entries: Container[bytes]) -> Iterator[bytes]:
-        """Yield the keys of ``first <= key < end`` in order, among them some that have been deleted. Change nothing meanwhile."""
+    def between(self, first: bytes, end: bytes, entries: Container[bytes], taken: int = 0) -> Iterator[bytes]:
+        """Yield the keys of ``first <= key < end`` in order, among them some that have been deleted. Change nothing meanwhile.
+
+        Args:
+            first: The first one that may come.
+            end: No key from here on comes.
+            entries: Has the keys that are there.
+            taken: Keys that the same scan has taken already, from an earlier call: the more, the more are sorted at once.
+        """
         self._push_waiting(entries)
         self._insert_waiting()
-        found, pull = self._sorted, _FIRST_PULL
+        found, pull = self._sorted, max(_FIRST_PULL, taken)
         at = bisect_left(found, first)
         while True:
             while at < len(found):
