@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import precondition, rule
 
 from statefulspark.state.api.ttl import UpdateType
+from statefulspark.state.encoding.idents import key_group_of_ident
 from statefulspark.state.timers import TIMER_KINDS
 from statefulspark.testing.keyed_state import key_group
 
@@ -213,10 +214,10 @@ class TimerRules(BatchMachine):
     def fire(self, kind: str, up_to: int, again: int | None, drop: int | None) -> None:
         """Each due timer fires once in order, while its first firing registers and deletes others of its key."""
         expected = self.model[kind]
-        for number, (timestamp, group, key, ident) in enumerate(self.slot.backend.timers.due(kind, up_to)):
+        for number, (timestamp, key, ident) in enumerate(self.slot.backend.timers.due(kind, up_to)):
             due = min(expected, key=lambda timer: (timer[0], timer[1], timer[2].encode()))
-            assert (timestamp, group, key) == due
-            assert ident == self.slot.backend.idents.of(group, key.encode())
+            assert (timestamp, key_group_of_ident(ident), key) == due
+            assert ident == self.slot.backend.idents.of(due[1], key.encode())
             expected.discard(due)
             if number == 0:
                 if again is not None:

@@ -48,7 +48,7 @@ def register(slot: KeyedSlot, *timers: tuple[int, str]) -> None:
 
 
 def due(slot: KeyedSlot, up_to_ms: int) -> list[tuple[int, str]]:
-    return [(timestamp_ms, key) for timestamp_ms, _, key, _ in slot.backend.timers.due(EVENT_TIMERS, up_to_ms)]
+    return [(timestamp_ms, key) for timestamp_ms, key, _ in slot.backend.timers.due(EVENT_TIMERS, up_to_ms)]
 
 
 def slot_with_stored_timers(folder: Path) -> tuple[KeyedSlot, CountingStore]:
@@ -101,7 +101,7 @@ def test_timers_registered_while_firing_fire_too(slot: KeyedSlot) -> None:
         register(slot, (1, "a"), (6, "b"))
     with slot.batch():
         fired = []
-        for timestamp_ms, _, key, _ in slot.backend.timers.due(EVENT_TIMERS, 6):
+        for timestamp_ms, key, _ in slot.backend.timers.due(EVENT_TIMERS, 6):
             fired.append((timestamp_ms, key))
             if key == "a":
                 register(slot, (timestamp_ms + 2, "a"))
@@ -117,7 +117,7 @@ def test_timer_deleted_while_firing_does_not_fire(slot: KeyedSlot) -> None:
         register(slot, (1, "a"), (2, "a"))
     with slot.batch():
         fired = []
-        for timestamp_ms, _, key, _ in slot.backend.timers.due(EVENT_TIMERS, 6):
+        for timestamp_ms, key, _ in slot.backend.timers.due(EVENT_TIMERS, 6):
             fired.append(timestamp_ms)
             slot.key(key)
             slot.backend.timers.delete(EVENT_TIMERS, 2)
@@ -217,7 +217,7 @@ def test_states_of_keys_whose_timers_are_due_are_read_together(tmp_path: Path) -
     found: list[int] = []
     for up_to_ms in (9, 19, 139):
         store.reads = 0
-        for _, _, key, ident in slot.backend.timers.due(EVENT_TIMERS, up_to_ms):
+        for _, key, ident in slot.backend.timers.due(EVENT_TIMERS, up_to_ms):
             slot.backend.set_current_ident(ident, key)
             found.append(state.value() or 0)
         assert store.reads <= 8
@@ -241,7 +241,7 @@ def test_timers_read_ahead_are_not_read_again(tmp_path: Path) -> None:
     slot.begin(2)
     store.reads = 0
     found = []
-    for timestamp_ms, _, key, ident in slot.backend.timers.due(EVENT_TIMERS, 99):
+    for timestamp_ms, key, ident in slot.backend.timers.due(EVENT_TIMERS, 99):
         slot.backend.set_current_ident(ident, key)
         found.append((timestamp_ms, key, state.value()))
     expected = [(number, key, number) for number, key in enumerate(KEYS[:100]) if number != 50]

@@ -293,15 +293,16 @@ class KeyedFunctionRunner:
         times = [None] * len(rows) if self._event_time is None else event_time_ms(chunk.column(self._event_time))
         runs = self._key_runs.of(chunk)
         idents = self._backend.idents.of_all(runs.places)
-        prefetched = 0
         context, set_current_ident = self._element_context, self._backend.set_current_ident
-        for number, (ident, ((key_group, key), first, end)) in enumerate(zip(idents, runs.spans(), strict=True)):
-            if number == prefetched:
-                prefetched += self._backend.prefetch(idents[prefetched:])
-            self._key_group = key_group
-            set_current_ident(ident, key)
-            context.key, context.time = key, times[first]
-            yield rows[first:end], times[first:end]
+        spans = runs.spans()
+        while idents:
+            prefetched = self._backend.prefetch(idents)
+            for ident, ((key_group, key), first, end) in zip(idents[:prefetched], spans, strict=False):
+                self._key_group = key_group
+                set_current_ident(ident, key)
+                context.key, context.time = key, times[first]
+                yield rows[first:end], times[first:end]
+            del idents[:prefetched]
 
     def _error(self, error: BaseException, key_group: int | None) -> UserFunctionError:
         """Return the error of a batch whose function raised for a row."""

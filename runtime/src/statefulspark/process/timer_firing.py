@@ -15,6 +15,7 @@ from statefulspark.process.failures import USER_ERRORS, user_function_error
 from statefulspark.process.functions import TimeDomain
 from statefulspark.process.key_rows import KeyRowsFunction
 from statefulspark.process.step_spec import StepSpec
+from statefulspark.state.encoding.idents import key_group_of_ident
 from statefulspark.state.timers import EVENT_TIMERS, PROCESSING_TIMERS
 
 if TYPE_CHECKING:
@@ -51,7 +52,7 @@ class TimerFiring:
         context: TimerContext,
     ) -> None:
         self.fired = 0
-        self._key_group: int | None = None
+        self._ident = b""
         self._step = step
         self._backend = backend
         self._service = service
@@ -70,7 +71,7 @@ class TimerFiring:
     def _fire(self, kind: str, domain: TimeDomain, up_to_ms: int) -> Iterator[pa.RecordBatch]:
         context, is_full, function = self._context, self._add, self._step.function
         context.domain = domain
-        self._key_group = None
+        self._ident = b""
         due = self._due(kind, up_to_ms)
         try:
             if isinstance(function, KeyRowsFunction):
@@ -88,12 +89,13 @@ class TimerFiring:
         except StatefulSparkError:
             raise
         except USER_ERRORS as error:
-            raise user_function_error(error, uid=self._step.uid, key_group=self._key_group) from error
+            key_group = key_group_of_ident(self._ident) if self._ident else None
+            raise user_function_error(error, uid=self._step.uid, key_group=key_group) from error
 
     def _due(self, kind: str, up_to_ms: int) -> Iterator[int]:
         """Yield the times of due timers; the key of the last one is current."""
         context, set_current_ident = self._context, self._backend.set_current_ident
-        for timestamp_ms, key_group, key, ident in self._backend.timers.due(kind, up_to_ms):
+        for timestamp_ms, key, ident in self._backend.timers.due(kind, up_to_ms):
             self.fired += 1
             if not self.fired % _MANY:
                 _log.warning(
@@ -101,7 +103,7 @@ class TimerFiring:
                     uid=self._step.uid,
                     fired=self.fired,
                 )
-            self._key_group = key_group
+            self._ident = ident
             set_current_ident(ident, key)
             context.key, context.time = key, timestamp_ms
             yield timestamp_ms

@@ -31,8 +31,8 @@ _PUSHED_SHARE: Final = 8
 SIGN: Final = 1 << 63
 """Added to a time, so that bytes have its order."""
 
-DueTimer = tuple[int, int, Any, bytes]
-"""(timestamp in ms, key group, key, the key's ident)"""
+DueTimer = tuple[int, Any, bytes]
+"""(timestamp in ms, key, the key's ident)"""
 
 
 class _Front:
@@ -101,6 +101,7 @@ class TimerQueue:
         "_fronts",
         "_layers",
         "_new",
+        "_passed",
         "_queue",
         "_read_states",
         "_state_id",
@@ -130,6 +131,8 @@ class TimerQueue:
         self._fronts = {group: _Front(group) for group in groups}
         # Of each front its ``at``; entries whose front has moved meanwhile are stale and skipped.
         self._queue: list[bytes] = [_BEFORE_ALL + group for group in groups]
+        # No front stands below it, while nothing has moved one back.
+        self._passed = b""
         # Where fronts stood before the running batch moved them.
         self._before: dict[bytes, bytes | None] = {}
         # The end that `read_ahead` was last given, if the states of all timers below it that were read are in the cache.
@@ -198,8 +201,9 @@ class TimerQueue:
                     self._changed[at] = False
                     timer = at
             if timer is None and (timer := self._popped(end)) is None:
+                self._passed = end
                 return
-            yield from_bytes(timer[:8], "big") - SIGN, timer[8] << 8 | timer[9], decode(timer[10:]), timer[8:]
+            yield from_bytes(timer[:8], "big") - SIGN, decode(timer[10:]), timer[8:]
 
     def read_ahead(self, end: bytes) -> None:
         """Read the first timers below ``end`` and the states of their keys; see `TimerTable.read_ahead`."""
@@ -277,6 +281,7 @@ class TimerQueue:
             front.ahead = []
             front.at = at
         self._before = {}
+        self._passed = b""
         self._queue = [front.at for front in self._fronts.values() if front.at is not None]
         heapify(self._queue)
 
@@ -357,8 +362,10 @@ class TimerQueue:
     def _take_in_changed(self) -> None:
         """Drop the changed timers, which are now in the layers below; let the fronts know those that they would miss or fire in vain."""
         moved = set()
-        changed, fronts = self._changed, self._fronts
+        changed, fronts, passed = self._changed, self._fronts, self._passed
         for timer, there in changed.items():
+            if timer < passed and not there:
+                continue  # fired, as most of those that have gone
             front = fronts[timer[8:10]]
             at, ahead = front.at, front.ahead
             if not ahead:
@@ -376,6 +383,7 @@ class TimerQueue:
                 heappush(self._queue, front.at)
         self._changed = {}
         self._added, self._new = [], []
+        self._passed = b""
 
 
 def _affordable(timers: Sequence[bytes]) -> int:

@@ -8,7 +8,7 @@ from statefulspark.errors import InvalidInputError
 from statefulspark.keygroups import KeyGroupRange
 from statefulspark.state.encoding.layout import group_prefix
 
-__all__ = ["Idents"]
+__all__ = ["Idents", "key_group_of_ident"]
 
 
 class Idents:
@@ -32,3 +32,8 @@ class Idents:
             return [prefixes[key_group] + key_bytes for key_group, key_bytes in keys]
         except KeyError as error:
             raise InvalidInputError(f"key group {error.args[0]} is not one of this slot's", field="key group") from None
+
+
+def key_group_of_ident(ident: bytes) -> int:
+    """Return the key group that an ident begins with."""
+    return int.from_bytes(ident[:2], "big")

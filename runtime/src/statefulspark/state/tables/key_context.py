@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from statefulspark.errors import InvalidInputError
+from statefulspark.state.encoding.idents import key_group_of_ident
 
 
 class KeyContext:
@@ -40,7 +41,7 @@ class KeyContext:
         """
         if self.ident is None:
             raise no_current_key()
-        return int.from_bytes(self.ident[:2], "big")
+        return key_group_of_ident(self.ident)
 
     def grow(self, size_bytes: int) -> None:
         """Record that changes or a large entry of the cache take ``size_bytes`` more memory; may spill or evict before it returns."""

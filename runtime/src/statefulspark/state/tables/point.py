@@ -8,6 +8,7 @@ were not used in the meantime and are dropped. A hit in the older generation mov
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from itertools import filterfalse
 from typing import Any, Final
 
 from statefulspark.errors import InvalidInputError
@@ -59,6 +60,7 @@ class PointTable:
         entry_bytes: Memory per entry if all entries are about the same size, None if it varies: then code that changes an entry adds its
             size to ``_changed_payload_bytes``, and ``sizer`` measures one.
         sizer: Memory that one entry takes.
+        encoded: Class of entries that are stored bytes.
     """
 
     __slots__ = (
@@ -66,6 +68,7 @@ class PointTable:
         "_changed",
         "_changed_payload_bytes",
         "_context",
+        "_encoded",
         "_encoded_is_stored",
         "_entry_bytes",
         "_heads",
@@ -90,6 +93,7 @@ class PointTable:
         stored: Callable[[Any], bytes],
         entry_bytes: int | None,
         sizer: Callable[[Any], int],
+        encoded: type[bytes] = Encoded,
     ) -> None:
         self._context = context
         self._layers = layers
@@ -98,6 +102,7 @@ class PointTable:
         self._stored = stored
         self._entry_bytes = entry_bytes
         self._sizer = sizer
+        self._encoded = encoded
         # True if `stored` returns bytes that are encoded as they are: then it need not be called for them.
         self._encoded_is_stored = False
         self._changed: dict[bytes | None, Any] = {}
@@ -132,7 +137,7 @@ class PointTable:
 
     def changes(self) -> list[Change]:
         heads, stored = self._heads, self._stored
-        as_it_is = Encoded if self._encoded_is_stored else None
+        as_it_is = self._encoded if self._encoded_is_stored else None
         return [
             (ident[:2] + heads[len(ident)] + ident[2:], entry if entry is None or entry.__class__ is as_it_is else stored(entry))
             for ident, entry in self._changed.items()
@@ -145,10 +150,10 @@ class PointTable:
 
     def recount(self) -> None:
         if self._entry_bytes is None:
-            sizer = self._sizer
+            sizer, encoded = self._sizer, self._encoded
             self._changed_payload_bytes = sum(
                 [
-                    ENCODED_BYTES + len(entry) if entry.__class__ is Encoded else sizer(entry)
+                    ENCODED_BYTES + len(entry) if entry.__class__ is encoded else sizer(entry)
                     for entry in self._changed.values()
                     if entry is not None
                 ]
@@ -198,13 +203,19 @@ class PointTable:
         changed, young, old = self._changed, self._young, self._old
         used = self._used
         wanted = [ident for ident in idents if used.get(ident[:2], True)] if False in used.values() else idents
-        missing = [ident for ident in wanted if ident not in young and ident not in old and ident not in changed]
+        # Nearly all are in the first.
+        missing = [ident for ident in filterfalse(young.__contains__, wanted) if ident not in old and ident not in changed]
         self.hits += len(idents) - len(missing)
         self.misses += len(missing)
         if not missing:
             return
         heads, restored = self._heads, self._restored
         values = self._layers.get_many([ident[:2] + heads[len(ident)] + ident[2:] for ident in missing])
+        if restored is bytes:
+            # The cache keeps what is stored.
+            young.update(zip(missing, values, strict=True))
+            self._cached_payload_bytes += DECODED_FACTOR * sum(map(len, filter(None, values)))
+            return
         size_bytes = 0
         for ident, value in zip(missing, values, strict=True):
             if value is None:

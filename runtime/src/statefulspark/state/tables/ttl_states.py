@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from statefulspark.errors import InvalidInputError
 from statefulspark.state.api.ttl import StateTtlConfig
-from statefulspark.state.encoding.values import Encoded, ValueCodec, join_expiry
+from statefulspark.state.encoding.values import ValueCodec, join_expiry
 from statefulspark.state.store.layers import Layers
 from statefulspark.state.tables.expired_entries import swept_map_entries, swept_values
 from statefulspark.state.tables.key_context import KeyContext
@@ -56,7 +56,7 @@ class ExpiringValueState(KeyedValueState):
                 return None
         elif lifetime.on_read and expiry_ms != lifetime.new_expiry():
             self._put((lifetime.new_expiry(), value))
-        return self._decode(value) if value.__class__ is Encoded else value
+        return self._decode(value) if value.__class__ is self._encoded else value
 
     def update(self, value: Any) -> None:
         if value is None:

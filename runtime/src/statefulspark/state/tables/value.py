@@ -15,7 +15,9 @@ from statefulspark.state.types.base import TypeInformation
 
 
 class KeyedValueState(PointTable, ValueState[Any]):
-    """One value per key. A value that could be changed by the user is kept as bytes and decoded for each read.
+    """One value per key. A value that could be changed by the user is kept as its stored bytes and decoded for each read.
+
+    Such bytes are of class `Encoded` only where a value may be bytes itself: others are kept as the store returns them.
 
     Args:
         context: The backend's.
@@ -29,14 +31,16 @@ class KeyedValueState(PointTable, ValueState[Any]):
 
     def __init__(self, context: KeyContext, layers: Layers, state_id: int, *, type_: TypeInformation, where: str) -> None:
         codec = ValueCodec(type_, where)
+        encoded = bytes if type_.immutable is False else Encoded
         super().__init__(
             context,
             layers,
             state_id,
-            restored=restorer(type_, codec.decode),
-            stored=codec.encode if type_.immutable else storer(codec.encode),
+            restored=restorer(type_, codec.decode, encoded),
+            stored=codec.encode if type_.immutable else storer(codec.encode, encoded),
             entry_bytes=type_.decoded_bytes if type_.immutable else None,
-            sizer=size_in_memory(type_),
+            sizer=size_in_memory(type_, encoded),
+            encoded=encoded,
         )
         self._encoded_is_stored = not type_.immutable
         self._type = type_
@@ -55,7 +59,7 @@ class KeyedValueState(PointTable, ValueState[Any]):
                 entry = self._young[ident]
             except KeyError:
                 entry = self._load(ident)
-        if entry.__class__ is Encoded:
+        if entry.__class__ is self._encoded:
             return self._decode(entry)
         return entry
 
@@ -80,7 +84,7 @@ class KeyedValueState(PointTable, ValueState[Any]):
             raise no_current_key()
         self._changed[ident] = value
         if self._entry_bytes is None:
-            size_bytes = ENCODED_BYTES + len(value) if value.__class__ is Encoded else self._sizer(value)
+            size_bytes = ENCODED_BYTES + len(value) if value.__class__ is self._encoded else self._sizer(value)
             self._changed_payload_bytes += size_bytes
             context.growth_bytes += size_bytes
             if context.growth_bytes > context.growth_bytes_max:
@@ -111,34 +115,34 @@ class KeyedValueState(PointTable, ValueState[Any]):
             elif type_.is_immutable(value):
                 entry = value
             else:
-                entry = Encoded(self._encode(value))
+                entry = self._encoded(self._encode(value))
         except InvalidInputError as error:
             raise error.named(self._where) from error
         return entry
 
 
-def restorer(type_: TypeInformation, decode: Callable[[bytes], Any]) -> Callable[[bytes], Any]:
-    """Return a function that makes of stored bytes what a cache keeps: the value, or its bytes when it could be changed."""
+def restorer(type_: TypeInformation, decode: Callable[[bytes], Any], encoded: type[bytes] = Encoded) -> Callable[[bytes], Any]:
+    """Return a function that makes of stored bytes what a cache keeps: the value, or its bytes, of class ``encoded``, when it could be changed."""
     if type_.immutable:
         return decode
     if type_.immutable is False:
-        return Encoded
+        return encoded
 
     def restored(data: bytes) -> Any:
         value = decode(data)
-        return value if value is None or type_.is_immutable(value) else Encoded(data)
+        return value if value is None or type_.is_immutable(value) else encoded(data)
 
     return restored
 
 
-def storer(encode: Callable[[Any], bytes]) -> Callable[[Any], bytes]:
+def storer(encode: Callable[[Any], bytes], encoded: type[bytes] = Encoded) -> Callable[[Any], bytes]:
     """Return a function that makes stored bytes of what a cache keeps."""
-    return lambda entry: entry if entry.__class__ is Encoded else encode(entry)
+    return lambda entry: entry if entry.__class__ is encoded else encode(entry)
 
 
-def size_in_memory(type_: TypeInformation) -> Callable[[Any], int]:
+def size_in_memory(type_: TypeInformation, encoded: type[bytes] = Encoded) -> Callable[[Any], int]:
     """Return a function that measures a value, decoded or kept as bytes."""
     size_of = type_.size_of
     if type_.immutable:
         return size_of
-    return lambda entry: ENCODED_BYTES + len(entry) if entry.__class__ is Encoded else size_of(entry)
+    return lambda entry: ENCODED_BYTES + len(entry) if entry.__class__ is encoded else size_of(entry)
