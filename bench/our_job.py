@@ -10,10 +10,12 @@ from typing import Any
 import psutil
 
 Batches = list[dict[str, Any]]
-"""Of each batch: its number, ``rows``, ``ms`` and ``cpu_s``, the CPU time of the whole job (JVM, slots, Python workers) soon after it."""
+"""Of each batch: its number, ``rows`` and ``ms``, and, if it was asked for, ``cpu_s``: the CPU time of the whole job (JVM, slots, Python workers) soon after it."""
 
 
-def run_job(name: str, script: str, args: Sequence[object], work: Path, checkpointing: Mapping[str, Any] | None = None) -> Batches:
+def run_job(
+    name: str, script: str, args: Sequence[object], work: Path, checkpointing: Mapping[str, Any] | None = None, *, with_cpu: bool = False
+) -> Batches:
     """Run a job with two slots, RocksDB and a checkpoint every 10 s until its input is used up.
 
     Args:
@@ -22,6 +24,7 @@ def run_job(name: str, script: str, args: Sequence[object], work: Path, checkpoi
         args: its arguments.
         work: folder for its storage.
         checkpointing: fields of ``spec.checkpointing`` that differ.
+        with_cpu: measure CPU time, which takes some itself.
 
     Returns:
         What its batches took, in order.
@@ -52,8 +55,8 @@ def run_job(name: str, script: str, args: Sequence[object], work: Path, checkpoi
     while not job.wait(0.1).final:
         new = {entry["batch"]: entry for entry in job.recent_progress() if entry["batch"] not in progress}
         if new:
-            cpu_s = cpu_seconds()
-            progress |= {batch: entry | {"cpu_s": cpu_s} for batch, entry in new.items()}
+            measured = {"cpu_s": cpu_seconds()} if with_cpu else {}
+            progress |= {batch: entry | measured for batch, entry in new.items()}
     error = job.status().error
     if error is not None:
         raise RuntimeError(error.message)

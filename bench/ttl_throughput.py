@@ -54,7 +54,7 @@ def contend(way: str, source: Path, lives_for_s: float) -> None:
     from statefulspark.checkpoint.inspect.reader import read_state
 
     with tempfile.TemporaryDirectory(prefix="bench-ttl-") as work:
-        batches = run_job("seen", "ttl_job.py", [source, way, int(lives_for_s * 1000)], Path(work))
+        batches = run_job("seen", "ttl_job.py", [source, way, int(lives_for_s * 1000)], Path(work), with_cpu=True)
         stored = sum(1 for _ in read_state(f"file://{work}/storage/seen", "seen", "seen"))
     print(_RESULT + json.dumps({"batches": batches, "stored": stored}), flush=True)
     os._exit(0)  # the JVM's threads need not be waited for

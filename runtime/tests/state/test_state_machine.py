@@ -11,7 +11,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import initialize, precondition, rule, run_state_machine_as_test
 
-from statefulspark.state import timer_queue
+from statefulspark.state import timer_front
 from statefulspark.state.store.base import KeyValueStore
 from statefulspark.state.store.heap_store import HeapStore
 from statefulspark.state.store.open_store import open_store
@@ -192,7 +192,7 @@ for _rule in (
 def small_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let what is read in chunks be read in chunks of two, so that few entries reach their borders."""
     monkeypatch.setattr(map_entries, "_CHUNK_ENTRIES", 2)
-    monkeypatch.setattr(timer_queue, "_AHEAD_TIMERS", 2)
+    monkeypatch.setattr(timer_front, "_AHEAD_TIMERS", 2)
 
 
 @pytest.mark.parametrize(

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from heapq import heapify, heappop, heappush, heapreplace
-from itertools import islice
+from collections.abc import Callable, Iterator, Sequence
+from heapq import heapify, heappop, heappush
+from operator import itemgetter
 from typing import Any, Final
 
 from statefulspark.errors import InvalidInputError
@@ -13,17 +13,13 @@ from statefulspark.state.encoding.layout import group_prefix, state_range
 from statefulspark.state.store.base import Change
 from statefulspark.state.store.layers import Layers
 from statefulspark.state.tables.key_context import KeyContext, no_current_key
+from statefulspark.state.timer_front import AFTER_ALL, TimerFront
 
 _TIMER_VALUE: Final = b"\x01"
 _TIMER_BYTES: Final = 240
 """Memory of one changed timer: its bytes, its place in the dict and in the heap."""
-_BEFORE_ALL: Final = bytes(8)
-"""The first time of all."""
-_AHEAD_TIMERS: Final = 512
-"""Timers of a key group that are read at once, at most: a scan of RocksDB costs as much as a hundred of them."""
-_AHEAD_TIMERS_FIRST: Final = 16
-_AHEAD_BYTES: Final = 16 << 10
-"""About what the timers of a key group take that are read ahead; beyond the first ones, fewer large ones are."""
+_STATES_AT_ONCE: Final = 4096
+"""Due timers for whose keys states are read at once, at most."""
 _CHANGED_SHARE: Final = 8
 """If more timers than this share of those read ahead change, they are read again."""
 _PUSHED_SHARE: Final = 8
@@ -35,51 +31,11 @@ DueTimer = tuple[int, Any, bytes]
 """(timestamp in ms, key, the key's ident)"""
 
 
-class _Front:
-    """The first stored timer of one key group.
-
-    Attributes:
-        at: No stored timer of the group that has not fired comes before it; None when there are no more. Its bytes after the time begin with those of the group.
-        ahead: The next timers in reverse order, read from the store; the last one is ``at``. Empty when not read.
-        changed: Timers up to the first of ``ahead`` that have been stored or deleted since it was read.
-    """
-
-    __slots__ = ("ahead", "at", "changed", "group")
-
-    def __init__(self, group: bytes) -> None:
-        self.group = group
-        self.at: bytes | None = _BEFORE_ALL + group
-        self.ahead: list[bytes] = []
-        self.changed: list[bytes] = []
-
-    def due(self, end: bytes) -> list[bytes]:
-        """Return the timers below ``end`` that have been read."""
-        return [timer for timer in self.ahead if timer < end]
-
-    def take_in(self, stored: Mapping[bytes, bool]) -> None:
-        """Bring ``ahead`` up to date with ``changed``; ``stored`` says which of these there are now."""
-        if not self.changed:
-            return
-        last = self.ahead[0]
-        known = sorted({timer for timer in (*self.ahead, *self.changed) if stored.get(timer, True)}, reverse=True)
-        self.changed = []
-        # All stored timers up to the last one are known. So are those of each beginning of the list.
-        if known:
-            del known[: -_affordable(known)]
-        self.at = known[-1] if known else last + b"\0"
-        self.ahead = known
-
-    def forget(self, stored: Mapping[bytes, bool]) -> None:
-        """Forget ``ahead`` because much of it has changed: the store returns timers in order, and so sooner than they are sorted here."""
-        self.at = min([self.ahead[-1], *(timer for timer in self.changed if stored[timer])])
-        self.ahead, self.changed = [], []
-
-
 class TimerQueue:
     """The timers of one kind. A timer is ``timestamp u64 with the sign flipped | key group u16 | key``: bytes in firing order.
 
     The store keeps the timers of each key group in order. In memory are what the running batch changed, and per key group a
-    lower bound of what is stored and the few timers read ahead, so asking for due timers when there are none costs one comparison.
+    lower bound of what is stored and the few timers read ahead (`TimerFront`). Those that are due are sorted together, as far as all are known.
 
     Args:
         context: The backend's.
@@ -102,8 +58,8 @@ class TimerQueue:
         "_layers",
         "_new",
         "_passed",
-        "_queue",
         "_read_states",
+        "_run",
         "_state_id",
         "hits",
         "misses",
@@ -128,10 +84,10 @@ class TimerQueue:
         self._added: list[bytes] = []
         self._new: list[bytes] = []
         groups = [group_prefix(group) for group in range(key_groups.first, key_groups.last + 1)]
-        self._fronts = {group: _Front(group) for group in groups}
-        # Of each front its ``at``; entries whose front has moved meanwhile are stale and skipped.
-        self._queue: list[bytes] = [_BEFORE_ALL + group for group in groups]
-        # No front stands below it, while nothing has moved one back.
+        self._fronts = {group: TimerFront(group) for group in groups}
+        # The next timers of all fronts in reverse order, while they are due: taken from their fronts, and not among the changed ones.
+        self._run: list[bytes] = []
+        # No front stands below it.
         self._passed = b""
         # Where fronts stood before the running batch moved them.
         self._before: dict[bytes, bytes | None] = {}
@@ -180,66 +136,76 @@ class TimerQueue:
 
     def due(self, end: bytes, decode: Callable[[bytes], Any]) -> Iterator[DueTimer]:
         """Yield and remove the timers below ``end`` in order; see `TimerTable.due`. ``decode`` makes keys of their bytes."""
-        self._expect(end)
-        self._expected = None
-        fronts, from_bytes = self._fronts, int.from_bytes
-        while True:
-            timer = None
-            added, queue = self._added, self._queue
-            if queue and not self._new:
-                at = queue[0]
-                group = at[8:10]
-                front = fronts[group]
-                ahead = front.ahead
-                if at < end and front.at == at and ahead and at not in self._changed and (not added or at < added[0]):
-                    # A stored timer that nothing comes before, as nearly all are: what `_popped` does, without its calls.
-                    ahead.pop()
-                    front.at = ahead[-1] if ahead else at + b"\0"
-                    heapreplace(queue, front.at)
-                    if group not in self._before:
-                        self._before[group] = at
-                    self._changed[at] = False
-                    timer = at
-            if timer is None and (timer := self._popped(end)) is None:
-                self._passed = end
-                return
-            yield from_bytes(timer[:8], "big") - SIGN, decode(timer[10:]), timer[8:]
+        self._put_back()
+        run, from_bytes, unread = self._run, int.from_bytes, 0
+        are_read, self._expected = self._expected == end, None
+        try:
+            while True:
+                if not run and self._fill_run(end):
+                    unread, are_read = 0 if are_read else len(run), False
+                timer = run[-1] if run else end
+                if (self._new or self._added) and (added := self._first_added()) is not None and added < timer:
+                    timer = added
+                    self._remove(timer)
+                elif not run:
+                    return
+                else:
+                    if unread == len(run):
+                        unread -= self._read_states([each[8:] for each in reversed(run[-_STATES_AT_ONCE:])])
+                    run.pop()
+                    if timer in self._changed:
+                        continue  # deleted, or added again and then found among the added
+                    self._changed[timer] = False
+                yield from_bytes(timer[:8], "big") - SIGN, decode(timer[10:]), timer[8:]
+        finally:
+            self._put_back()
 
-    def read_ahead(self, end: bytes) -> None:
-        """Read the first timers below ``end`` and the states of their keys; see `TimerTable.read_ahead`."""
+    def _fill_run(self, end: bytes) -> bool:
+        """Move the first stored timers below ``end`` from their fronts to the run, as many as are known of each front.
+
+        Returns:
+            False if there are none.
+        """
+        if end <= self._passed:
+            return False
+        self._read_fronts(end)
+        fronts = [front for front in self._fronts.values() if front.ahead and front.ahead[-1] < end]
+        # What follows the last one that a front knows has not been read, and may come before timers of other fronts.
+        bound = min([end, *(front.ahead[0] + b"\0" for front in fronts)])
+        for front in fronts:
+            if timers := front.taken(bound):
+                self._before.setdefault(front.group, timers[-1])
+                self._run += timers
+        self._run.sort(reverse=True)
+        if not self._run:
+            self._passed = min((front.at for front in self._fronts.values() if front.at is not None), default=AFTER_ALL)
+        return bool(self._run)
+
+    def _put_back(self) -> None:
+        """Return the timers of the run that have not been yielded to their fronts."""
+        if self._run:
+            for timer in self._run:
+                front = self._fronts[timer[8:10]]
+                front.ahead.append(timer)
+                front.at = timer
+            self._run.clear()
+            self._passed = b""
+
+    def _read_fronts(self, end: bytes) -> None:
+        """Read the first timers of each front that may have one below ``end``, and of which none are known."""
         for front in self._fronts.values():
             if front.at is not None and front.at < end and not front.ahead:
                 self._read_ahead(front, front.at)
-        self._expected = None
-        if self._expect(end):
-            self._expected = end
 
-    def _expect(self, end: bytes) -> bool:
-        """Read the states of keys whose timers below ``end`` were read by an earlier call, when they were not due yet.
-
-        Returns:
-            False if the cache had no room for all of them.
-        """
-        if self._expected == end or not self._queue or self._queue[0] >= end:
-            return True
+    def read_ahead(self, end: bytes) -> None:
+        """Read the first timers below ``end`` and the states of their keys; see `TimerTable.read_ahead`."""
+        self._read_fronts(end)
         idents = [timer[8:] for front in self._fronts.values() if front.ahead and front.ahead[-1] < end for timer in front.due(end)]
-        return not idents or self._read_states(idents) == len(idents)
-
-    def _popped(self, end: bytes) -> bytes | None:
-        """Remove and return the first timer if it is below ``end``."""
-        timer = self._first_stored(end)
-        added = self._first_added()
-        if added is not None and added < end and (timer is None or added < timer):
-            self._remove(added)
-            return added
-        if timer is not None:
-            self._pass_stored(timer)
-            self._remove(timer)
-        return timer
+        self._expected = end if not idents or self._read_states(idents) == len(idents) else None
 
     def first(self) -> bytes | None:
         """Return the first timer."""
-        stored, added = self._first_stored(None), self._first_added()
+        stored, added = self._first_stored(), self._first_added()
         return added if stored is None or (added is not None and added < stored) else stored
 
     def changes(self) -> list[Change]:
@@ -261,17 +227,20 @@ class TimerQueue:
         """Do nothing: what is read ahead is bounded."""
 
     def spilled(self) -> None:
+        self._put_back()
         for timer in self._changed:
             group = timer[8:10]
             self._before.setdefault(group, self._fronts[group].at)
         self._take_in_changed()
 
     def commit(self) -> None:
+        self._put_back()
         self._expected = None
         self._take_in_changed()
         self._before = {}
 
     def rollback(self, *, spilled: bool) -> None:
+        self._run.clear()
         self._changed = {}
         self._added, self._new = [], []
         # Every front that knows a spilled timer is among those that were moved.
@@ -282,8 +251,6 @@ class TimerQueue:
             front.at = at
         self._before = {}
         self._passed = b""
-        self._queue = [front.at for front in self._fronts.values() if front.at is not None]
-        heapify(self._queue)
 
     def prefetch(self, idents: Sequence[bytes]) -> None:
         """Do nothing: timers are read in time order."""
@@ -315,49 +282,29 @@ class TimerQueue:
             heappop(added)
         return added[0] if added else None
 
-    def _first_stored(self, end: bytes | None) -> bytes | None:
-        """Return the first stored timer that the running batch has not changed if it is below ``end``; of those the states are read ahead."""
-        queue, changed = self._queue, self._changed
-        while queue:
-            at = queue[0]
-            if end is not None and at >= end:
-                return None
-            front = self._fronts[at[8:10]]
-            if front.at != at:
-                heappop(queue)
-            elif not front.ahead:
-                heappop(queue)
+    def _first_stored(self) -> bytes | None:
+        """Return the first stored timer that the running batch has not changed."""
+        self._put_back()
+        changed = self._changed
+        while self._passed < AFTER_ALL:
+            fronts = [(front.at, front) for front in self._fronts.values() if front.at is not None]
+            if not fronts:
+                break
+            at, front = min(fronts, key=itemgetter(0))
+            if not front.ahead:
                 self._read_ahead(front, at)
-                if end is not None and (due := front.due(end)):
-                    self._read_states([timer[8:] for timer in due])
-            elif at in changed:
-                # Deleted, or added again and then found among the added.
-                self._pass_stored(at)
-            else:
+            elif at not in changed:
                 return at
+            else:
+                # Deleted, or added again and then found among the added.
+                self._before.setdefault(front.group, at)
+                front.pass_changed(changed)
         return None
 
-    def _read_ahead(self, front: _Front, at: bytes) -> None:
+    def _read_ahead(self, front: TimerFront, at: bytes) -> None:
         first, end = state_range(front.group[0] << 8 | front.group[1], self._state_id)
         first += at[:8] + at[10:]
-        entries = self._layers.scan(first, end)
-        at_first = min(_AHEAD_TIMERS_FIRST, _AHEAD_TIMERS)
-        keys = [store_key for store_key, _ in islice(entries, at_first)]
-        if len(keys) == at_first:
-            keys += [store_key for store_key, _ in islice(entries, _affordable(keys) - at_first)]
-        front.ahead = [store_key[4:12] + front.group + store_key[12:] for store_key in reversed(keys)]
-        front.at = front.ahead[-1] if front.ahead else None
-        if front.at is not None:
-            heappush(self._queue, front.at)
-
-    def _pass_stored(self, timer: bytes) -> None:
-        """Advance the front that is at ``timer`` and first in the queue."""
-        group = timer[8:10]
-        front = self._fronts[group]
-        self._before.setdefault(group, timer)
-        front.ahead.pop()
-        front.at = at = front.ahead[-1] if front.ahead else timer + b"\0"
-        heapreplace(self._queue, at)
+        front.read(self._layers.scan(first, end))
 
     def _take_in_changed(self) -> None:
         """Drop the changed timers, which are now in the layers below; let the fronts know those that they would miss or fire in vain."""
@@ -380,15 +327,9 @@ class TimerQueue:
         for front in moved:
             front.take_in(changed)
             if front.at is not None:
-                heappush(self._queue, front.at)
+                self._passed = min(self._passed, front.at)
         self._changed = {}
         self._added, self._new = [], []
-        self._passed = b""
-
-
-def _affordable(timers: Sequence[bytes]) -> int:
-    """Return how many timers of the size of these are read ahead of a key group."""
-    return min(max(_AHEAD_TIMERS_FIRST, _AHEAD_BYTES // max(map(len, timers))), _AHEAD_TIMERS)
 
 
 def _out_of_bounds() -> InvalidInputError:

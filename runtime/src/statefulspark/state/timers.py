@@ -7,6 +7,7 @@ from typing import Final
 
 from statefulspark.errors import InvalidInputError
 from statefulspark.state.encoding.keys import KeyCodec
+from statefulspark.state.timer_front import AFTER_ALL
 from statefulspark.state.timer_queue import SIGN, DueTimer, TimerQueue
 
 EVENT_TIMERS: Final = "event-timers"
@@ -15,9 +16,6 @@ TIMER_KINDS: Final = (EVENT_TIMERS, PROCESSING_TIMERS)
 
 TIMESTAMP_MS_MIN: Final = -(1 << 63)
 TIMESTAMP_MS_MAX: Final = (1 << 63) - 1
-
-_AFTER_ALL: Final = b"\xff" * 9
-"""Above every timer."""
 
 
 class TimerTable:
@@ -80,4 +78,4 @@ class TimerTable:
 
 def _end(up_to_ms: int) -> bytes:
     """Return what is above the timers of this time and below those of the next millisecond: every timer is longer than 8 bytes."""
-    return max(0, up_to_ms + 1 + SIGN).to_bytes(8, "big") if up_to_ms < TIMESTAMP_MS_MAX else _AFTER_ALL
+    return max(0, up_to_ms + 1 + SIGN).to_bytes(8, "big") if up_to_ms < TIMESTAMP_MS_MAX else AFTER_ALL
