@@ -139,26 +139,23 @@ class TimerQueue:
         self._put_back()
         run, from_bytes, unread = self._run, int.from_bytes, 0
         are_read, self._expected = self._expected == end, None
-        try:
-            while True:
-                if not run and self._fill_run(end):
-                    unread, are_read = 0 if are_read else len(run), False
-                timer = run[-1] if run else end
-                if (self._new or self._added) and (added := self._first_added()) is not None and added < timer:
-                    timer = added
-                    self._remove(timer)
-                elif not run:
-                    return
-                else:
-                    if unread == len(run):
-                        unread -= self._read_states([each[8:] for each in reversed(run[-_STATES_AT_ONCE:])])
-                    run.pop()
-                    if timer in self._changed:
-                        continue  # deleted, or added again and then found among the added
-                    self._changed[timer] = False
-                yield from_bytes(timer[:8], "big") - SIGN, decode(timer[10:]), timer[8:]
-        finally:
-            self._put_back()
+        while True:
+            if not run and self._fill_run(end):
+                unread, are_read = 0 if are_read else len(run), False
+            timer = run[-1] if run else end
+            if (self._new or self._added) and (added := self._first_added()) is not None and added < timer:
+                timer = added
+                self._remove(timer)
+            elif not run:
+                return
+            else:
+                if unread == len(run):
+                    unread -= self._read_states([each[8:] for each in reversed(run[-_STATES_AT_ONCE:])])
+                run.pop()
+                if timer in self._changed:
+                    continue  # deleted, or added again and then found among the added
+                self._changed[timer] = False
+            yield from_bytes(timer[:8], "big") - SIGN, decode(timer[10:]), timer[8:]
 
     def _fill_run(self, end: bytes) -> bool:
         """Move the first stored timers below ``end`` from their fronts to the run, as many as are known of each front.
@@ -256,7 +253,7 @@ class TimerQueue:
         """Do nothing: timers are read in time order."""
 
     def entry_count(self) -> int:
-        return len(self._changed) + sum(len(front.ahead) for front in self._fronts.values())
+        return len(self._changed) + len(self._run) + sum(len(front.ahead) for front in self._fronts.values())
 
     def _remove(self, timer: bytes) -> None:
         group = timer[8:10]
