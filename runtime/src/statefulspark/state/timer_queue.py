@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from heapq import heapify, heappop, heappush
-from operator import itemgetter
 from typing import Any, Final
 
 from statefulspark.errors import InvalidInputError
@@ -282,21 +281,19 @@ class TimerQueue:
     def _first_stored(self) -> bytes | None:
         """Return the first stored timer that the running batch has not changed."""
         self._put_back()
-        changed = self._changed
-        while self._passed < AFTER_ALL:
-            fronts = [(front.at, front) for front in self._fronts.values() if front.at is not None]
-            if not fronts:
-                break
-            at, front = min(fronts, key=itemgetter(0))
-            if not front.ahead:
-                self._read_ahead(front, at)
-            elif at not in changed:
-                return at
-            else:
-                # Deleted, or added again and then found among the added.
-                self._before.setdefault(front.group, at)
-                front.pass_changed(changed)
-        return None
+        changed, first = self._changed, None
+        # With very many key groups, a pass over the fronts is short beside what reading them takes once.
+        for front in self._fronts.values() if self._passed < AFTER_ALL else ():
+            while front.at is not None and (first is None or front.at < first):
+                if not front.ahead:
+                    self._read_ahead(front, front.at)
+                elif front.at not in changed:
+                    first = front.at
+                else:
+                    # Deleted, or added again and then found among the added.
+                    self._before.setdefault(front.group, front.at)
+                    front.pass_changed(changed)
+        return first
 
     def _read_ahead(self, front: TimerFront, at: bytes) -> None:
         first, end = state_range(front.group[0] << 8 | front.group[1], self._state_id)
