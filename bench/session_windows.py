@@ -1,10 +1,9 @@
 """Session windows, side by side in one run: this runtime, and Spark's own Python transformWithState with timers.
 
 Each contender runs in a process of its own, in turns, on the same files of one batch each. Rates leave out the first two batches (start of
-JVM, Python workers, code generation), and those that begin in the first 150 s, in which the JVM still compiles on the same cores:
-C2 took 0.09 of a core after one minute, and a third of that after 160 s. The sessions that each has written must be those that pandas computes.
+JVM, Python workers, code generation), and those that begin in the first minute, in which the JVM still compiles on the same cores. The sessions that each has written must be those that pandas computes.
 
-    .venv/bin/python bench/session_windows.py [--batch 100000] [--batches 240] [--batches-of-spark 18] [--keys 100000] [--rounds 3]
+    .venv/bin/python bench/session_windows.py [--batch 100000] [--batches 90] [--batches-of-spark 8] [--keys 100000] [--rounds 3]
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ from results import Load, Result, Table, Target, arguments_of, keep, spread
 from session_contenders import CONTENDERS, OURS, RESULT, TRANSFORM_WITH_STATE
 from session_job import GAP_MS
 
-_LIMIT_S = 900
+_LIMIT_S = 600
 _WANTED = 15.0
 """Of issue 12."""
 
@@ -66,9 +65,9 @@ def main() -> None:
     """Run both contenders in turns."""
     parser = arguments_of(__doc__)
     parser.add_argument("--batch", type=int, default=100_000, help="rows of a batch")
-    parser.add_argument("--batches", type=int, default=240, help="of ours")
-    parser.add_argument("--batches-of-spark", type=int, default=18, help="of transformWithState")
-    parser.add_argument("--warm-up-s", type=float, default=150.0, help="batches that begin earlier do not count")
+    parser.add_argument("--batches", type=int, default=90, help="of ours")
+    parser.add_argument("--batches-of-spark", type=int, default=8, help="of transformWithState")
+    parser.add_argument("--warm-up-s", type=float, default=60.0, help="batches that begin earlier do not count")
     parser.add_argument("--keys", type=int, default=100_000)
     parser.add_argument("--rounds", type=int, default=3)
     options = parser.parse_args()
