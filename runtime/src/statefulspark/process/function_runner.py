@@ -7,7 +7,7 @@ event time, watermark, processing time) is fixed by the batch, so a retry gives 
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
-from itertools import repeat
+from itertools import islice, repeat
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -297,7 +297,7 @@ class KeyedFunctionRunner:
         spans = runs.spans()
         while idents:
             prefetched = self._backend.prefetch(idents)
-            for ident, ((key_group, key), first, end) in zip(idents[:prefetched], spans, strict=False):
+            for ident, ((key_group, key), first, end) in zip(idents[:prefetched], islice(spans, prefetched), strict=True):
                 self._key_group = key_group
                 set_current_ident(ident, key)
                 context.key, context.time = key, times[first]

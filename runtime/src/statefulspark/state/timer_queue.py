@@ -8,6 +8,7 @@ from typing import Any, Final
 
 from statefulspark.errors import InvalidInputError
 from statefulspark.keygroups import KeyGroupRange
+from statefulspark.state.encoding.idents import key_group_of_ident
 from statefulspark.state.encoding.layout import group_prefix, state_range
 from statefulspark.state.store.base import Change
 from statefulspark.state.store.layers import Layers
@@ -296,7 +297,7 @@ class TimerQueue:
         return first
 
     def _read_ahead(self, front: TimerFront, at: bytes) -> None:
-        first, end = state_range(front.group[0] << 8 | front.group[1], self._state_id)
+        first, end = state_range(key_group_of_ident(front.group), self._state_id)
         first += at[:8] + at[10:]
         front.read(self._layers.scan(first, end))
 

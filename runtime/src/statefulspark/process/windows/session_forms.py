@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import struct
-from typing import Any, Final
+from typing import Final
 
 from statefulspark.process.functions import RuntimeContext, TimeDomain, TimerService
 from statefulspark.process.windows.merging_windows import merging_windows_state
@@ -62,7 +62,7 @@ class SessionForms:
         lateness_ms: int,
     ) -> None:
         type_ = SessionsTypeInfo(contents.value_type())
-        self._packed, self._packed_one = type_.packed, type_.packed_one
+        self._packed = type_.packed
         self.joint = sessions_state(context, scope, type_)
         self._put_entry = self.joint.put_entry
         self._windows = merging_windows_state(context, scope)
@@ -106,15 +106,11 @@ class SessionForms:
         self.all_joint = len(self._joint_groups) == self._groups
         return True
 
-    def save(self, sessions: list[Session], service: TimerService, watermark_ms: int) -> None:
+    def save(self, sessions: tuple[Session, ...], service: TimerService, watermark_ms: int) -> None:
         """Store the sessions of the current key, which has none in the separate form; in that form if they are many."""
-        self._put_entry(self._packed(sessions) or tuple(sessions))
+        self._put_entry(self._packed(sessions) or sessions)
         if len(sessions) > _JOINT_SESSIONS_MAX:
             self.split(service, watermark_ms + 1)
-
-    def put_one(self, start: int, end: int, entry: Any) -> None:
-        """Store the only session of the current key, in the joint form."""
-        self._put_entry(self._packed_one(start, end, entry) or ((start, end, entry),))
 
     def put(self, sessions: tuple[Session, ...]) -> None:
         """Store the sessions of the current key, at least one, in the joint form."""

@@ -93,8 +93,6 @@ class SessionRows:
         stored: tuple[Session, ...] = self._state.value() or ()
         taken = 0
         if not stored or stored[0][1] - 1 > watermark:
-            if len(rows) == 1 and len(stored) < 2 and self._added_one(stored, rows[0], times[0], service, watermark):
-                return []
             appended, taken = self._appended(stored, rows, times, watermark)
             if taken == len(rows):
                 self._save_appended(stored, appended, service, watermark)
@@ -116,33 +114,6 @@ class SessionRows:
                 emitted.extend(emit(TimeWindow(session.start, session.end), session.entry))
         self._save(stored, sessions, service, watermark)
         return emitted
-
-    def _added_one(self, stored: tuple[Session, ...], row: Any, time: int | None, service: TimerService, watermark: int) -> bool:
-        """Add a row to a key with at most one session, which has not ended, if it stays one. That is most visits, so they skip the lists of `_appended`.
-
-        Returns:
-            False if nothing was done.
-        """
-        gap_ms = self._fixed_gap_ms
-        if gap_ms is None or time is None or time > TIMESTAMP_MS_MAX - gap_ms:
-            return False
-        start, end, entry = time, time + gap_ms, ABSENT
-        if end - 1 <= watermark:
-            return False
-        if stored:
-            ((first, last, entry),) = stored
-            if start > last or end < first:
-                return False
-            start = min(start, first)
-            if end > last:
-                service.delete_event_time_timer(last - 1)
-                service.register_event_time_timer(end - 1)
-            else:
-                end = last
-        else:
-            service.register_event_time_timer(end - 1)
-        self._forms.put_one(start, end, self._contents.with_row(entry, row))
-        return True
 
     def _appended(
         self, stored: tuple[Session, ...], rows: Sequence[Any], times: Sequence[int | None], watermark: int
@@ -263,7 +234,7 @@ class SessionRows:
             known -= 1
         for _, end, _ in sessions[known:]:
             service.register_event_time_timer(end - 1)
-        self._forms.save(sessions, service, watermark)
+        self._forms.save(tuple(sessions), service, watermark)
 
     def _save(self, stored: tuple[Session, ...], sessions: list[_Session], service: TimerService, watermark: int) -> None:
         """Write what has changed, with its timers."""
@@ -280,7 +251,7 @@ class SessionRows:
             is_new = time not in before or (each.is_touched and each.end - 1 <= watermark)
             if is_new and time < TIMESTAMP_MS_MAX:
                 service.register_event_time_timer(time)
-        self._forms.save([(each.start, each.end, each.entry) for each in sessions], service, watermark)
+        self._forms.save(tuple([(each.start, each.end, each.entry) for each in sessions]), service, watermark)
 
     def _timer_of(self, end: int, watermark: int) -> int:
         """Return when the timer of a session fires; `TIMESTAMP_MS_MAX` without one."""

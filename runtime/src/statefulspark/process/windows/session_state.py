@@ -30,8 +30,6 @@ _SESSION_FORMAT: Final = "IIqIqI"
 _FIELD: Final = 8
 _FIXED: Final = _HEAD.size - 4
 """Length of a tuple without the bytes of its third field."""
-_PACKED_HEAD: Final = 13
-"""Length of version, number of sessions, length of the first tuple and of its first field."""
 _NONE: Final = 0xFFFFFFFF
 _PLAIN: Final = b"\x01"
 _SESSION_BYTES: Final = 184
@@ -55,7 +53,7 @@ class SessionsTypeInfo(ListTypeInfo):
         self._bytes_each = None if contents.decoded_bytes is None else _SESSION_BYTES + contents.decoded_bytes
         # One or two sessions whose contents are a number, by far the most frequent values, are one struct each.
         # A struct packs None as the BOOLEAN False.
-        self._number = number = None if contents.struct_format == "?" else contents.struct_format
+        number = None if contents.struct_format == "?" else contents.struct_format
         self._one = None if number is None else struct.Struct(_START_FORMAT + _SESSION_FORMAT + number)
         self._two = None if number is None else struct.Struct(_START_FORMAT + 2 * (_SESSION_FORMAT + number))
         # Behind its version byte, the count 1, the length of the tuple, and those of its three fields.
@@ -63,51 +61,41 @@ class SessionsTypeInfo(ListTypeInfo):
 
     def packed(self, sessions: Sequence[Session]) -> bytes | None:
         """Return the stored bytes of one or two sessions whose contents are numbers; None for others."""
-        two, size = self._two, self._contents_bytes
-        if len(sessions) == 1:
-            ((start, end, entry),) = sessions
-            return self.packed_one(start, end, entry)
-        if two is None or len(sessions) != 2:
+        one, two, size = self._one, self._two, self._contents_bytes
+        if one is None or two is None:
             return None
         length = _FIXED + size
-        (start, end, entry), (start2, end2, entry2) = sessions
-        first, second = (length, _FIELD, start, _FIELD, end, size, entry), (length, _FIELD, start2, _FIELD, end2, size, entry2)
         try:
-            return two.pack(PLAIN, 2, *first, *second)
+            if len(sessions) == 1:
+                ((start, end, entry),) = sessions
+                return one.pack(PLAIN, 1, length, _FIELD, start, _FIELD, end, size, entry)
+            if len(sessions) == 2:
+                (start, end, entry), (start2, end2, entry2) = sessions
+                first, second = (length, _FIELD, start, _FIELD, end, size, entry), (length, _FIELD, start2, _FIELD, end2, size, entry2)
+                return two.pack(PLAIN, 2, *first, *second)
         except struct.error:
-            return None  # None, or a number that is too large, which the type refuses
-
-    def packed_one(self, start: int, end: int, entry: Any) -> bytes | None:
-        """Return the stored bytes of a session whose contents are a number; None for another one."""
-        if self._one is None:
-            return None
-        size = self._contents_bytes
-        try:
-            return self._one.pack(PLAIN, 1, _FIXED + size, _FIELD, start, _FIELD, end, size, entry)
-        except struct.error:
-            return None  # as in `packed`
+            pass  # None, or a number that is too large, which the type refuses
+        return None
 
     def decoder(self, decode: Callable[[bytes], Any]) -> Callable[[bytes], Any]:
         """See `TypeInformation.decoder`."""
-        one, two, number = self._one, self._two, self._number
-        if one is None or two is None or number is None:
+        one, two = self._one, self._two
+        if one is None or two is None:
             return decode
         size = self._contents_bytes
-        fields = (_FIXED + size, _FIELD, 0, _FIELD, 0, size, 0)
-        # Of a value with this length and count, all other lengths are known: only its numbers are taken out of it.
-        size_one, head_one = one.size, one.pack(PLAIN, 1, *fields)[:_PACKED_HEAD]
-        size_two, head_two = two.size, two.pack(PLAIN, 2, *fields, *fields)[:_PACKED_HEAD]
-        numbers = f"8xq4xq4x{number}"
-        unpack_one = struct.Struct(f">5x{numbers}").unpack
-        unpack_two = struct.Struct(f">5x{numbers}{numbers}").unpack
+        length = _FIXED + size
+        expected = (PLAIN, 1, length, _FIELD, _FIELD, size)
+        expected_two = (PLAIN, 2, length, _FIELD, _FIELD, size, length, _FIELD, _FIELD, size)
 
         def decode_packed(data: bytes) -> Any:
-            if len(data) == size_one:
-                if data.startswith(head_one):
-                    return (unpack_one(data),)
-            elif len(data) == size_two and data.startswith(head_two):
-                numbers = unpack_two(data)
-                return (numbers[:3], numbers[3:])
+            if len(data) == one.size:
+                version, count, of_tuple, first, start, second, end, last, entry = one.unpack(data)
+                if (version, count, of_tuple, first, second, last) == expected:
+                    return ((start, end, entry),)
+            elif len(data) == two.size:
+                version, count, l1, a1, start, b1, end, c1, entry, l2, a2, start2, b2, end2, c2, entry2 = two.unpack(data)
+                if (version, count, l1, a1, b1, c1, l2, a2, b2, c2) == expected_two:
+                    return ((start, end, entry), (start2, end2, entry2))
             return decode(data)
 
         return decode_packed
