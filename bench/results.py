@@ -132,7 +132,7 @@ def keep(result: Result, path: Path | None) -> None:
             printed.add_row(*row)
         console.print(printed)
     for target in result.targets:
-        console.print(f"{target.what}: {target.measured:,.1f} {target.unit}, wanted {target.wanted:,.0f}: {target.verdict}")
+        console.print(f"{target.what}: {_number(target.measured)} {target.unit}, wanted {_number(target.wanted)}: {target.verdict}")
     for note in result.notes:
         console.print(note)
     if path is not None:
@@ -143,3 +143,8 @@ def keep(result: Result, path: Path | None) -> None:
 def spread(values: Sequence[float], digits: int = 0) -> str:
     """Smallest and largest of some repetitions."""
     return f"{min(values):,.{digits}f} - {max(values):,.{digits}f}"
+
+
+def _number(value: float) -> str:
+    """Two decimals below 10, where a target may be 0.7."""
+    return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"

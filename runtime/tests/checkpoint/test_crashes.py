@@ -20,6 +20,7 @@ from statefulspark.errors import FencedError, UnavailableError
 from statefulspark.state.store.base import Change
 from statefulspark.storage.base import ObjectInfo, ObjectStore
 from statefulspark.storage.cancellation import Cancellation
+from statefulspark.storage.hashes import HashAlgorithm
 from statefulspark.storage.open import open_store
 
 BATCHES: list[list[Change]] = [
@@ -88,9 +89,9 @@ class MortalStore:
         self._die_unless(not self.dead)
         return self._inner.get(key)
 
-    def get_file(self, key: str, path: Path) -> None:
+    def get_file(self, key: str, path: Path, algorithm: HashAlgorithm = HashAlgorithm.XXH128) -> str | None:
         self._die_unless(not self.dead)
-        self._inner.get_file(key, path)
+        return self._inner.get_file(key, path, algorithm)
 
     def head(self, key: str) -> ObjectInfo | None:
         self._die_unless(not self.dead)

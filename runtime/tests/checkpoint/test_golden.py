@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from runtime.tests.checkpoint.miniature import Miniature
 
+from statefulspark.checkpoint.formats.metadata import decode_metadata
 from statefulspark.checkpoint.inspect.reader import read_state
 from statefulspark.checkpoint.inspect.verify import verify
 from statefulspark.state.store.base import KeyValueStore
@@ -35,15 +36,35 @@ def test_a_savepoint_of_version_1_reads_and_restores(tmp_path: Path, kind: str) 
     url = (tmp_path / "savepoint").as_uri()
     assert verify(url).problems == ()
     _assert_reads(url)
+    _assert_restores(url, tmp_path, kind)
+
+
+def test_a_job_keeps_the_checksums_of_an_earlier_release(tmp_path: Path) -> None:
+    """Files that stay are not hashed again, new ones have the new algorithm: one checkpoint has both, and is verified and restored."""
+    shutil.copytree(GOLDEN / "savepoint-rocksdb-v1", tmp_path / "savepoint")
     (tmp_path / "local").mkdir()
     job = open_store((tmp_path / "flights").as_uri())
-    mini = Miniature(job, tmp_path / "local", KINDS[kind], max_parallelism=128, backend=kind)
-    assert mini.start(3, origin=url) == 0
+    mini = Miniature(job, tmp_path / "local", RocksDBStore, max_parallelism=128, backend="rocksdb")
+    old = decode_metadata((tmp_path / "savepoint" / "_metadata").read_bytes(), path="old")
+    assert mini.start(old.parallelism, origin=(tmp_path / "savepoint").as_uri()) == 0
     mini.states = mini.slots[0].restored.states
-    mini.checkpoint(0)
+    written = mini.checkpoint(0)
+    checksums = {file.checksum.partition(":")[0] for slot in written.slots for file in slot.files}
+    assert checksums == {"sha256", "xxh128"}
     for slot in mini.slots:
         slot.store.close()
+    assert verify(job.url).problems == ()
     _assert_reads(job.url)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_savepoint_with_xxh128_reads_and_restores(tmp_path: Path, kind: str) -> None:
+    """Its files have other checksums than those of before; a job that starts from it has both kinds, if it keeps files of an earlier one."""
+    shutil.copytree(GOLDEN / f"savepoint-{kind}-v14", tmp_path / "savepoint")
+    url = (tmp_path / "savepoint").as_uri()
+    assert verify(url).problems == ()
+    _assert_reads(url)
+    _assert_restores(url, tmp_path, kind)
 
 
 @pytest.mark.parametrize("heap_timers", [True, False])
@@ -92,3 +113,16 @@ def test_a_canonical_savepoint_restores_on_every_backend(tmp_path: Path, kind: s
 def _assert_reads(url: str) -> None:
     for state, expected in EXPECTED.items():
         assert [(entry.key, entry.user_key, entry.value, entry.timestamp_ms) for entry in read_state(url, "step", state)] == expected
+
+
+def _assert_restores(url: str, folder: Path, kind: str) -> None:
+    """Three slots take the savepoint over, and today's code writes it again."""
+    (folder / "local").mkdir()
+    job = open_store((folder / "flights").as_uri())
+    mini = Miniature(job, folder / "local", KINDS[kind], max_parallelism=128, backend=kind)
+    assert mini.start(3, origin=url) == 0
+    mini.states = mini.slots[0].restored.states
+    mini.checkpoint(0)
+    for slot in mini.slots:
+        slot.store.close()
+    _assert_reads(job.url)

@@ -15,6 +15,7 @@ from statefulspark.checkpoint.restore import local_digests, local_files
 from statefulspark.checkpoint.restore.local_digests import TRUSTED_S, forget_digests, note_digests, noted_digests
 from statefulspark.checkpoint.restore.local_files import LocalFiles, with_local_files
 from statefulspark.errors import CorruptDataError, UnavailableError
+from statefulspark.storage.hashes import HashAlgorithm
 
 _FILES = {"000007.sst": b"entries" * 9, "000008.sst": b"others"}
 _DIGESTS = {name: digest_bytes(data) for name, data in _FILES.items()}
@@ -39,9 +40,9 @@ def _noted(folder: Path) -> set[FileDigest]:
 def test_noted_files_are_linked_without_being_read(left: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     hashed: list[str] = []
 
-    def counted(path: Path) -> FileDigest:
+    def counted(path: Path, algorithm: HashAlgorithm) -> FileDigest:
         hashed.append(path.name)
-        return digest_file(path)
+        return digest_file(path, algorithm)
 
     monkeypatch.setattr(local_files, "digest_file", counted)
     local = LocalFiles([left])
@@ -52,6 +53,18 @@ def test_noted_files_are_linked_without_being_read(left: Path, tmp_path: Path, m
     assert without.link("000007.sst", _DIGESTS["000007.sst"], tmp_path / "again")
     assert hashed == ["again"]
     assert not without.has_trusted
+
+
+def test_files_of_an_earlier_releases_checkpoint_are_hashed_as_it_did(left: Path, tmp_path: Path) -> None:
+    """Notes of another algorithm tell nothing of them: each file is read, and only the one with the same bytes is linked."""
+    local = LocalFiles([left])
+    for name, other in (("000007.sst", "000008.sst"), ("000008.sst", "000007.sst")):
+        expected = digest_bytes(_FILES[name], HashAlgorithm.SHA256)
+        assert local.link(name, expected, tmp_path / name)
+        assert not local.link(
+            name, FileDigest(expected.size_bytes, digest_bytes(_FILES[other], HashAlgorithm.SHA256).checksum), tmp_path / "x"
+        )
+    assert not local.has_trusted
 
 
 def test_a_noted_checksum_that_is_not_the_checkpoints_links_nothing(left: Path, tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
+from statefulspark.checkpoint.formats import documents
 from statefulspark.checkpoint.formats.changelog import ChangelogHeader, ChangelogWriter, read_changelog
 from statefulspark.checkpoint.formats.documents import FORMAT_VERSION, decode_document, encode_document
 from statefulspark.checkpoint.formats.metadata import CheckpointMetadata, FileRef, OperatorFile, SlotState, decode_metadata, encode_metadata
@@ -65,6 +66,8 @@ def _metadata(**changes: Any) -> CheckpointMetadata:
         ("checkpoint-v6.json", "checkpoint", CheckpointMetadata),
         ("checkpoint-v10.json", "checkpoint", CheckpointMetadata),
         ("checkpoint-v4-two-inputs.json", "checkpoint", CheckpointMetadata),
+        ("checkpoint-v14.json", "checkpoint", CheckpointMetadata),
+        ("batch-v14.json", "batch", BatchRecord),
         ("batch-v13.json", "batch", BatchRecord),
         ("batch-v12.json", "batch", BatchRecord),
         ("batch-v4.json", "batch", BatchRecord),
@@ -92,6 +95,22 @@ def test_a_batch_without_changelogs_is_of_an_unknown_version_for_earlier_release
     with pytest.raises(IncompatibleFormatError, match="fields do not match format_version 11: without_changelogs"):
         decode_document(data.replace(b'"format_version":12', b'"format_version":11', 1), "batch", BatchRecord, path="golden")
     assert encode_document("batch", record.model_copy(update={"without_changelogs": None})).startswith(b'{"format_version":3,')
+
+
+@pytest.mark.parametrize(
+    ("name", "kind", "model"), [("checkpoint-v14.json", "checkpoint", CheckpointMetadata), ("batch-v14.json", "batch", BatchRecord)]
+)
+def test_documents_with_xxh128_are_of_an_unknown_version_for_earlier_releases(
+    name: str, kind: Any, model: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They cannot verify such files, and know 13 as the last version; a document without one is written as before."""
+    data = (GOLDEN / name).read_bytes()
+    assert (data.count(b"xxh128:") > 0, data.count(b"sha256:") > 1) == (True, True), "both kinds stand side by side after an upgrade"
+    with pytest.raises(IncompatibleFormatError, match="contents do not match format_version 13"):
+        decode_document(data.replace(b'"format_version":14', b'"format_version":13', 1), kind, model, path=name)
+    monkeypatch.setattr(documents, "FORMAT_VERSION", 13)
+    with pytest.raises(IncompatibleFormatError, match="expected format_version 1 to 13, found format_version 14"):
+        decode_document(data, kind, model, path=name)
 
 
 @pytest.mark.parametrize(("time_ms", "version", "known_ms"), [(None, 1, 1_767_225_600_000), (0, 3, 0), (5, 3, 5)])

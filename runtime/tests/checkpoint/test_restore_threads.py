@@ -13,6 +13,7 @@ from runtime.tests.checkpoint.miniature import Miniature
 
 from statefulspark.checkpoint.restore.slot import RestorePlan, restore_slot
 from statefulspark.state.store.base import Change
+from statefulspark.storage.hashes import HashAlgorithm
 
 
 @dataclass(frozen=True)
@@ -24,13 +25,13 @@ class Together(BucketStore):
     most: list[int] = field(default_factory=lambda: [0])
     changed: threading.Condition = field(default_factory=threading.Condition)
 
-    def get_file(self, key: str, path: Path) -> None:
+    def get_file(self, key: str, path: Path, algorithm: HashAlgorithm = HashAlgorithm.XXH128) -> None:
         with self.changed:
             self.running.append(1)
             self.most[0] = max(self.most[0], len(self.running))
             self.changed.notify_all()
             self.changed.wait_for(lambda: self.most[0] >= self.expected, timeout=5)
-        super().get_file(key, path)
+        super().get_file(key, path, algorithm)
         with self.changed:
             self.running.pop()
 

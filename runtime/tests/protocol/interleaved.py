@@ -9,6 +9,7 @@ from pathlib import Path
 
 from statefulspark.storage.base import ObjectInfo, ObjectStore
 from statefulspark.storage.cancellation import Cancellation
+from statefulspark.storage.hashes import HashAlgorithm
 
 
 class InterleavedStore:
@@ -38,8 +39,8 @@ class InterleavedStore:
     def get(self, key: str) -> bytes:
         return self._reached().get(key)
 
-    def get_file(self, key: str, path: Path) -> None:
-        self._reached().get_file(key, path)
+    def get_file(self, key: str, path: Path, algorithm: HashAlgorithm = HashAlgorithm.XXH128) -> str | None:
+        return self._reached().get_file(key, path, algorithm)
 
     def head(self, key: str) -> ObjectInfo | None:
         return self._reached().head(key)

@@ -80,7 +80,7 @@ def test_a_batch_has_one_object_for_all_slots_and_steps(changing: ChangingWorld,
             if batch == 0
             else len(decode_group(data, path=key)) == len(record.acks) == 9
         )
-        assert changing.store.get(f"batches/00000001/{batch + 1:012d}").startswith(b'{"format_version":13,')
+        assert changing.store.get(f"batches/00000001/{batch + 1:012d}").startswith(b'{"format_version":14,')
     changing.inline_up_to(0)
     driver = begin("c", "b", "a", parallelism=2)
     run = ran(driver)

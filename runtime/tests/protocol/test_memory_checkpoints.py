@@ -76,7 +76,7 @@ def test_limits_hold_to_the_byte_and_what_they_let_pass_restores(world: World, s
     assert taken.uploaded_bytes == metadata.inline_bytes
     assert not any(each.files for each in metadata.slots)
     assert {key.rpartition("/")[2].split("-")[0] for key in (info.key for info in world.store.list("chk-1/"))} == {"_metadata", "spark"}
-    assert world.store.get("chk-1/_metadata").startswith(b'{"format_version":7,')
+    assert world.store.get("chk-1/_metadata").startswith(b'{"format_version":14,')
     assert verify(taken.path).problems == ()
 
     limit(driver, largest, total, total)

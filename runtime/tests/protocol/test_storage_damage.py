@@ -15,6 +15,7 @@ from runtime.tests.depth import left_to_test_all
 
 from statefulspark.coordinator.controls import CheckpointInfo
 from statefulspark.errors import CorruptDataError, StatefulSparkError, UnavailableError
+from statefulspark.storage.hashes import HashAlgorithm
 from statefulspark.storage.local import LocalStore
 
 from .conftest import Start
@@ -191,8 +192,8 @@ def test_one_bad_read_is_no_damage(world: World, start: Start, monkeypatch: pyte
             return flip(data, Random(3))
         return data
 
-    def flipped_get_file(self: LocalStore, key: str, path: Path) -> Any:
-        get_file(self, key, path)
+    def flipped_get_file(self: LocalStore, key: str, path: Path, algorithm: HashAlgorithm) -> Any:
+        get_file(self, key, path, algorithm)
         if kind_of(key).startswith(kind) and not bad:
             bad.append(key)
             path.write_bytes(flip(path.read_bytes(), Random(3)))

@@ -95,12 +95,12 @@ def test_every_event_with_timers_on_the_heap(tmp_path: Path, services: list[bool
 
 
 def test_a_savepoint_with_heap_timers_is_complete(tmp_path: Path) -> None:
-    """Format version 8, the timers in a private file of their own; verified, listed, and restored with either service and other parallelism."""
+    """The timers are in a private file of their own; verified, listed, and restored with either service and other parallelism."""
     with _job(tmp_path / "one", heap_timers=True) as job:
         job.run([*[(user,) for user in USERS], SAVEPOINT])
         (savepoint,) = job.savepoints
     found = open_checkpoint(savepoint, open_store)
-    assert found.store.get(found.key).startswith(b'{"format_version":8,')
+    assert found.store.get(found.key).startswith(b'{"format_version":14,')
     assert all(slot.heap_timers and [file.name for file in slot.private].count(HEAP_TIMERS_FILE) == 1 for slot in found.metadata.slots)
     assert verify(savepoint).problems == ()
     assert sorted(entry.key for entry in read_state(savepoint, "testing", "processing-timers")) == sorted(USERS * 2)

@@ -85,7 +85,7 @@ def test_every_event_on_an_own_backend(tmp_path: Path) -> None:
 
 
 def test_snapshots_name_the_class_and_can_be_read(tmp_path: Path) -> None:
-    """In format version 4, with private files only, although the file has RocksDB's suffix; verify and state import the class."""
+    """With private files only, although the file has RocksDB's suffix; verify and state import the class."""
     with _job(tmp_path / "one") as job:
         job.run([*[(user,) for user in USERS], CHECKPOINT, ("ada",), SAVEPOINT])
         (savepoint,) = job.savepoints
@@ -93,7 +93,7 @@ def test_snapshots_name_the_class_and_can_be_read(tmp_path: Path) -> None:
     assert {slot.backend for slot in found.metadata.slots} == {NAME}
     assert all(not slot.shared and [file.name for file in slot.private] == [sqlite_backend.FILE] for slot in found.metadata.slots)
     document = found.store.get(found.key)
-    assert document.startswith(b'{"format_version":4,')
+    assert document.startswith(b'{"format_version":14,')
     report = verify(savepoint)
     assert report.problems == ()
     counts = [entry.value for entry in read_state(savepoint, "testing", "count")]

@@ -90,9 +90,9 @@ def test_formats_of_later_releases_are_unknown(tmp_path: Path) -> None:
     """Not damaged: nobody should throw them away."""
     url, _ = counts_of_users(tmp_path, 3)
     made = Path(converted(url, tmp_path / "target").url.removeprefix("file://"))
-    assert (made / "_metadata").read_bytes().startswith(b'{"format_version":9,')
+    assert (made / "_metadata").read_bytes().startswith(b'{"format_version":14,')
     with pytest.raises(IncompatibleFormatError):
-        decode_metadata((made / "_metadata").read_bytes().replace(b'"format_version":9', b'"format_version":999'), path="x")
+        decode_metadata((made / "_metadata").read_bytes().replace(b'"format_version":14', b'"format_version":999'), path="x")
     schema = pa.schema([("key", pa.binary()), ("value", pa.binary())], metadata={"statefulspark.entries": "2"})
     (tmp_path / "later").mkdir()
     pq.write_table(schema.empty_table(), tmp_path / "later" / "entries.parquet")

@@ -79,7 +79,7 @@ def test_full_working_disk_is_not_blamed_on_the_store(store: LocalStore, tmp_pat
     def refuse(*_args: object) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr(local, "_copy_hashed", refuse)
+    monkeypatch.setattr(local, "write_hashed", refuse)
     with pytest.raises(UnavailableError, match=f"local working directory: {tmp_path}/target"):
         store.get_file("a", tmp_path / "target")
     assert files(tmp_path) == ["store/a", "target"]

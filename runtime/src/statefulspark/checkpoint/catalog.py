@@ -183,7 +183,7 @@ def check_location(checkpoint: StoredCheckpoint) -> None:
             data = checkpoint.store.get(key)
         except KeyError:
             raise CorruptDataError("a file of the checkpoint is missing", path=path) from None
-        if digest_bytes(data) != file.digest:
+        if digest_bytes(data, file.digest.algorithm) != file.digest:
             raise CorruptDataError("a file of the checkpoint is damaged", path=path, expected=file.checksum)
 
     read_again(read)

@@ -13,6 +13,7 @@ from statefulspark.checkpoint.formats import paths
 from statefulspark.checkpoint.formats.digests import FileDigest, check_digest, digest_file
 from statefulspark.errors import CorruptDataError
 from statefulspark.storage.base import ObjectStore
+from statefulspark.storage.hashes import HashAlgorithm
 from statefulspark.storage.os_errors import local_disk
 
 T = TypeVar("T")
@@ -42,17 +43,21 @@ def download_verified(store: ObjectStore, key: str, path: Path, expected: FileDi
 
     def download() -> None:
         try:
-            sha256 = store.get_file(key, path)
+            digits = store.get_file(key, path, expected.algorithm)
         except KeyError:
             raise CorruptDataError("the file is missing", path=name) from None
         try:
-            found = digest_file(path) if sha256 is None else FileDigest.of(path.stat().st_size, sha256)
-            check_digest(found, expected, path=name)
+            check_digest(_digest(path, expected.algorithm, digits), expected, path=name)
         except CorruptDataError:
             path.unlink()
             raise
 
     read_again(download)
+
+
+def _digest(path: Path, algorithm: HashAlgorithm, digits: str | None) -> FileDigest:
+    """Return the digest of a file, of which ``digits`` are the hash if it is known."""
+    return digest_file(path, algorithm) if digits is None else FileDigest.of(path.stat().st_size, algorithm, digits)
 
 
 class Copier:

@@ -24,6 +24,7 @@ from typing import Any, TypeVar
 from statefulspark.errors import InvalidInputError, StatefulSparkError, UnavailableError
 from statefulspark.storage.base import ObjectInfo, ObjectStore
 from statefulspark.storage.cancellation import Cancellation
+from statefulspark.storage.hashes import HashAlgorithm
 
 FAULTS_ENVIRONMENT = "STATEFULSPARK_STORAGE_FAULTS"
 """Name of the environment variable."""
@@ -158,9 +159,9 @@ class FaultyStore:
         """Read whole; KeyError when absent."""
         return self._call("get", key, lambda: self._inner.get(key))
 
-    def get_file(self, key: str, path: Path) -> bytes | None:
+    def get_file(self, key: str, path: Path, algorithm: HashAlgorithm = HashAlgorithm.XXH128) -> str | None:
         """Download to ``path``; KeyError when absent."""
-        return self._call("get_file", key, lambda: self._inner.get_file(key, path))
+        return self._call("get_file", key, lambda: self._inner.get_file(key, path, algorithm))
 
     def head(self, key: str) -> ObjectInfo | None:
         """Info or None."""

@@ -30,6 +30,7 @@ from statefulspark.storage import cloud_errors
 from statefulspark.storage.base import ObjectInfo
 from statefulspark.storage.cancellation import Cancellation
 from statefulspark.storage.conditional import create_once
+from statefulspark.storage.hashes import HashAlgorithm
 from statefulspark.storage.keys import check_folder, check_key, check_prefix
 from statefulspark.storage.limits import StoreLimits
 from statefulspark.storage.per_process import PerProcess
@@ -117,7 +118,7 @@ class AzureStore:
             _check_object(key, found.properties)
             return found.readall()
 
-    def get_file(self, key: str, path: Path) -> None:
+    def get_file(self, key: str, path: Path, algorithm: HashAlgorithm = HashAlgorithm.XXH128) -> None:  # noqa: ARG002  parts come in any order
         """Download to ``path`` (folders are made); KeyError when absent."""
         blob = self._blob(key)
 

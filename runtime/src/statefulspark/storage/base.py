@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Protocol
 
 from statefulspark.storage.cancellation import Cancellation
+from statefulspark.storage.hashes import HashAlgorithm
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,11 +53,11 @@ class ObjectStore(Protocol):
     def get(self, key: str) -> bytes:
         """Read whole; KeyError when absent."""
 
-    def get_file(self, key: str, path: Path) -> bytes | None:
+    def get_file(self, key: str, path: Path, algorithm: HashAlgorithm = HashAlgorithm.XXH128) -> str | None:
         """Download to ``path`` (atomically: a temporary name, then rename); KeyError when absent.
 
         Returns:
-            The SHA-256 of the file, if the bytes came in order and so were hashed on the way; it saves reading the file once more.
+            The hash of the file in hexadecimal digits, if the bytes came in order and so were hashed on the way; it saves reading the file once more.
         """
 
     def head(self, key: str) -> ObjectInfo | None:

@@ -32,6 +32,7 @@ from statefulspark.storage import cloud_errors
 from statefulspark.storage.base import ObjectInfo
 from statefulspark.storage.cancellation import Cancellation
 from statefulspark.storage.conditional import create_once
+from statefulspark.storage.hashes import HashAlgorithm
 from statefulspark.storage.keys import check_folder, check_key, check_prefix
 from statefulspark.storage.limits import StoreLimits
 from statefulspark.storage.per_process import PerProcess
@@ -113,7 +114,7 @@ class GcsStore:
         with self._translated("read", key):
             return bytes(self._blob(name).download_as_bytes(checksum="crc32c", **self._once))
 
-    def get_file(self, key: str, path: Path) -> None:
+    def get_file(self, key: str, path: Path, algorithm: HashAlgorithm = HashAlgorithm.XXH128) -> None:  # noqa: ARG002  parts come in any order
         """Download to ``path`` (folders are made); KeyError when absent."""
         name = self._name(key)
 

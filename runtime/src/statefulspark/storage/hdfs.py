@@ -21,6 +21,7 @@ from statefulspark.storage.base import ObjectInfo
 from statefulspark.storage.cancellation import Cancellation
 from statefulspark.storage.conditional import create_once
 from statefulspark.storage.folders import STALE_S
+from statefulspark.storage.hashes import HashAlgorithm, write_hashed
 from statefulspark.storage.hdfs_client import HdfsClient
 from statefulspark.storage.hdfs_errors import is_below_a_file, is_not_empty, translate
 from statefulspark.storage.keys import TEMPORARY_PREFIX, check_folder, check_key, check_prefix
@@ -75,10 +76,10 @@ class HdfsStore:
         """Read whole; KeyError when absent."""
         return b"".join(self._parts(key, "read"))
 
-    def get_file(self, key: str, path: Path) -> None:
-        """Download to ``path`` (directories are made); KeyError when absent."""
+    def get_file(self, key: str, path: Path, algorithm: HashAlgorithm = HashAlgorithm.XXH128) -> str:
+        """Download to ``path`` (directories are made); return its hash. KeyError when absent."""
         parts = self._parts(key, "download")
-        download(path, lambda stream: stream.writelines(parts))
+        return download(path, lambda stream: write_hashed(parts, stream, algorithm))
 
     def head(self, key: str) -> ObjectInfo | None:
         """Info or None."""

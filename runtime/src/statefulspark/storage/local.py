@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import builtins
 import errno
-import hashlib
 import os
 import stat
 from collections.abc import Callable, Iterable, Iterator
@@ -22,6 +21,7 @@ from statefulspark.errors import ConflictError, InvalidInputError, UnavailableEr
 from statefulspark.storage.base import ObjectInfo
 from statefulspark.storage.cancellation import Cancellation
 from statefulspark.storage.folders import prune, sync_folder, temporary_file
+from statefulspark.storage.hashes import HashAlgorithm, write_hashed
 from statefulspark.storage.keys import TEMPORARY_PREFIX, check_folder, check_key, check_prefix
 from statefulspark.storage.os_errors import DIR_FIELD, WORKING_FIELD, translated
 from statefulspark.storage.pieces import pieces
@@ -92,18 +92,18 @@ class LocalStore:
             raise KeyError(key)
         return data
 
-    def get_file(self, key: str, path: Path) -> bytes:
-        """Copy to ``path`` (folders are made); return its SHA-256. KeyError when absent."""
+    def get_file(self, key: str, path: Path, algorithm: HashAlgorithm = HashAlgorithm.XXH128) -> str:
+        """Copy to ``path`` (folders are made); return its hash. KeyError when absent."""
         source_path = self._path(key)
         with translated(source_path):
             source = _open(source_path)
         if source is None:
             raise KeyError(key)
         with source, translated(path, WORKING_FIELD), temporary_file(path.absolute().parent) as (temporary, stream):
-            sha256 = _copy_hashed(source, stream)
+            digits = write_hashed(pieces(source), stream, algorithm)
             stream.flush()
             temporary.replace(path)
-        return sha256
+        return digits
 
     def head(self, key: str) -> ObjectInfo | None:
         """Info or None."""
@@ -200,14 +200,6 @@ def _open(path: Path) -> BufferedReader | None:
         return path.open("rb")
     except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
         return None
-
-
-def _copy_hashed(source: BufferedReader, target: BinaryIO) -> bytes:
-    running = hashlib.sha256()
-    for piece in pieces(source):
-        target.write(piece)
-        running.update(piece)
-    return running.digest()
 
 
 def _copy(source: BufferedReader, target: BinaryIO, cancellation: Cancellation | None) -> None:

@@ -19,6 +19,7 @@ import tenacity
 from statefulspark.errors import InvalidInputError, UnavailableError
 from statefulspark.storage.base import ObjectInfo, ObjectStore
 from statefulspark.storage.cancellation import Cancellation
+from statefulspark.storage.hashes import HashAlgorithm
 
 _log = structlog.get_logger(__name__)
 
@@ -86,9 +87,9 @@ class RetryingStore:
         """Read whole; KeyError when absent."""
         return self._call("get", key, lambda: self.inner.get(key))
 
-    def get_file(self, key: str, path: Path) -> bytes | None:
+    def get_file(self, key: str, path: Path, algorithm: HashAlgorithm = HashAlgorithm.XXH128) -> str | None:
         """Download to ``path``; KeyError when absent."""
-        return self._call("get_file", key, lambda: self.inner.get_file(key, path))
+        return self._call("get_file", key, lambda: self.inner.get_file(key, path, algorithm))
 
     def head(self, key: str) -> ObjectInfo | None:
         """Info or None."""

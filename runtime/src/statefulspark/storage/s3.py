@@ -23,6 +23,7 @@ from statefulspark.storage import s3_errors
 from statefulspark.storage.base import ObjectInfo
 from statefulspark.storage.cancellation import Cancellation
 from statefulspark.storage.conditional import create_once
+from statefulspark.storage.hashes import HashAlgorithm
 from statefulspark.storage.keys import check_folder, check_key, check_prefix
 from statefulspark.storage.limits import S3Limits
 from statefulspark.storage.per_process import PerProcess
@@ -128,11 +129,11 @@ class S3Store:
         with self._translated("read", key):
             return self._client().get_object(Bucket=self._bucket, Key=name)["Body"].read()
 
-    def get_file(self, key: str, path: Path) -> bytes | None:
-        """Download to ``path`` (folders are made); return its SHA-256, None for a large object. KeyError when absent."""
+    def get_file(self, key: str, path: Path, algorithm: HashAlgorithm = HashAlgorithm.XXH128) -> str | None:
+        """Download to ``path`` (folders are made); return its hash, None for a large object. KeyError when absent."""
         found = Download(self._client(), self._bucket, self._name(key), f"{self.url}/{key}", self._limits.attempts)
         with self._translated("download", key):
-            return download(path, found.into)
+            return download(path, lambda stream: found.into(stream, algorithm))
 
     def head(self, key: str) -> ObjectInfo | None:
         """Info or None. A missing bucket looks like a missing object here: S3 answers both without a body."""

@@ -6,7 +6,6 @@ times the processor time of a plain stream.
 
 from __future__ import annotations
 
-import hashlib
 import os
 from collections.abc import Callable
 from contextlib import closing
@@ -18,6 +17,7 @@ from botocore import exceptions as boto
 
 from statefulspark.errors import UnavailableError
 from statefulspark.sizes import MIB
+from statefulspark.storage.hashes import HashAlgorithm
 from statefulspark.storage.pieces import PIECE_BYTES
 from statefulspark.storage.transfers import each
 
@@ -50,11 +50,11 @@ class Download:
     url: str
     attempts: int
 
-    def into(self, file: BinaryIO) -> bytes | None:
+    def into(self, file: BinaryIO, algorithm: HashAlgorithm) -> str | None:
         """Write all bytes of the object to an empty file.
 
         Returns:
-            Their SHA-256; None if they came as several ranges at once.
+            Their hash in hexadecimal digits; None if they came as several ranges at once.
 
         Raises:
             ClientError: The service refuses; NoSuchKey if the object is absent.
@@ -64,9 +64,9 @@ class Download:
         # Some services have none for files that they did not write themselves; then nothing tells that an object was replaced meanwhile.
         size_bytes, tag = answer["ContentLength"], answer.get("ETag")
         if size_bytes <= 2 * _RANGE_BYTES:
-            running = hashlib.sha256()
+            running = algorithm.new()
             self._stream(file, answer["Body"], 0, size_bytes, tag, running.update)
-            return running.digest()
+            return running.hexdigest()
         answer["Body"].close()
 
         def fetch(start: int) -> None:

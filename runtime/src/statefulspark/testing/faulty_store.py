@@ -11,6 +11,7 @@ from statefulspark.checkpoint.formats.paths import BATCHES_PREFIX, CHANGELOG_PRE
 from statefulspark.errors import UnavailableError
 from statefulspark.storage.base import ObjectInfo, ObjectStore
 from statefulspark.storage.cancellation import Cancellation
+from statefulspark.storage.hashes import HashAlgorithm
 from statefulspark.testing.events import FAIL_STORAGE, KILL_SLOT
 
 
@@ -103,9 +104,9 @@ class FaultyStore:
         """Returns an object."""
         return self._inner.get(key)
 
-    def get_file(self, key: str, path: Path) -> bytes | None:
+    def get_file(self, key: str, path: Path, algorithm: HashAlgorithm = HashAlgorithm.XXH128) -> str | None:
         """Store an object in a file."""
-        return self._inner.get_file(key, path)
+        return self._inner.get_file(key, path, algorithm)
 
     def head(self, key: str) -> ObjectInfo | None:
         """Describe an object."""

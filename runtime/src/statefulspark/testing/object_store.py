@@ -14,7 +14,6 @@ Example:
 
 from __future__ import annotations
 
-import hashlib
 import pickle
 import threading
 from pathlib import Path
@@ -24,6 +23,7 @@ import pytest
 from statefulspark.errors import ClosedError, ConflictError, InvalidInputError
 from statefulspark.storage.base import ObjectStore
 from statefulspark.storage.cancellation import Cancellation
+from statefulspark.storage.hashes import HashAlgorithm
 
 _WRITERS = 8
 
@@ -104,9 +104,10 @@ class ObjectStoreContract:
         for data in (b"", b"first", bytes(range(256)) * 64):
             source.write_bytes(data)
             store.put_file("f/ile", source)
-            sha256 = store.get_file("f/ile", target)  # which replaces what was there
+            found = store.get_file("f/ile", target)  # which replaces what was there
             assert target.read_bytes() == data == store.get("f/ile")
-            assert sha256 in {None, hashlib.sha256(data).digest()}
+            assert found in {None, hash_of(data, HashAlgorithm.XXH128)}
+            assert store.get_file("f/ile", target, HashAlgorithm.SHA256) in {None, hash_of(data, HashAlgorithm.SHA256)}
         assert [path.name for path in target.parent.iterdir()] == ["target"]
         with pytest.raises(FileNotFoundError):
             store.put_file("f/ile", tmp_path / "nothing")
@@ -236,3 +237,10 @@ class ObjectStoreContract:
         for reader in readers:
             reader.join(60)
         assert bad == []
+
+
+def hash_of(data: bytes, algorithm: HashAlgorithm) -> str:
+    """Return the hash of bytes in hexadecimal digits."""
+    running = algorithm.new()
+    running.update(data)
+    return running.hexdigest()

@@ -127,7 +127,7 @@ def test_a_release_without_joint_sessions_refuses_the_job(tmp_path: Path, monkey
         changelogs = [path for path in tmp_path.glob("**/changelog/*/*/*") if read_changelog(path).header.states]
     assert {path.read_bytes()[4] for path in changelogs} == {5}
     monkeypatch.setattr(documents, "FORMAT_VERSION", 9)
-    with pytest.raises(IncompatibleFormatError, match="expected format_version 1 to 9, found format_version 10"):
+    with pytest.raises(IncompatibleFormatError, match="expected format_version 1 to 9, found format_version 14"):
         open_checkpoint(savepoint, open_store)
     monkeypatch.setattr(changelog, "VERSION", 4)
     with pytest.raises(IncompatibleFormatError, match="expected version 1 to 4, found version 5"):

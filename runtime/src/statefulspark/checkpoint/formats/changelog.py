@@ -21,7 +21,6 @@ import os
 import struct
 import zlib
 from collections.abc import Iterable, Iterator
-from hashlib import sha256
 from itertools import islice
 from pathlib import Path
 from typing import IO, Literal, NamedTuple, Self
@@ -37,6 +36,7 @@ from statefulspark.keygroups import MAX_PARALLELISM_LIMIT
 from statefulspark.state.encoding.layout import has_joint_sessions, is_segmented
 from statefulspark.state.operator.entries import OperatorEntry, describes_broadcast
 from statefulspark.state.store.base import Change
+from statefulspark.storage.hashes import HashAlgorithm
 
 MAGIC = b"SSCL"
 GROUP_VERSION = 6
@@ -130,7 +130,7 @@ class ChangelogWriter:
 
     def __init__(self, path: Path, header: ChangelogHeader, operator_state: Iterable[OperatorEntry] = ()) -> None:
         self._file: IO[bytes] | None = path.open("xb")
-        self._digest = sha256()
+        self._digest = HashAlgorithm.XXH128.new()
         self._size_bytes = 0
         self._entries = 0
         self._frames = 0
@@ -179,7 +179,7 @@ class ChangelogWriter:
         self._write(end + CRC.pack(zlib.crc32(end)))
         self._file.close()
         self._file = None
-        return FileDigest(self._size_bytes, f"sha256:{self._digest.hexdigest()}")
+        return FileDigest.of(self._size_bytes, HashAlgorithm.XXH128, self._digest.hexdigest())
 
     def abandon(self) -> None:
         """Close without an end frame: what was written can never be read as a changelog. Fine after `close`."""

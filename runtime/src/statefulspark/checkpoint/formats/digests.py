@@ -1,62 +1,76 @@
 """Size and checksum of stored bytes, which identify every file of a checkpoint.
 
-SHA-256 detects damage of many flipped bits, and current processors hash about 2 GB/s, faster than disks and networks deliver.
-The algorithm's name precedes the digits, so that a later format can use another one.
+The algorithm's name precedes the digits: files from before 2026-11-27 have SHA-256, all others XXH128 (`storage.hashes` says why).
 """
 
 from __future__ import annotations
 
-import hashlib
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Self
+from typing import Final, Self
 
 from statefulspark.errors import CorruptDataError
+from statefulspark.storage.hashes import HashAlgorithm
 from statefulspark.storage.pieces import pieces
 
-CHECKSUM_PATTERN = r"^sha256:[0-9a-f]{64}$"
+CHECKSUM_PATTERN = r"^(sha256:[0-9a-f]{64}|xxh128:[0-9a-f]{32})$"
 """Format of a checksum: the algorithm, a colon, hexadecimal digits."""
+XXH128_VERSION: Final = 14
+"""Version of a document since which its files may have XXH128."""
 
 
 @dataclass(frozen=True, slots=True)
 class FileDigest:
-    """Expected size and checksum of a stored file."""
+    """Size and checksum of a stored file."""
 
     size_bytes: int
     checksum: str
-    """``sha256:`` and 64 hexadecimal digits."""
+    """``xxh128:`` and 32 hexadecimal digits, or ``sha256:`` and 64."""
 
     @classmethod
-    def of(cls, size_bytes: int, sha256: bytes) -> Self:
+    def of(cls, size_bytes: int, algorithm: HashAlgorithm, digits: str) -> Self:
         """Return the digest of bytes that were hashed already."""
-        return cls(size_bytes, f"sha256:{sha256.hex()}")
+        return cls(size_bytes, f"{algorithm.value}:{digits}")
+
+    @property
+    def algorithm(self) -> HashAlgorithm:
+        """What the checksum was computed with."""
+        return HashAlgorithm(self.checksum.partition(":")[0])
 
 
-def digest_bytes(data: bytes) -> FileDigest:
+def digest_bytes(data: bytes, algorithm: HashAlgorithm = HashAlgorithm.XXH128) -> FileDigest:
     """Return size and checksum of ``data``."""
-    return FileDigest(len(data), f"sha256:{hashlib.sha256(data).hexdigest()}")
+    running = algorithm.new()
+    running.update(data)
+    return FileDigest.of(len(data), algorithm, running.hexdigest())
 
 
-def digest_file(path: Path) -> FileDigest:
+def digest_file(path: Path, algorithm: HashAlgorithm = HashAlgorithm.XXH128) -> FileDigest:
     """Return size and checksum of a local file.
 
     Raises:
         OSError: The file cannot be read.
     """
-    running = hashlib.sha256()
+    running = algorithm.new()
     size_bytes = 0
     with path.open("rb", buffering=0) as file:
         for piece in pieces(file):
             running.update(piece)
             size_bytes += len(piece)
-    return FileDigest(size_bytes, f"sha256:{running.hexdigest()}")
+    return FileDigest.of(size_bytes, algorithm, running.hexdigest())
+
+
+def has_xxh128(checksums: Iterable[str]) -> bool:
+    """Return True if releases from before `XXH128_VERSION` cannot verify one of them."""
+    return any(checksum.startswith(HashAlgorithm.XXH128.value) for checksum in checksums)
 
 
 def check_digest(found: FileDigest, expected: FileDigest, *, path: str) -> None:
     """Compare what was read with what was written.
 
     Args:
-        found: Digest of the bytes at hand.
+        found: Digest of the bytes at hand, with the same algorithm.
         expected: Digest recorded when they were written.
         path: Name of the object for the error text.
 

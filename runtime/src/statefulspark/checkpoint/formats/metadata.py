@@ -11,7 +11,7 @@ from typing import Any, Final, Literal, Self
 
 from pydantic import Field, JsonValue, SerializerFunctionWrapHandler, field_validator, model_serializer, model_validator
 
-from statefulspark.checkpoint.formats.digests import CHECKSUM_PATTERN, FileDigest, digest_bytes
+from statefulspark.checkpoint.formats.digests import CHECKSUM_PATTERN, XXH128_VERSION, FileDigest, digest_bytes, has_xxh128
 from statefulspark.checkpoint.formats.documents import Document, decode_document, encode_document
 from statefulspark.checkpoint.formats.pipeline import Pipeline
 from statefulspark.errors import InternalError
@@ -236,7 +236,10 @@ class CheckpointMetadata(Document):
         return self
 
     def least_version(self) -> int:
-        """Return the oldest version whose releases know where and how the states are stored, and that a class may have written the stores."""
+        """Return the oldest version whose releases know where and how the states are stored and verified, and that a class may have written the stores."""
+        inline = [slot.inline.checksum for slot in self.slots if slot.inline is not None]
+        if has_xxh128([file.checksum for file in self.files()] + inline):
+            return XXH128_VERSION
         if self.is_canonical:
             return 9
         if any(slot.heap_timers for slot in self.slots):
@@ -251,8 +254,8 @@ class CheckpointMetadata(Document):
         return 4 if any(is_own_backend(slot.backend) for slot in self.slots) else 1
 
     def written_version(self) -> int:
-        """Return 10 if there may be joint sessions. Releases from before them wrote none, and the first that did used `least_version`."""
-        return 10 if any(map(has_joint_sessions, self.states)) else self.least_version()
+        """Return at least 10 if there may be joint sessions. Releases from before them wrote none, and the first that did used `least_version`."""
+        return max(self.least_version(), 10 if any(map(has_joint_sessions, self.states)) else 1)
 
     def files(self) -> Iterator[FileRef]:
         """Every file the checkpoint needs."""

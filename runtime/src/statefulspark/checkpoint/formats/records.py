@@ -6,7 +6,7 @@ from typing import Any, Literal, Self
 
 from pydantic import Field, SerializerFunctionWrapHandler, model_serializer, model_validator
 
-from statefulspark.checkpoint.formats.digests import CHECKSUM_PATTERN, FileDigest
+from statefulspark.checkpoint.formats.digests import CHECKSUM_PATTERN, XXH128_VERSION, FileDigest, has_xxh128
 from statefulspark.checkpoint.formats.documents import Document
 from statefulspark.checkpoint.formats.pipeline import Pipeline
 from statefulspark.keygroups import MAX_PARALLELISM_LIMIT, KeyGroupRange
@@ -115,6 +115,8 @@ class BatchRecord(Document):
 
     def least_version(self) -> int:
         """Version 13 brought groups of changelogs."""
+        if has_xxh128([ack.checksum for ack in self.acks] + [pack.checksum for pack in self.spark_state]):
+            return XXH128_VERSION
         return 13 if any(ack.member is not None for ack in self.acks) else 1
 
 

@@ -86,7 +86,7 @@ class LocalFiles:
                 if self._noted.get(mark_of(status)) == expected:  # the mark has the size
                     self.has_trusted = True
                     return True
-                if digest_file(target) == expected:
+                if digest_file(target, expected.algorithm) == expected:
                     return True
         except OSError:
             pass  # an unreadable file is as good as none

@@ -104,5 +104,5 @@ def write_inline(base: StoredCheckpoint, slot: SlotState, folder: Path) -> None:
         CorruptDataError: They are damaged.
     """
     if slot.inline is not None:
-        check_digest(digest_bytes(slot.inline.data), slot.inline.digest, path=f"{base.url}/{METADATA_NAME}")
+        check_digest(digest_bytes(slot.inline.data, slot.inline.digest.algorithm), slot.inline.digest, path=f"{base.url}/{METADATA_NAME}")
         (folder / ENTRIES_FILE).write_bytes(slot.inline.data)
