@@ -146,5 +146,5 @@ def spread(values: Sequence[float], digits: int = 0) -> str:
 
 
 def _number(value: float) -> str:
-    """Two decimals below 10, where a target may be 0.7."""
+    """Three digits of a small number: a target may be 0.7."""
     return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"

@@ -1,7 +1,8 @@
 """Session windows, side by side in one run: this runtime, and Spark's own Python transformWithState with timers.
 
 Each contender runs in a process of its own, in turns, on the same files of one batch each. Rates leave out the first two batches (start of
-JVM, Python workers, code generation), and those that begin in the first minute, in which the JVM still compiles on the same cores. The sessions that each has written must be those that pandas computes.
+JVM, Python workers, code generation), and those that begin in the first minute, in which the JVM still compiles on the same cores.
+The sessions that each has written must be those that pandas computes.
 
     .venv/bin/python bench/session_windows.py [--batch 100000] [--batches 90] [--batches-of-spark 8] [--keys 100000] [--rounds 3]
 """

@@ -30,84 +30,54 @@ EXPECTED = {
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_savepoint_of_version_1_reads_and_restores(tmp_path: Path, kind: str) -> None:
-    """Verified, decoded, taken over by three slots, and written again by today's code."""
-    shutil.copytree(GOLDEN / f"savepoint-{kind}-v1", tmp_path / "savepoint")
-    url = (tmp_path / "savepoint").as_uri()
+@pytest.mark.parametrize("version", [1, 14])
+def test_a_savepoint_reads_and_restores(tmp_path: Path, version: int, kind: str) -> None:
+    """Verified, decoded, taken over by three slots, and written again by today's code. Since version 14, files have XXH128."""
+    url = _golden(f"savepoint-{kind}-v{version}", tmp_path)
     assert verify(url).problems == ()
     _assert_reads(url)
-    _assert_restores(url, tmp_path, kind)
+    mini = _started(url, tmp_path, KINDS[kind], kind)
+    mini.checkpoint(0)
+    _assert_closed_reads(mini)
 
 
 def test_a_job_keeps_the_checksums_of_an_earlier_release(tmp_path: Path) -> None:
     """Files that stay are not hashed again, new ones have the new algorithm: one checkpoint has both, and is verified and restored."""
-    shutil.copytree(GOLDEN / "savepoint-rocksdb-v1", tmp_path / "savepoint")
-    (tmp_path / "local").mkdir()
-    job = open_store((tmp_path / "flights").as_uri())
-    mini = Miniature(job, tmp_path / "local", RocksDBStore, max_parallelism=128, backend="rocksdb")
+    url = _golden("savepoint-rocksdb-v1", tmp_path)
     old = decode_metadata((tmp_path / "savepoint" / "_metadata").read_bytes(), path="old")
-    assert mini.start(old.parallelism, origin=(tmp_path / "savepoint").as_uri()) == 0
-    mini.states = mini.slots[0].restored.states
+    mini = _started(url, tmp_path, RocksDBStore, "rocksdb", parallelism=old.parallelism)
     written = mini.checkpoint(0)
     checksums = {file.checksum.partition(":")[0] for slot in written.slots for file in slot.files}
     assert checksums == {"sha256", "xxh128"}
-    for slot in mini.slots:
-        slot.store.close()
-    assert verify(job.url).problems == ()
-    _assert_reads(job.url)
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_a_savepoint_with_xxh128_reads_and_restores(tmp_path: Path, kind: str) -> None:
-    """Its files have other checksums than those of before; a job that starts from it has both kinds, if it keeps files of an earlier one."""
-    shutil.copytree(GOLDEN / f"savepoint-{kind}-v14", tmp_path / "savepoint")
-    url = (tmp_path / "savepoint").as_uri()
-    assert verify(url).problems == ()
-    _assert_reads(url)
-    _assert_restores(url, tmp_path, kind)
+    assert verify(mini.job.url).problems == ()
+    _assert_closed_reads(mini)
 
 
 @pytest.mark.parametrize("heap_timers", [True, False])
 def test_a_savepoint_with_heap_timers_reads_and_restores(tmp_path: Path, heap_timers: bool) -> None:
     """Its timers are in files of their own. They are read with the others, and fire with either timer service."""
-    shutil.copytree(GOLDEN / "savepoint-rocksdb-heap-timers", tmp_path / "savepoint")
-    url = (tmp_path / "savepoint").as_uri()
+    url = _golden("savepoint-rocksdb-heap-timers", tmp_path)
     assert (tmp_path / "savepoint" / "_metadata").read_bytes().startswith(b'{"format_version":8,')
     assert verify(url).problems == ()
     _assert_reads(url)
-    (tmp_path / "local").mkdir()
-    job = open_store((tmp_path / "flights").as_uri())
-    mini = Miniature(
-        job, tmp_path / "local", lambda path: open_kind("rocksdb", path, heap_timers=heap_timers), max_parallelism=128, backend="rocksdb"
-    )
-    assert mini.start(3, origin=url) == 0
-    mini.states = mini.slots[0].restored.states
+    mini = _started(url, tmp_path, lambda path: open_kind("rocksdb", path, heap_timers=heap_timers), "rocksdb")
     written = mini.checkpoint(0)
     assert any(slot.heap_timers for slot in written.slots) == heap_timers
-    for slot in mini.slots:
-        slot.store.close()
-    _assert_reads(job.url)
+    _assert_closed_reads(mini)
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_canonical_savepoint_restores_on_every_backend(tmp_path: Path, kind: str) -> None:
     """The job's own checkpoint after it has the files of its backend, and needs nothing of the savepoint any more."""
-    shutil.copytree(GOLDEN / "savepoint-canonical-v9", tmp_path / "savepoint")
-    url = (tmp_path / "savepoint").as_uri()
+    url = _golden("savepoint-canonical-v9", tmp_path)
     _assert_reads(url)
-    (tmp_path / "local").mkdir()
-    job = open_store((tmp_path / "flights").as_uri())
-    mini = Miniature(job, tmp_path / "local", KINDS[kind], max_parallelism=128, backend=kind)
-    assert mini.start(3, origin=url) == 0
+    mini = _started(url, tmp_path, KINDS[kind], kind)
     shutil.rmtree(tmp_path / "savepoint")
-    _assert_reads(job.url)
-    assert verify(job.url).problems == (), "the copy that the job made of it"
-    mini.states = mini.slots[0].restored.states
+    _assert_reads(mini.job.url)
+    assert verify(mini.job.url).problems == (), "the copy that the job made of it"
     written = mini.checkpoint(0)
     assert {slot.backend for slot in written.slots} == {kind}
-    for slot in mini.slots:
-        slot.store.close()
-    _assert_reads(job.url)
+    _assert_closed_reads(mini)
 
 
 def _assert_reads(url: str) -> None:
@@ -115,14 +85,23 @@ def _assert_reads(url: str) -> None:
         assert [(entry.key, entry.user_key, entry.value, entry.timestamp_ms) for entry in read_state(url, "step", state)] == expected
 
 
-def _assert_restores(url: str, folder: Path, kind: str) -> None:
-    """Three slots take the savepoint over, and today's code writes it again."""
+def _golden(name: str, folder: Path) -> str:
+    """Copy a golden savepoint; return the copy's URL."""
+    shutil.copytree(GOLDEN / name, folder / "savepoint")
+    return (folder / "savepoint").as_uri()
+
+
+def _started(url: str, folder: Path, make_store: Callable[[Path], KeyValueStore], backend: str, *, parallelism: int = 3) -> Miniature:
+    """Return a job whose slots have taken a savepoint over."""
     (folder / "local").mkdir()
-    job = open_store((folder / "flights").as_uri())
-    mini = Miniature(job, folder / "local", KINDS[kind], max_parallelism=128, backend=kind)
-    assert mini.start(3, origin=url) == 0
+    mini = Miniature(open_store((folder / "flights").as_uri()), folder / "local", make_store, max_parallelism=128, backend=backend)
+    assert mini.start(parallelism, origin=url) == 0
     mini.states = mini.slots[0].restored.states
-    mini.checkpoint(0)
+    return mini
+
+
+def _assert_closed_reads(mini: Miniature) -> None:
+    """Close the stores; what the job has written reads the same."""
     for slot in mini.slots:
         slot.store.close()
-    _assert_reads(job.url)
+    _assert_reads(mini.job.url)

@@ -41,22 +41,23 @@ def download_verified(store: ObjectStore, key: str, path: Path, expected: FileDi
     """
     name = paths.url_of(store.url, key)
 
-    def download() -> None:
+    def attempt() -> None:
         try:
-            digits = store.get_file(key, path, expected.algorithm)
+            found = download(store, key, path, expected.algorithm)
         except KeyError:
             raise CorruptDataError("the file is missing", path=name) from None
         try:
-            check_digest(_digest(path, expected.algorithm, digits), expected, path=name)
+            check_digest(found, expected, path=name)
         except CorruptDataError:
             path.unlink()
             raise
 
-    read_again(download)
+    read_again(attempt)
 
 
-def _digest(path: Path, algorithm: HashAlgorithm, digits: str | None) -> FileDigest:
-    """Return the digest of a file, of which ``digits`` are the hash if it is known."""
+def download(store: ObjectStore, key: str, path: Path, algorithm: HashAlgorithm = HashAlgorithm.XXH128) -> FileDigest:
+    """Download an object; return its digest. KeyError when absent."""
+    digits = store.get_file(key, path, algorithm)
     return digest_file(path, algorithm) if digits is None else FileDigest.of(path.stat().st_size, algorithm, digits)
 
 

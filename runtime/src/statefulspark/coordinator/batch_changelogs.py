@@ -21,11 +21,11 @@ import structlog
 from statefulspark.checkpoint.formats import paths
 from statefulspark.checkpoint.formats.changelog import ChangelogHeader, ChangelogWriter, read_changelog
 from statefulspark.checkpoint.formats.changelog_group import decode_group, is_group
-from statefulspark.checkpoint.formats.digests import FileDigest, digest_bytes, digest_file
+from statefulspark.checkpoint.formats.digests import FileDigest, digest_bytes
 from statefulspark.checkpoint.formats.records import ChangelogRef
 from statefulspark.checkpoint.lineage.lineage import Lineage, read_record
 from statefulspark.checkpoint.lineage.rewind import is_jump
-from statefulspark.checkpoint.transfers import read_again
+from statefulspark.checkpoint.transfers import download, read_again
 from statefulspark.errors import CorruptDataError, IncompatibleFormatError
 from statefulspark.keygroups import KeyGroupRange
 from statefulspark.state.encoding.layout import StateInfo
@@ -208,10 +208,9 @@ class BatchChangelogs:
         with local_disk(), tempfile.TemporaryDirectory() as folder:
             path = Path(folder) / "changelog"
             try:
-                self._store.get_file(key, path)
+                digest = download(self._store, key, path)
             except KeyError:
                 raise CorruptDataError("the changelog is missing", path=key) from None
-            digest = digest_file(path)
             with path.open("rb") as file:
                 grouped = is_group(file.read(5))
             if not grouped:

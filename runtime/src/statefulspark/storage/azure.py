@@ -118,8 +118,9 @@ class AzureStore:
             _check_object(key, found.properties)
             return found.readall()
 
-    def get_file(self, key: str, path: Path, algorithm: HashAlgorithm = HashAlgorithm.XXH128) -> None:  # noqa: ARG002  parts come in any order
+    def get_file(self, key: str, path: Path, algorithm: HashAlgorithm = HashAlgorithm.XXH128) -> None:
         """Download to ``path`` (folders are made); KeyError when absent."""
+        del algorithm  # the service's client writes the file by itself
         blob = self._blob(key)
 
         def fetch(stream: BinaryIO) -> None:

@@ -28,9 +28,7 @@ class Hash(Protocol):
 class HashAlgorithm(StrEnum):
     """A hash algorithm, by its name in stored checksums.
 
-    >>> running = HashAlgorithm.XXH128.new()
-    >>> running.update(b"state")
-    >>> running.hexdigest()
+    >>> HashAlgorithm.XXH128.of(b"state")
     'ccb356a16ce4d54a899465fe1ae32812'
     """
 
@@ -40,6 +38,12 @@ class HashAlgorithm(StrEnum):
     def new(self) -> Hash:
         """Begin to compute a hash."""
         return xxhash.xxh3_128() if self is HashAlgorithm.XXH128 else hashlib.sha256()
+
+    def of(self, data: bytes) -> str:
+        """Return the hash of bytes in hexadecimal digits."""
+        running = self.new()
+        running.update(data)
+        return running.hexdigest()
 
 
 def write_hashed(pieces: Iterable[bytes | memoryview], file: BinaryIO, algorithm: HashAlgorithm) -> str:

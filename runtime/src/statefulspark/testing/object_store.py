@@ -106,8 +106,8 @@ class ObjectStoreContract:
             store.put_file("f/ile", source)
             found = store.get_file("f/ile", target)  # which replaces what was there
             assert target.read_bytes() == data == store.get("f/ile")
-            assert found in {None, hash_of(data, HashAlgorithm.XXH128)}
-            assert store.get_file("f/ile", target, HashAlgorithm.SHA256) in {None, hash_of(data, HashAlgorithm.SHA256)}
+            assert found in {None, HashAlgorithm.XXH128.of(data)}
+            assert store.get_file("f/ile", target, HashAlgorithm.SHA256) in {None, HashAlgorithm.SHA256.of(data)}
         assert [path.name for path in target.parent.iterdir()] == ["target"]
         with pytest.raises(FileNotFoundError):
             store.put_file("f/ile", tmp_path / "nothing")
@@ -237,10 +237,3 @@ class ObjectStoreContract:
         for reader in readers:
             reader.join(60)
         assert bad == []
-
-
-def hash_of(data: bytes, algorithm: HashAlgorithm) -> str:
-    """Return the hash of bytes in hexadecimal digits."""
-    running = algorithm.new()
-    running.update(data)
-    return running.hexdigest()

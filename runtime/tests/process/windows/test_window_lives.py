@@ -14,6 +14,7 @@ from statefulspark import EventTimeSessionWindows, OutputTag, SlidingEventTimeWi
 from statefulspark.checkpoint.catalog import open_checkpoint
 from statefulspark.checkpoint.formats import changelog, documents
 from statefulspark.checkpoint.formats.changelog import read_changelog
+from statefulspark.checkpoint.formats.metadata import METADATA_NAME
 from statefulspark.errors import IncompatibleFormatError
 from statefulspark.process.windows.late_rows import LateRow
 from statefulspark.process.windows.window_operator import WindowOperator
@@ -133,7 +134,9 @@ def test_a_release_without_joint_sessions_refuses_the_job(tmp_path: Path, monkey
     with pytest.raises(IncompatibleFormatError, match="expected version 1 to 4, found version 5"):
         read_changelog(changelogs[0])
     with TestingJob(sessions(), ROWS, OUTPUT, folder=tmp_path / "other", **options) as job:
-        job.run([*rows, BATCH])
+        job.run([*rows, SAVEPOINT])
+        (savepoint,) = job.savepoints
         versions = {read_changelog(path).header.version for path in (tmp_path / "other").glob("**/changelog/*/*/*")}
     assert versions
     assert max(versions) <= 4
+    assert b"_sessions(" not in (Path(savepoint.removeprefix("file://")) / METADATA_NAME).read_bytes()

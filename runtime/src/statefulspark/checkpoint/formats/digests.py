@@ -41,9 +41,7 @@ class FileDigest:
 
 def digest_bytes(data: bytes, algorithm: HashAlgorithm = HashAlgorithm.XXH128) -> FileDigest:
     """Return size and checksum of ``data``."""
-    running = algorithm.new()
-    running.update(data)
-    return FileDigest.of(len(data), algorithm, running.hexdigest())
+    return FileDigest.of(len(data), algorithm, algorithm.of(data))
 
 
 def digest_file(path: Path, algorithm: HashAlgorithm = HashAlgorithm.XXH128) -> FileDigest:
