@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Final, TypeVar
+from typing import TypeVar
 from uuid import uuid4
 
 import pyarrow as pa
@@ -29,7 +29,7 @@ from statefulspark.state.encoding.layout import StateInfo, key_group_range_bound
 from statefulspark.state.operator.entries import is_operator_state
 from statefulspark.state.store.base import StoredEntries
 from statefulspark.state.store.parquet_entries import Entry, ParquetEntriesWriter, entry_pieces
-from statefulspark.state_tables.arrow_types import Conversions
+from statefulspark.state_tables.canonical_tables import CANONICAL_CONVERSIONS, has_expiry
 from statefulspark.state_tables.contents import Contents, StoredContents
 from statefulspark.state_tables.key_filter import KeyFilter
 from statefulspark.state_tables.reading import StateReader
@@ -38,8 +38,6 @@ from statefulspark.state_tables.write_behind import WriteBehind
 from statefulspark.storage.base import ObjectStore
 from statefulspark.storage.os_errors import local_disk
 
-_CONVERSIONS: Final = Conversions(decimals_as_text=True)
-"""A number of any length has a column: no decimal of Arrow holds each of them."""
 _File = TypeVar("_File", bound=FileRef)
 _State = tuple[str, str]
 """uid and name."""
@@ -142,8 +140,7 @@ class _Conversion:
         return UnpublishedSavepoint(metadata=converted, entries=self.entries, without_table=self.without_table)
 
     def _reader(self, info: StateInfo) -> StateReader:
-        expires = info.ttl_ms is not None or any(schema.ttl_ms is not None for schema in info.schemas)
-        return StateReader(self.origin, info.uid, info.name, with_expiry=expires, conversions=_CONVERSIONS)
+        return StateReader(self.origin, info.uid, info.name, with_expiry=has_expiry(info), conversions=CANONICAL_CONVERSIONS)
 
     def _slot(self, slot: SlotState, readers: Iterable[StateReader]) -> SlotState:
         """Store the entries and tables of a slot."""

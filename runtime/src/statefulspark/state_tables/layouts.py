@@ -27,6 +27,11 @@ from statefulspark.state_tables.payloads import Integers, Payloads
 from statefulspark.state_tables.stored_values import StoredValues
 from statefulspark.state_tables.window_keys import WindowKeys
 
+ROWS_MAX: Final = 16_384
+"""Rows of a batch."""
+BATCH_BYTES: Final = 4 << 20
+"""Stored bytes that a batch should have."""
+
 _KEY_GROUP: Final = pa.field("key_group", pa.int32())
 _SLOT: Final = pa.field("slot", pa.int32())
 _EXPIRES: Final = pa.field("expires_ms", pa.int64())

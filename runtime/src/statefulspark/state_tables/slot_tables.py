@@ -13,8 +13,9 @@ import pyarrow.parquet as pq
 
 from statefulspark.errors import CorruptDataError, InvalidInputError
 from statefulspark.state.store.base import StoredEntries
+from statefulspark.state_tables.layouts import BATCH_BYTES, ROWS_MAX
 from statefulspark.state_tables.payloads import Payloads
-from statefulspark.state_tables.reading import BATCH_BYTES, ROWS_MAX, StateReader
+from statefulspark.state_tables.reading import StateReader
 from statefulspark.state_tables.write_behind import WriteBehind
 from statefulspark.storage.os_errors import local_disk
 

@@ -119,7 +119,7 @@ class ParquetEntries:
     def __init__(self, path: Path) -> None:
         self._path = path
         self._group: tuple[int, list[bytes], list[bytes]] | None = None
-        with self._damaged():
+        with damaged_parquet(self._path):
             self._file = pq.ParquetFile(path, memory_map=True)
         try:
             version = (self._file.metadata.metadata or {}).get(_VERSION_NAME)
@@ -160,16 +160,23 @@ class ParquetEntries:
         if self._group is None or self._group[0] != index:
             if self._file.closed:
                 raise ClosedError(f"{self._path} is closed")
-            with self._damaged():
+            with damaged_parquet(self._path):
                 table = self._file.read_row_group(index, use_threads=False)
             self._group = (index, table.column(0).to_pylist(), table.column(1).to_pylist())
         return self._group[1], self._group[2]
 
-    @contextmanager
-    def _damaged(self) -> Iterator[None]:
-        try:
-            yield
-        except FileNotFoundError as error:
-            raise CorruptDataError("the file is missing", path=str(self._path)) from error
-        except (OSError, pa.ArrowException) as error:
-            raise disk_error(error) or CorruptDataError(f"not a sound Parquet file: {error}", path=str(self._path)) from error
+
+@contextmanager
+def damaged_parquet(path: Path) -> Iterator[None]:
+    """Tell a damaged file from a disk that fails, while a Parquet file is read.
+
+    Raises:
+        CorruptDataError: The file is missing or damaged.
+        UnavailableError: The disk fails.
+    """
+    try:
+        yield
+    except FileNotFoundError as error:
+        raise CorruptDataError("the file is missing", path=str(path)) from error
+    except (OSError, pa.ArrowException) as error:
+        raise disk_error(error) or CorruptDataError(f"not a sound Parquet file: {error}", path=str(path)) from error
