@@ -1,13 +1,19 @@
-"""Several files at once: results in order, at most so many at a time, and no further file after an error."""
+"""Several files at once: results in order, at most so many at a time, and no further file after an error. Verified files: in place, or downloaded."""
 
 from __future__ import annotations
 
 import threading
+from pathlib import Path
 
 import pytest
+from runtime.tests.checkpoint.bucket import Bucket, BucketStore
 
-from statefulspark.checkpoint.transfers import in_parallel
+from statefulspark.checkpoint.formats.digests import digest_bytes
+from statefulspark.checkpoint.transfers import in_parallel, verified_file
 from statefulspark.errors import CorruptDataError
+from statefulspark.storage.base import ObjectStore
+from statefulspark.storage.hashes import HashAlgorithm
+from statefulspark.storage.open import open_store
 
 
 def test_results_are_in_order_and_calls_are_bounded() -> None:
@@ -59,3 +65,39 @@ def test_what_has_begun_ends_before_the_error_is_raised() -> None:
     with pytest.raises(CorruptDataError, match="file-0"):
         in_parallel(act, range(6), 2)
     assert ended == [1, 0]
+
+
+KEY = "savepoint-1/tables/uid=a%2Fb/part.parquet"
+DATA = bytes(range(256)) * 300
+
+
+@pytest.fixture(params=["folder with spaces and %", "bucket"])
+def store(request: pytest.FixtureRequest, tmp_path: Path) -> ObjectStore:
+    """A store of either kind."""
+    return open_store((tmp_path / request.param).as_uri()) if " " in request.param else BucketStore(Bucket(), "jobs/")
+
+
+@pytest.mark.parametrize("algorithm", HashAlgorithm)
+def test_a_verified_file_is_the_object(store: ObjectStore, tmp_path: Path, algorithm: HashAlgorithm) -> None:
+    """In a folder it is the object itself; a download is gone after the block."""
+    store.put(KEY, DATA)
+    with verified_file(store, KEY, digest_bytes(DATA, algorithm)) as path:
+        assert path.read_bytes() == DATA
+        assert path.is_relative_to(tmp_path) is store.url.startswith("file:")
+    assert path.exists() is store.url.startswith("file:")
+
+
+@pytest.mark.parametrize("stored", [None, b"", DATA[:-1], DATA + b"x", DATA[:7] + b"!" + DATA[8:]])
+def test_a_file_that_cannot_be_verified_is_never_given(store: ObjectStore, stored: bytes | None) -> None:
+    """Missing, empty, cut short, longer, or with one other byte; the error names the object."""
+    if stored is not None:
+        store.put(KEY, stored)
+    with pytest.raises(CorruptDataError, match=r"part\.parquet"), verified_file(store, KEY, digest_bytes(DATA)):
+        pytest.fail("a file was given")
+
+
+def test_a_folder_is_no_object(tmp_path: Path) -> None:
+    """As for every other read of a store."""
+    (tmp_path / "x").mkdir()
+    with pytest.raises(CorruptDataError, match="missing"), verified_file(open_store(tmp_path.as_uri()), "x", digest_bytes(DATA)):
+        pytest.fail("a file was given")

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import tempfile
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TypeVar
 
@@ -14,7 +15,8 @@ from statefulspark.checkpoint.formats.digests import FileDigest, check_digest, d
 from statefulspark.errors import CorruptDataError
 from statefulspark.storage.base import ObjectStore
 from statefulspark.storage.hashes import HashAlgorithm
-from statefulspark.storage.os_errors import local_disk
+from statefulspark.storage.local import file_of
+from statefulspark.storage.os_errors import local_disk, translated
 
 T = TypeVar("T")
 U = TypeVar("U")
@@ -59,6 +61,34 @@ def download(store: ObjectStore, key: str, path: Path, algorithm: HashAlgorithm 
     """Download an object; return its digest. KeyError when absent."""
     digits = store.get_file(key, path, algorithm)
     return digest_file(path, algorithm) if digits is None else FileDigest.of(path.stat().st_size, algorithm, digits)
+
+
+@contextmanager
+def verified_file(store: ObjectStore, key: str, expected: FileDigest) -> Iterator[Path]:
+    """Give a file with the bytes of an object, to read within the block: the object itself where storage is a folder, elsewhere a download.
+
+    Raises:
+        CorruptDataError: The object is missing or damaged.
+        UnavailableError: Storage did not answer, or the local disk is full.
+    """
+    stored = file_of(store.url, key)
+    if stored is not None:
+        read_again(lambda: _check_in_place(stored, expected, paths.url_of(store.url, key)))
+        yield stored
+        return
+    with local_disk(), tempfile.TemporaryDirectory(prefix="statefulspark-file-") as scratch:
+        downloaded = Path(scratch) / "object"
+        download_verified(store, key, downloaded, expected)
+        yield downloaded
+
+
+def _check_in_place(path: Path, expected: FileDigest, name: str) -> None:
+    with translated(path):
+        try:
+            found = digest_file(path, expected.algorithm)
+        except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
+            raise CorruptDataError("the file is missing", path=name) from None
+    check_digest(found, expected, path=name)
 
 
 class Copier:

@@ -6,9 +6,7 @@ entries are read (`state_tables.reading`).
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Final
 
 import pyarrow as pa
@@ -17,12 +15,11 @@ import pyarrow.parquet as pq
 from statefulspark.checkpoint.catalog import StoredCheckpoint
 from statefulspark.checkpoint.formats import paths
 from statefulspark.checkpoint.formats.metadata import SlotState, TableFile
-from statefulspark.checkpoint.transfers import download_verified
+from statefulspark.checkpoint.transfers import verified_file
 from statefulspark.state.encoding.layout import StateInfo
 from statefulspark.state.store.parquet_entries import damaged_parquet
 from statefulspark.state_tables.arrow_types import Conversions
 from statefulspark.state_tables.layouts import BATCH_BYTES, ROWS_MAX
-from statefulspark.storage.os_errors import local_disk
 
 CANONICAL_CONVERSIONS: Final = Conversions(decimals_as_text=True)
 """A number of any length has a column: no decimal of Arrow holds each of them."""
@@ -70,13 +67,11 @@ class CanonicalTables:
                 yield from self._rows(table, wanted)
 
     def _rows(self, table: TableFile, wanted: pa.Schema) -> Iterator[pa.RecordBatch]:
-        with local_disk(), tempfile.TemporaryDirectory(prefix="statefulspark-table-") as folder:
-            path = Path(folder) / table.name
-            download_verified(self._savepoint.store, paths.resolve_reference(self._savepoint.key, table.path), path, table.digest)
-            columns = list(range(len(wanted)))
-            with damaged_parquet(path), pq.ParquetFile(path, memory_map=True) as file:
-                for index in range(file.num_row_groups):
-                    group = file.metadata.row_group(index)
-                    # The batches of a group were written together, and its values may be large.
-                    rows = max(1, min(ROWS_MAX, BATCH_BYTES * group.num_rows // max(1, group.total_byte_size)))
-                    yield from file.read_row_group(index).select(columns).cast(wanted).to_batches(rows)
+        store, columns = self._savepoint.store, list(range(len(wanted)))
+        key = paths.resolve_reference(self._savepoint.key, table.path)
+        with verified_file(store, key, table.digest) as path, damaged_parquet(path), pq.ParquetFile(path) as file:
+            for index in range(file.num_row_groups):
+                group = file.metadata.row_group(index)
+                # The batches of a group were written together, and its values may be large.
+                rows = max(1, min(ROWS_MAX, BATCH_BYTES * group.num_rows // max(1, group.total_byte_size)))
+                yield from file.read_row_group(index).select(columns).cast(wanted).to_batches(rows)

@@ -11,6 +11,7 @@ import builtins
 import errno
 import os
 import stat
+import urllib.parse
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from io import BufferedReader
@@ -185,6 +186,12 @@ class LocalStore:
                     yield ObjectInfo(key=key, size_bytes=status.st_size, modified_s=status.st_mtime)
             except FileNotFoundError:
                 continue  # deleted concurrently
+
+
+def file_of(url: str, key: str) -> Path | None:
+    """Return the file that has an object of the store at ``url``; None if that store is no folder. It must not be changed."""
+    folder = url.removeprefix("file://")
+    return None if folder == url else Path(urllib.parse.unquote(folder)) / check_key(key)
 
 
 def _entries(folder: Path) -> builtins.list[os.DirEntry[str]]:
