@@ -9,6 +9,7 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -16,12 +17,17 @@ from runtime.tests.depth import examples
 from state_snapshots import NOW_MS, UID, write_savepoint
 
 from statefulspark import Types, state_tables
+from statefulspark.checkpoint.catalog import open_checkpoint
 from statefulspark.checkpoint.formats.metadata import TableFile
+from statefulspark.checkpoint.inspect.reader import find_state
 from statefulspark.errors import CorruptDataError, InvalidInputError
 from statefulspark.state.encoding.keys import KeyCodec
 from statefulspark.state.encoding.layout import StateInfo, store_key
 from statefulspark.state.encoding.values import join_expiry
 from statefulspark.state_tables.canonical import ConvertedSavepoint
+from statefulspark.state_tables.canonical_tables import CanonicalTables
+from statefulspark.state_tables.reading import StateReader
+from statefulspark.storage.open import open_store
 
 from .canonical_savepoints import converted
 from .snapshots import counts_of_users, info_of
@@ -123,6 +129,18 @@ def test_a_damaged_table_is_an_error(tmp_path: Path, harm: Any) -> None:
     with pytest.raises(CorruptDataError, match="key-groups-00064-00127"):
         state_tables.read_pandas(made.url, UID, "count")
     assert state_tables.read_pandas(made.url, UID, "count", keys=["user-3"])["value"].tolist() == [3]
+
+
+def test_a_table_with_other_columns_is_an_error(tmp_path: Path) -> None:
+    """A table of another program, say, with the right checksum: its columns are not taken for others by their place."""
+    url, _ = counts_of_users(tmp_path, 5)
+    savepoint = open_checkpoint(converted(url, tmp_path / "target").url, open_store)
+    schema = StateReader(savepoint, UID, "count").schema
+    info = find_state(savepoint, UID, "count")
+    for names in (["key_group", "value", "user"], ["key_group", "user"]):
+        other = pa.schema([schema.field(name) for name in names])
+        with pytest.raises(CorruptDataError, match="columns"):
+            list(CanonicalTables(savepoint, info, other).batches(savepoint.metadata.slots[0], other))
 
 
 def test_a_state_without_a_table_is_read_from_its_entries(tmp_path: Path) -> None:

@@ -16,6 +16,7 @@ from statefulspark.checkpoint.catalog import StoredCheckpoint
 from statefulspark.checkpoint.formats import paths
 from statefulspark.checkpoint.formats.metadata import SlotState, TableFile
 from statefulspark.checkpoint.transfers import verified_file
+from statefulspark.errors import CorruptDataError
 from statefulspark.state.encoding.layout import StateInfo
 from statefulspark.state.store.parquet_entries import damaged_parquet
 from statefulspark.state_tables.arrow_types import Conversions
@@ -70,6 +71,8 @@ class CanonicalTables:
         store, columns = self._savepoint.store, list(range(len(wanted)))
         key = paths.resolve_reference(self._savepoint.key, table.path)
         with verified_file(store, key, table.digest) as path, damaged_parquet(path), pq.ParquetFile(path) as file:
+            if file.schema_arrow.names != self._schema.names:
+                raise CorruptDataError("its columns are not those of the state", path=paths.url_of(store.url, key))
             for index in range(file.num_row_groups):
                 group = file.metadata.row_group(index)
                 # The batches of a group were written together, and its values may be large.
