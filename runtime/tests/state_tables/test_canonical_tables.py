@@ -19,7 +19,6 @@ from state_snapshots import NOW_MS, UID, write_savepoint
 from statefulspark import Types, state_tables
 from statefulspark.checkpoint.catalog import open_checkpoint
 from statefulspark.checkpoint.formats.metadata import TableFile
-from statefulspark.checkpoint.inspect.reader import find_state
 from statefulspark.errors import CorruptDataError, InvalidInputError
 from statefulspark.state.encoding.keys import KeyCodec
 from statefulspark.state.encoding.layout import StateInfo, store_key
@@ -81,16 +80,20 @@ def test_random_states_are_read_as_their_origin(data: st.DataObject, name: str) 
             assert _read(made.url, UID, "v", options) == _read(url, UID, "v", options)
 
 
-def test_large_values_come_in_small_batches(tmp_path: Path) -> None:
-    """A row group of the table is larger than a batch should be, so it is cut."""
+@pytest.mark.parametrize("recurs", [False, True])
+def test_large_values_come_in_small_batches(tmp_path: Path, recurs: bool) -> None:
+    """A row group of the table is larger than a batch should be, so it is cut; also if its file is small, because one value recurs."""
     key, value = KeyCodec([Types.LONG()]), Types.PRIMITIVE_ARRAY(Types.BYTE())
     info = info_of("v", value, keys=(Types.LONG(),))
-    entries = {store_key(number % 128, 1, key.encode(number)): b"\1" + value.encode(bytes([number]) * (1 << 20)) for number in range(24)}
+    entries = {
+        store_key(number % 128, 1, key.encode(number)): b"\1" + value.encode(bytes([0 if recurs else number]) * (1 << 20))
+        for number in range(24)
+    }
     made = converted(write_savepoint(tmp_path / "savepoint", [info], entries.items(), parallelism=1), tmp_path / "target")
     with state_tables.read_batches(made.url, UID, "v") as batches:
         found = [batch.num_rows for batch in batches]
     assert sum(found) == 24
-    assert max(found) < 24
+    assert max(found) <= 4
 
 
 def _files(made: ConvertedSavepoint) -> tuple[list[Path], list[Path]]:
@@ -136,11 +139,11 @@ def test_a_table_with_other_columns_is_an_error(tmp_path: Path) -> None:
     url, _ = counts_of_users(tmp_path, 5)
     savepoint = open_checkpoint(converted(url, tmp_path / "target").url, open_store)
     schema = StateReader(savepoint, UID, "count").schema
-    info = find_state(savepoint, UID, "count")
+    tables = tuple(table for table in savepoint.metadata.tables if table.state == "count")
     for names in (["key_group", "value", "user"], ["key_group", "user"]):
         other = pa.schema([schema.field(name) for name in names])
         with pytest.raises(CorruptDataError, match="columns"):
-            list(CanonicalTables(savepoint, info, other).batches(savepoint.metadata.slots[0], other))
+            list(CanonicalTables(savepoint, tables, other, other).batches(savepoint.metadata.slots[0]))
 
 
 def test_a_state_without_a_table_is_read_from_its_entries(tmp_path: Path) -> None:

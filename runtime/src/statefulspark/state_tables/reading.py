@@ -20,7 +20,7 @@ from statefulspark.state.operator.entries import OPERATOR_BROADCAST, is_operator
 from statefulspark.state.store.base import StoredEntries
 from statefulspark.state.store.open_store import open_snapshot
 from statefulspark.state_tables.arrow_types import AS_DECLARED, Conversions
-from statefulspark.state_tables.canonical_tables import CANONICAL_CONVERSIONS, CanonicalTables, has_expiry
+from statefulspark.state_tables.canonical_tables import canonical_tables
 from statefulspark.state_tables.layouts import BATCH_BYTES, ROWS_MAX, TableOptions, layout_of
 
 _ROWS_FIRST: Final = 64
@@ -77,14 +77,10 @@ class StateReader:
         self._checkpoint = checkpoint
         self.info = find_state(checkpoint, uid, state)
         step = metadata.pipeline.step(uid) if metadata.pipeline is not None else None
-        expires = has_expiry(self.info)
         until_ms = None if include_expired else metadata.processed_ms
         self._layout = layout_of(self.info, step, TableOptions(until_ms=until_ms, with_expiry=with_expiry, conversions=conversions))
         self.schema = self._layout.schema
-        stored = layout_of(self.info, step, TableOptions(until_ms=until_ms, with_expiry=expires, conversions=CANONICAL_CONVERSIONS))
-        tables = CanonicalTables(checkpoint, self.info, stored.schema)
-        # Tables are without values that had expired.
-        self._tables = tables if tables.have(self.schema) and not (include_expired and expires) else None
+        self._tables = canonical_tables(checkpoint, self.info, step, self.schema, include_expired=include_expired)
 
     def parts(self, keys: Iterable[Any] | None = None) -> list[Part]:
         """Return the parts that have to be read.
@@ -128,7 +124,7 @@ class StateReader:
             return
         slot = self._checkpoint.metadata.slots[part.slot]
         if self._tables is not None and part.keys is None:
-            yield from self._tables.batches(slot, self.schema)
+            yield from self._tables.batches(slot)
             return
         with opened_slot(self._checkpoint, slot, open_snapshot) as store:
             yield from self.stored_batches(store, part)
