@@ -58,7 +58,8 @@ def update(path: Path, result: Result, *, pictures: str) -> None:
 def _target_row(target: Target) -> tuple[str, ...]:
     bound = "at least" if target.at_least else "at most"
     wanted = f"{bound} {target.wanted:,.6g} {target.unit}"
-    digits = 1 if abs(target.measured) < 100 else 0
+    # With one digit, a ratio of 0.054 would be told as 0.1.
+    digits = 0 if abs(target.measured) >= 100 else 1 if abs(target.measured) >= 1 else 3
     verdict = target.verdict if target.met else f"**{target.verdict}**"
     return target.what, wanted, f"{target.measured:,.{digits}f} {target.unit}", verdict
 

@@ -103,7 +103,7 @@ def main() -> None:
         loads=tuple(loads),
         targets=(
             Target(
-                what=f"rows/s by those of {TRANSFORM_WITH_STATE}",
+                what=f"session windows, rows/s by those of {TRANSFORM_WITH_STATE}",
                 wanted=_WANTED,
                 measured=statistics.median(ratios),
                 unit="x",

@@ -53,6 +53,11 @@ def test_a_verdict_knows_which_way_is_better(measured: float, at_least: bool, sa
     assert result(measured=measured, at_least=at_least).targets[0].verdict == f"{said} by 20%"
 
 
+@pytest.mark.parametrize(("measured", "told"), [(1234.5, "1,234 x"), (30.04, "30.0 x"), (0.0542, "0.054 x")])
+def test_a_figure_is_told_with_the_digits_it_needs(measured: float, told: str) -> None:
+    assert f"| at least 25 x | {told} |" in with_result("", result(measured=measured), pictures="images")
+
+
 def test_a_kept_result_reads_back() -> None:
     assert from_json(result().to_json()) == result()
 
