@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from results import Load, Result, Table, Target
+from results import Load, Result, Table, Target, figure
 
 _HEAD = """# Benchmarks
 
@@ -58,10 +58,8 @@ def update(path: Path, result: Result, *, pictures: str) -> None:
 def _target_row(target: Target) -> tuple[str, ...]:
     bound = "at least" if target.at_least else "at most"
     wanted = f"{bound} {target.wanted:,.6g} {target.unit}"
-    # With one digit, a ratio of 0.054 would be told as 0.1.
-    digits = 0 if abs(target.measured) >= 100 else 1 if abs(target.measured) >= 1 else 3
     verdict = target.verdict if target.met else f"**{target.verdict}**"
-    return target.what, wanted, f"{target.measured:,.{digits}f} {target.unit}", verdict
+    return target.what, wanted, f"{figure(target.measured)} {target.unit}", verdict
 
 
 def _load(load: Load) -> str:

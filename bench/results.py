@@ -132,7 +132,7 @@ def keep(result: Result, path: Path | None) -> None:
             printed.add_row(*row)
         console.print(printed)
     for target in result.targets:
-        console.print(f"{target.what}: {_number(target.measured)} {target.unit}, wanted {_number(target.wanted)}: {target.verdict}")
+        console.print(f"{target.what}: {figure(target.measured)} {target.unit}, wanted {target.wanted:,.6g}: {target.verdict}")
     for note in result.notes:
         console.print(note)
     if path is not None:
@@ -145,6 +145,8 @@ def spread(values: Sequence[float], digits: int = 0) -> str:
     return f"{min(values):,.{digits}f} - {max(values):,.{digits}f}"
 
 
-def _number(value: float) -> str:
-    """Three digits of a small number: a target may be 0.7."""
-    return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
+def figure(value: float) -> str:
+    """A measured figure: with one digit, a ratio of 0.054 would be told as 0.1."""
+    size = abs(value)
+    digits = 0 if size >= 100 else 1 if size >= 10 else 2 if size >= 1 else 3
+    return f"{value:,.{digits}f}"
