@@ -38,6 +38,7 @@ class Slot:
         key_columns: tuple[str, ...] = ("user",),
         output_rows: int = 10_000,
         sort_bytes: int = 1 << 20,
+        budget: BatchBudget = BatchBudget(cache_bytes=1 << 20, dirty_bytes=1 << 20),  # noqa: B008  frozen
     ) -> None:
         self.step = StepSpec(
             uid="turnaround",
@@ -58,7 +59,7 @@ class Slot:
             uid="turnaround",
             key_codec=KeyCodec(key_type_infos(self.step)),
             key_groups=KeyGroupRange(0, 15),
-            budget=BatchBudget(cache_bytes=1 << 20, dirty_bytes=1 << 20),
+            budget=budget,
             spill_directory=directory / "changes",
         )
         self.runner = KeyedFunctionRunner(

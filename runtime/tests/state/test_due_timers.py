@@ -20,6 +20,11 @@ KEYS = [f"{group}-{number}" for group in "abc" for number in range(15)]
 """Of three key groups."""
 TIMES = 60
 
+
+def ident(key: str) -> bytes:
+    return key_group(key).to_bytes(2, "big") + key.encode()
+
+
 Timer = tuple[int, int, str]
 """(time, key group, key)"""
 
@@ -45,6 +50,33 @@ class Firing:
             self.slot.key(timer[2])
             timers.delete(EVENT_TIMERS, timer[0])
             self.timers.remove(timer)
+
+    def fire_together(self, up_to: int, *, most: int, busy: float) -> bool:
+        """Fire timers, up to so many at once, and register and delete others that are not due, in lists. Returns True: none is left that is due."""
+        timers = self.slot.backend.timers
+        for times, idents in timers.due_together(EVENT_TIMERS, up_to, most):
+            assert 1 <= len(times) <= most
+            expected = sorted(self.timers)[: len(times)]
+            assert [
+                (time, int.from_bytes(ident[:2], "big"), ident[2:].decode()) for time, ident in zip(times, idents, strict=True)
+            ] == expected
+            assert times[-1] <= up_to
+            self.timers.difference_update(expected)
+            if self.random.random() < busy and up_to + 1 < TIMES:
+                self.change_together(up_to + 1)
+        return not self.timers or min(self.timers)[0] > up_to
+
+    def change_together(self, not_before: int) -> None:
+        """Delete some timers at or after a time, and register others."""
+        queue = self.slot.backend.timers.queue(EVENT_TIMERS)
+        later = [timer for timer in sorted(self.timers) if timer[0] >= not_before]
+        deleted = self.random.sample(later, min(len(later), self.random.randrange(4)))
+        queue.delete_all([time for time, _, _ in deleted], [ident(key) for _, _, key in deleted])
+        self.timers.difference_update(deleted)
+        keys = self.random.choices(KEYS, k=self.random.randrange(1, 4))
+        times = [self.random.randrange(not_before, TIMES) for _ in keys]
+        queue.register_all(times, list(map(ident, keys)))
+        self.timers.update((time, key_group(key), key) for time, key in zip(times, keys, strict=True))
 
     def fire(self, up_to: int, *, most: int, busy: float) -> bool:
         """Fire timers, at most so many, and change others at some of them. Returns True if none is left that is due."""
@@ -77,9 +109,10 @@ def few_timers_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     dirty_bytes=st.sampled_from([4_000, 20_000, 1 << 20]),
     cache_bytes=st.sampled_from([0, 1 << 20]),
     busy=st.sampled_from([0.0, 0.1, 0.6]),
+    together=st.booleans(),
 )
 def test_due_timers_come_in_order_whatever_happens_meanwhile(
-    seed: int, batches: int, dirty_bytes: int, cache_bytes: int, busy: float
+    seed: int, batches: int, dirty_bytes: int, cache_bytes: int, busy: float, together: bool
 ) -> None:
     """Also after a batch that was rolled back, and with a backend that knows no timer yet."""
     random = Random(seed)
@@ -89,7 +122,8 @@ def test_due_timers_come_in_order_whatever_happens_meanwhile(
             before = set(firing.timers)
             firing.slot.begin(batch)
             firing.change(random.randrange(120), random.randrange(30))
-            firing.fire(random.randrange(TIMES), most=random.choice([3, 40, 1000]), busy=busy)
+            fire = firing.fire_together if together else firing.fire
+            fire(random.randrange(TIMES), most=random.choice([3, 40, 1000]), busy=busy)
             firing.change(random.randrange(20), random.randrange(30))
             if random.random() < 0.25:
                 firing.slot.backend.abort_batch()

@@ -53,3 +53,8 @@ def check_rows(produced: object, name: str, uid: str) -> None:
     if iscoroutine(produced):
         produced.close()  # else Python warns that nobody awaits it
     raise InvalidInputError(f"{name} of the step {uid!r} returned {type_name(type(produced))}", field=name, remedy=remedy)
+
+
+def is_own(method: Callable[..., Any], inherited: Callable[..., Any]) -> bool:
+    """Return False if a method of a user's object, or an attribute instead of it, is the one that all such objects inherit."""
+    return getattr(method, "__func__", None) is not inherited

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from statefulspark.errors import InvalidInputError, type_name
@@ -40,12 +40,13 @@ MIN_WATERMARK_MS = TIMESTAMP_MS_MIN
 class SlotTimerService(TimerService):
     """The timers of whatever key the backend has as its current one."""
 
-    __slots__ = ("_event_time", "_register_event_time", "_timers", "_uid", "processing_time_ms", "watermark_ms")
+    __slots__ = ("_event_time", "_event_timers", "_register_event_time", "_timers", "_uid", "processing_time_ms", "watermark_ms")
 
     def __init__(self, timers: TimerTable, *, uid: str, event_time: bool) -> None:
         self._timers = timers
         # Nearly all timers are of this kind, and are registered with no call in between.
-        self._register_event_time = timers.queue(EVENT_TIMERS).register
+        self._event_timers = timers.queue(EVENT_TIMERS)
+        self._register_event_time = self._event_timers.register
         self._uid = uid
         self._event_time = event_time
         self.processing_time_ms = 0
@@ -72,6 +73,14 @@ class SlotTimerService(TimerService):
 
     def delete_event_time_timer(self, timestamp: int) -> None:
         self._timers.delete(EVENT_TIMERS, self._checked(timestamp))
+
+    def register_event_time_timers(self, timestamps: Sequence[int], idents: Sequence[bytes]) -> None:
+        """Register a timer each for keys that need not be current; the step has an event time, and the timestamps are within bounds."""
+        self._event_timers.register_all(timestamps, idents)
+
+    def delete_event_time_timers(self, timestamps: Sequence[int], idents: Sequence[bytes]) -> None:
+        """Delete a timer each of keys that need not be current; the timestamps are within bounds."""
+        self._event_timers.delete_all(timestamps, idents)
 
     def delete_processing_time_timer(self, timestamp: int) -> None:
         self._timers.delete(PROCESSING_TIMERS, self._checked(timestamp))
@@ -108,7 +117,7 @@ class ElementContext(KeyedProcessFunction.Context, KeyedCoProcessFunction.Contex
     def timestamp(self) -> int | None:
         return self.time
 
-    def timer_service(self) -> TimerService:
+    def timer_service(self) -> SlotTimerService:
         return self._timer_service
 
 

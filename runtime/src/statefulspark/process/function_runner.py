@@ -7,7 +7,7 @@ event time, watermark, processing time) is fixed by the batch, so a retry gives 
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
-from itertools import islice, repeat
+from itertools import repeat
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -27,7 +27,7 @@ from statefulspark.process.contexts import (
     TimerContext,
 )
 from statefulspark.process.failures import USER_ERRORS, error_of_step, timestamp_hint, user_function_error
-from statefulspark.process.key_rows import KeyRowsFunction, Visit
+from statefulspark.process.key_rows import KeyedRows, KeyRowsFunction
 from statefulspark.process.keyruns import KeyRuns
 from statefulspark.process.metrics import MetricGroup
 from statefulspark.process.order import BatchOrder
@@ -279,7 +279,7 @@ class KeyedFunctionRunner:
         is_full = self._output.add
         self._key_group = None
         try:
-            for each in function.process_keys(self._visits(chunk), self._element_context):
+            for each in function.process_keys(self._keyed_rows(chunk), self._element_context):
                 if is_full(each):
                     yield self._flush()
         except StatefulSparkError:
@@ -287,22 +287,26 @@ class KeyedFunctionRunner:
         except USER_ERRORS as error:
             raise self._error(error, self._key_group) from error
 
-    def _visits(self, chunk: pa.RecordBatch) -> Iterator[Visit]:
-        """Yield the rows of each key; the key of the last ones is current."""
+    def _keyed_rows(self, chunk: pa.RecordBatch) -> Iterator[KeyedRows]:
+        """Yield the rows of some keys at a time."""
         rows = list(self._elements(chunk)[0])
         times = [None] * len(rows) if self._event_time is None else event_time_ms(chunk.column(self._event_time))
         runs = self._key_runs.of(chunk)
         idents = self._backend.idents.of_all(runs.places)
-        context, set_current_ident = self._element_context, self._backend.set_current_ident
-        spans = runs.spans()
-        while idents:
-            prefetched = self._backend.prefetch(idents)
-            for ident, ((key_group, key), first, end) in zip(idents[:prefetched], islice(spans, prefetched), strict=True):
-                self._key_group = key_group
-                set_current_ident(ident, key)
-                context.key, context.time = key, times[first]
-                yield rows[first:end], times[first:end]
-            del idents[:prefetched]
+        firsts = [*runs.first_rows, runs.rows]
+        context, backend = self._element_context, self._backend
+        done = 0
+
+        def select(number: int) -> None:
+            self._key_group, key = runs.keys[done + number]
+            backend.set_current_ident(idents[done + number], key)
+            context.key, context.time = key, times[firsts[done + number]]
+
+        while done < len(idents):
+            end = min(len(idents), done + backend.keys_per_check)
+            yield KeyedRows(rows, times, idents[done:end], firsts[done : end + 1], runs.distinct, backend.prefetch, select)
+            backend.keys_passed(end - done)
+            done = end
 
     def _error(self, error: BaseException, key_group: int | None) -> UserFunctionError:
         """Return the error of a batch whose function raised for a row."""

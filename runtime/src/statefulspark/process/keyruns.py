@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
@@ -31,6 +31,8 @@ class ChunkKeys:
     keys: list[KeyRun]
     places: list[tuple[int, bytes]]
     """Key group and bytes of each of these keys."""
+    distinct: bool
+    """False if a key may have several runs, because another key has the same hash."""
 
     def per_row(self) -> list[KeyRun | None]:
         """Return one entry per row: the key where it changes, None where it stays."""
@@ -38,10 +40,6 @@ class ChunkKeys:
         for first, key in zip(self.first_rows, self.keys, strict=True):
             changes[first] = key
         return changes
-
-    def spans(self) -> Iterator[tuple[KeyRun, int, int]]:
-        """Yield each key with its first row and the end of its rows, exclusive."""
-        return zip(self.keys, self.first_rows, [*self.first_rows[1:], self.rows], strict=True)
 
 
 class KeyRuns:
@@ -58,7 +56,8 @@ class KeyRuns:
         if any(column.null_count for column in columns):
             raise InternalError("a null key reached a slot, although Spark rejects null keys when it reads the batch")
         hashes = chunk.column(KEY_HASH).to_numpy(zero_copy_only=False)
-        changed = hashes[1:] != hashes[:-1]
+        hash_changed = hashes[1:] != hashes[:-1]
+        changed = hash_changed.copy()
         for column in columns:
             changed |= _changes(column)
         firsts = np.concatenate((np.zeros(min(1, len(hashes)), dtype=np.int64), np.flatnonzero(changed) + 1))
@@ -67,7 +66,8 @@ class KeyRuns:
         keys = values[0] if len(values) == 1 else list(zip(*values, strict=True))
         key_groups = key_group_of_hash(hashes[firsts], self._max_parallelism).tolist()
         places = list(zip(key_groups, map(self._encode, keys), strict=True))
-        return ChunkKeys(len(hashes), firsts.tolist(), list(zip(key_groups, keys, strict=True)), places)
+        distinct = np.count_nonzero(changed) == np.count_nonzero(hash_changed)
+        return ChunkKeys(len(hashes), firsts.tolist(), list(zip(key_groups, keys, strict=True)), places, distinct)
 
 
 def _changes(column: pa.Array) -> np.ndarray[Any, np.dtype[np.bool_]]:

@@ -13,7 +13,7 @@ from statefulspark.process.callbacks import callback
 from statefulspark.process.contexts import SlotTimerService, TimerContext
 from statefulspark.process.failures import USER_ERRORS, user_function_error
 from statefulspark.process.functions import TimeDomain
-from statefulspark.process.key_rows import KeyRowsFunction
+from statefulspark.process.key_rows import DueTimers, FiredTimers, KeyRowsFunction
 from statefulspark.process.step_spec import StepSpec
 from statefulspark.state.encoding.idents import key_group_of_ident
 from statefulspark.state.timers import EVENT_TIMERS, PROCESSING_TIMERS
@@ -72,15 +72,14 @@ class TimerFiring:
         context, is_full, function = self._context, self._add, self._step.function
         context.domain = domain
         self._ident = b""
-        due = self._due(kind, up_to_ms)
         try:
             if isinstance(function, KeyRowsFunction):
-                for each in function.on_timers(due, context):
+                for each in function.on_timers(DueTimers(self._due(kind, up_to_ms), self._due_together(kind, up_to_ms)), context):
                     if is_full(each):
                         yield self._flush()
                 return
             on_timer = callback(self._step, "on_timer")
-            for timestamp_ms in due:
+            for timestamp_ms in self._due(kind, up_to_ms):
                 produced = on_timer(timestamp_ms, context)
                 if produced is not None:
                     for each in produced:
@@ -98,12 +97,35 @@ class TimerFiring:
         for timestamp_ms, key, ident in self._backend.timers.due(kind, up_to_ms):
             self.fired += 1
             if not self.fired % _MANY:
-                _log.warning(
-                    "a batch fires very many timers. A function that registers timers which are due at once never ends it",
-                    uid=self._step.uid,
-                    fired=self.fired,
-                )
+                self._warn_of_many()
             self._ident = ident
             set_current_ident(ident, key)
             context.key, context.time = key, timestamp_ms
             yield timestamp_ms
+
+    def _due_together(self, kind: str, up_to_ms: int) -> Iterator[FiredTimers]:
+        """Yield due timers, many at a time."""
+        context, backend, decode = self._context, self._backend, self._backend.key_codec.decode
+        times: list[int] = []
+        idents: list[bytes] = []
+
+        def select(number: int) -> None:
+            self._ident = ident = idents[number]
+            key = decode(ident[2:])
+            backend.set_current_ident(ident, key)
+            context.key, context.time = key, times[number]
+
+        for times, idents in backend.timers.due_together(kind, up_to_ms, backend.keys_per_check):
+            before = self.fired
+            self.fired += len(times)
+            if before // _MANY < self.fired // _MANY:
+                self._warn_of_many()
+            yield FiredTimers(times, idents, backend.prefetch, select)
+            backend.keys_passed(len(times))
+
+    def _warn_of_many(self) -> None:
+        _log.warning(
+            "a batch fires very many timers. A function that registers timers which are due at once never ends it",
+            uid=self._step.uid,
+            fired=self.fired,
+        )

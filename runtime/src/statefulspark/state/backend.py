@@ -68,6 +68,7 @@ class KeyedStateBackend:
         batch: The last batch finished here, -1 at the start; set when the store is restored.
         idents: Makes what `set_current_ident` and `prefetch` take.
         key_codec: Encodes and decodes the keys of the step.
+        keys_per_check: Keys whose state may be changed before memory is compared with the budget.
         timers: The step's timers.
 
     Raises:
@@ -98,8 +99,8 @@ class KeyedStateBackend:
         )
         self._context = KeyContext(max(1, budget.dirty_bytes // 16), self._relieve, cached_entry_bytes_max=budget.cache_bytes // 2)
         self.idents = Idents(key_groups)
-        self._keys_per_check = max(1, min(_KEYS_PER_CHECK_MAX, budget.dirty_bytes // 4096))
-        self._keys_until_check = self._keys_per_check
+        self.keys_per_check = max(1, min(_KEYS_PER_CHECK_MAX, budget.dirty_bytes // 4096))
+        self._keys_until_check = self.keys_per_check
         self._running: int | None = None
         self._batch_before = -1
         self._pending: list[list[Change]] | None = None
@@ -164,7 +165,13 @@ class KeyedStateBackend:
         context.ident = ident
         context.key = key
         self._keys_until_check -= 1
-        if not self._keys_until_check:
+        if self._keys_until_check <= 0:
+            self._relieve()
+
+    def keys_passed(self, count: int) -> None:
+        """Compare memory with the budget if it is time to, after ``count`` keys whose state was changed without making them current."""
+        self._keys_until_check -= count
+        if self._keys_until_check <= 0:
             self._relieve()
 
     def clear_current_key(self) -> None:
@@ -365,7 +372,7 @@ class KeyedStateBackend:
 
     def _relieve(self) -> None:
         """Spill or evict when the budget is used up."""
-        self._keys_until_check = self._keys_per_check
+        self._keys_until_check = self.keys_per_check
         self._context.growth_bytes = 0
         self._relieve_cache()
         limit = self._budget.dirty_bytes - self._layers.held_memory_bytes

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Callable, Iterator, Sequence
 from heapq import heapify, heappop, heappush
 from typing import Any, Final
@@ -10,6 +11,7 @@ from statefulspark.errors import InvalidInputError
 from statefulspark.keygroups import KeyGroupRange
 from statefulspark.state.encoding.idents import key_group_of_ident
 from statefulspark.state.encoding.layout import group_prefix, state_range
+from statefulspark.state.encoding.store_keys import timer_keys
 from statefulspark.state.store.base import Change
 from statefulspark.state.store.layers import Layers
 from statefulspark.state.tables.key_context import KeyContext, no_current_key
@@ -134,6 +136,50 @@ class TimerQueue:
             self._context.grow(_TIMER_BYTES)
         self._remove(timer)
 
+    def register_all(self, timestamps_ms: Sequence[int], idents: Sequence[bytes]) -> None:
+        """Register a timer each for keys, given by their idents; the timestamps are within bounds."""
+        changed = self._changed
+        timers = [(timestamp_ms + SIGN).to_bytes(8, "big") + ident for timestamp_ms, ident in zip(timestamps_ms, idents, strict=True)]
+        self.registered += len(timers)
+        added = [timer for timer in timers if not changed.get(timer)]
+        changed.update(dict.fromkeys(added, True))
+        self._new += added
+        self._context.grow(len(added) * _TIMER_BYTES)
+
+    def delete_all(self, timestamps_ms: Sequence[int], idents: Sequence[bytes]) -> None:
+        """Delete a timer each of keys, given by their idents; absent ones are fine."""
+        for timestamp_ms, ident in zip(timestamps_ms, idents, strict=True):
+            self._remove((timestamp_ms + SIGN).to_bytes(8, "big") + ident)
+        self._context.grow(len(idents) * _TIMER_BYTES)
+
+    def due_together(self, end: bytes, count_max: int) -> Iterator[list[bytes]]:
+        """Yield and remove the timers below ``end`` in order, up to ``count_max`` at a time, whose states are not read.
+
+        The caller registers and deletes none below ``end``.
+        """
+        self._put_back()
+        self._expected = None
+        run = self._run
+        while True:
+            if not run:
+                self._fill_run(end)
+            changed = self._changed  # another one after a spill
+            added = self._first_added() if self._new or self._added else None
+            bound = end if added is None or added > end else added
+            if run and run[-1] < bound:
+                taken = run[: -min(count_max, len(run)) - 1 : -1]
+                if bound < end:
+                    del taken[bisect_left(taken, bound) :]
+                del run[-len(taken) :]
+                if timers := [timer for timer in taken if timer not in changed]:
+                    changed.update(dict.fromkeys(timers, False))
+                    yield timers
+            elif added is None or added >= end:
+                return
+            else:
+                self._remove(added)
+                yield [added]
+
     def due(self, end: bytes, decode: Callable[[bytes], Any]) -> Iterator[DueTimer]:
         """Yield and remove the timers below ``end`` in order; see `TimerTable.due`. ``decode`` makes keys of their bytes."""
         self._put_back()
@@ -206,10 +252,9 @@ class TimerQueue:
         return added if stored is None or (added is not None and added < stored) else stored
 
     def changes(self) -> list[Change]:
-        state_id = self._state_id.to_bytes(2, "big")
-        return [
-            (timer[8:10] + state_id + timer[:8] + timer[10:], _TIMER_VALUE if there else None) for timer, there in self._changed.items()
-        ]
+        keys, positions = timer_keys(list(self._changed), self._state_id)
+        there = list(self._changed.values())
+        return [(key, _TIMER_VALUE if there[position] else None) for key, position in zip(keys, positions, strict=True)]
 
     def changed_bytes(self) -> int:
         return len(self._changed) * _TIMER_BYTES

@@ -48,6 +48,8 @@ class SessionForms:
         lateness_ms: Allowed lateness.
 
     Attributes:
+        joint: The sessions of the current key in the joint form.
+        numbers: Packs sessions in that form; None if their contents are not numbers.
         all_joint: True if `load` would return True for every key, with nothing to do.
     """
 
@@ -63,6 +65,7 @@ class SessionForms:
     ) -> None:
         type_ = SessionsTypeInfo(contents.value_type())
         self._packed = type_.packed
+        self.numbers = type_.numbers
         self.joint = sessions_state(context, scope, type_)
         self._put_entry = self.joint.put_entry
         self._windows = merging_windows_state(context, scope)

@@ -95,7 +95,7 @@ class SessionRows:
         if not stored or stored[0][1] - 1 > watermark:
             appended, taken = self._appended(stored, rows, times, watermark)
             if taken == len(rows):
-                self._save_appended(stored, appended, service, watermark)
+                self.save_appended(stored, appended, service, watermark)
                 return []
             sessions = [_Session(*each, is_touched=taken > 0) for each in appended]
         else:
@@ -226,7 +226,7 @@ class SessionRows:
         session.end = max(session.end, end)
         return session
 
-    def _save_appended(self, stored: tuple[Session, ...], sessions: list[Session], service: TimerService, watermark: int) -> None:
+    def save_appended(self, stored: tuple[Session, ...], sessions: list[Session], service: TimerService, watermark: int) -> None:
         """Write sessions that have not ended, with their timers. The last one that was stored may have another end, and others have come after it."""
         known = len(stored)
         if known and stored[-1][1] != sessions[known - 1][1]:

@@ -7,10 +7,11 @@ from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 from statefulspark.process.functions import RuntimeContext
+from statefulspark.process.windows.number_sessions import NumberSessions
 from statefulspark.state.api.descriptors import ValueStateDescriptor
 from statefulspark.state.api.names import RuntimeName
 from statefulspark.state.encoding.layout import JOINT_SESSIONS
-from statefulspark.state.encoding.values import ENCODED_BYTES, PLAIN, Encoded
+from statefulspark.state.encoding.values import ENCODED_BYTES, Encoded
 from statefulspark.state.tables.value import KeyedValueState
 from statefulspark.state.types.base import TypeInformation
 from statefulspark.state.types.composites import ListTypeInfo, TupleTypeInfo
@@ -23,10 +24,6 @@ Session = tuple[int, int, Any]
 
 _COUNT: Final = struct.Struct(">I")
 _HEAD: Final = struct.Struct(">IIqIqI")
-_START_FORMAT: Final = ">BI"
-"""Version of the value and number of sessions."""
-_SESSION_FORMAT: Final = "IIqIqI"
-"""Length of the tuple, then its first two fields and the length of the third, each field with its length."""
 _FIELD: Final = 8
 _FIXED: Final = _HEAD.size - 4
 """Length of a tuple without the bytes of its third field."""
@@ -51,54 +48,18 @@ class SessionsTypeInfo(ListTypeInfo):
         self._contents = contents
         self._stays_decoded = contents.immutable is True
         self._bytes_each = None if contents.decoded_bytes is None else _SESSION_BYTES + contents.decoded_bytes
-        # One or two sessions whose contents are a number, by far the most frequent values, are one struct each.
-        # A struct packs None as the BOOLEAN False.
-        number = None if contents.struct_format == "?" else contents.struct_format
-        self._one = None if number is None else struct.Struct(_START_FORMAT + _SESSION_FORMAT + number)
-        self._two = None if number is None else struct.Struct(_START_FORMAT + 2 * (_SESSION_FORMAT + number))
-        # Behind its version byte, the count 1, the length of the tuple, and those of its three fields.
-        self._contents_bytes = 0 if self._one is None else self._one.size - _FIXED - 9
+        self.numbers = NumberSessions.of(contents)
 
     def packed(self, sessions: Sequence[Session]) -> bytes | None:
         """Return the stored bytes of one or two sessions whose contents are numbers; None for others."""
-        one, two, size = self._one, self._two, self._contents_bytes
-        if one is None or two is None:
-            return None
-        length = _FIXED + size
-        try:
-            if len(sessions) == 1:
-                ((start, end, entry),) = sessions
-                return one.pack(PLAIN, 1, length, _FIELD, start, _FIELD, end, size, entry)
-            if len(sessions) == 2:
-                (start, end, entry), (start2, end2, entry2) = sessions
-                first, second = (length, _FIELD, start, _FIELD, end, size, entry), (length, _FIELD, start2, _FIELD, end2, size, entry2)
-                return two.pack(PLAIN, 2, *first, *second)
-        except struct.error:
-            pass  # None, or a number that is too large, which the type refuses
-        return None
+        return None if self.numbers is None else self.numbers.packed(sessions)
 
     def decoder(self, decode: Callable[[bytes], Any]) -> Callable[[bytes], Any]:
         """See `TypeInformation.decoder`."""
-        one, two = self._one, self._two
-        if one is None or two is None:
+        if self.numbers is None:
             return decode
-        size = self._contents_bytes
-        length = _FIXED + size
-        expected = (PLAIN, 1, length, _FIELD, _FIELD, size)
-        expected_two = (PLAIN, 2, length, _FIELD, _FIELD, size, length, _FIELD, _FIELD, size)
-
-        def decode_packed(data: bytes) -> Any:
-            if len(data) == one.size:
-                version, count, of_tuple, first, start, second, end, last, entry = one.unpack(data)
-                if (version, count, of_tuple, first, second, last) == expected:
-                    return ((start, end, entry),)
-            elif len(data) == two.size:
-                version, count, l1, a1, start, b1, end, c1, entry, l2, a2, start2, b2, end2, c2, entry2 = two.unpack(data)
-                if (version, count, l1, a1, b1, c1, l2, a2, b2, c2) == expected_two:
-                    return ((start, end, entry), (start2, end2, entry2))
-            return decode(data)
-
-        return decode_packed
+        unpacked = self.numbers.unpacked
+        return lambda data: unpacked(data) or decode(data)
 
     def normalize(self, value: Any) -> Any:
         """Return ``value``, which the runtime has made."""

@@ -10,6 +10,7 @@ from typing import Any, ClassVar, Final
 import pyarrow as pa
 
 from statefulspark.errors import InvalidInputError
+from statefulspark.process.callbacks import is_own
 from statefulspark.process.functions import RuntimeContext
 from statefulspark.process.output import OutputSchema
 from statefulspark.process.row_types import row_type_info
@@ -229,6 +230,11 @@ class AggregatedContents(CombinedContents):
 
     def value_type(self) -> TypeInformation:
         return self._type
+
+    @property
+    def needs_key(self) -> bool:
+        """True if the function may use state of its own: it has an ``open``, which got the context of the step."""
+        return is_own(self._aggregate.open, Function.open)
 
     def with_row(self, entry: Any, row: Any) -> Any:
         # For each row: what the class above does, with fewer calls.

@@ -7,11 +7,12 @@ from typing import TYPE_CHECKING, Any, Final
 
 from statefulspark.errors import InvalidInputError, type_name
 from statefulspark.process.functions import KeyedProcessFunction, RuntimeContext, TimeDomain, TimerService
-from statefulspark.process.key_rows import KeyRowsFunction, Visit
+from statefulspark.process.key_rows import DueTimers, KeyedRows, KeyRowsFunction, Visit
 from statefulspark.process.windows.assigners import MergingWindowAssigner, WindowAssigner
 from statefulspark.process.windows.merging_windows import MergingWindows
 from statefulspark.process.windows.session_forms import SessionForms, next_due
 from statefulspark.process.windows.session_rows import SessionRows
+from statefulspark.process.windows.simple_sessions import SimpleSessions
 from statefulspark.process.windows.trigger_context import WindowTriggerContext
 from statefulspark.process.windows.triggers import TriggerResult
 from statefulspark.process.windows.window_contents import CombinedContents, WindowContents
@@ -70,10 +71,13 @@ class WindowOperator(KeyRowsFunction):
         self._combined = self._contents if isinstance(self._contents, CombinedContents) else None
         self._forms: SessionForms | None = None
         self._sessions: SessionRows | None = None
+        self._simple: SimpleSessions | None = None
         if self._merging is not None and self._combined is not None:
             parts = (self._combined, self._timers, self._context.states)
             self._forms = SessionForms(runtime_context, scope, *parts, lateness_ms=self._lateness_ms)
             self._sessions = SessionRows.of(windowing, self._combined, self._forms)
+            if self._sessions is not None:
+                self._simple = SimpleSessions.of(windowing, self._combined, self._forms, self._sessions)
         self._results.open(runtime_context)
         self._late_records = runtime_context.get_metrics_group().counter(_LATE_RECORDS)
 
@@ -81,30 +85,41 @@ class WindowOperator(KeyRowsFunction):
         self._results.close()
         self._contents.close()
 
-    def process_keys(self, visits: Iterable[Visit], ctx: ElementContext) -> Iterator[Any]:
-        sessions, forms = self._sessions, self._forms
+    def process_keys(self, several: Iterable[KeyedRows], ctx: ElementContext) -> Iterator[Any]:
+        sessions, forms, simple = self._sessions, self._forms, self._simple
         if sessions is None or forms is None:
-            yield from super().process_keys(visits, ctx)
+            yield from super().process_keys(several, ctx)
             return
         self._enter(ctx)
         service, emit, late = self._context.service, self._emitted, self._late
         cleared = self._cleared if self._results.clears else None
-        for rows, times in visits:
-            if forms.all_joint or forms.load(service):
-                if emitted := sessions.add(rows, times, service, emit, late, cleared):
-                    yield from emitted
+        for keyed in several:
+            if simple is not None and forms.all_joint and keyed.distinct:
+                visits: Iterable[Visit] = map(keyed.visit, simple.add(keyed, ctx.timer_service()))
             else:
-                yield from super().process_rows(rows, times, ctx)
+                visits = keyed.visits()
+            for rows, times in visits:
+                if forms.all_joint or forms.load(service):
+                    if emitted := sessions.add(rows, times, service, emit, late, cleared):
+                        yield from emitted
+                else:
+                    yield from super().process_rows(rows, times, ctx)
 
-    def on_timers(self, due: Iterable[int], ctx: TimerContext) -> Iterator[Any]:
-        sessions, forms = self._sessions, self._forms
+    def on_timers(self, due: DueTimers, ctx: TimerContext) -> Iterator[Any]:
+        sessions, forms, simple = self._sessions, self._forms, self._simple
         if sessions is None or forms is None or ctx.time_domain() is not TimeDomain.EVENT_TIME:
             yield from super().on_timers(due, ctx)
             return
         self._enter(ctx)
         service, emit = self._context.service, self._emitted
         cleared = self._cleared if self._results.clears else None
-        for timestamp in due:
+        if simple is not None and forms.all_joint and cleared is None and not self._lateness_ms:
+            for fired in due.together:
+                yield from simple.fire(
+                    fired, ctx.timer_service(), emit, read_ahead=self._function_context.uses_state or self._results.opens
+                )
+            return
+        for timestamp in due.one_by_one:
             if forms.all_joint or forms.load(service, timestamp):
                 yield from sessions.fire(timestamp, service, emit, cleared)
             else:

@@ -7,11 +7,12 @@ from types import GeneratorType
 from typing import Any
 
 from statefulspark.errors import InvalidInputError
-from statefulspark.process.callbacks import check_rows
+from statefulspark.process.callbacks import check_rows, is_own
 from statefulspark.process.functions import RuntimeContext, TimerService
 from statefulspark.process.windows.functions import ProcessWindowFunction, WindowFunction
 from statefulspark.process.windows.window_states import SelectedWindow, WindowStates
 from statefulspark.process.windows.windows import Window
+from statefulspark.state.api.functions import Function
 from statefulspark.state.api.keyed_state_store import KeyedStateStore
 
 __all__ = ["ProcessWindowContext", "WindowResults"]
@@ -29,6 +30,7 @@ class ProcessWindowContext(ProcessWindowFunction.Context):
     Attributes:
         fired: The window.
         service: Timers and times of the current key.
+        uses_state: True once the function has asked for state of the key.
     """
 
     fired: Window
@@ -36,6 +38,7 @@ class ProcessWindowContext(ProcessWindowFunction.Context):
 
     def __init__(self, context: RuntimeContext, scope: str, selected: SelectedWindow, *, merges: bool) -> None:
         self._global = context
+        self.uses_state = False
         self._states = None if merges else WindowStates(context, "window", scope, selected)
 
     def window(self) -> Window:
@@ -57,6 +60,7 @@ class ProcessWindowContext(ProcessWindowFunction.Context):
         return self._states
 
     def global_state(self) -> KeyedStateStore:
+        self.uses_state = True
         return self._global
 
     def clear(self) -> None:
@@ -81,9 +85,12 @@ class WindowResults:
     @property
     def clears(self) -> bool:
         """False if the function has no ``clear`` of its own, so that `clear` would do nothing."""
-        # What would be called, which may be an attribute of the object.
-        called = getattr(self._process_function, "clear", None)
-        return called is not None and getattr(called, "__func__", None) is not ProcessWindowFunction.clear
+        return self._process_function is not None and is_own(self._process_function.clear, ProcessWindowFunction.clear)
+
+    @property
+    def opens(self) -> bool:
+        """False if the function has no ``open`` of its own, in which it would take states."""
+        return self._function is not None and is_own(self._function.open, Function.open)
 
     def open(self, context: RuntimeContext) -> None:
         """Open the function."""

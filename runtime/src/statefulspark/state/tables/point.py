@@ -8,11 +8,12 @@ were not used in the meantime and are dropped. A hit in the older generation mov
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from itertools import filterfalse
+from itertools import filterfalse, repeat
 from typing import Any, Final
 
 from statefulspark.errors import InvalidInputError
 from statefulspark.state.encoding.layout import prefix_end
+from statefulspark.state.encoding.store_keys import entry_keys
 from statefulspark.state.encoding.values import ENCODED_BYTES, Encoded
 from statefulspark.state.evolution.schema_reader import SchemaReader
 from statefulspark.state.store.base import Change
@@ -20,7 +21,8 @@ from statefulspark.state.store.layers import Layers
 from statefulspark.state.tables.key_context import KeyContext, no_current_key
 from statefulspark.state.tables.table import DECODED_FACTOR, ENTRY_BYTES
 
-_UNREAD: Final = object()
+UNREAD: Final = object()
+"""Stands for an entry that is not at hand."""
 
 
 class Heads(dict[int, bytes]):
@@ -136,12 +138,13 @@ class PointTable:
         return self._used[group]
 
     def changes(self) -> list[Change]:
-        heads, stored = self._heads, self._stored
+        stored = self._stored
         as_it_is = self._encoded if self._encoded_is_stored else None
+        keys, positions = entry_keys(self.changed_idents(), self._heads)
+        entries = [entry for ident, entry in self._changed.items() if ident is not None]
+        found = map(entries.__getitem__, positions)
         return [
-            (ident[:2] + heads[len(ident)] + ident[2:], entry if entry is None or entry.__class__ is as_it_is else stored(entry))
-            for ident, entry in self._changed.items()
-            if ident is not None
+            (key, entry if entry is None or entry.__class__ is as_it_is else stored(entry)) for key, entry in zip(keys, found, strict=True)
         ]
 
     def changed_bytes(self) -> int:
@@ -229,6 +232,27 @@ class PointTable:
             size_bytes += len(value)
         self._cached_payload_bytes += DECODED_FACTOR * size_bytes
 
+    def entries(self, idents: Sequence[bytes]) -> list[Any]:
+        """Return the entries of some hundred keys; `UNREAD` for one that cannot be decoded."""
+        found = self._at_hand(idents)
+        if missing := [ident for ident, entry in zip(idents, found, strict=True) if entry is UNREAD]:
+            self.hits += len(idents) - len(missing)
+            self.prefetch(missing)
+            old = self._old
+            for ident in missing:
+                if ident in old:
+                    self._load(ident)
+            read = iter(self._at_hand(missing))
+            return [next(read) if entry is UNREAD else entry for entry in found]
+        self.hits += len(idents)
+        return found
+
+    def _at_hand(self, idents: Sequence[bytes]) -> list[Any]:
+        """Return the entries of keys that were changed or are in the young generation, `UNREAD` for others."""
+        found = map(self._young.get, idents, repeat(UNREAD))
+        changed = self._changed
+        return [changed.get(ident, entry) for ident, entry in zip(idents, found, strict=True)] if changed else list(found)
+
     def changed_idents(self) -> list[bytes]:
         """See `ScannedTable`."""
         return [ident for ident in self._changed if ident is not None]
@@ -282,7 +306,7 @@ class PointTable:
         ident = self._context.ident
         if ident is None:
             raise no_current_key()
-        if self._young.get(ident, _UNREAD) is None:
+        if self._young.get(ident, UNREAD) is None:
             # Nothing is stored: forgetting the change saves a useless delete in the changelog and the store.
             self._changed.pop(ident, None)
         else:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from statefulspark.errors import InvalidInputError
@@ -89,6 +89,18 @@ class KeyedValueState(PointTable, ValueState[Any]):
             context.growth_bytes += size_bytes
             if context.growth_bytes > context.growth_bytes_max:
                 context.relieve()
+
+    def put_entries(self, idents: Sequence[bytes], entries: Sequence[bytes]) -> None:
+        """Replace the values of keys by stored bytes that the runtime has made, as `put_entry` does."""
+        context = self._context
+        self._changed.update(zip(idents, entries, strict=True))
+        size_bytes = ENCODED_BYTES * len(entries) + sum(map(len, entries))
+        self._changed_payload_bytes += size_bytes
+        context.grow(size_bytes)
+
+    def clear_entries(self, idents: Iterable[bytes]) -> None:
+        """Remove the values of keys, which are stored."""
+        self._changed.update(dict.fromkeys(idents))
 
     def clear(self) -> None:
         self._remove()
