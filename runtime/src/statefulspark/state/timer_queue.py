@@ -253,8 +253,8 @@ class TimerQueue:
 
     def changes(self) -> list[Change]:
         keys, positions = timer_keys(list(self._changed), self._state_id)
-        there = list(self._changed.values())
-        return [(key, _TIMER_VALUE if there[position] else None) for key, position in zip(keys, positions, strict=True)]
+        there = map(list(self._changed.values()).__getitem__, positions)
+        return list(zip(keys, map((None, _TIMER_VALUE).__getitem__, there), strict=True))
 
     def changed_bytes(self) -> int:
         return len(self._changed) * _TIMER_BYTES

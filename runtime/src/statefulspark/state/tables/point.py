@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from itertools import filterfalse, repeat
-from typing import Any, Final
+from types import NoneType
+from typing import Any, Final, cast
 
 from statefulspark.errors import InvalidInputError
 from statefulspark.state.encoding.layout import prefix_end
@@ -138,14 +139,14 @@ class PointTable:
         return self._used[group]
 
     def changes(self) -> list[Change]:
-        stored = self._stored
-        as_it_is = self._encoded if self._encoded_is_stored else None
         keys, positions = entry_keys(self.changed_idents(), self._heads)
-        entries = [entry for ident, entry in self._changed.items() if ident is not None]
-        found = map(entries.__getitem__, positions)
-        return [
-            (key, entry if entry is None or entry.__class__ is as_it_is else stored(entry)) for key, entry in zip(keys, found, strict=True)
-        ]
+        entries = list(map(list(self._changed.values()).__getitem__, positions))
+        as_it_is = {self._encoded, NoneType} if self._encoded_is_stored else {NoneType}
+        # One call for all where it can be: this is what each changed key costs.
+        if not as_it_is.issuperset(map(type, entries)):
+            stored = self._stored
+            entries = [entry if entry.__class__ in as_it_is else stored(entry) for entry in entries]
+        return list(zip(keys, entries, strict=True))
 
     def changed_bytes(self) -> int:
         per_entry = ENTRY_BYTES if self._entry_bytes is None else ENTRY_BYTES + self._entry_bytes
@@ -250,12 +251,11 @@ class PointTable:
     def _at_hand(self, idents: Sequence[bytes]) -> list[Any]:
         """Return the entries of keys that were changed or are in the young generation, `UNREAD` for others."""
         found = map(self._young.get, idents, repeat(UNREAD))
-        changed = self._changed
-        return [changed.get(ident, entry) for ident, entry in zip(idents, found, strict=True)] if changed else list(found)
+        return list(map(self._changed.get, idents, found) if self._changed else found)
 
     def changed_idents(self) -> list[bytes]:
         """See `ScannedTable`."""
-        return [ident for ident in self._changed if ident is not None]
+        return cast("list[bytes]", list(self._changed))  # no entry is changed while no key is current
 
     def has_entry(self, ident: bytes, *, stored: bool) -> bool:
         """See `ScannedTable`."""
