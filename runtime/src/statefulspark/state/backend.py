@@ -152,11 +152,7 @@ class KeyedStateBackend:
         self._running = batch
 
     def set_current_key(self, key_group: int, key: Any, key_bytes: bytes) -> None:
-        """Make a key current; ``key_bytes`` is what the key codec makes of ``key``.
-
-        Raises:
-            InvalidInputError: The key group is not the slot's.
-        """
+        """Make a key current, whose bytes are what the key codec makes of it; InvalidInputError if the key group is not the slot's."""
         self.set_current_ident(self.idents.of(key_group, key_bytes), key)
 
     def set_current_ident(self, ident: bytes, key: Any) -> None:
@@ -312,10 +308,7 @@ class KeyedStateBackend:
         return self._cleanup.now_ms
 
     def sweep(self) -> bool:
-        """Remove some expired entries from the store. The caller must be its only writer. See `BackgroundCleanup`.
-
-        Returns:
-            True if there is more to do.
+        """Remove some expired entries from the store, whose only writer is the caller. Return True if there is more to do. See `BackgroundCleanup`.
 
         Raises:
             UnavailableError: The store cannot be written; call again.
