@@ -6,7 +6,6 @@ context of kubectl.
 
 from __future__ import annotations
 
-import functools
 import json
 import os
 import shutil
@@ -34,16 +33,6 @@ class Kubectl:
 
     def __init__(self, namespace: str) -> None:
         self.namespace = namespace
-
-    @functools.cached_property
-    def minor(self) -> int:
-        """The second number of the API server's version."""
-        return int(json.loads(self.ok("version", "-o", "json"))["serverVersion"]["minor"].rstrip("+"))
-
-    @property
-    def evaluates_rules(self) -> bool:
-        """Whether the API server knows CEL rules and holds objects to them."""
-        return self.minor >= 25
 
     def run(self, *arguments: str, given: object = None) -> subprocess.CompletedProcess[str]:
         """Run kubectl; ``given`` becomes its standard input, as JSON."""
@@ -103,8 +92,7 @@ def definitions() -> Iterator[None]:
         pytest.skip("needs a test cluster: set STATEFULSPARK_TEST_CLUSTER and KUBECONFIG")
     cluster = Kubectl("default")
     before = {name: cluster.owner(name) for name in DEFINITIONS}
-    # An old API server does not know CEL rules, which kubectl would take for a mistake.
-    cluster.ok("apply", f"--validate={'true' if cluster.evaluates_rules else 'false'}", "-f", str(ROOT / "crds"))
+    cluster.ok("apply", "--validate=true", "-f", str(ROOT / "crds"))
     cluster.ok("wait", "--for=condition=Established", "--timeout=30s", "-f", str(ROOT / "crds"))
     yield
     for name, owner in before.items():

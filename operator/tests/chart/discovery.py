@@ -14,25 +14,18 @@ KINDS = {
     "apps/v1": ("Deployment",),
     "rbac.authorization.k8s.io/v1": ("Role", "RoleBinding", "ClusterRole", "ClusterRoleBinding"),
     "networking.k8s.io/v1": ("NetworkPolicy",),
+    "policy/v1": ("PodDisruptionBudget",),
     "admissionregistration.k8s.io/v1": ("ValidatingWebhookConfiguration",),
     "apiextensions.k8s.io/v1": ("CustomResourceDefinition",),
     "cert-manager.io/v1": ("Certificate", "Issuer"),
     "monitoring.coreos.com/v1": ("ServiceMonitor",),
 }
-"""What the chart makes, by the only version of it that Kubernetes 1.20 .. 1.36 have in common."""
-
-
-def served(minor: int) -> dict[str, tuple[str, ...]]:
-    """Kinds by API version. Source: Kubernetes' deprecation guide: policy/v1 is served from 1.21 on, policy/v1beta1 up to 1.24."""
-    budgets = {
-        version: ("PodDisruptionBudget",) for version, there in (("policy/v1", minor >= 21), ("policy/v1beta1", minor <= 24)) if there
-    }
-    return KINDS | budgets
+"""Kinds that the chart creates, by API version. Kubernetes 1.32 .. 1.37 serve these versions (Kubernetes' deprecation guide)."""
 
 
 def answer(path: str, minor: int) -> dict[str, Any] | None:
     """The answer to a GET; None for what is not there."""
-    kinds = served(minor)
+    kinds = KINDS
     groups: dict[str, list[dict[str, str]]] = {}
     for version in kinds:
         if "/" in version:

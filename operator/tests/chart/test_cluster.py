@@ -28,20 +28,14 @@ def test_the_api_server_takes_every_object(kubectl: Any, render: Any, values: di
     for each in render(values):
         if each["kind"] in FOREIGN:
             continue
-        if each["apiVersion"] == "policy/v1" and kubectl.minor < 21:
-            each["apiVersion"] = "policy/v1beta1"  # without a cluster Helm assumes a new one
-        unknown_rules = each["kind"] == "CustomResourceDefinition" and not kubectl.evaluates_rules
-        arguments = ["apply", "--dry-run=server", f"--validate={'false' if unknown_rules else 'true'}", "-f", "-"]
+        arguments = ["apply", "--dry-run=server", "--validate=true", "-f", "-"]
         if "namespace" in each["metadata"]:
             each["metadata"]["namespace"] = kubectl.namespace  # those of the values are not there
         kubectl.ok(*arguments, given=each)
 
 
 def test_install_upgrade_remove(kubectl: Any) -> None:
-    """Definitions are taken over and stay, the certificate survives an upgrade, what the real server serves counts.
-
-    Helm 4 applies on the server side, where an API server refuses the rules that it does not know, and ports without a protocol.
-    """
+    """Definitions are taken over and stay, the certificate survives an upgrade, what the real server serves counts."""
     name = "chart-test"
     owner = [f"meta.helm.sh/release-name={name}", f"meta.helm.sh/release-namespace={kubectl.namespace}"]
     kubectl.ok("annotate", "--overwrite", "crd", *DEFINITIONS, *owner)

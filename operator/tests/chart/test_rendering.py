@@ -47,7 +47,7 @@ def container(objects: list[dict[str, Any]]) -> dict[str, Any]:
 @each_values
 def test_helm_finds_nothing_to_say(values: dict[str, Any]) -> None:
     """Lint with warnings as errors; an icon is all that is missing."""
-    report = helm_python.lint(CHART, values, strict=True, namespace="system", kube_version="v1.30.0")
+    report = helm_python.lint(CHART, values, strict=True, namespace="system", kube_version="v1.32.0")
     assert report["errors"] in (None, [])
     assert [each["error"] for each in report["messages"]] == ["icon is recommended"]
 

@@ -191,69 +191,62 @@ def test_a_status_that_cannot_be_is_refused(kubectl: Any) -> None:
     assert "status.lifecycleState" in done.stderr
 
 
-@pytest.fixture
-def rules(kubectl: Any) -> Any:
-    """The cluster, when its API server evaluates CEL rules."""
-    if not kubectl.evaluates_rules:
-        pytest.skip("API servers before 1.25 do not evaluate CEL rules")
-    return kubectl
-
-
 def named(document: dict[str, Any], name: str) -> dict[str, Any]:
     """The object under another name."""
     return {**document, "metadata": {**document["metadata"], "name": name}}
 
 
-def test_definitions_are_taken_strictly_and_without_a_warning(rules: Any) -> None:
+def test_definitions_are_taken_strictly_and_without_a_warning(kubectl: Any) -> None:
     """Every rule compiles, none costs too much, defaults hold the rules, no field is unknown; kubectl would show warnings to everybody."""
-    done = rules.run("replace", "--dry-run=server", "--validate=strict", "-f", str(ROOT / "crds"))
+    done = kubectl.run("replace", "--dry-run=server", "--validate=strict", "-f", str(ROOT / "crds"))
     assert (done.returncode, done.stderr) == (0, "")
 
 
 @pytest.mark.parametrize(("spec", "message"), BAD_JOBS, ids=[message[:40] for _, message in BAD_JOBS])
-def test_bad_jobs_are_refused_by_rules(rules: Any, spec: dict[str, Any], message: str) -> None:
+def test_bad_jobs_are_refused_by_rules(kubectl: Any, spec: dict[str, Any], message: str) -> None:
     """The real evaluation of the table that the tests without a cluster run as well."""
-    assert message in rules.refusal(named(merged(GOOD, **spec), "refused"))
+    assert message in kubectl.refusal(named(merged(GOOD, **spec), "refused"))
 
 
 @pytest.mark.parametrize(("spec", "message"), BAD_SNAPSHOTS)
-def test_bad_snapshots_are_refused_by_rules(rules: Any, spec: dict[str, Any], message: str) -> None:
+def test_bad_snapshots_are_refused_by_rules(kubectl: Any, spec: dict[str, Any], message: str) -> None:
     """The same for StateSnapshot."""
-    assert message in rules.refusal(named(merged(GOOD_SNAPSHOT, **spec), "refused"))
+    assert message in kubectl.refusal(named(merged(GOOD_SNAPSHOT, **spec), "refused"))
 
 
 @pytest.mark.parametrize(("number", "change"), list(enumerate(CHANGES)), ids=[f"{then} {message[:30]}" for _, _, then, message in CHANGES])
-def test_what_can_be_changed(rules: Any, number: int, change: tuple[dict[str, Any], dict[str, Any], dict[str, Any], str]) -> None:
+def test_what_can_be_changed(kubectl: Any, number: int, change: tuple[dict[str, Any], dict[str, Any], dict[str, Any], str]) -> None:
     """Rules over oldSelf, on real updates of the whole object."""
     document, first, then, message = change
     document = named(document, f"changed-{number}")
-    rules.apply(merged(document, **first))
+    kubectl.apply(merged(document, **first))
     if document["kind"] == "StatefulSparkJob":
-        write_status(rules, "statefulsparkjobs", document["metadata"]["name"], {"maxParallelism": first.get("maxParallelism", 128)})
-    done = rules.run("replace", "-f", "-", given=merged(merged(document, **first), **then))
+        write_status(kubectl, "statefulsparkjobs", document["metadata"]["name"], {"maxParallelism": first.get("maxParallelism", 128)})
+    done = kubectl.run("replace", "-f", "-", given=merged(merged(document, **first), **then))
     assert (done.returncode != 0) == bool(message), done.stderr
     assert message in done.stderr
 
 
-def test_a_rule_holds_when_scaling_too(rules: Any) -> None:
+def test_a_rule_holds_when_scaling_too(kubectl: Any) -> None:
     """`kubectl scale` and autoscalers write through the subresource, which is no way around the rules."""
-    rules.apply(named(merged(GOOD, maxParallelism=4), "scaled-far"))
-    done = rules.run("scale", "ssj", "scaled-far", "--replicas", "5")
+    kubectl.apply(named(merged(GOOD, maxParallelism=4), "scaled-far"))
+    done = kubectl.run("scale", "ssj", "scaled-far", "--replicas", "5")
     assert "parallelism: must not exceed maxParallelism" in done.stderr
-    rules.ok("scale", "ssj", "scaled-far", "--replicas", "4")
+    kubectl.ok("scale", "ssj", "scaled-far", "--replicas", "4")
 
 
-def test_key_groups_are_fixed_for_patches_too(rules: Any) -> None:
+def test_key_groups_are_fixed_for_patches_too(kubectl: Any) -> None:
     """Server-side apply, merge patches and status writes go through the same rules; a status write never trips over them."""
-    rules.apply(named(merged(GOOD, maxParallelism=64), "patched"))
+    kubectl.apply(named(merged(GOOD, maxParallelism=64), "patched"))
     patch = json.dumps({"spec": {"maxParallelism": 65}})
     assert (
-        "spec.maxParallelism: cannot change during the lifetime" in rules.run("patch", "ssj", "patched", "--type=merge", "-p", patch).stderr
+        "spec.maxParallelism: cannot change during the lifetime"
+        in kubectl.run("patch", "ssj", "patched", "--type=merge", "-p", patch).stderr
     )
     larger = named(merged(GOOD, maxParallelism=65), "patched")
-    done = rules.run("apply", "--server-side", "--force-conflicts", "-f", "-", given=larger)
+    done = kubectl.run("apply", "--server-side", "--force-conflicts", "-f", "-", given=larger)
     assert "spec.maxParallelism: cannot change during the lifetime" in done.stderr
-    write_status(rules, "statefulsparkjobs", "patched", {"maxParallelism": 64, "lifecycleState": "STABLE"})
+    write_status(kubectl, "statefulsparkjobs", "patched", {"maxParallelism": 64, "lifecycleState": "STABLE"})
 
 
 def test_the_operators_client_owns_status_and_finalizer(kubectl: Any) -> None:

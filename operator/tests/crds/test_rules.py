@@ -1,4 +1,4 @@
-"""CEL rules hold for what the models accept and refuse what they are about; the cluster of the other tests is too old to evaluate them."""
+"""CEL rules hold for what the models accept and refuse what they are about, without a cluster."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ def test_bad_values_are_refused_by_the_schema_and_by_the_operator(jobs: Any, spe
 
 
 def test_defaults_hold_the_rules_as_they_are_written(jobs: Any, snapshots: Any) -> None:
-    """From 1.25 on the API server refuses the whole definition otherwise."""
+    """The API server refuses the whole definition otherwise."""
     assert jobs.refused_defaults() == []
     assert snapshots.refused_defaults() == []
     memory = copy.deepcopy(jobs.schema["properties"]["spec"]["properties"]["stateBackend"]["properties"]["rocksdb"]["properties"]["memory"])

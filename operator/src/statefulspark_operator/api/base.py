@@ -36,7 +36,7 @@ def _as_text(moment: datetime) -> str:
 Timestamp = Annotated[AwareDatetime, PlainSerializer(_as_text, return_type=str), WithJsonSchema({"type": "string", "format": "date-time"})]
 """A timestamp in the format of Kubernetes: UTC, whole seconds."""
 Message = Annotated[str, _cut(MESSAGE_MAX), Field(min_length=1, max_length=MESSAGE_MAX)]
-"""Human-readable message; truncated if too long. Never empty: API servers of Kubernetes 1.20 take an empty text for null."""
+"""Human-readable message; truncated if too long. Never empty: a text without content is an unset field."""
 ShortText = Annotated[str, _cut(SHORT_MAX), Field(min_length=1, max_length=SHORT_MAX)]
 """A name or ID."""
 Url = Annotated[str, Field(max_length=2048)]

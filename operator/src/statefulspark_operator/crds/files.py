@@ -16,16 +16,13 @@ _KEEP: Final = {"helm.sh/resource-policy": "keep"}
 """Removing the chart must not remove every job of the cluster, which is what removing a definition does."""
 
 
-_RULES: Final = "x-kubernetes-validations"
-
-
 def generated_files() -> dict[str, str]:
     """Return the text of each generated file by its path from the repository's root."""
     files = {"docs/crd-reference.md": reference()}
     for definition in definitions():
         name = f"{definition['spec']['names']['plural']}.yaml"
         files[f"crds/{name}"] = _yaml(definition)
-        files[f"charts/statefulspark/files/crds/{name}"] = _yaml(_kept(definition), rules_in_one_line=True)
+        files[f"charts/statefulspark/files/crds/{name}"] = _yaml(_kept(definition))
     return files
 
 
@@ -35,29 +32,11 @@ def _kept(definition: Schema) -> Schema:
     return kept
 
 
-class _Line(list[Schema]):
-    """A list that is written in one line of YAML."""
-
-
 class _Dumper(yaml.SafeDumper):
     def ignore_aliases(self, _data: Any) -> bool:
         """Write everything out: not every tool that takes definitions knows anchors."""
         return True
 
 
-_Dumper.add_representer(_Line, lambda dumper, rules: dumper.represent_sequence("tag:yaml.org,2002:seq", rules, flow_style=True))
-
-
-def _yaml(document: Schema, *, rules_in_one_line: bool = False) -> str:
-    """Write YAML; with rules in one line each the chart can leave them out for API servers that do not know them."""
-    if rules_in_one_line:
-        document, width = _with_lines(document), 1 << 20
-    else:
-        width = 120
-    return _HEADER + yaml.dump(document, Dumper=_Dumper, sort_keys=False, width=width, allow_unicode=False)
-
-
-def _with_lines(node: Any) -> Any:
-    if isinstance(node, dict):
-        return {name: _Line(each) if name == _RULES else _with_lines(each) for name, each in node.items()}
-    return [_with_lines(each) for each in node] if isinstance(node, list) else node
+def _yaml(document: Schema) -> str:
+    return _HEADER + yaml.dump(document, Dumper=_Dumper, sort_keys=False, width=120, allow_unicode=False)

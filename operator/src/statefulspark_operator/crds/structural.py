@@ -3,7 +3,7 @@
 What differs from JSON schema: no references; no alternatives (``X | None`` is a field that may be left out); bounds are exclusive by a
 flag; unknown fields are pruned unless the field says otherwise; keys of maps have no schema, so their patterns become CEL rules; and an
 object's default is written as ``{}``, from which the API server goes on to the defaults inside. An object with rules of its own has its
-default written out: an API server from 1.25 on lets the rules judge the default as it stands, and takes a definition only if they hold.
+default written out: an API server lets the rules judge the default as it stands, and takes a definition only if they hold.
 
 Source: Kubernetes, "Extend the Kubernetes API with CustomResourceDefinitions", section "Specifying a structural schema".
 """

@@ -50,7 +50,7 @@ Nonce = Annotated[WholeNumber, Field(ge=0, le=(1 << 53) - 1)]
 
 @dataclass(frozen=True, slots=True)
 class CelRule:
-    """A rule that an API server from Kubernetes 1.25 on checks itself; older ones ignore it.
+    """A rule that the API server checks itself.
 
     Attributes:
         rule: CEL over ``self``, the model's object after defaulting; with ``oldSelf`` it is checked on updates only.
