@@ -95,7 +95,10 @@ def nested(levels: int) -> dict[str, Any]:
         ),
         ({"driver": {"podTemplate": {"spec": nested(1000)}}}, ["spec.driver.podTemplate: has more than 32 levels"]),
         ({"executor": {"podTemplate": {"spec": {"a": "x" * 70_000}}}}, ["spec.executor.podTemplate: has more than 64 Ki characters"]),
-        ({"executor": {"podTemplate": {"spec": {"a": [{}] * 70_000}}}}, ["spec.executor.podTemplate: has more than 64 Ki characters"]),
+        (
+            {"executor": {"podTemplate": {"spec": {f"a{n}": [{}] * 3_000 for n in range(12)}}}},
+            ["spec.executor.podTemplate: has more than 64 Ki characters"],
+        ),
         ({"driver": {"podTemplate": {"specs": {}}}}, ["spec.driver.podTemplate.specs: is not a field of a pod template"]),
         ({"driver": {"podTemplate": {"spec": []}}}, ["spec.driver.podTemplate.spec: is not a mapping"]),
         (

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from statefulspark.config.manifest import validate_job
+from statefulspark.config.manifest import parse_manifest, validate_job
 from statefulspark.errors import InvalidInputError
 
 from .manifests import MINIMAL, manifest, refusal
@@ -256,3 +256,14 @@ def test_sparks_location_is_a_mounted_folder(url: str) -> None:
         validate_job(document)
     document["spec"]["checkpointing"]["sparkLocation"] = "file:///mnt/shared/"
     assert validate_job(document).spec.checkpointing.spark_location == "file:///mnt/shared"
+
+
+def test_many_problems_are_cut_and_aliases_of_yaml_do_not_multiply() -> None:
+    """A file of a few hundred bytes can stand for a billion values, and each wrong field is a sentence."""
+    wide = "\n".join(f"  f{number}: 1" for number in range(3000))
+    with pytest.raises(InvalidInputError) as caught:
+        parse_manifest(f"apiVersion: statefulspark.io/v1alpha1\nkind: StatefulSparkJob\nspec:\n{wide}\n")
+    assert len(str(caught.value).encode()) <= 4096
+    levels = "\n".join(f"  l{level}: &l{level} [{', '.join([f'*l{level - 1}'] * 10)}]" for level in range(1, 10))
+    with pytest.raises(InvalidInputError, match="more than 50000 values"):
+        parse_manifest(f"apiVersion: statefulspark.io/v1alpha1\nkind: StatefulSparkJob\nspec:\n  l0: &l0 [1, 1]\n{levels}\n")

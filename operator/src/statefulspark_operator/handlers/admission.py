@@ -6,9 +6,11 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from statefulspark.config.changes import refusal
+from statefulspark.config.document_bounds import shown
 from statefulspark.config.job import StatefulSparkJobSpec
 from statefulspark.config.kubernetes import validate_on_kubernetes
 from statefulspark.config.local_storage import storage_warnings
+from statefulspark.config.problems import MESSAGE_MAX
 from statefulspark.config.state_backend import StateBackendType
 from statefulspark.errors import InvalidInputError
 from statefulspark_operator.api.jobs import StatefulSparkJobStatus
@@ -19,6 +21,7 @@ from statefulspark_operator.reconcile.state_backends import with_state_backend
 from statefulspark_operator.reconcile.tenancy import Tenancy
 
 _ANY: Final = Tenancy()
+_UID_MAX: Final = 64
 SnapshotOf = Callable[[str, str], Mapping[str, Any] | None]
 """The StateSnapshot of a namespace and name, as it was last seen; None if there is none, or none was seen yet."""
 
@@ -45,11 +48,13 @@ def review(
         KeyError, TypeError: It is none.
     """
     request = body["request"]
+    if not isinstance(request["uid"], str) or len(request["uid"]) > _UID_MAX:
+        raise TypeError("uid")
     response: dict[str, Any] = {"uid": request["uid"]}
     problem = _problem(request, tenancy, snapshot, default_backend)
     response["allowed"] = problem is None
     if problem is not None:
-        response["status"] = {"code": 422, "reason": "Invalid", "message": problem}
+        response["status"] = {"code": 422, "reason": "Invalid", "message": shown(problem, MESSAGE_MAX)}
     elif warnings := _warnings(request, default_backend):
         response["warnings"] = warnings
     return {"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "response": response}
@@ -73,7 +78,7 @@ def _problem(request: Mapping[str, Any], tenancy: Tenancy, snapshot: SnapshotOf,
     if new.get("kind") != JOB_KIND:
         return None
     try:
-        spec = validate_on_kubernetes(with_state_backend(new, default_backend)).spec
+        spec = _checked(new, default_backend)
     except InvalidInputError as error:
         return str(error)
     labels, namespace = new["metadata"].get("labels"), new["metadata"].get("namespace") or request.get("namespace") or "default"
@@ -82,10 +87,14 @@ def _problem(request: Mapping[str, Any], tenancy: Tenancy, snapshot: SnapshotOf,
     if not canary and (problem := tenancy.job_problem(str(namespace), spec) or _initial_problem(str(namespace), spec, tenancy, snapshot)):
         return problem
     try:
-        before = validate_on_kubernetes(with_state_backend(old, default_backend)).spec if isinstance(old, dict) else None
+        before = _checked(old, default_backend) if isinstance(old, dict) else None
     except InvalidInputError:
         return None  # the stored spec is invalid; any valid spec is an improvement
     return refusal(before, spec, key_groups=_key_groups(old)) if before is not None else None
+
+
+def _checked(job: Mapping[str, Any], default_backend: str) -> StatefulSparkJobSpec:
+    return validate_on_kubernetes(with_state_backend(job, default_backend, kept=False)).spec
 
 
 def _warnings(request: Mapping[str, Any], default_backend: str) -> list[str]:
@@ -94,7 +103,7 @@ def _warnings(request: Mapping[str, Any], default_backend: str) -> list[str]:
     if request.get("operation") not in {"CREATE", "UPDATE"} or not isinstance(new, dict) or new.get("kind") != JOB_KIND:
         return []
     try:
-        spec = validate_on_kubernetes(with_state_backend(new, default_backend)).spec
+        spec = _checked(new, default_backend)
         return [*storage_warnings(spec), *spec.state_backend.warnings()]
     except InvalidInputError:
         return []

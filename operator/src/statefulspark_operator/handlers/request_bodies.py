@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import AsyncIterator
 from typing import Final
 
@@ -27,26 +28,28 @@ class RequestBodyReader:
         self._deadline_s = deadline_s
         self._shared = 0
 
-    async def read(self, parts: AsyncIterator[bytes]) -> bytes:
-        """Read a body; what is beyond the bound is never taken from ``parts``.
+    @contextlib.asynccontextmanager
+    async def read(self, parts: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+        """Reads a body, which counts against the shared memory until the block ends; what is beyond the bound is never taken from ``parts``.
 
         Raises:
             InvalidInputError: It is too large.
-            UnavailableError: It did not come in time, or too many large ones are being read.
+            UnavailableError: It did not come in time, or too many large ones are held.
         """
         body, shared = bytearray(), 0
         try:
-            async with asyncio.timeout(self._deadline_s):
-                async for part in parts:
-                    body += part
-                    if len(body) > BODY_MAX:
-                        raise InvalidInputError(f"the request body exceeds {BODY_MAX >> 20} MiB")
-                    more = max(0, len(body) - _FREE_BYTES) - shared
-                    self._shared, shared = self._shared + more, shared + more
-                    if more and self._shared > _SHARED_BYTES:
-                        raise UnavailableError("too many large request bodies are being read")
-        except TimeoutError as error:
-            raise UnavailableError(f"the request body did not arrive within {self._deadline_s:.0f} s") from error
+            try:
+                async with asyncio.timeout(self._deadline_s):
+                    async for part in parts:
+                        body += part
+                        if len(body) > BODY_MAX:
+                            raise InvalidInputError(f"the request body exceeds {BODY_MAX >> 20} MiB")
+                        more = max(0, len(body) - _FREE_BYTES) - shared
+                        self._shared, shared = self._shared + more, shared + more
+                        if more and self._shared > _SHARED_BYTES:
+                            raise UnavailableError("too many large request bodies are held")
+            except TimeoutError as error:
+                raise UnavailableError(f"the request body did not arrive within {self._deadline_s:.0f} s") from error
+            yield bytes(body)
         finally:
             self._shared -= shared
-        return bytes(body)

@@ -9,6 +9,7 @@ import re
 import socket
 import ssl
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Final
 
@@ -74,19 +75,14 @@ def metrics_app(registry: CollectorRegistry) -> FastAPI:
 
 
 def webhook_app(tenancy: Tenancy, snapshot: SnapshotOf, default_backend: str = StateBackendType.ROCKSDB) -> FastAPI:
-    """The validating webhook: AdmissionReview v1 in, AdmissionReview v1 out."""
-    app, bodies = FastAPI(openapi_url=None), RequestBodyReader()
+    """The validating webhook: AdmissionReview v1 in, AdmissionReview v1 out.
 
-    @app.post("/validate")
-    async def validate(request: Request) -> Response:
-        if int(request.headers.get("content-length", 0)) > BODY_MAX:
-            return _refused(413, "the request body is too large")
-        try:
-            body = await bodies.read(request.stream())
-        except InvalidInputError as error:
-            return _refused(413, str(error))
-        except UnavailableError as error:
-            return _refused(503, str(error))
+    Reviews are answered one after another on a thread of their own: however long one takes, the event loop goes on and one parsed body is in memory.
+    """
+    app, bodies = FastAPI(openapi_url=None), RequestBodyReader()
+    thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="webhook")
+
+    def answer(body: bytes) -> Response:
         try:
             return JSONResponse(review(json.loads(body), tenancy, snapshot, default_backend))
         except RecursionError:
@@ -98,6 +94,18 @@ def webhook_app(tenancy: Tenancy, snapshot: SnapshotOf, default_backend: str = S
             )
         except (ValueError, KeyError, TypeError, AttributeError):
             return _refused(400, "expected an AdmissionReview of admission.k8s.io/v1")
+
+    @app.post("/validate")
+    async def validate(request: Request) -> Response:
+        if int(request.headers.get("content-length", 0)) > BODY_MAX:
+            return _refused(413, "the request body is too large")
+        try:
+            async with bodies.read(request.stream()) as body:
+                return await asyncio.get_running_loop().run_in_executor(thread, answer, body)
+        except InvalidInputError as error:
+            return _refused(413, str(error))
+        except UnavailableError as error:
+            return _refused(503, str(error))
 
     return app
 

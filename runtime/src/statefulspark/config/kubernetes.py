@@ -13,6 +13,7 @@ from typing import Any, Final
 from pydantic import BaseModel, ValidationError
 
 from statefulspark.config import pods
+from statefulspark.config.document_bounds import check_bounds
 from statefulspark.config.job import StatefulSparkJob, StatefulSparkJobSpec
 from statefulspark.config.manifest import validate_job
 from statefulspark.config.problems import Problem, as_invalid_input, sentences
@@ -69,6 +70,7 @@ def validate_snapshot(document: object) -> StateSnapshot:
     Raises:
         InvalidInputError: One sentence per problem, with the field's path as in YAML.
     """
+    check_bounds(document)
     try:
         return StateSnapshot.model_validate(document, by_alias=True, by_name=False)
     except ValidationError as error:

@@ -10,6 +10,7 @@ import yaml
 from pydantic import ValidationError
 
 from statefulspark.config.default_backend import with_default_backend
+from statefulspark.config.document_bounds import check_bounds
 from statefulspark.config.job import KIND, StatefulSparkJob
 from statefulspark.config.problems import Problem, did_you_mean, problem_of, problems_of, sentences
 from statefulspark.config.state_backend import StateBackendType
@@ -97,7 +98,10 @@ def validate_job(document: object, *, folder: Path | None = None) -> StatefulSpa
 
 def _checked(document: object, folder: Path | None) -> StatefulSparkJob | tuple[Problem, ...]:
     try:
+        check_bounds(document)
         job = StatefulSparkJob.model_validate(document, by_alias=True, by_name=False)
+    except InvalidInputError as error:
+        return (problem_of(error),)
     except ValidationError as error:
         return problems_of(error, StatefulSparkJob)
     return _with_absolute_paths(job, folder) if folder is not None else job

@@ -6,16 +6,26 @@ Values are never repeated unless they are numbers, booleans or one of a short li
 from __future__ import annotations
 
 import difflib
+import itertools
 import types
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Union, get_args, get_origin
+from typing import Any, Final, Union, get_args, get_origin
 
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails, PydanticCustomError
 
+from statefulspark.config.document_bounds import shown
 from statefulspark.errors import InvalidInputError
 
+PROBLEMS_MAX: Final = 20
+"""Problems that one error names; a person corrects these first."""
+MESSAGE_MAX: Final = 4096
+"""Bytes of an error's text."""
+_ERRORS_MAX: Final = 1000
+"""Wrong fields of which pydantic is asked for details, which take 1 KiB each."""
+_FIELD_MAX: Final = 256
+_NAME_MAX: Final = 64
 _REFUSED = "refused"
 _CONFLICTS = "conflicts"
 _BOUNDS = {
@@ -51,11 +61,17 @@ class Problem:
         field: Path as in YAML, e.g. ``spec.job.args[0]``; inside a model's ``conflicts`` relative to that model.
         message: What is wrong, without a full stop.
         remedy: What to change, without a full stop.
+
+    Each is cut, and control characters are escaped: the text ends in terminals, events and statuses, and names come from the document.
     """
 
     field: str
     message: str
     remedy: str
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "field", shown(self.field, _FIELD_MAX))
+        object.__setattr__(self, "message", shown(self.message, MESSAGE_MAX))
 
     def __str__(self) -> str:
         return f"{self.field}: {self.message}. {self.remedy}"
@@ -82,8 +98,10 @@ def as_invalid_input(error: ValidationError, model: type[BaseModel]) -> InvalidI
 
 
 def problems_of(error: ValidationError, model: type[BaseModel]) -> tuple[Problem, ...]:
-    """Return each problem that pydantic found in ``model``, the outermost one."""
-    return tuple(_problems(error, model))
+    """Return the first problems that pydantic found in ``model``, the outermost one."""
+    if error.error_count() > _ERRORS_MAX:
+        return (Problem("manifest", f"has {error.error_count()} wrong fields", "Compare it with the documentation of the fields"),)
+    return tuple(itertools.islice(_problems(error, model), PROBLEMS_MAX + 1))
 
 
 def problem_of(error: InvalidInputError) -> Problem:
@@ -92,16 +110,18 @@ def problem_of(error: InvalidInputError) -> Problem:
 
 
 def sentences(problems: Sequence[Problem]) -> InvalidInputError:
-    """Return one error with a sentence for each of ``problems``, at least one."""
+    """Return one error with a sentence for each of ``problems``, at least one, as far as they fit in a message."""
     if len(problems) == 1:
         return InvalidInputError(problems[0].message, field=problems[0].field, remedy=problems[0].remedy)
-    lines = "".join(f"\n  {problem}" for problem in problems)
-    return InvalidInputError(f"{len(problems)} fields are wrong:{lines}")
+    text = f"{len(problems)} fields are wrong:" if len(problems) <= PROBLEMS_MAX else f"more than {PROBLEMS_MAX} fields are wrong, such as:"
+    for problem in problems[:PROBLEMS_MAX]:
+        text = f"{text}\n  {problem}"
+    return InvalidInputError(shown(text, MESSAGE_MAX))
 
 
 def did_you_mean(wrong: str, known: Iterable[str]) -> str:
     """Return the remedy for an unknown word: the nearest known one, or the list."""
-    names = sorted(known)
+    names, wrong = sorted(known), wrong[:_NAME_MAX]
     folded = {name.replace("_", "").replace("-", "").lower(): name for name in names}
     exact = folded.get(wrong.replace("_", "").replace("-", "").lower())
     near = [exact] if exact else difflib.get_close_matches(wrong, names, n=1, cutoff=0.6)
@@ -125,7 +145,7 @@ def _path(location: Location) -> str:
     for part in location:
         if part == "[key]":
             continue
-        text += f"[{part}]" if isinstance(part, int) else f".{part}"
+        text += f"[{part}]" if isinstance(part, int) else f".{shown(part, _NAME_MAX)}"
     return text.removeprefix(".") or "manifest"
 
 
