@@ -8,6 +8,8 @@ from pathlib import Path
 import pytest
 import yaml
 
+from statefulspark.config.manifest import parse_manifest
+
 LINES_MAX = 30
 
 
@@ -39,6 +41,11 @@ def test_every_manifest_that_is_mentioned_exists(readme: str, examples: Path) ->
     mentioned = re.findall(r"statefulspark run (\S+)", readme + (examples / "README.md").read_text())
     assert mentioned
     assert [path for path in mentioned if not (examples.parent / path).is_file()] == []
+
+
+def test_the_manifest_that_is_shown_is_valid(readme: str) -> None:
+    (shown,) = re.findall(r"```yaml\n(.*?)```", readme, flags=re.DOTALL)
+    assert parse_manifest(shown).spec.parallelism == 2
 
 
 def test_no_two_examples_are_jobs_of_one_name(examples: Path) -> None:

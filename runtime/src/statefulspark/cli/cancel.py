@@ -5,17 +5,18 @@ from __future__ import annotations
 import typer
 
 from statefulspark.cli.connect import CaFileOption, JobOption, TimeoutOption, TokenFileOption, connect
+from statefulspark.cli.job_command import JobCommand
 from statefulspark.cli.output import Output, OutputOption, show
 from statefulspark.cli.waiting import waiting
 
 
 def register(app: typer.Typer) -> None:
     """Add the command to ``app``."""
-    app.command(name="cancel")(cancel)
+    app.command(name="cancel", cls=JobCommand)(cancel)
 
 
 def cancel(
-    job: JobOption,
+    job: JobOption = None,
     token_file: TokenFileOption = None,
     ca_file: CaFileOption = None,
     timeout: TimeoutOption = 600.0,

@@ -10,14 +10,17 @@ from typing import Annotated
 import typer
 
 from statefulspark.api_server.client import JobClient
-from statefulspark.api_server.connection_files import home_directory, read_connection
+from statefulspark.api_server.connection_files import home_directory, read_connection, running_jobs
 from statefulspark.api_server.tokens import TOKEN_FILE_VARIABLE, TOKEN_VARIABLE, given_token, read_token_file
 from statefulspark.config.pods import TLS_AUTHORITY_FILE, TLS_FOLDER_VARIABLE
 from statefulspark.errors import InvalidInputError
 
 CA_FILE_VARIABLE = "STATEFULSPARK_CA_FILE"
 JobOption = Annotated[
-    str, typer.Option("--job", help="Name of a job running on this machine, or the URL of its driver.", show_default=False)
+    str | None,
+    typer.Option(
+        "--job", help="Job on this machine (its name or its manifest), or the URL of a driver. Defaults to the one job that runs here."
+    ),
 ]
 TokenFileOption = Annotated[
     Path | None,
@@ -36,21 +39,29 @@ TimeoutOption = Annotated[float, typer.Option(help="Timeout in seconds for the d
 
 
 def connect(
-    job: str, token_file: Path | None, ca_file: Path | None = None, *, environ: Mapping[str, str] = os.environ, request_s: float = 15.0
+    job: str | None,
+    token_file: Path | None,
+    ca_file: Path | None = None,
+    *,
+    environ: Mapping[str, str] = os.environ,
+    request_s: float = 15.0,
 ) -> JobClient:
     """Return a client for the job that ``--job`` names.
 
     Args:
-        job: Name or URL.
+        job: Name, manifest or URL; None for the only job that runs on this machine.
         token_file: File with the token; None for the usual places.
         ca_file: See `JobClient`.
         environ: Environment variables of this process.
         request_s: See `JobClient`.
 
     Raises:
-        InvalidInputError: No such job runs on this machine, or no token was found for the URL.
+        InvalidInputError: No such job runs on this machine, more than one does and ``job`` is None, or no token was found for the URL.
     """
     file_token = read_token_file(token_file, field="--token-file") if token_file is not None else None
+    home = home_directory(environ, Path.home())
+    if job is None:
+        job = _only_job(home)
     if job.startswith(("http://", "https://")):
         token = file_token or given_token(environ)
         if token is None:
@@ -61,7 +72,7 @@ def connect(
             )
         return JobClient(job, token, ca_file=ca_file or _own_authority(environ), request_s=request_s)
     # The connection file's token, not the environment's: that one may be for another job.
-    connection = read_connection(home_directory(environ, Path.home()), job)
+    connection = read_connection(home, _manifest_name(job) if job.endswith((".yaml", ".yml")) else job)
     return JobClient(connection.url, file_token or connection.token, ca_file=ca_file or _own_authority(environ), request_s=request_s)
 
 
@@ -69,3 +80,17 @@ def _own_authority(environ: Mapping[str, str]) -> Path | None:
     """In a pod of the job, where ``kubectl exec`` runs commands: the certificates of the job."""
     folder = environ.get(TLS_FOLDER_VARIABLE)
     return Path(folder) / TLS_AUTHORITY_FILE if folder else None
+
+
+def _only_job(home: Path) -> str:
+    names = running_jobs(home)
+    if len(names) == 1:
+        return names[0]
+    found = f"{len(names)} jobs run on this machine ({', '.join(names)})" if names else f"no job runs on this machine (by {home / 'jobs'})"
+    raise InvalidInputError(found, field="--job", remedy="Name the job, or give the URL of its driver and --token-file")
+
+
+def _manifest_name(path: str) -> str:
+    from statefulspark.config.manifest import load_manifest
+
+    return load_manifest(Path(path)).metadata.name

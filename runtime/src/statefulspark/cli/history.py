@@ -10,6 +10,7 @@ import typer
 from statefulspark.api_server.history_models import SAMPLES_MAX, HistoryModel, HistorySampleModel
 from statefulspark.api_server.instants import at
 from statefulspark.cli.connect import CaFileOption, JobOption, TokenFileOption, connect
+from statefulspark.cli.job_command import JobCommand
 from statefulspark.cli.job_tables import cut, duration, size
 from statefulspark.cli.output import Output, OutputOption, TableView, show
 from statefulspark.errors import InvalidInputError
@@ -21,11 +22,11 @@ _LATEST: Final = 20
 
 def register(app: typer.Typer) -> None:
     """Add the command to ``app``."""
-    app.command(name="history")(history)
+    app.command(name="history", cls=JobCommand)(history)
 
 
 def history(
-    job: JobOption,
+    job: JobOption = None,
     since: Annotated[str, typer.Option(help="How far to look back, such as 90s, 2h or 7d. Defaults to everything the driver keeps.")] = "",
     samples: Annotated[
         int | None,

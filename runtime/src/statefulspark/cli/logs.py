@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import typer
 
 from statefulspark.cli.connect import CaFileOption, JobOption, TokenFileOption, connect
+from statefulspark.cli.job_command import JobCommand
 from statefulspark.cli.output import Output, OutputOption, printable
 from statefulspark.errors import UnavailableError
 from statefulspark.logs.levels import LogLevel
@@ -22,11 +23,11 @@ _POLL_S: Final = 1.0
 
 def register(app: typer.Typer) -> None:
     """Add the command to ``app``."""
-    app.command(name="logs")(logs)
+    app.command(name="logs", cls=JobCommand)(logs)
 
 
 def logs(
-    job: JobOption,
+    job: JobOption = None,
     follow: Annotated[bool, typer.Option("--follow", "-f", help="Show new records until the job ends.")] = False,
     level: Annotated[LogLevel, typer.Option(help="Minimum level.", case_sensitive=False)] = LogLevel.DEBUG,
     slot: Annotated[int | None, typer.Option(help="Only records of this slot.", min=0)] = None,

@@ -1,7 +1,7 @@
 """The ``statefulspark`` command: collects the sub-commands and turns errors into exit codes.
 
 Each sub-command lives in a module of this package that has ``register(app)``. To add one, write the module and add its name to
-`COMMAND_MODULES`. These modules must import quickly: whatever needs pyspark is imported inside the command.
+`COMMAND_SECTIONS`. These modules must import quickly: whatever needs pyspark is imported inside the command.
 
 Exit codes: 0 success, 1 failure (the message says what to do next), 2 invalid input, nothing was changed.
 """
@@ -10,41 +10,22 @@ from __future__ import annotations
 
 import importlib
 import importlib.metadata
-from typing import Annotated, Any
+import itertools
+from typing import Annotated, Any, ClassVar, Final
 
 import typer
 
 from statefulspark.cli.groups import CommandGroup
 from statefulspark.errors import InvalidInputError, StatefulSparkError
 
-COMMAND_MODULES = (
-    "bootstrap",
-    "cancel",
-    "checkpoints",
-    "convert",
-    "delete_keys",
-    "executor",
-    "gc",
-    "history",
-    "init",
-    "key_groups",
-    "list",
-    "logs",
-    "memory",
-    "rescale",
-    "rewrite",
-    "run",
-    "savepoint",
-    "snapshot",
-    "state",
-    "status",
-    "stop",
-    "tune",
-    "ui",
-    "validate",
-    "verify",
-)
-"""Modules of this package with sub-commands, sorted; the help lists the commands in this order."""
+COMMAND_SECTIONS: Final = {
+    "Write and run": ("init", "validate", "run", "list", "memory"),
+    "A running job": ("status", "ui", "logs", "history", "savepoint", "rescale", "tune", "stop", "cancel"),
+    "Checkpoints and savepoints": ("checkpoints", "state", "verify", "snapshot", "key_groups", "gc"),
+    "New savepoints from old ones": ("convert", "rewrite", "delete_keys", "bootstrap"),
+    "Pods": ("executor",),
+}
+"""Modules of this package with sub-commands, by the section of the help that lists them."""
 
 _EXIT_FAILED = 1
 _EXIT_INVALID_INPUT = 2
@@ -53,12 +34,14 @@ _EXIT_INVALID_INPUT = 2
 class _Commands(CommandGroup):
     """The command group; the one place where an error becomes text and an exit code."""
 
+    sections: ClassVar = {title: tuple(name.replace("_", "-") for name in names) for title, names in COMMAND_SECTIONS.items()}
+
     def invoke(self, ctx: Any) -> Any:
         """Run the sub-command, ending with ``error: ...`` on stderr when it raises one of this package's errors."""
         try:
             return super().invoke(ctx)
         except StatefulSparkError as error:
-            typer.echo(f"error: {error}", err=True)
+            typer.secho(f"error: {error}", err=True, fg=typer.colors.RED)
             raise typer.Exit(_EXIT_INVALID_INPUT if isinstance(error, InvalidInputError) else _EXIT_FAILED) from error
 
 
@@ -81,12 +64,12 @@ def build_app() -> typer.Typer:
         cls=_Commands,
         callback=_root,
         no_args_is_help=True,
-        add_completion=False,
+        context_settings={"help_option_names": ["-h", "--help"]},
         rich_markup_mode=None,  # rich cuts names of options and variables to fit its tables
         # A traceback of ours is for a bug report; rich's rendering of locals could show secrets.
         pretty_exceptions_enable=False,
     )
-    for name in COMMAND_MODULES:
+    for name in itertools.chain.from_iterable(COMMAND_SECTIONS.values()):
         importlib.import_module(f"{__package__}.{name}").register(commands)
     return commands
 

@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from statefulspark.cli.connect import CaFileOption, JobOption, TimeoutOption, TokenFileOption, connect
+from statefulspark.cli.job_command import JobCommand
 from statefulspark.cli.job_tables import status_tables
 from statefulspark.cli.output import Output, OutputOption, show
 from statefulspark.cli.rescale_tables import plan_line, plan_tables, rescale_tables
@@ -15,12 +16,12 @@ from statefulspark.cli.waiting import waiting
 
 def register(app: typer.Typer) -> None:
     """Add the command to ``app``."""
-    app.command(name="rescale")(rescale)
+    app.command(name="rescale", cls=JobCommand)(rescale)
 
 
 def rescale(
     parallelism: Annotated[int, typer.Argument(help="New number of slots (1 to the job's max parallelism).", min=1)],
-    job: JobOption,
+    job: JobOption = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Show the key groups and bytes that move, without rescaling.")] = False,
     token_file: TokenFileOption = None,
     ca_file: CaFileOption = None,

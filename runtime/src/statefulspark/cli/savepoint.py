@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from statefulspark.cli.connect import CaFileOption, JobOption, TimeoutOption, TokenFileOption, connect
+from statefulspark.cli.job_command import JobCommand
 from statefulspark.cli.job_tables import paths, snapshot_table, without_table
 from statefulspark.cli.output import Output, OutputOption, show
 from statefulspark.cli.waiting import waiting
@@ -22,11 +23,11 @@ class Format(StrEnum):
 
 def register(app: typer.Typer) -> None:
     """Add the command to ``app``."""
-    app.command(name="savepoint")(savepoint)
+    app.command(name="savepoint", cls=JobCommand)(savepoint)
 
 
 def savepoint(
-    job: JobOption,
+    job: JobOption = None,
     target: Annotated[
         str | None, typer.Option(help="URL of the directory in which to create the savepoint. Defaults to the manifest's savepointDir.")
     ] = None,

@@ -6,16 +6,19 @@ import typer
 
 from statefulspark.api_server.instants import at
 from statefulspark.cli.connect import CaFileOption, JobOption, TokenFileOption, connect
+from statefulspark.cli.job_command import JobCommand
 from statefulspark.cli.job_tables import in_progress, paths, status_tables
 from statefulspark.cli.output import Output, OutputOption, show
 
 
 def register(app: typer.Typer) -> None:
     """Add the command to ``app``."""
-    app.command(name="status")(status)
+    app.command(name="status", cls=JobCommand)(status)
 
 
-def status(job: JobOption, token_file: TokenFileOption = None, ca_file: CaFileOption = None, output: OutputOption = Output.TABLE) -> None:
+def status(
+    job: JobOption = None, token_file: TokenFileOption = None, ca_file: CaFileOption = None, output: OutputOption = Output.TABLE
+) -> None:
     """Show the state, slots, watermarks and latest checkpoints of a running job."""
     with connect(job, token_file, ca_file) as client:
         answer = client.status()

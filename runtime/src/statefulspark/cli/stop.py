@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from statefulspark.cli.connect import CaFileOption, JobOption, TimeoutOption, TokenFileOption, connect
+from statefulspark.cli.job_command import JobCommand
 from statefulspark.cli.job_tables import paths, snapshot_table, without_table
 from statefulspark.cli.output import Output, OutputOption, show
 from statefulspark.cli.savepoint import Format
@@ -16,11 +17,11 @@ from statefulspark.errors import InvalidInputError
 
 def register(app: typer.Typer) -> None:
     """Add the command to ``app``."""
-    app.command(name="stop")(stop)
+    app.command(name="stop", cls=JobCommand)(stop)
 
 
 def stop(
-    job: JobOption,
+    job: JobOption = None,
     savepoint: Annotated[
         bool | None,
         typer.Option(help="Stop with a savepoint or only with a checkpoint. Defaults to a savepoint if --target or savepointDir is set."),

@@ -8,6 +8,7 @@ import typer
 
 from statefulspark.api_server.models import MemoryRequest
 from statefulspark.cli.connect import CaFileOption, JobOption, TimeoutOption, TokenFileOption, connect
+from statefulspark.cli.job_command import JobCommand
 from statefulspark.cli.job_tables import memory_table
 from statefulspark.cli.output import Output, OutputOption, show
 from statefulspark.errors import InvalidInputError
@@ -16,11 +17,11 @@ from statefulspark.sizes import parse_size
 
 def register(app: typer.Typer) -> None:
     """Add the command to ``app``."""
-    app.command(name="tune")(tune)
+    app.command(name="tune", cls=JobCommand)(tune)
 
 
 def tune(
-    job: JobOption,
+    job: JobOption = None,
     managed: Annotated[
         str | None, typer.Option(help="Managed memory of each slot, for example 96Mi (at most the size the slots were started with).")
     ] = None,

@@ -15,6 +15,7 @@ import typer
 
 from statefulspark.api_server.connection_files import home_directory
 from statefulspark.cli.connect import CaFileOption, JobOption, TokenFileOption, connect
+from statefulspark.cli.job_command import JobCommand
 from statefulspark.cli.output import Output, OutputOption, show
 from statefulspark.errors import UnavailableError
 
@@ -24,11 +25,11 @@ _OLD_S: Final = 60.0
 
 def register(app: typer.Typer) -> None:
     """Add the command to ``app``."""
-    app.command(name="ui")(ui)
+    app.command(name="ui", cls=JobCommand)(ui)
 
 
 def ui(
-    job: JobOption,
+    job: JobOption = None,
     print_: Annotated[bool, typer.Option("--print", help="Print the URL, which contains the job's token, instead of opening it.")] = False,
     token_file: TokenFileOption = None,
     ca_file: CaFileOption = None,
