@@ -10,6 +10,7 @@ StatefulSparkError
 ├── CorruptDataError                 stored bytes are damaged; choose an older checkpoint
 │   └── IncompatibleFormatError      written by a version this one does not read
 ├── UserFunctionError                the user's function raised; the job's own code is at fault
+├── SlotCrashedError                 a slot's process dies at the same rows each time; its log says of what
 ├── ClosedError                      used after close
 └── InternalError                    our bug; always chained to its cause
 """
@@ -88,6 +89,10 @@ class UserFunctionError(StatefulSparkError):
         self.user_traceback = user_traceback
         where = f"uid {uid!r}" + (f", key group {key_group}" if key_group is not None else "")
         super().__init__(f"{message} in {where}\n{user_traceback}")
+
+
+class SlotCrashedError(StatefulSparkError):
+    """A slot's process died several times at the same rows without raising a Python exception. The executor's log names the cause."""
 
 
 class ClosedError(StatefulSparkError):

@@ -90,8 +90,10 @@ def test_a_row_that_crashes_its_slot_each_time_ends_the_job_with_a_name(work: Wo
     work.entrypoint = "deadly"
 
     error = work.run_to_failure()
-    assert error.reason == "UserFunction"
-    assert re.search(r"the process of slot \d crashed 8 times in batch 1 without raising a Python exception in uid 'count'", error.message)
+    assert error.reason == "SlotCrashed"
+    assert re.search(
+        r"the process of slot \d died 8 times at the same rows, which it got for uid 'count', the last time in batch 1\.", error.message
+    )
     assert "Filter the row" in error.message
 
     work.entrypoint = "counts"

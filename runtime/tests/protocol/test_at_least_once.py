@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
+from contextlib import suppress
 from random import Random
 from typing import Any
 
@@ -13,12 +14,14 @@ from runtime.tests.depth import left_to_test_all
 from statefulspark.checkpoint.formats.paths import CHANGELOG_PREFIX
 from statefulspark.checkpoint.gc.collecting import collect_garbage
 from statefulspark.coordinator.controls import CheckpointInfo
-from statefulspark.errors import FencedError
+from statefulspark.coordinator.pending_checkpoint import CheckpointTimes
+from statefulspark.coordinator.slot_crashes import DEATHS_MAX
+from statefulspark.errors import FencedError, StatefulSparkError
 from statefulspark.storage.open import open_store
 
 from .conftest import Start
 from .test_lives import Life, expected, rows_of
-from .world import Died, Driver, World, state_of
+from .world import Died, Driver, World, poll_until, state_of
 
 _ROWS = [(f"key-{n % 5}", 10 * n) for n in range(60)]
 _SEEDS = [
@@ -206,6 +209,31 @@ def test_a_lost_answer_to_an_acknowledgement(world: World, start: Start) -> None
     assert driver.coordinator.going_back.wanted
     driver.go_back()
     assert driver.planned() > later
+    finish(driver)
+    check(world)
+
+
+@pytest.mark.parametrize("world", ["memory"], indirect=True)
+def test_deaths_in_many_batches_neither_end_the_job_nor_keep_checkpoints_off(world: World, start: Start) -> None:
+    """The job processes further rows after each death, and takes a checkpoint soon after it has gone back although the interval is long."""
+    world.input, world.at_least_once = _ROWS, True
+    driver = start(1)
+    driver.coordinator._checkpoints._times = CheckpointTimes(interval_s=3600.0, timeout_s=60.0)
+    run(driver, 2)
+    failures: list[StatefulSparkError] = []
+    driver.coordinator.report_to(checkpoint_ended=lambda *_: None, slot_crashed=failures.append, returned=lambda *_: None)
+    for number in range(DEATHS_MAX + 2):
+        run(driver, 2)
+        run(driver, 2)
+        batch = driver.plan(1)
+        assert batch is not None
+        world.doomed = "slot.begun"
+        with suppress(FencedError):
+            driver.run(batch)
+        assert driver.returns == number + 1
+        run(driver, 2)
+        poll_until(lambda: (taken := driver.coordinator.view().last_checkpoint) is not None and taken.batch > batch, driver)  # noqa: B023
+    assert not failures
     finish(driver)
     check(world)
 

@@ -8,6 +8,7 @@ from statefulspark.coordinator.controls import CheckpointInfo, JobState, JobStat
 
 _BY_REASON = {
     "UserFunction": "Fix the function (its traceback is above), then run the manifest again",
+    "SlotCrashed": "Correct what the message names, then run the manifest again",
     "InvalidInput": "Change what the message names, then run the manifest again",
     "NotRestorable": "State and job do not fit each other: undo the change the message names, or start without the state",
     "Unavailable": "Correct what the message names, or make sure that storage, sources and sink answer, then run the manifest again",

@@ -83,7 +83,7 @@ class BatchActions:
             completion: Decides when a batch is committed.
             checkpoints: Of the job; they start between two batches.
             calls: Calls slots.
-            crashes: Counts the slots that die in a batch.
+            crashes: Counts the slots that die at the same rows.
             lock: The coordinator's batch lock.
             now_ms: The clock that processing times come from.
             fatal: Returns what ends the job, None if nothing does.

@@ -15,6 +15,9 @@ from statefulspark.errors import InternalError
 from statefulspark.keygroups import KeyGroupRange
 from statefulspark.rpc.messages.batches import Acknowledge
 
+Position = tuple[int, int]
+"""Progress of a job in this driver: input rows, then batches, that were processed and not abandoned since."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BatchParameters:
@@ -79,6 +82,9 @@ class BatchLog:
     processing_time_ms: int = 0
     committed_time_ms: int | None = None
     """Processing time of the last batch that is known to be committed, in this attempt or before it; None if there is none."""
+    position: Position = (0, 0)
+    gained: dict[int, int] = field(default_factory=dict)
+    """Input rows per committed batch after ``base`` that was processed in this driver: going back abandons them."""
     rows_in: int = 0
     rows_out: int = 0
     totals: dict[tuple[str, int], StepTotals] = field(default_factory=dict)
@@ -98,16 +104,24 @@ class BatchLog:
         self.committed_time_ms = self.current.processing_time_ms
         if not self.current.with_changelogs:
             self.lacking.append(batch)
+        rows = 0
         for (uid, slot), ack in self.acknowledgements.items():
             self.expected[(uid, slot)] = batch
             if ack.changelog is not None:
                 self.changelogs.append(ack.changelog)
             self.event_times.see(uid, ack.max_event_time_ms, ack.second_max_event_time_ms)
             if isinstance(ack, Acknowledge):
-                self.rows_in += ack.rows_in
+                rows += ack.rows_in
                 self.rows_out += ack.rows_out
                 self.totals.setdefault((uid, slot), StepTotals()).add(ack)
         self.changelogs += self.without_rows
+        self.rows_in += rows
+        if self.acknowledgements:
+            self.gained[batch] = rows
+            self._move(rows, 1)
+
+    def _move(self, rows: int, batches: int) -> None:
+        self.position = (self.position[0] + rows, self.position[1] + batches)
 
     def next_parameters(self, batch: int, now_ms: int, *, drain: bool = False, with_changelogs: bool = True) -> BatchParameters:
         """Fix a new batch's watermarks and processing time; neither ever goes back while no batch is abandoned."""
@@ -210,6 +224,7 @@ class BatchLog:
         self.base = batch
         self.changelogs = [ref for ref in self.changelogs if ref.batch > batch]
         self.lacking = [each for each in self.lacking if each > batch]
+        self.gained = {each: rows for each, rows in self.gained.items() if each > batch}
 
     def fall_back(self, batch: int, changelogs: Iterable[ChangelogRef], lacking: Iterable[int] = ()) -> None:
         """The base checkpoint is damaged: slots restore the one of ``batch`` instead, and the changelogs after it, unless batches are ``lacking`` them."""
@@ -234,6 +249,9 @@ class BatchLog:
             if each.name not in _TOTALS:
                 setattr(self, each.name, getattr(other, each.name))
         self.rows_before = self._rows_by_slot()
+        abandoned = [rows for batch, rows in self.gained.items() if batch > self.committed]
+        self._move(-sum(abandoned), -len(abandoned))
+        self.gained = {batch: rows for batch, rows in self.gained.items() if batch <= self.committed}
 
     def changelogs_of(self, uid: str, key_groups: KeyGroupRange, after: int, until: int) -> list[ChangelogRef]:
         """Changelogs of ``uid`` that touch ``key_groups``, of batches ``after < batch <= until``."""
@@ -272,7 +290,7 @@ def _touches(ref: ChangelogRef, key_groups: KeyGroupRange) -> bool:
     return ref.first <= key_groups.last and key_groups.first <= ref.last
 
 
-_TOTALS = frozenset({"commits", "rows_in", "rows_out", "totals", "rows_before"})
+_TOTALS = frozenset({"commits", "position", "gained", "rows_in", "rows_out", "totals", "rows_before"})
 _MAX_WATERMARK = (1 << 63) - 1
 _CLEANUP_PAUSE_MS = 60_000
 """Shortest time between a batch and one that only the cleanup of expired state needs."""

@@ -23,7 +23,7 @@ from statefulspark.coordinator.dry_runs import DryRuns
 from statefulspark.coordinator.durable_job import DurableJob
 from statefulspark.coordinator.job_slots import JobSlots
 from statefulspark.coordinator.ongoing_work import PendingSnapshot
-from statefulspark.coordinator.pending_checkpoint import CheckpointCoordinator, CheckpointTimes, PendingCheckpoint, info_of
+from statefulspark.coordinator.pending_checkpoint import CheckpointCoordinator, CheckpointTimes, PendingCheckpoint, SlotLostError, info_of
 from statefulspark.coordinator.slot_state import READY, RESTORING, Slot
 from statefulspark.coordinator.snapshot_requests import SnapshotRequests
 from statefulspark.coordinator.totals import SnapshotTotals
@@ -34,6 +34,8 @@ from statefulspark.state.registry import StateRegistry
 _log = structlog.get_logger("statefulspark.checkpoints")
 _CLEAN_PAUSE_S = 30.0
 """Least pause between two looks at the folder because a checkpoint is too old: it may have to stay for a slot that restores."""
+_AFTER_LOSS_S = 2.0
+"""Pause before the next checkpoint after one that a lost slot has canceled: deaths may come faster than the interval ends."""
 
 SnapshotEnded = Callable[[CheckpointInfo | StatefulSparkError, bool, SavepointFormat], None]
 """Takes the outcome of a checkpoint or savepoint, True for a savepoint, and the format that was wanted."""
@@ -90,7 +92,7 @@ class CheckpointSchedule:
         self._fenced = fenced
         self._told: SnapshotEnded | None = None
         self._requests = requests
-        self._last_started_s = time.monotonic()
+        self._due_s = time.monotonic() + (times.interval_s or 0.0)
         self._last_ended_s = float("-inf")
         self._last_cleaned_s = float("-inf")
         self._stopped: Callable[[], bool] = lambda: False
@@ -109,8 +111,9 @@ class CheckpointSchedule:
         self._stopped = stopped
 
     def go_back(self) -> None:
-        """The job continues from its base, and no slot runs."""
-        self._checkpointed_batch = self._batches.base
+        """The job continues from its base, and no slot runs. The next checkpoint is due once a batch is committed: rows are not repeated twice."""
+        self._checkpointed_batch = self._batches.committed
+        self._due_s = time.monotonic()
 
     def abandon(self) -> bool:
         """Cancel the checkpoint in progress. False if it is being published; then it may become the base."""
@@ -133,9 +136,10 @@ class CheckpointSchedule:
         now = time.monotonic()
         return (
             self._times.interval_s is not None
-            and now - self._last_started_s >= self._times.interval_s
+            and now >= self._due_s
             and now - self._last_ended_s >= self._times.min_pause_s
             and self._batches.committed > self._checkpointed_batch
+            and self._slots.table().all_ready()
         )
 
     def start_if_due(self) -> None:
@@ -146,7 +150,7 @@ class CheckpointSchedule:
         self._durable.capture_state(self._spark_state, log.committed)
         request = self._requests.next()
         slots = self._slots.all()
-        self._last_started_s = time.monotonic()
+        self._due_s = time.monotonic() + (self._times.interval_s or 0.0)
         is_savepoint = request is not None and request.savepoint is not None
         progress = PendingCheckpoint(
             checkpoint_id=self._durable.next_checkpoint_id(),
@@ -224,6 +228,8 @@ class CheckpointSchedule:
         else:
             totals.failed += 1
             self.failed += 1
+            if isinstance(outcome, SlotLostError):
+                self._due_s = min(self._due_s, time.monotonic() + _AFTER_LOSS_S)
             if progress.slots and not progress.publishing:
                 self._canceled.add(self._durable.uploads_of(progress), progress.slots)
             if isinstance(outcome, FencedError) and self._durable.fence.fenced:

@@ -36,7 +36,7 @@ from statefulspark.coordinator.slot_table import SlotTable
 from statefulspark.coordinator.snapshot_requests import SnapshotRequests
 from statefulspark.coordinator.state_queries import StateQueries
 from statefulspark.coordinator.view import CoordinatorView, view_of
-from statefulspark.errors import FencedError, StatefulSparkError, UserFunctionError
+from statefulspark.errors import FencedError, SlotCrashedError, StatefulSparkError
 from statefulspark.exchange.endpoint import Endpoint
 from statefulspark.rpc.certificates import CertificateFolder
 from statefulspark.rpc.listener import FlightListener
@@ -248,7 +248,6 @@ class Coordinator:
             operator_states=self._operator_states,
             memory=memory,
             completion=self._completion,
-            crashes=self._crashes,
             restores=restores,
             preparation=preparation,
             going_back=self.going_back,
@@ -276,10 +275,10 @@ class Coordinator:
         self,
         *,
         checkpoint_ended: SnapshotEnded,
-        slot_crashed: Callable[[UserFunctionError], None],
+        slot_crashed: Callable[[SlotCrashedError], None],
         returned: Told,
     ) -> None:
-        """Report every outcome of a checkpoint, a function that ends its slot again and again, and each return to an earlier checkpoint."""
+        """Report every outcome of a checkpoint, a slot that dies again and again at the same rows, and each return to an earlier checkpoint."""
         self._checkpoints.on_checkpoint(checkpoint_ended)
         self._crashes.on_failure(slot_crashed)
         self._on_return = returned

@@ -116,8 +116,13 @@ class GoingBack:
         if self._batches.can_restore(before.index):
             return True
         if self.wanted.ask("it starts again, and batches since the last checkpoint have no changelogs", before.index):
-            self._crashes.lost_state(before.index, alone=before.executor == executor, base=self._durable.base_url or "")
+            self.slot_died(before, executor)
         return False
+
+    def slot_died(self, before: Slot, executor: str) -> None:
+        """Count the end of an incarnation of a slot whose place one on ``executor`` takes. The caller holds the lock."""
+        batches = self._batches
+        self._crashes.ended(before.index, executor, epoch=before.epoch, committed=batches.committed, position=batches.position)
 
     def changelogs_wanted(self, slot: int, after: int, until: int) -> None:
         """A slot wants to catch up.
@@ -155,9 +160,9 @@ class GoingBack:
             self._dry_runs.go_back()
             self._completion.go_back(recovered_batch(lineage, log))
             self._operator_states.forget()
-            self._checkpoints.go_back()
             # A jump has no rows, so it is committed at once: tasks of the old query that still run are refused by their number.
             self._completion.finish()
+            self._checkpoints.go_back()
         _log.warning(
             "went back", base=self._durable.base_url, abandoned_after=lineage.committed_batch, until=before, next_batch=log.committed + 1
         )

@@ -20,7 +20,7 @@ class JobSlots:
     Args:
         table: The slots of the first parallelism.
         calls: Calls slots.
-        crashes: Counts the slots that die in a batch.
+        crashes: Counts the slots that die at the same rows.
         batches: The job's batches, guarded by ``lock``.
         operator_states: The distribution of operator state to the slots, guarded by ``lock``.
         lock: The coordinator's batch lock.
@@ -67,8 +67,8 @@ class JobSlots:
         """Continue with another parallelism; the caller has paused batches and stopped the old slots."""
         with self._lock:
             table.next_epoch = self._table.next_epoch
+            self._crashes.replaced(rescaled=len(table.all()) != len(self._table.all()))
             self._table = table
-            self._crashes.forget()
             self._batches.reset_slots()
             self._operator_states.forget()
 

@@ -22,7 +22,6 @@ from statefulspark.coordinator.operator_parts import reported_lists
 from statefulspark.coordinator.operator_states import OperatorDistribution
 from statefulspark.coordinator.restore_failures import RestoreFailures
 from statefulspark.coordinator.restore_preparation import RestorePreparation
-from statefulspark.coordinator.slot_crashes import CrashWatch
 from statefulspark.coordinator.slot_table import SlotTable
 from statefulspark.errors import NotRestorableError, StatefulSparkError
 from statefulspark.logs.forwarding import RECORDS_MAX, show_forwarded
@@ -70,7 +69,6 @@ class SlotActions:
     operator_states: OperatorDistribution
     memory: MemoryTuner
     completion: Completion
-    crashes: CrashWatch
     restores: RestoreFailures
     preparation: RestorePreparation
     going_back: GoingBack
@@ -115,11 +113,11 @@ class SlotActions:
         index, table = request.slot, self.slots()
         if not self.going_back.slot_starts(table.get(index), request.executor):
             return None
-        before = table.get(index).epoch
+        before = table.get(index)
         epoch = table.register(index, request.executor, request.host, request.pid, executors=executors)
         if epoch is None:
             return None
-        self.crashes.registered(index, request.executor, before=before, committed=self.batches.committed)
+        self.going_back.slot_died(before, request.executor)
         return RegisterAnswer(
             epoch=epoch,
             attempt=table.get(index).attempt,

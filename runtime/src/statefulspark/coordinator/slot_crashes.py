@@ -1,9 +1,12 @@
-"""Slots that die again and again in one batch: a row that crashes its slot must end the job with a name, not restart it indefinitely.
+"""Slots that die again and again at the same rows: a row that crashes its slot must end the job with a name, not restart it indefinitely.
 
 A slot's process that ends without an error leaves nothing behind that says why. When a new incarnation registers while the batch that the one
 before was given is not committed, that one has died in it. If both are processes of one executor, the slot has died alone, which a machine
 that goes away does not do: a crash in native code, or the kernel's end for lack of memory. An executor that was lost counts half, since nodes
-are drained and containers evicted, but not that often within one batch.
+are drained and containers evicted, but not that often at the same rows.
+
+A job that has processed further rows since has survived those that the slot died of, so the count starts again. Its position says that, not
+the number of the batch: a job that goes back to its last checkpoint processes the same rows under other numbers.
 """
 
 from __future__ import annotations
@@ -13,107 +16,87 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Final
 
-from statefulspark.errors import UserFunctionError
+from statefulspark.coordinator.batch_log import Position
+from statefulspark.errors import SlotCrashedError
 
 DEATHS_MAX: Final = 8
-"""Deaths of a slot's process alone, in one batch; twice the tries that Spark gives a task, so that the query was started again meanwhile."""
+"""Deaths of a slot's process alone, at the same rows; twice the tries that Spark gives a task, so that the query was started again meanwhile."""
 _ALONE: Final = 2
 _WITH_EXECUTOR: Final = 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _InBatch:
-    """A slot in a batch.
-
-    Attributes:
-        batch: The newest batch that it was given rows of.
-        uid: A step that it was given rows for.
-        epoch: The incarnation that was.
-        executor: Where that lives.
-        deaths: How many incarnations have died in this batch.
-        weight: The same, those with their executor counted half.
-    """
+    """The newest batch whose rows an incarnation of a slot was given, the step they were for, and where the incarnation lives."""
 
     batch: int
     uid: str
     epoch: int
     executor: str
-    deaths: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class _Deaths:
+    """Deaths of a slot without progress of the job; ``position`` is the furthest, ``weight`` counts those with their executor half."""
+
+    position: Position
+    number: int = 0
     weight: int = 0
 
 
 class CrashWatch:
-    """Counts deaths of slots within a batch; called by many threads."""
+    """Counts deaths of slots at the same rows; called by many threads."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._slots: dict[int, _InBatch] = {}
-        self._base = ""
-        self._lost: dict[int, tuple[int, int]] = {}
-        """Weight and number of the deaths of each slot that brought the job back to ``_base``."""
-        self._report: Callable[[UserFunctionError], None] = lambda _: None
+        self._deaths: dict[int, _Deaths] = {}
+        self._report: Callable[[SlotCrashedError], None] = lambda _: None
 
-    def on_failure(self, report: Callable[[UserFunctionError], None]) -> None:
+    def on_failure(self, report: Callable[[SlotCrashedError], None]) -> None:
         """Call ``report`` with the failure of a slot that has died too often."""
         self._report = report
 
     def began(self, slot: int, batch: int, *, uid: str, epoch: int, executor: str) -> None:
         """Rows of ``batch`` are about to go to an incarnation of a slot."""
         with self._lock:
-            known = self._slots.get(slot)
-            if known is not None and known.batch == batch:
-                self._slots[slot] = replace(known, uid=uid, epoch=epoch, executor=executor)
-            else:
-                self._slots[slot] = _InBatch(batch=batch, uid=uid, epoch=epoch, executor=executor)
+            self._slots[slot] = _InBatch(batch=batch, uid=uid, epoch=epoch, executor=executor)
 
-    def registered(self, slot: int, executor: str, *, before: int, committed: int) -> None:
-        """A new incarnation of a slot takes the place of the one of epoch ``before``."""
-        with self._lock:
-            known = self._slots.get(slot)
-            if known is None or known.epoch != before or known.batch <= committed:
-                return
-            weight = known.weight + (_ALONE if known.executor == executor else _WITH_EXECUTOR)
-            known = replace(known, deaths=known.deaths + 1, weight=weight)
-            failed = weight >= DEATHS_MAX * _ALONE
-            self._slots[slot] = replace(known, deaths=0, weight=0) if failed else known
-        if failed:
-            self._report(_failure(slot, known))
-
-    def lost_state(self, slot: int, *, alone: bool, base: str) -> None:
-        """A slot is gone, and with it state that brings the job back to the checkpoint ``base``: batches that run again have other numbers.
+    def ended(self, slot: int, then: str, *, epoch: int, committed: int, position: Position) -> None:
+        """An incarnation of a slot has ended, because another one wants its place.
 
         Args:
             slot: The slot.
-            alone: Whether its executor lives.
-            base: URL of the checkpoint; with another one, the job has come further.
+            then: The executor of the new incarnation.
+            epoch: The incarnation that has ended.
+            committed: The last committed batch.
+            position: How far the job is.
         """
         with self._lock:
-            if base != self._base:
-                self._base, self._lost = base, {}
-            weight, deaths = self._lost.get(slot, (0, 0))
-            weight, deaths = weight + (_ALONE if alone else _WITH_EXECUTOR), deaths + 1
-            self._lost[slot] = (weight, deaths)
+            seen = self._slots.get(slot)
+            if seen is None or seen.epoch != epoch or seen.batch <= committed:
+                return
+            deaths = self._deaths.get(slot)
+            if deaths is None or position > deaths.position:
+                deaths = _Deaths(position)
+            weight = deaths.weight + (_ALONE if seen.executor == then else _WITH_EXECUTOR)
+            deaths = replace(deaths, number=deaths.number + 1, weight=weight)
             failed = weight >= DEATHS_MAX * _ALONE
-            known = self._slots.get(slot)
-            if failed:
-                self._lost = {}
-        if failed and known is not None:
-            self._report(_failure(slot, replace(known, deaths=deaths)))
+            self._deaths[slot] = _Deaths(deaths.position) if failed else deaths
+        if failed:
+            self._report(_failure(slot, seen, deaths.number))
 
-    def forget(self) -> None:
-        """Other slots take the place of all."""
+    def replaced(self, *, rescaled: bool) -> None:
+        """Other slots take the place of all; with another parallelism, none has the rows of one before."""
         with self._lock:
             self._slots.clear()
+            if rescaled:
+                self._deaths.clear()
 
 
-def _failure(slot: int, seen: _InBatch) -> UserFunctionError:
-    return UserFunctionError(
-        f"the process of slot {slot} crashed {seen.deaths} times in batch {seen.batch} without raising a Python exception",
-        uid=seen.uid,
-        key_group=None,
-        user_traceback=(
-            "A row of this batch, or the memory that it takes, probably crashes it: check the executor's log for a crash in native code"
-            " (Segmentation fault) or a kernel OOM kill (OOMKilled: increase spec.executor.memory). Filter the row, or fix the function, and"
-            " run the job again; it resumes from this batch."
-        ),
+def _failure(slot: int, seen: _InBatch, deaths: int) -> SlotCrashedError:
+    return SlotCrashedError(
+        f"the process of slot {slot} died {deaths} times at the same rows, which it got for uid {seen.uid!r}, the last time in batch"
+        f" {seen.batch}. No Python exception was raised. Check the executor's log for a crash in native code (Segmentation fault) or a"
+        " kernel OOM kill (OOMKilled: increase spec.executor.memory). Filter the row that causes it, or fix the function"
     )

@@ -11,7 +11,7 @@ its process or its executor is gone                 Spark runs its task again, a
 it cannot reach the coordinator for ``orphan_s``    its process ends with an error (`slot/process.py`), and Spark runs its task again
 its task ends without an error                      the slot supervisor submits it again (`resubmit_pause_s`)
 its Spark job fails                                 the slot supervisor submits it again, or the job fails (`SlotRestarts`)
-it dies again and again in one batch                the query fails, and the restart strategy applies (`slot_crashes`)
+it dies again and again at the same rows            the query fails, and the restart strategy applies (`slot_crashes`)
 ==================================================  ====================================================================================
 """
 

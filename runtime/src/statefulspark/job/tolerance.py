@@ -12,7 +12,7 @@ from statefulspark.coordinator.controls import CheckpointInfo
 from statefulspark.coordinator.pending_checkpoint import SlotLostError
 from statefulspark.coordinator.slot_replacement import SlotRestarts
 from statefulspark.coordinator.slot_state import Slot
-from statefulspark.errors import FencedError, InvalidInputError, StatefulSparkError, UnavailableError, UserFunctionError
+from statefulspark.errors import FencedError, InvalidInputError, SlotCrashedError, StatefulSparkError, UnavailableError, UserFunctionError
 from statefulspark.job.history.recorder import HistoryRecorder
 from statefulspark.job.restarts import RestartStrategy
 
@@ -32,7 +32,8 @@ class FailureTolerance:
 
         Args:
             restart: what to do when the query, or a slot that has served, fails.
-            restart_user_errors: True if ``restart`` holds for errors of the user's function too; otherwise they end the job.
+            restart_user_errors: True if ``restart`` holds for errors of the user's function, and for rows that crash their slot, too; otherwise
+                they end the job.
             failed_checkpoints: how many checkpoints in a row may fail before the query does.
             history: records every failure and every snapshot.
         """
@@ -60,7 +61,7 @@ class FailureTolerance:
         """The query failed: seconds until it is started again, None when the job fails with it."""
         self._history.query_failed(error)
         final = isinstance(error, InvalidInputError | FencedError) or (
-            isinstance(error, UserFunctionError) and not self._restart_user_errors
+            isinstance(error, UserFunctionError | SlotCrashedError) and not self._restart_user_errors
         )
         with self._restarting:
             return None if final else self._restart.next_pause_s(time.monotonic())
@@ -82,7 +83,7 @@ class FailureTolerance:
                 self.query_failure = UnavailableError(text)
 
     def slot_crashes(self, error: StatefulSparkError) -> None:
-        """Handle a slot that died too often in one batch, as a failure of the query, to which the restart strategy applies."""
+        """Handle a slot that died too often at the same rows, as a failure of the query, to which the restart strategy applies."""
         self.query_failure = error
 
     def take_query_failure(self) -> StatefulSparkError | None:

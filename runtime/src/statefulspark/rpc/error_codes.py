@@ -21,6 +21,7 @@ _CODES: dict[str, tuple[type[errors.StatefulSparkError], tuple[str, ...]]] = {
     "corrupt-data": (errors.CorruptDataError, ("path", "expected", "found")),
     "incompatible-format": (errors.IncompatibleFormatError, ("path", "expected", "found")),
     "user-function": (errors.UserFunctionError, ("uid", "key_group", "user_traceback")),
+    "slot-crashed": (errors.SlotCrashedError, ()),
     "closed": (errors.ClosedError, ()),
     "internal": (errors.InternalError, ()),
 }
