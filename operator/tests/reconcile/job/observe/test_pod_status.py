@@ -86,6 +86,20 @@ def test_a_crash_is_no_ending_whatever_it_wrote() -> None:
     assert seen.ending is None
 
 
+def test_a_pod_that_the_kubelet_evicted_before_its_containers_started_says_why() -> None:
+    seen = driver_pod(pod(phase="Failed", reason="Evicted", message="The node was low on resource: memory."))
+    assert seen is not None
+    assert (seen.over, seen.started) == (True, False)
+    assert seen.termination == "The driver pod terminated (Evicted: The node was low on resource: memory.)"
+
+
+@pytest.mark.parametrize("state", [{"state": {"running": {}}}, {"state": {"waiting": {}}, "lastState": {"terminated": {"exitCode": 1}}}])
+def test_a_driver_that_ran_once_has_started(state: dict[str, Any]) -> None:
+    seen = driver_pod(pod(container={"name": "driver", **state}))
+    assert seen is not None
+    assert seen.started
+
+
 def test_an_image_that_cannot_be_pulled_is_trouble_with_a_remedy() -> None:
     seen = driver_pod(
         pod(phase="Pending", container={"name": "driver", "state": {"waiting": {"reason": "ImagePullBackOff", "message": "no such image"}}})

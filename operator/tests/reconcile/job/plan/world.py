@@ -251,6 +251,7 @@ class World:
             restarts=0,
             ending=None,
             trouble=None,
+            created_at=self.now,
         )
         spec = action.spec
         image = spec.image or "the operator's"
@@ -283,11 +284,17 @@ class World:
             return
         process.age += 1
         if self.pod.phase == "Pending":
-            self.pod = replace(self.pod, phase="Running")
+            self.pod = replace(self.pod, phase="Running", started=True)
         if process.age == 3 and process.image in self.broken_images:
             self.end("FAILED", Failure(reason="UserFunction", message="boom"))
         elif process.age >= 5 and self.own_checkpoints and process.image not in self.stuck_images | self.failing_images:
             process.last_checkpoint = self.new_snapshot()
+
+    def evict(self) -> None:
+        """The kubelet ends the pod as a whole."""
+        assert self.pod is not None
+        failure = Failure(reason="Evicted", message="The node was low on resource: ephemeral-storage.")
+        self.pod, self.process = replace(self.pod, phase="Failed", ip=None, failure=failure), None
 
     def kill_driver(self) -> None:
         """The pod is gone with everything in it."""

@@ -49,6 +49,11 @@ class DriverPod:
     """Set once the container has terminated without being restarted."""
     trouble: Failure | None
     """Why the pod does not start: image, scheduling, configuration or crash loop."""
+    created_at: datetime | None = None
+    started: bool = False
+    """True once its container has run."""
+    failure: Failure | None = None
+    """Why the pod as a whole failed, for example an eviction; None if it has not, or Kubernetes gives no reason."""
     key_id: str | None = None
     """The key of the operator that its Secrets were made with; None if an operator made it that had none."""
     oom_killed: bool = False
@@ -60,6 +65,12 @@ class DriverPod:
     def over(self) -> bool:
         """True if the pod has terminated."""
         return self.phase in {"Succeeded", "Failed"}
+
+    @property
+    def termination(self) -> str:
+        """Text about a pod that has terminated without a report: that it has, with the reason and the remedy if they are known."""
+        why = f" ({self.failure.reason}: {self.failure.message})" if self.failure is not None else ""
+        return f"The driver pod terminated{why}{' and was OOM-killed. Increase spec.driver.memory' if self.oom_killed else ''}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

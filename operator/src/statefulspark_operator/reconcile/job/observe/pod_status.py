@@ -92,6 +92,9 @@ def driver_pod(pod: Mapping[str, Any] | None) -> DriverPod | None:
         restarts=container.get("restartCount", 0),
         ending=_ending(terminated.get("message")) if terminated and terminated.get("exitCode") == 0 else None,
         trouble=_trouble(status, container),
+        created_at=datetime.fromisoformat(metadata["creationTimestamp"]) if metadata.get("creationTimestamp") else None,
+        started=bool(terminated or last or (container.get("state") or {}).get("running") is not None),
+        failure=_failure(status) if phase == "Failed" else None,
         key_id=(metadata.get("annotations") or {}).get(ANNOTATION_KEY_ID),
         oom_killed=_OOM in {terminated.get("reason"), last.get("reason")},
         stop_grace_s=stop_grace_s(pod.get("spec") or {}),
@@ -100,6 +103,12 @@ def driver_pod(pod: Mapping[str, Any] | None) -> DriverPod | None:
 
 def _container(status: Mapping[str, Any], name: str) -> Mapping[str, Any]:
     return next((each for each in status.get("containerStatuses") or () if each.get("name") == name), {})
+
+
+def _failure(status: Mapping[str, Any]) -> Failure | None:
+    """Kubernetes' reason for ending a pod as a whole: an eviction, a node's shutdown, a kubelet that did not admit it."""
+    reason = status.get("reason")
+    return Failure(reason=reason, message=status.get("message") or "no message") if reason else None
 
 
 def _ending(message: str | None) -> Ending | None:

@@ -46,8 +46,7 @@ def _check_running(draft: Draft, spec: StatefulSparkJobSpec) -> None:
     elif pod.ending is not None:
         _ended(draft, spec, pod)
     elif pod.over:
-        memory = " and was OOM-killed. Increase spec.driver.memory" if pod.oom_killed else ""
-        _recover(draft, spec, "DriverLost", f"The driver pod terminated{memory}")
+        _recover(draft, spec, "DriverLost", pod.termination)
     elif pod.deleting:
         draft.requeue_after(1.0)
     elif draft.observed.other_key:

@@ -12,6 +12,8 @@ recover     remove, start, wait
 rollback    remove, start, wait (when: see `rollback`)
 ==========  ==========================================================
 
+A driver pod that terminates while it is waited for is replaced: replace, start, wait. Only the time of drivers that ran counts against the deadline.
+
 One driver at a time: a pod is created only if none of its name exists, and the name never changes. A pod on a lost node, which may
 still run, is force-deleted only after its grace period; a newer attempt then fences its driver in storage.
 """
@@ -25,7 +27,7 @@ from statefulspark.config.job import DesiredState, StatefulSparkJobSpec, Upgrade
 from statefulspark_operator.api.drivers import Failure, Operation, Rescale
 from statefulspark_operator.api.jobs import LifecycleState, ReconciliationState, Transition, TransitionKind
 from statefulspark_operator.reconcile.job.observe.observation import DriverPod
-from statefulspark_operator.reconcile.job.plan import last_state, rollback, stopping
+from statefulspark_operator.reconcile.job.plan import failing_batches, last_state, rollback, stopping
 from statefulspark_operator.reconcile.job.plan.actions import ApplyChildren, AskDriver, CreateDriver, DeleteDriver
 from statefulspark_operator.reconcile.job.plan.draft import Draft
 from statefulspark_operator.reconcile.job.plan.initial_state import children_spec
@@ -36,12 +38,17 @@ STOP: Final = "stop"
 START: Final = "start"
 WAIT: Final = "wait"
 RESCALE: Final = "rescale"
+REPLACE: Final = "replace"
 
 FORCE_AFTER: Final = timedelta(seconds=60)
 """A pod that still exists this long after its grace period is on an unreachable node."""
 _CREATIONS_MAX: Final = 5
 """After this many creations without an observed pod, the pod counts as lost."""
 _POLL_S: Final = 1.0
+_REPLACE_PAUSE: Final = timedelta(seconds=60)
+_REPLACE_SHARE: Final = 10
+"""A pod is replaced at this fraction of the time since the transition began at the earliest, and after ``_REPLACE_PAUSE`` at the latest: the first
+at once, later ones at longer intervals."""
 
 
 def advance(draft: Draft) -> None:
@@ -49,7 +56,9 @@ def advance(draft: Draft) -> None:
     transition = draft.status.transition
     if transition is None:
         return
-    {STOP: stopping.stop, REMOVE: _remove, START: _start, WAIT: _wait, RESCALE: _rescale}[transition.step](draft, transition)
+    {STOP: stopping.stop, REMOVE: _remove, START: _start, WAIT: _wait, REPLACE: _replace, RESCALE: _rescale}[transition.step](
+        draft, transition
+    )
 
 
 # -- remove --------------------------------------------------------------------------------------------------------------
@@ -61,7 +70,13 @@ def _remove(draft: Draft, transition: Transition) -> None:
         if transition.kind is TransitionKind.SUSPEND:
             _suspended(draft, transition)
         else:
-            draft.step(START)
+            draft.step(START, deadline=None)  # earlier steps, such as a stop, do not count against the start
+
+
+def _replace(draft: Draft, transition: Transition) -> None:
+    """Removes a driver pod that terminated before batches ran."""
+    if remove_pod(draft):
+        draft.step(START, deadline=transition.deadline)
 
 
 def remove_pod(draft: Draft) -> bool:
@@ -127,8 +142,7 @@ def _start(draft: Draft, transition: Transition) -> None:
         draft.end()  # it is deleted as soon as it is created; recovery decides when to create it again
         draft.requeue_after(0)
         return
-    # Time spent in earlier steps, such as a stop, does not count against the start.
-    deadline = transition.deadline if transition.attempts else draft.now + timedelta(milliseconds=spec.upgrade_timeout)
+    deadline = transition.deadline or draft.now + timedelta(milliseconds=spec.upgrade_timeout)
     begun = transition.model_copy(update={"attempts": transition.attempts + 1, "deadline": deadline})
     draft.set(desired_parallelism=spec.parallelism, transition=begun)
     resolved = children_spec(draft, spec)
@@ -178,6 +192,9 @@ def _wait(draft: Draft, transition: Transition) -> None:
     if draft.observed.other_key:
         draft.step(REMOVE)  # an operator with another key has made it, and only that one could call it
         return
+    if pod.over and pod.ending is None:
+        _terminated(draft, transition, pod)
+        return
     failure = _why_not(pod)
     if failure is None and transition.deadline is not None and draft.now >= transition.deadline:
         failure = pod.trouble or Failure(
@@ -189,6 +206,23 @@ def _wait(draft: Draft, transition: Transition) -> None:
         draft.requeue_after(_POLL_S)
         return
     rollback.roll_back_or_fail(draft, failure)
+
+
+def _terminated(draft: Draft, transition: Transition, pod: DriverPod) -> None:
+    """Replaces a driver pod that terminated without a report, unless its drivers have had their time."""
+    failure = Failure(reason=pod.failure.reason if pod.failure is not None else "DriverLost", message=pod.termination)
+    if pod.started and transition.deadline is not None and draft.now >= transition.deadline:
+        rollback.roll_back_or_fail(draft, failure)
+        return
+    if transition.kind is not TransitionKind.ROLLBACK:  # there the error is that of the failed upgrade
+        draft.failed(failure)
+    age = draft.now - pod.created_at if pod.created_at is not None else _REPLACE_PAUSE
+    pause = min(_REPLACE_PAUSE, (draft.now - transition.since) / _REPLACE_SHARE) - age
+    if pause > timedelta():
+        draft.requeue_after(max(_POLL_S, pause.total_seconds()))
+        return
+    draft.record_event("DriverLost", f"{pod.termination}, before batches ran; creating a new one", warning=True)
+    draft.step(REPLACE, deadline=transition.deadline if pod.started else None)
 
 
 def _why_not(pod: DriverPod) -> Failure | None:
@@ -218,8 +252,10 @@ def _runs(draft: Draft, transition: Transition) -> None:
     draft.reconciled(state=ReconciliationState.DEPLOYED)
     if transition.kind is not TransitionKind.RECOVER and driver is not None:
         draft.reconciled(began_batch=driver.batch)
-    # A recovered driver may fail in the same way: the start time of the failure is kept until a batch succeeds.
-    if transition.kind is not TransitionKind.RECOVER or (driver is not None and driver.works):
+    # A recovered driver may fail in the same way: the start time of failing batches is kept until a batch succeeds.
+    error = draft.status.error
+    same = transition.kind is TransitionKind.RECOVER and error is not None and error.reason == failing_batches.REASON
+    if not same or (driver is not None and driver.works):
         draft.set(error=None)
     draft.enter(
         LifecycleState.RUNNING,
