@@ -24,7 +24,9 @@ class ConditionType(StrEnum):
     DEGRADED = "Degraded"
     """The job is running with problems: missing slots, failing batches or checkpoints, or the last stable spec after a rollback."""
     STALLED = "Stalled"
-    """The operator cannot proceed without intervention."""
+    """The operator cannot proceed without intervention. The job may be running, for example the last stable spec after a rollback."""
+    RECONCILING = "Reconciling"
+    """The job is neither in the desired state nor stalled: the operator is working on it. For tools that read kstatus."""
 
 
 class ConditionStatus(StrEnum):
@@ -39,7 +41,7 @@ class Condition(StatusModel):
     """A condition of the object."""
 
     type: ConditionType
-    """Valid, Ready, Running, Progressing, Degraded or Stalled."""
+    """Valid, Ready, Running, Progressing, Degraded, Stalled or Reconciling."""
 
     status: ConditionStatus
     """True, False or Unknown."""

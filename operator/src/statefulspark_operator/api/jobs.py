@@ -284,7 +284,7 @@ class StatefulSparkJobStatus(StatusModel):
         tuple[Condition, ...],
         Field(max_length=16, json_schema_extra={"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["type"]}),
     ] = ()
-    """Valid, Ready, Running, Progressing, Degraded and Stalled."""
+    """Valid, Ready, Running, Progressing, Degraded, Stalled and Reconciling."""
 
     job_id: ShortText | None = None
     """Name of the job's directory in storage. Initially the UID of the object."""

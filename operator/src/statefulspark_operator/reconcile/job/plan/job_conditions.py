@@ -27,6 +27,7 @@ def set_conditions(draft: Draft) -> None:
         _progressing(draft),
         _degraded(draft),
         _stalled(draft),
+        _reconciling(draft),
     ):
         _set_condition(draft, type_, status, reason, message)
 
@@ -95,8 +96,10 @@ def _stalled(draft: Draft) -> _Statement:
     error = draft.status.error
     if draft.status.lifecycle_state is LifecycleState.FAILED:
         return ConditionType.STALLED, True, error.reason if error else "Failed", error.message if error else "The job failed"
-    if draft.observed.problem is not None:
-        return ConditionType.STALLED, True, "InvalidSpec", draft.observed.problem
+    if (problem := spec_validity.problem_of(draft)) is not None:
+        return ConditionType.STALLED, True, problem.reason, problem.message
+    if draft.status.lifecycle_state is LifecycleState.ROLLED_BACK:
+        return ConditionType.STALLED, True, "RolledBack", error.message if error else "Correct the new spec to try again"
     if (
         draft.status.transition is not None
         and error is not None
@@ -106,6 +109,18 @@ def _stalled(draft: Draft) -> _Statement:
     if draft.status.transition is None and error is not None and error.reason in SNAPSHOT_REASONS | {name_conflicts.TAKEN}:
         return ConditionType.STALLED, True, error.reason, error.message
     return ConditionType.STALLED, False, "NotStalled", "No intervention is needed"
+
+
+def _reconciling(draft: Draft) -> _Statement:
+    """Work in progress as kstatus reads it: True if the job is neither ready nor stalled."""
+    if _stalled(draft)[1]:
+        return ConditionType.RECONCILING, False, "Stalled", "The operator waits for intervention"
+    ready = _ready(draft)
+    if ready[1]:
+        return ConditionType.RECONCILING, False, "Reconciled", "The job is in the desired state"
+    progressing = _progressing(draft)
+    _, _, reason, message = progressing if progressing[1] else ready
+    return ConditionType.RECONCILING, True, reason, message
 
 
 def _reason(draft: Draft) -> str:
