@@ -176,7 +176,7 @@ class OperatorSettings(BaseModel):
 
 
 def _json_or_text(text: str) -> object:
-    """What is no JSON stays a text, which is then refused with the field's name."""
+    """Text that is not JSON stays a text, which is then refused with the field's name."""
     try:
         return json.loads(text)
     except ValueError:

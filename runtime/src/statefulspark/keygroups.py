@@ -58,7 +58,7 @@ class KeyGroupRange:
 
     @property
     def count(self) -> int:
-        """How many key groups the range holds, at least 1."""
+        """Number of key groups in the range, at least 1."""
         return self.last - self.first + 1
 
     def intersect(self, other: KeyGroupRange) -> KeyGroupRange | None:
@@ -128,7 +128,7 @@ def slot_expression(key_hash: str, parallelism: int, max_parallelism: int) -> st
 
 
 def moves(max_parallelism: int, old: int, new: int) -> int:
-    """Return how many key groups change their slot when a job goes from ``old`` to ``new`` slots.
+    """Return the number of key groups that change their slot when a job goes from ``old`` to ``new`` slots.
 
     Args:
         max_parallelism: Number of key groups, 1 .. 32768.

@@ -1,4 +1,4 @@
-"""Where each public name of the package is defined, so that it can be imported when it is first used."""
+"""Modules of the package's public names, so that each is imported when it is first used."""
 
 from __future__ import annotations
 

@@ -13,7 +13,7 @@ _FAILS: Final = 2
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Failure:
-    """Why something failed."""
+    """Reason of a failure."""
 
     reason: str
     """One CamelCase word."""
@@ -56,7 +56,7 @@ class Rescale:
     fetch_bytes: int
     """Of the files that the new slots needed."""
     pause_ms: int | None
-    """How long no batch was committed; None if the driver could not tell."""
+    """Time without a committed batch; None if the driver could not tell."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -20,7 +20,7 @@ MEMORY_KILLS_MAX = 16
 """Maximum number of executor pods listed with OOM-killed processes."""
 SPEC_CHARACTERS_MAX = 262_144
 PROGRESS_EVERY: Final = timedelta(seconds=30)
-"""How often ``batch`` and ``lastCheckpoint`` are written if nothing else in the status changes."""
+"""Interval at which ``batch`` and ``lastCheckpoint`` are written if nothing else in the status changes."""
 
 ObservedParallelism = Annotated[int, Field(ge=0, le=32768)]
 SpecText = Annotated[str, Field(max_length=SPEC_CHARACTERS_MAX)]

@@ -44,7 +44,7 @@ LABEL_OWNS: Final = f"{GROUP}/owns"
 """``secret`` on the config map that owns a job's Secret of the same name."""
 
 ANNOTATION_PREFIX: Final = GROUP
-"""Where kopf keeps its progress and last-handled configuration (annotations, since structural schemas prune foreign status fields)."""
+"""Prefix of the annotations in which kopf keeps its progress and last-handled configuration (annotations, since structural schemas prune foreign status fields)."""
 ANNOTATION_GENERATION: Final = f"{GROUP}/generation"
 """On a job's children: the generation of the spec they were built from."""
 ANNOTATION_KEY_ID: Final = f"{GROUP}/key-id"

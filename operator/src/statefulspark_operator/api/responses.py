@@ -43,7 +43,7 @@ class _Answer(BaseModel):
 
 
 class FailureResponse(_Answer):
-    """Why something failed."""
+    """Reason of a failure."""
 
     reason: Annotated[str, BeforeValidator(_reason)]
     message: Annotated[str, BeforeValidator(_message)]

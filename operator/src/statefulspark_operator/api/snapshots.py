@@ -30,7 +30,7 @@ class SnapshotType(StrEnum):
 
 
 class SnapshotTrigger(StrEnum):
-    """What triggered a snapshot; the value of the label ``trigger-type``. Scheduled and upgrade snapshots are pruned according to savepoints.history."""
+    """Trigger of a snapshot; the value of the label ``trigger-type``. Scheduled and upgrade snapshots are pruned according to savepoints.history."""
 
     MANUAL = "manual"
     """A user, by creating the object or by spec.savepointNonce."""

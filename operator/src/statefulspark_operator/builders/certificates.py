@@ -86,7 +86,7 @@ def new_certificate(authority: Signed, *, service: str, namespace: str, now: dat
 
 
 def renewal_due(not_after: object, now: datetime) -> bool:
-    """Whether a certificate is near its end, given as ISO 8601 with a zone; True for what is no time."""
+    """True if a certificate is near its end, given as ISO 8601 with a zone; True for what is no time."""
     try:
         return datetime.fromisoformat(str(not_after)) - now < RENEW_BEFORE
     except (ValueError, TypeError):

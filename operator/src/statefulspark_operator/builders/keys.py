@@ -1,4 +1,4 @@
-"""What a job's Secrets hold, derived from the operator's one key and the job's uid. Pure.
+"""Contents of a job's Secrets, derived from the operator's one key and the job's uid. Pure.
 
 So the operator knows what it has put into a Secret without a right to read it: any right but ``create`` gives the answer away, ``patch``
 by its response, ``delete`` as a dry run.
@@ -40,7 +40,7 @@ class OperatorKey:
         return _text(self._derived("spark-secret", uid))
 
     def authority(self, uid: str) -> bytes:
-        """What the private key of the job's authority is made from, 64 bytes."""
+        """Seed of the private key of the job's authority, 64 bytes."""
         return self._derived("authority-1", uid) + self._derived("authority-2", uid)
 
     def _derived(self, label: str, uid: str) -> bytes:

@@ -327,7 +327,7 @@ _TEMPLATE_WINS: Final = frozenset({"tolerations", "terminationGracePeriodSeconds
 
 def _over_template(template: Mapping[str, Any], ours: dict[str, Any]) -> dict[str, Any]:
     """Lay ``ours`` over the user's template."""
-    # What is no object is left out here; the API server would refuse it, and the job needs its pod.
+    # Entries that are no objects are left out here; the API server would refuse them, and the job needs its pod.
     ground = {name: copy.deepcopy(template[name]) for name in ("metadata", "spec") if isinstance(template.get(name), dict)}
     for name in ("name", "namespace", "ownerReferences", "generateName"):
         ground.get("metadata", {}).pop(name, None)

@@ -29,11 +29,11 @@ def owned(secret: Mapping[str, Any], owner: Mapping[str, Any]) -> dict[str, Any]
 
 
 def made(key_id: str, not_after: datetime | None) -> dict[str, str]:
-    """What the owner says once its Secret is made: with which key, and when the certificate in it ends."""
+    """Annotations of the owner of a Secret: the key it was made with, and the end of the certificate in it."""
     return {_KEY_ID: key_id} | ({_NOT_AFTER: not_after.isoformat()} if not_after is not None else {})
 
 
 def says(owner: Mapping[str, Any], wanted: Mapping[str, str], now: datetime) -> bool:
-    """Whether a Secret was made with the key of ``wanted``, and is not to be renewed."""
+    """True if a Secret was made with the key of ``wanted``, and is not to be renewed."""
     found = owner.get("data") or {}
     return found.get(_KEY_ID) == wanted[_KEY_ID] and not (_NOT_AFTER in wanted and renewal_due(found.get(_NOT_AFTER), now))

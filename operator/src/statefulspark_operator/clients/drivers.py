@@ -27,7 +27,7 @@ _PART_BYTES: Final = 64 << 10
 _IDLE_MIN_S: Final = 1.5
 """Longer than the pause between the polls of a transition."""
 _CLOSES_EARLIER_S: Final = 10.0
-"""How much earlier than the driver the operator closes an idle connection: a request must not meet a connection that is being closed."""
+"""Time by which the operator closes an idle connection before the driver does: a request must not meet a connection that is being closed."""
 _KEPT_MAX: Final = 1000
 """Connections that are kept from one poll to the next. Each takes about 60 KiB; a new one takes more CPU time than the poll itself."""
 _TRUSTED_MAX: Final = 4096
@@ -119,7 +119,7 @@ class Drivers:
         return True
 
     def _trust(self, authority: str, url: str) -> ssl.SSLContext:
-        """What accepts the certificates of one job; the same for each of its requests, or connections would not be used again."""
+        """Context that accepts the certificates of one job; the same for each of its requests, or connections would not be reused."""
         context = self._trusted.pop(authority, None)
         if context is None:
             context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)

@@ -1,4 +1,4 @@
-"""Which namespaces are being deleted. Read before objects are created or deleted, and cached briefly."""
+"""Namespaces that are being deleted. Read before objects are created or deleted, and cached briefly."""
 
 from __future__ import annotations
 

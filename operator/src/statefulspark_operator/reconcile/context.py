@@ -1,4 +1,4 @@
-"""What the reconcilers work with: clients, the object cache, and the operator's settings that concern jobs."""
+"""Context of the reconcilers: clients, the object cache, and the operator's settings that concern jobs."""
 
 from __future__ import annotations
 

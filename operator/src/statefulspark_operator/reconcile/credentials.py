@@ -65,7 +65,7 @@ class JobSecrets:
         return self._authorities[uid]
 
     def due(self, uid: str, now: datetime) -> bool:
-        """Whether it is time to see to a job's Secrets."""
+        """True if it is time to see to a job's Secrets."""
         checked = self._checked.get(uid)
         return checked is None or now - checked >= _CHECK_EVERY
 
@@ -97,7 +97,7 @@ class JobSecrets:
         return [f"Secret {name}" for name in lost]
 
     async def _make(self, job: JobIdentity, secret: Tree, says: dict[str, str], owner: Tree | None, now: datetime) -> bool:
-        """Returns whether the Secret had been made before and was not there any more."""
+        """Returns True if the Secret had been made before and was not there any more."""
         name = secret["metadata"]["name"]
         if owner is not None and secret_owners.says(owner, says, now):
             if not await self._cluster.create(secret_owners.owned(secret, owner)):

@@ -1,4 +1,4 @@
-"""What the work queue calls: hands each key to the reconciler of its kind."""
+"""Handler of the work queue: hands each key to the reconciler of its kind."""
 
 from __future__ import annotations
 

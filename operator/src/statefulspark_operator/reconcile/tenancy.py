@@ -48,7 +48,7 @@ class Tenancy:
     """Host of the API server."""
 
     def job_problem(self, namespace: str, spec: StatefulSparkJobSpec) -> str | None:
-        """Why a job is not allowed to run, with field and remedy; None if it is allowed."""
+        """Reason for which a job is not allowed to run, with field and remedy; None if it is allowed."""
         if namespace == self.own_namespace:
             return f"metadata.namespace: {namespace} is the operator's own namespace. Create the job in another namespace"
         return next(self._job_problems(namespace, spec), None)
@@ -69,7 +69,7 @@ class Tenancy:
             yield f"spec.checkpointing.storage.endpoint: {problem}"
 
     def snapshot_problem(self, namespace: str, spec: StateSnapshotSpec) -> str | None:
-        """Why the path of a snapshot is not allowed, for any job; None if it is allowed."""
+        """Reason for which the path of a snapshot is not allowed for any job; None if it is allowed."""
         source = spec.savepoint or spec.checkpoint
         if source is None or source.path is None or self._allowed(namespace, source.path):
             return None
@@ -77,7 +77,7 @@ class Tenancy:
         return f"spec.{kind}.path: this location is not allowed by the operator's storageLocations ({self._listed(namespace)}). Use one of them"
 
     def initial_problem(self, namespace: str, snapshot: str, path: str) -> str | None:
-        """Why a job may not start from the StateSnapshot that ``spec.initialSnapshot`` names, by where that is; None when it may.
+        """Reason for which a job may not start from the StateSnapshot that ``spec.initialSnapshot`` names, by its path; None if it may.
 
         A snapshot's path is in its status, often as a driver told it, and so no more trustworthy than one that a tenant writes down.
         """

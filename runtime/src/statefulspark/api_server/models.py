@@ -43,7 +43,7 @@ class FailingModel(_Answer):
 
 
 class CancellationModel(_Answer):
-    """What became of the state of a job that was canceled; its savepoints always stay."""
+    """The state of a job after its cancellation; its savepoints always stay."""
 
     deleted: bool = Field(description="True if checkpoints and changelogs were deleted (`retention.onCancellation: DELETE`).")
     problem: str | None = Field(default=None, description="Why they were not all deleted, although the manifest says DELETE.")
@@ -109,7 +109,7 @@ class SlotMemoryModel(_Answer):
 
 
 class SlotRestoringModel(_Answer):
-    """How much of its state a slot has on its disk."""
+    """Progress of a slot's restore."""
 
     downloaded_bytes: int = Field(
         description="Of complete and verified files, with those that were still on the machine.", examples=[1_288_490_188]

@@ -24,7 +24,7 @@ class RescaleRequest(BaseModel):
 
 
 class SlotPlanModel(_Answer):
-    """What a slot of the new parallelism is built from. Bytes are those of the checkpoint's files."""
+    """Sources of a slot of the new parallelism. Bytes are those of the checkpoint's files."""
 
     slot: int = Field(examples=[1])
     first: int = Field(description="First key group, inclusive.", examples=[43])

@@ -35,7 +35,7 @@ class StoredJob:
     size_bytes: int
     """Everything in the folder: checkpoints, changelogs, and files that are about to be deleted."""
     problem: str | None
-    """Why the identity cannot be read, or that no checkpoint is complete although there are some."""
+    """Reason for which the identity cannot be read, or that no checkpoint is complete although there are some."""
 
 
 def list_jobs(url: str, open_store: OpenStore) -> list[StoredJob]:

@@ -1,4 +1,4 @@
-"""What differs between two specs of a job, and what the difference costs. Pure.
+"""Differences between two specs of a job, and their costs. Pure.
 
 Values are compared, not spellings: ``60s`` and ``1m`` are the same interval, and a default that is written down changes nothing, except for
 the fields whose absence means more than their default.
@@ -22,7 +22,7 @@ _PARALLELISM = "parallelism"
 
 
 class Cost(IntEnum):
-    """What a change costs, the dearest last, so that ``max`` tells what a set of changes costs."""
+    """Cost of a change, the dearest last, so that ``max`` is the cost of a set of changes."""
 
     IGNORE = 0
     """Nothing running is touched."""
@@ -99,7 +99,7 @@ def refusal(before: StatefulSparkJobSpec, after: StatefulSparkJobSpec, *, key_gr
 
 
 def field_costs(model: type[BaseModel], prefix: str = "") -> dict[str, Cost]:
-    """Return what changing each leaf field of ``model`` costs, by its path as in YAML."""
+    """Return the cost of changing each leaf field of ``model``, by its path as in YAML."""
     found: dict[str, Cost] = {}
     for name, field in model.model_fields.items():
         path = f"{prefix}{field.alias or name}"

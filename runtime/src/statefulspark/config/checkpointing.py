@@ -141,7 +141,7 @@ class StorageSpec(Model):
     executors. For local runs, use caBundle or the environment variable AWS_CA_BUNDLE."""
 
     s3: S3Spec = Field(default=S3Spec(), json_schema_extra=UPGRADE)
-    """How objects are written: encryption, checksum, storage class and tags."""
+    """Settings for written objects: encryption, checksum, storage class and tags."""
 
     def conflicts(self) -> Iterator[Problem]:
         """Keys come whole and from one place."""

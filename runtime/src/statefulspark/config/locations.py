@@ -20,12 +20,12 @@ AZURE_PLACE: Final = re.compile(
     r"(?P<container>[a-z0-9](-?[a-z0-9]){2,62})"
     r"@(?P<host>[a-z0-9]{3,24}\.dfs\.core\.(windows\.net|usgovcloudapi\.net|chinacloudapi\.cn))"
 )
-"""What follows ``abfss://``. Only Microsoft's own names: the account's credentials go to this host."""
+"""The authority of ``abfss://``. Only Microsoft's own names: the account's credentials go to this host."""
 
 AZURE_REMEDY: Final = "Write abfss://container@account.dfs.core.windows.net/prefix"
 
 HDFS_PLACE: Final = re.compile(r"(?=.{1,253}(:|$))[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?(:[0-9]{1,5})?")
-"""What follows ``hdfs://``: a NameNode, or a name service of the Hadoop configuration."""
+"""The HDFS authority: a NameNode, or a name service of the Hadoop configuration."""
 
 HDFS_REMEDY: Final = "Write hdfs://namenode:8020/folder, or hdfs://nameservice/folder with HADOOP_CONF_DIR"
 

@@ -1,4 +1,4 @@
-"""What the operator and the driver agree on about a job's pods: variables, ports, files, container names. Changing one breaks running jobs."""
+"""The contract between operator and driver about a job's pods: variables, ports, files, container names. Changing one breaks running jobs."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ TOKEN_KEY: Final = "token"  # noqa: S105  a key in a Secret
 SPARK_SECRET_FOLDER: Final = "/etc/statefulspark/spark"  # noqa: S105  a path
 SPARK_SECRET_KEY: Final = "spark-secret"  # noqa: S105  a key in a Secret
 API_KEEP_ALIVE_S: Final = 75
-"""How long a driver keeps an idle connection of a client that has sent the token. The operator uses its connection again at the next poll."""
+"""Time for which a driver keeps an idle connection of a client that has sent the token. The operator uses its connection again at the next poll."""
 TLS_FOLDER_VARIABLE: Final = "STATEFULSPARK_TLS_FOLDER"
 """Path of a folder with the certificates of the job's processes; on Kubernetes `TLS_FOLDER`."""
 TLS_FOLDER: Final = "/etc/statefulspark/tls"
@@ -42,7 +42,7 @@ TLS_AUTHORITY_FILE: Final = "ca.crt"
 TLS_SERVER_NAME: Final = "job.statefulspark.internal"
 """The name in every certificate of a job. Pods' addresses change; who is meant is said by the authority, which is the job's own."""
 JOB_FOLDER: Final = "/opt/job"
-"""Where relative paths of ``job.script`` and ``job.pyFiles`` begin in the image."""
+"""Folder in the image that relative paths of ``job.script`` and ``job.pyFiles`` start from."""
 
 JOB_LABEL: Final = "statefulspark.io/job"
 COMPONENT_LABEL: Final = "statefulspark.io/component"
@@ -61,4 +61,4 @@ CREDENTIALS_FOLDER_VARIABLE: Final = "STATEFULSPARK_CREDENTIALS_FOLDER"
 CREDENTIALS_FOLDER: Final = "/etc/statefulspark/storage-credentials"
 CA_FOLDER: Final = "/etc/statefulspark/storage-ca"
 CA_FILE: Final = "ca.crt"
-"""Where the certificates that ``checkpointing.storage.caBundleFrom`` names are mounted."""
+"""Mount path of the certificates that ``checkpointing.storage.caBundleFrom`` names."""

@@ -69,7 +69,7 @@ class DriverSpec(Model):
     """Pod template on which the driver pod is based."""
 
     def memory_request(self) -> JvmRequest:
-        """What is said of the pod and its JVM."""
+        """Messages about the pod and its JVM."""
         return _jvm_request(self.memory, self.memory_parts)
 
 
@@ -148,7 +148,7 @@ class ExecutorSpec(Model):
     """Pod template on which executor pods are based."""
 
     def memory_request(self) -> JvmRequest:
-        """What is said of the pod and its JVM."""
+        """Messages about the pod and its JVM."""
         return _jvm_request(self.memory, self.memory_parts)
 
     def instances_for(self, parallelism: int) -> int:

@@ -154,7 +154,7 @@ OPTIONS: Final[Mapping[str, Option]] = {
         Option("arena-block-size", "arena_block_bytes", parse_size, "an eighth of a write buffer"),
     )
 }
-"""What takes effect, by Flink's name."""
+"""Options that take effect, by Flink's name."""
 
 REFUSED: Final[Mapping[str, tuple[str, str]]] = {
     "compaction.filter.query-time-after-num-entries": (

@@ -43,7 +43,7 @@ from statefulspark.state.registry import StateRegistry
 _log = structlog.get_logger("statefulspark.coordinator")
 _PAUSED = "paused"
 _CLOCK_BEHIND_MS = 60_000
-"""How far the clock may be behind the processing time of batches before a warning says so."""
+"""Lag of the clock behind the processing time of batches from which the driver warns."""
 
 
 class BatchActions:
@@ -109,7 +109,7 @@ class BatchActions:
         self._clock_behind = False
 
     def actions(self) -> tuple[Action, ...]:
-        """Return what exchange tasks and tick sources can ask for."""
+        """Return the requests that exchange tasks and tick sources may send."""
         guarded = self._durable.fence.guarded
         return (
             # A driver that was paused may have been replaced: it hands out no rows and takes over no results without asking.
@@ -164,7 +164,7 @@ class BatchActions:
         return None
 
     def _wait_for(self, slot: Slot) -> Wait:
-        """What a task hears whose slot does not serve. A slot that cannot register before the preparation ends counts as one that restores."""
+        """The answer to a task whose slot does not serve. A slot that cannot register before the preparation ends counts as one that restores."""
         return self._restoring() if self._preparation.unfinished else Wait(reason=slot.state)
 
     def _restoring(self) -> Wait:
@@ -196,7 +196,7 @@ class BatchActions:
         return None
 
     def _must_wait(self, batch: int) -> bool:
-        """Whether a new batch may not begin now. A recovered one may, because a pause waits for its end."""
+        """True if a new batch may not begin now. A recovered one may, because a pause waits for its end."""
         recovered = self._completion.recovered
         if batch == self._dry_runs.batch or (recovered is not None and batch == recovered.batch):
             return False

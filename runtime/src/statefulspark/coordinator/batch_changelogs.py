@@ -49,7 +49,7 @@ class Done:
     states: tuple[Mapping[str, Any], ...]
     """The states of its step, as its header names them."""
     operator_state: bool
-    """Whether it has operator state."""
+    """True if it has operator state."""
     broadcast: tuple[str, int] | None = None
     """Digest of the batch's broadcast rows, and number of the query in which they came; None if there were none."""
 
@@ -112,7 +112,7 @@ class BatchChangelogs:
         self._max_parallelism = max_parallelism
 
     def complete(self, batch: int) -> Complete | None:
-        """What the newest attempt that processed ``batch`` completely has done in it; None if there is no such attempt.
+        """Changelogs of the newest attempt that completed ``batch``, or None.
 
         None too if a later attempt with other steps has processed a part, or one without changelogs: its sink, which read the batch, may be the one that committed it; and if
         all slots have processed broadcast rows in two orders and nothing tells which one counts.
@@ -257,7 +257,7 @@ class BatchChangelogs:
     def encode_without_rows(
         self, batch: int, uid: str, slots: Iterable[tuple[int, KeyGroupRange]], operator_state: WithoutRows | None
     ) -> Iterator[tuple[ChangelogHeader, bytes]]:
-        """Return what `write_without_rows` writes."""
+        """Return the changelogs for `write_without_rows`."""
         for neighbours, groups in _joined(slots):
             header = ChangelogHeader(
                 uid=uid, slot=neighbours[0], batch=batch, epoch=WITHOUT_ROWS_EPOCH, first_key_group=groups.first, last_key_group=groups.last

@@ -1,4 +1,4 @@
-"""What the coordinator knows of batches: the one that runs, what slots acknowledged, and the changelogs since the base checkpoint. Pure.
+"""The coordinator's knowledge of batches: the one that runs, what slots acknowledged, and the changelogs since the base checkpoint. Pure.
 
 A batch is *begun* by its first exchange and *committed* when Spark has written its commit, which is certain when the next batch begins.
 """
@@ -21,7 +21,7 @@ Position = tuple[int, int]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BatchParameters:
-    """What is fixed for a batch, through all its retries."""
+    """Parameters of a batch, fixed through all its retries."""
 
     batch: int
     watermarks: Mapping[str, int | None]
@@ -43,7 +43,7 @@ def parameters_of(record: BatchRecord) -> BatchParameters:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Adopted:
-    """What an earlier attempt did in a batch; stands in the place of a slot's acknowledgement."""
+    """An earlier attempt's work in a batch; takes the place of a slot's acknowledgement."""
 
     changelog: ChangelogRef
     max_event_time_ms: int | None
@@ -174,7 +174,7 @@ class BatchLog:
         return seen.watermark(uid, self.delays_ms[uid])
 
     def tick_due(self, uid: str, now_ms: int, *, drain: bool = False) -> bool:
-        """Whether a timer of ``uid`` could fire in a batch that begins now."""
+        """True if a timer of ``uid`` could fire in a batch that begins now."""
         watermark = _MAX_WATERMARK if drain else self.pending_watermark(uid)
         for (owner, _), (event_timer, processing_timer) in self.timers.items():
             if owner != uid:
@@ -188,7 +188,7 @@ class BatchLog:
         return False
 
     def cleanup_due(self, due_ms: Iterable[int | None], now_ms: int) -> bool:
-        """Whether an idle job should run a batch without rows, because only batches move the clock by which state expires.
+        """True if an idle job should run a batch without rows, because only batches move the clock by which state expires.
 
         Args:
             due_ms: What slots report of a step: when their cleanup needs a batch.
@@ -234,13 +234,13 @@ class BatchLog:
         self.changelogs = sorted((ref for ref in known.values() if batch < ref.batch <= self.committed), key=lambda ref: ref.batch)
 
     def can_restore(self, slot: int) -> bool:
-        """Whether a new incarnation of ``slot`` can be brought to where the job is; False if what the last one changed is nowhere else."""
+        """True if a new incarnation of ``slot`` can be brought to where the job is; False if what the last one changed is nowhere else."""
         current = self.current
         running = current is not None and current.batch > self.committed and not current.with_changelogs
         return not self.lacking and not (running and any(index == slot for _, index in self.acknowledgements))
 
     def lacks(self, after: int, until: int) -> bool:
-        """Whether one of the batches ``after < batch <= until`` left no changelogs."""
+        """True if one of the batches ``after < batch <= until`` left no changelogs."""
         return any(after < batch <= until for batch in self.lacking)
 
     def go_back(self, other: BatchLog) -> None:
@@ -282,7 +282,7 @@ class BatchLog:
             # Slots do not run steps that the job no longer has, so these neither catch up nor report timers.
             for uid in self.delays_ms.keys() & {ref.uid for ref, _ in taken if _touches(ref, key_groups)}:
                 self.expected[(uid, index)] = parameters.batch
-                # What its timers are is known once the slot has caught up, so let a tick go there.
+                # Its timers are known once the slot has caught up, so let a tick go there.
                 self.timers[(uid, index)] = (UNKNOWN_TIMER_MS, None)
 
 

@@ -129,7 +129,7 @@ class CheckpointSchedule:
             threading.Thread(target=self._clean, name="retention", daemon=True).start()
 
     def is_due(self) -> bool:
-        """Whether a checkpoint was requested or the interval is over. The caller holds the lock."""
+        """True if a checkpoint was requested or the interval is over. The caller holds the lock."""
         return bool(self._requests) or self._interval_due()
 
     def _interval_due(self) -> bool:
@@ -177,7 +177,7 @@ class CheckpointSchedule:
         self._snapshots.start(progress, slots, expected)
 
     def pending(self, slots: Iterable[Slot]) -> PendingSnapshot | None:
-        """What is being taken now, with what the slots have reported of it. Never blocks."""
+        """The snapshot in progress and its per-slot progress. Never blocks."""
         return self._snapshots.pending(slots)
 
     def slot_done(self, done: SnapshotDone) -> None:

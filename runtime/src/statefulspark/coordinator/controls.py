@@ -48,7 +48,7 @@ _FINAL = frozenset({JobState.SUSPENDED, JobState.FAILED, JobState.FINISHED, JobS
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobError:
-    """Why a job failed, or why a request was refused."""
+    """Reason for which a job failed or a request was refused."""
 
     reason: str
     """One word for programs: the error class without "Error", e.g. ``UserFunction``, ``Unavailable``, ``CorruptData``."""
@@ -77,22 +77,22 @@ class JobFailing:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cancellation:
-    """What became of the state of a job that was canceled; its savepoints always stay."""
+    """The state of a job after its cancellation; its savepoints always stay."""
 
     deleted: bool
     """True if its checkpoints and changelogs were deleted: it would start with empty state."""
     problem: str | None = None
-    """Why they were not all deleted, although the manifest says DELETE."""
+    """Reason for which not all were deleted, although the manifest says DELETE."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemoryStatus:
-    """How each slot's managed memory is divided."""
+    """Division of each slot's managed memory."""
 
     revision: int
     """0 is the manifest's split; grows with each change in this driver."""
     budget_bytes: int
-    """What a slot's process is sized for: managed_bytes cannot be more."""
+    """Memory that a slot's process is sized for: managed_bytes cannot be more."""
     managed_bytes: int
     """Managed memory of each slot."""
     write_buffer_ratio: float
@@ -104,7 +104,7 @@ class MemoryStatus:
     high_prio_bytes: int
     """Part of the cache for index and filter blocks."""
     warnings: tuple[str, ...]
-    """What works badly with this split."""
+    """Warnings about this split."""
     slots: tuple[int, ...]
     """Slots that have it; the others take it over with their next heartbeat, or when they are started."""
 
@@ -276,10 +276,10 @@ class JobControls(Protocol):
         """
 
     def rescale_plan(self, parallelism: int) -> RescalePlan:
-        """Return what `rescale` would do, in key groups and bytes; nothing is changed."""
+        """Return the plan of `rescale`, in key groups and bytes; nothing is changed."""
 
     def memory(self) -> MemoryStatus:
-        """Return how slots divide their managed memory; ConflictError when it is not managed."""
+        """Return the division of the slots' managed memory; raises ConflictError if it is not managed."""
 
     def tune_memory(self, change: MemoryChange, timeout_s: float) -> MemoryStatus:
         """Change how every slot divides its managed memory while batches run, and return once each slot that runs has done so.
@@ -292,7 +292,7 @@ class JobControls(Protocol):
         """
 
     def history(self) -> JobHistory:
-        """What the job has done since its first driver started, bounded; never blocks on storage or slots."""
+        """The job's history since its first driver started, bounded; never blocks on storage or slots."""
 
     def metrics(self) -> list[MetricSample]:
         """All samples at this moment; samples of one name agree in kind and help."""

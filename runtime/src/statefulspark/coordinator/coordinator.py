@@ -53,7 +53,7 @@ def _wall_clock_ms() -> int:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Listen:
-    """Where the coordinator answers."""
+    """The coordinator's address."""
 
     host: str | None
     """Address to listen on; None for a Unix socket: all processes of the job are on this machine."""
@@ -304,7 +304,7 @@ class Coordinator:
             return self._dry_runs.due()
 
     def needs_checkpoint(self) -> bool:
-        """Whether the next driver would go back although this one ends in good order: committed batches left no changelogs, and no checkpoint has them."""
+        """True if the next driver would go back although this one ends in good order: committed batches left no changelogs, and no checkpoint has them."""
         with self._lock:
             return bool(self._batches.lacking)
 

@@ -1,4 +1,4 @@
-"""What a driver says of a checkpoint that cannot be restored: why, and what to do. Pure but for looking at what else is stored."""
+"""Errors for a checkpoint that cannot be restored: the reason and the remedy. Pure but for looking at what else is stored."""
 
 from __future__ import annotations
 

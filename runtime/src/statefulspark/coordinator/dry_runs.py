@@ -34,7 +34,7 @@ class DryRuns:
         self.batch: int | None = None
         """The batch that needs a dry run; None when there is none."""
         self.running = False
-        """Whether the present query is the one without a sink."""
+        """True if the present query is the one without a sink."""
         self._checked = False
         self._last: int | None = None
 
@@ -46,7 +46,7 @@ class DryRuns:
         return True
 
     def wanted(self, batch: int) -> bool:
-        """Whether the recovered ``batch`` was committed without having run, or its dry run is not over."""
+        """True if the recovered ``batch`` was committed without having run, or its dry run is not over."""
         if self.batch is None and self._has_state and self.files.is_committed(batch) and not self.state.has_version(batch + 1):
             self.batch = batch
         return self.batch is not None
@@ -69,7 +69,7 @@ class DryRuns:
         self._checked = True
 
     def due(self) -> bool:
-        """Whether it is time for another query: the one without a sink, or after it the real one."""
+        """True if it is time for another query: the one without a sink, or after it the real one."""
         if self.batch is None:
             return False
         return not self.running or (self.files.is_committed(self.batch) and self._has_version(self.batch + 1))
@@ -78,7 +78,7 @@ class DryRuns:
         return not self._has_state or self.state.has_version(version)
 
     def holds(self, batch: int) -> bool:
-        """Whether ``batch`` must wait until the dry run is over."""
+        """True if ``batch`` must wait until the dry run is over."""
         return self.batch is not None and batch > self.batch
 
     def go_back(self) -> None:

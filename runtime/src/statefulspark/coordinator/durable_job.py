@@ -1,4 +1,4 @@
-"""What a running attempt writes to and reads from the job's folder: batch records, checkpoints, restore plans, retention."""
+"""A running attempt's view of the job's folder: batch records, checkpoints, restore plans, retention."""
 
 from __future__ import annotations
 
@@ -129,7 +129,7 @@ class DurableJob:
 
     @property
     def base(self) -> StoredCheckpoint | None:
-        """What slots restore, before changelogs; None for empty state."""
+        """The checkpoint that slots restore before changelogs; None for empty state."""
         return self._base
 
     @property
@@ -165,7 +165,7 @@ class DurableJob:
         return self._records.begun
 
     def wants_changelogs(self, *, after: int) -> bool:
-        """Whether a batch that follows the committed batch ``after`` has changelogs. The first one always has: there is nothing before it to go back to."""
+        """True if a batch that follows the committed batch ``after`` has changelogs. The first one always has: there is nothing before it to go back to."""
         return not self.at_least_once or after < 0
 
     def go_back(self, used: int, now_ms: int) -> Lineage:
@@ -188,7 +188,7 @@ class DurableJob:
         return lineage
 
     def restore_plan(self, slot: int, parallelism: int, log: BatchLog) -> SlotRestore:
-        """What a slot restores; of inline entries, those of the old slots with its key groups."""
+        """The restore plan of a slot; of inline entries, those of the old slots with its key groups."""
         base, key_groups = self._base, key_group_range(slot, parallelism, self.max_parallelism)
         plan = RestorePlan(
             store=self.store,
@@ -208,7 +208,7 @@ class DurableJob:
 
     @property
     def has_savepoint_dir(self) -> bool:
-        """Whether the manifest names a folder for savepoints."""
+        """True if the manifest names a folder for savepoints."""
         return self._savepoint_dir is not None
 
     def savepoint_target(self, target: str | None) -> str:

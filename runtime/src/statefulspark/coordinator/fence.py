@@ -1,4 +1,4 @@
-"""Whether this driver is still the one that runs the job."""
+"""Fencing: checks that no newer driver has taken over the job."""
 
 from __future__ import annotations
 

@@ -31,12 +31,12 @@ NOTICE: Final = "a slot was lost, and the job goes back to its last checkpoint. 
 
 
 class GoingBackWanted:
-    """Whether the job must go back before any batch, checkpoint or command can go on. Set by many threads, without a lock of the coordinator's."""
+    """True if the job must go back before any batch, checkpoint or command can go on. Set by many threads, without a lock of the coordinator's."""
 
     def __init__(self) -> None:
         self._event = threading.Event()
         self.reason = ""
-        """Why it was asked for the last time."""
+        """Reason of the last request."""
 
     def __bool__(self) -> bool:
         return self._event.is_set()

@@ -17,7 +17,7 @@ _CHECKED: Final[Mapping[str, Any]] = {"extra": "forbid", "strict": True}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HistorySample:
-    """What happened in one interval. Numbers of rows, batches, snapshots, failures, seconds and `counts` are sums, all others the greatest value.
+    """Activity in one interval. Numbers of rows, batches, snapshots, failures, seconds and `counts` are sums, all others the greatest value.
 
     Rows of a backlog are no sums.
     """
@@ -43,7 +43,7 @@ class HistorySample:
     send_wait_s: float = 0.0
     """Seconds for which exchanges waited until their slot took rows: back-pressure."""
     watermark_lag_ms: int | None = None
-    """How far the last watermark of the job is behind the clock; None before the first event and after the last."""
+    """Lag of the job's last watermark behind the clock; None before the first event and after the last."""
     states: Mapping[str, int] = field(default_factory=dict)
     """Estimated bytes of state by uid."""
     slots: int = 0
@@ -86,7 +86,7 @@ class HistorySnapshot:
     format: SavepointFormat = "native"
     """The one that was wanted, of one that has failed too; of failures that releases before version 4 have stored, ``native``."""
     error: str | None = None
-    """Why it failed; None if it was completed."""
+    """The failure; None if it was completed."""
 
 
 EventKind = Literal["driver", "query", "slot", "rescale", "return", "state", "failed"]
@@ -114,7 +114,7 @@ class HistoryEvent:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobHistory:
-    """What a job has done since its first driver started, each list oldest first."""
+    """A job's history since its first driver started, each list oldest first."""
 
     __pydantic_config__: ClassVar[Mapping[str, Any]] = _CHECKED
 

@@ -60,7 +60,7 @@ class MemoryTuner:
 
     @property
     def tuning(self) -> MemoryTuning | None:
-        """What slots divide their memory by; None when there is nothing to divide."""
+        """The ratios by which slots divide their memory; None if there is nothing to divide."""
         return self._tuning
 
     def change(self, change: MemoryChange) -> MemoryTuning:
@@ -142,7 +142,7 @@ class RunningMemory:
     slots: Callable[[], Iterable[Slot]]
 
     def status(self) -> MemoryStatus:
-        """Return how slots divide their managed memory; see `MemoryTuner.status`."""
+        """Return the division of the slots' managed memory; see `MemoryTuner.status`."""
         return self.tuner.status(self.slots())
 
     def tune(self, change: MemoryChange, timeout_s: float, check_open: Callable[[], None]) -> MemoryStatus:

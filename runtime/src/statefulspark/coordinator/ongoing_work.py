@@ -1,4 +1,4 @@
-"""How far long work is: slots that restore, and the checkpoint or savepoint that is being taken."""
+"""Progress of long work: restoring slots, and the checkpoint or savepoint in progress."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Literal
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SlotRestoring:
-    """How much of its state a slot has on its disk."""
+    """Progress of a slot's restore."""
 
     downloaded_bytes: int
     """Of complete and verified files, with those that were still on the machine."""

@@ -31,7 +31,7 @@ IN_STORAGE = Part(restored=True, assigned=False, lists={}, states=())
 
 @dataclass(frozen=True, slots=True)
 class SlotParts:
-    """What a slot that registers restores."""
+    """Operator state that a registering slot restores."""
 
     slot: int
     first: int | None
@@ -55,7 +55,7 @@ class SlotParts:
 
 
 def reported_lists(slot: int, reports: Mapping[str, bytes]) -> dict[str, OperatorLists]:
-    """Return what a slot has made of its parts, by step.
+    """Return the parts that a slot completed, by step.
 
     Args:
         slot: Number of the slot.

@@ -30,7 +30,7 @@ from statefulspark.storage.base import ObjectStore
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """Where a distribution comes from. Two that are equal lead to the same parts."""
+    """Origin of a distribution. Two that are equal lead to the same parts."""
 
     base: StoredCheckpoint | None
     changelogs: tuple[ChangelogRef, ...]
@@ -99,7 +99,7 @@ class OperatorDistribution:
         return bool(self._uids) and self._first is None
 
     def source(self, parallelism: int) -> Source | None:
-        """Return what must be read and passed to `distribute` before a slot can register; None if that has been done or there is nothing to read."""
+        """Return the source to read and pass to `distribute` before a slot can register; None if that is done or there is nothing to read."""
         if self._parts is None and not self._uids:
             self._parts = {}
         if self._parts is not None:
@@ -113,7 +113,7 @@ class OperatorDistribution:
         self._processing_time_ms = self._batches.processing_time_ms
 
     def parts_of(self, slot: int) -> SlotParts | None:
-        """Return what a slot that registers restores; None if there is no operator state."""
+        """Return the parts that a registering slot restores; None if there is no operator state."""
         if not self._uids or self._parts is None:
             return None
         if self._first is not None:
@@ -143,11 +143,11 @@ class OperatorDistribution:
         return next((slot for (owner, slot), part in sorted(self._parts.items()) if owner == uid and part.assigned), None)
 
     def scope(self, uid: str) -> Literal["all", "changed"]:
-        """Return what the changelogs of a step contain in the running batch."""
+        """Return the scope of a step's changelogs in the running batch."""
         return "all" if self.is_open and uid in self._uids else "changed"
 
     def without_rows(self, uid: str, slots: Iterable[int]) -> WithoutRows | None:
-        """Return what the driver writes for slots without rows in the first batch; None if that is nothing.
+        """Return the entries that the driver writes for slots without rows in the first batch; None if there are none.
 
         Raises:
             UnavailableError: A slot has not reported.

@@ -62,7 +62,7 @@ class PendingCheckpoint:
     started_s: float
     created_ms: int
     frame: Mapping[str, Any]
-    """What the metadata says besides the slots: fixed at the boundary."""
+    """Metadata besides the slots, fixed at the boundary."""
     savepoint_folder: str | None
     """Name of the folder when it is a savepoint."""
     nonce: str = field(default_factory=paths.new_nonce)
@@ -86,7 +86,7 @@ class PendingCheckpoint:
     """Time until every slot had written the last batch's changes and begun its snapshot."""
     uploaded_bytes: int = 0
     parts: dict[int, SlotSnapshot] = field(default_factory=dict)
-    """What each slot said of its own part."""
+    """Each slot's report of its own part."""
     begun: tuple[float, float] = field(default_factory=_clocks)
     slots: tuple[Slot, ...] = ()
     """The slots that were asked; none while nothing can have been uploaded."""
@@ -158,7 +158,7 @@ class CheckpointCoordinator:
 
     @property
     def running(self) -> bool:
-        """Whether a checkpoint is in progress."""
+        """True if a checkpoint is in progress."""
         return self._current is not None
 
     @property
@@ -168,7 +168,7 @@ class CheckpointCoordinator:
         return current.checkpoint_id if current is not None else None
 
     def pending(self, slots: Iterable[Slot] = ()) -> PendingSnapshot | None:
-        """How far the checkpoint in progress is, with what the slots have reported of their uploads."""
+        """Progress of the current checkpoint, with the uploads that the slots have reported."""
         current = self._current
         if current is None:
             return None

@@ -1,4 +1,4 @@
-"""What users ask of a running job's state, and what they are answered."""
+"""Queries of a running job's state, and their answers."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ class QueriedState:
     next: str | None = None
     """Set if the map has further entries: pass it as ``after``."""
     remarks: tuple[str, ...] = ()
-    """What is left out, and how to read it."""
+    """Entries that are left out, and how to read them."""
 
 
 class StateReads(Protocol):

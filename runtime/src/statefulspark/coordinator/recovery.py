@@ -66,7 +66,7 @@ def restore_spark_state(state: SparkStateUploader, lineage: Lineage, store: Obje
 
 
 def batch_log(lineage: Lineage, delays_ms: Mapping[str, Delays]) -> BatchLog:
-    """What is known of the batches so far."""
+    """The batch log of the lineage."""
     seen = EventTimes()
     if lineage.base is not None:
         seen.reached(lineage.base.metadata.watermarks, lineage.base.metadata.second_watermarks)

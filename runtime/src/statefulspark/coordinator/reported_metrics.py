@@ -1,4 +1,4 @@
-"""What the sources of a query and the functions of a job report: data classes of the status."""
+"""Reports of a query's sources and of a job's functions: data classes of the status."""
 
 from __future__ import annotations
 

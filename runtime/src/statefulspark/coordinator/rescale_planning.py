@@ -9,7 +9,7 @@ from statefulspark.keygroups import KeyGroupRange, moves, ranges
 
 
 def plan_rescale(base: CheckpointMetadata | None, max_parallelism: int, before: int, after: int) -> RescalePlan:
-    """Return what the slots of the new parallelism are built from.
+    """Return the plan from which the slots of the new parallelism are built.
 
     Args:
         base: The checkpoint that they would restore; None if there is none yet.

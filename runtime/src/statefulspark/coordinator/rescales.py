@@ -1,4 +1,4 @@
-"""What a rescale will do, and what the last one did."""
+"""The plan of a rescale, and the result of the last one."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Self
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SlotPlan:
-    """What a slot of the new parallelism is built from.
+    """Sources of a slot of the new parallelism.
 
     Sizes are those of the checkpoint's files. What a slot cuts or copies of a file depends on the keys in it, so these two are estimates: they take
     the bytes of an old slot as spread evenly over its key groups.
@@ -33,7 +33,7 @@ class SlotPlan:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RescalePlan:
-    """What a rescale will do, as of the last checkpoint: it takes another one first, with what has changed since."""
+    """The plan of a rescale as of the last checkpoint; the rescale takes another one first, with the changes since."""
 
     from_parallelism: int
     to_parallelism: int

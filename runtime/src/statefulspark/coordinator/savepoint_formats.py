@@ -12,4 +12,4 @@ class MissingTable:
     uid: str
     state: str
     reason: str
-    """Which value no column holds."""
+    """The value that no column can hold."""

@@ -75,7 +75,7 @@ class SlotActions:
     fail: Callable[[StatefulSparkError], None]
 
     def actions(self) -> tuple[Action, ...]:
-        """Return what slots can ask for."""
+        """Return the requests that slots may send."""
         return (
             Register.served_by(self._register),
             Reopened.served_by(self._reopened),

@@ -15,7 +15,7 @@ LOST = "lost"
 
 @dataclass(frozen=True, slots=True)
 class Slot:
-    """What the driver knows of one slot at one moment."""
+    """The driver's view of one slot at one moment."""
 
     index: int
     epoch: int = 0
@@ -30,7 +30,7 @@ class Slot:
     attempt: int = -1
     """Attempt number of the newest copy of the user's function in this slot, from 0; see `SlotTable.reopened`."""
     served: bool = False
-    """Whether any incarnation got ready."""
+    """True if any incarnation got ready."""
     last_heartbeat_s: float = 0.0
     restored: RestoredBytes | None = None
     """Of the state that this incarnation restores; None before it knows how much that is."""
@@ -39,5 +39,5 @@ class Slot:
 
     @property
     def restarts(self) -> int:
-        """How often the slot was started again."""
+        """Number of times that the slot was restarted."""
         return max(0, self.incarnations - 1)

@@ -18,7 +18,7 @@ class SlotMemory:
     baseline_bytes: int
     """Resident before the store was opened."""
     process_budget_bytes: int
-    """What the process is sized for, Python and managed memory; pss_bytes should stay below it."""
+    """Memory that the process is sized for, Python's and managed; pss_bytes should stay below it."""
     budget_bytes: int | None = None
     """Managed memory that the process is sized for; None when native memory is not managed."""
     managed_bytes: int | None = None
@@ -31,7 +31,7 @@ class SlotMemory:
     """Limit of all write buffers."""
     write_buffer_used_bytes: int | None = None
     revision: int | None = None
-    """Which split the slot has; see `MemoryStatus`."""
+    """Revision of the slot's split; see `MemoryStatus`."""
     container_limit_bytes: int | None = None
     """Limit of the container that it is in; None when nothing limits it."""
     container_peak_bytes: int | None = None
@@ -80,7 +80,7 @@ class BusyKeyGroup:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SlotSpread:
-    """How the rows of a keyed step spread over the key groups of one slot."""
+    """Distribution of a keyed step's rows over the key groups of one slot."""
 
     slot: int
     rows_max: int
@@ -91,7 +91,7 @@ class SlotSpread:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepSkew:
-    """How unevenly the rows of a keyed step spread over key groups."""
+    """Skew of a keyed step's rows over key groups."""
 
     ratio: float
     """Rows of the fullest key group by the mean; 1 is even."""

@@ -50,10 +50,10 @@ class SlotTable:
         self.next_epoch = 1
         self.stopping = False
         self.keep_files = False
-        """Whether slots that stop leave their files to slots that follow."""
+        """True if slots that stop leave their files to slots that follow."""
 
     def count_executors(self) -> int:
-        """Return how many executors there are now; 1 if that does not matter. This asks Spark: call it without a lock."""
+        """Return the current number of executors; 1 if that does not matter. This asks Spark: call it without a lock."""
         return max(1, self._executors()) if self._bound is not None else 1
 
     def register(self, index: int, executor: str, host: str, pid: int, *, executors: int = 1) -> int | None:
@@ -183,12 +183,12 @@ class SlotTable:
             return list(self._slots)
 
     def all_ready(self) -> bool:
-        """Whether every slot serves."""
+        """True if every slot serves."""
         with self._lock:
             return all(slot.state == READY for slot in self._slots)
 
     def all_served(self) -> bool:
-        """Whether every slot has been ready once, so that each has opened its functions."""
+        """True if every slot has been ready once, so that each has opened its functions."""
         with self._lock:
             return all(slot.served for slot in self._slots)
 

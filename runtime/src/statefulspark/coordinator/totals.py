@@ -1,4 +1,4 @@
-"""What the committed batches and the checkpoints of this driver add up to. Pure."""
+"""Totals over the committed batches and the checkpoints of this driver. Pure."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class StepTotals:
     seconds: dict[str, float] = field(default_factory=dict)
     """By part of a batch (``slot.step_metrics.PARTS``)."""
     exchange_seconds: dict[str, float] = field(default_factory=dict)
-    """What exchanges waited for: ``slot`` until it was ready, ``send`` until it took rows."""
+    """Seconds for which exchanges waited: ``slot`` until it was ready, ``send`` until it took rows."""
     last_seconds: dict[str, float] = field(default_factory=dict)
     """Parts of the last batch."""
 

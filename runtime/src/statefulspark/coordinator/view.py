@@ -73,7 +73,7 @@ class CoordinatorView:
     """By ``checkpoint`` and ``savepoint``."""
 
     process_bytes: int
-    """What a slot's process is sized for."""
+    """Memory that a slot's process is sized for."""
     budget_bytes: int | None
     """Native memory that a slot's process is sized for; None if it is not managed."""
 

@@ -1,4 +1,4 @@
-"""What the driver hands to slots and exchange tasks: plain picklable data."""
+"""Configuration that the driver passes to slots and exchange tasks: plain picklable data."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from statefulspark.storage.storage_settings import StorageSettings
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SlotLogs:
-    """Which log records slots write, and where to."""
+    """Level and destination of the slots' log records."""
 
     levels: LogLevels = field(default_factory=LogLevels)
     socket: str | None = None
@@ -39,9 +39,9 @@ class SlotConfig:
     store: ObjectStore
     """Durable storage, rooted at the job's folder."""
     storage: StorageSettings
-    """How to reach other places in storage (savepoints)."""
+    """Settings to reach other places in storage (savepoints)."""
     logs: SlotLogs = field(default_factory=SlotLogs)
-    """How the slot writes log records."""
+    """Settings of the slot's log."""
     backend: str
     """memory | filesystem | rocksdb, or a class of the job's own as ``module:Class``."""
     backend_class: bytes | None = None
@@ -53,7 +53,7 @@ class SlotConfig:
     managed_bytes: int = 128 << 20
     """Managed memory of the slot."""
     managed: bool = True
-    """Whether caches and write buffers of RocksDB stay within the managed memory."""
+    """True if caches and write buffers of RocksDB stay within the managed memory."""
     fixed_per_slot: int | None = None
     """Bytes that they stay within instead; wins over ``managed``."""
     write_buffer_ratio: float = WRITE_BUFFER_RATIO
@@ -63,15 +63,15 @@ class SlotConfig:
     native_metrics: tuple[str, ...] = ()
     """Flink's names of RocksDB's own figures to report."""
     rocksdb: RocksDBChoice = field(default_factory=RocksDBChoice)
-    """How RocksDB is set."""
+    """Options of RocksDB."""
     heap_timers: bool = False
-    """Whether timers are kept on the Python heap beside state in RocksDB."""
+    """True if timers are kept on the Python heap beside state in RocksDB."""
     async_snapshots: bool = True
-    """Whether batches go on while a snapshot of heap state is written."""
+    """True if batches go on while a snapshot of heap state is written."""
     local_dir: str | None = None
     """Folder for working files; the system's temporary folder when None."""
     local_recovery: bool = True
-    """Whether files that slots which died have left on the machine are linked instead of downloaded."""
+    """True if files that dead slots left on the machine are linked instead of downloaded."""
     restore_threads: int = 8
     """Files that are downloaded at once when the slot restores."""
     host: str | None = None
@@ -114,6 +114,6 @@ class ExchangeConfig:
     max_parallelism: int
     parallelism: int
     start_wait_s: float = 30.0
-    """How long to wait for a slot nobody has started; then the task fails and leaves its core to the slot."""
+    """Seconds to wait for a slot that nobody has started; then the task fails and leaves its core to the slot."""
     restore_wait_s: float = 1800.0
-    """How long to wait for a slot that is restoring its state."""
+    """Seconds to wait for a slot that is restoring its state."""

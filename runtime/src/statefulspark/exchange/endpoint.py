@@ -1,4 +1,4 @@
-"""How slots, exchange tasks and the tick source reach the coordinator. Imported by every Python process of a query, so it imports little."""
+"""The coordinator's address for slots, exchange tasks and the tick source. Imported by every Python process of a query, so it imports little."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from statefulspark.rpc.certificates import CertificateFolder
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Endpoint:
-    """Where the coordinator answers, and the job's secret."""
+    """The coordinator's address and the job's secret."""
 
     location: str
     """Flight location, ``grpc+tls://host:port`` or ``grpc+unix://path``."""

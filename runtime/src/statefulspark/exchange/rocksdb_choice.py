@@ -17,14 +17,14 @@ class RocksDBChoice:
     """Plain picklable data."""
 
     chosen: Chosen = field(default_factory=Chosen)
-    """What predefined and single options make."""
+    """Combination of predefined and single options."""
     factory: bytes | None = None
     """cloudpickle of the options factory: the job's own modules need not be importable on the slot's machine."""
     options: Mapping[str, str] = field(default_factory=dict)
     """Settings of the factory's own."""
 
     def final(self) -> Chosen:
-        """Return what holds in this process; the factory runs.
+        """Return the options of this process, after running the factory.
 
         Raises:
             InvalidInputError: The factory raised or returned something else, or one of its settings is wrong.

@@ -139,7 +139,7 @@ def _report_empty(config: ExchangeConfig, batch_id: int, run: PartitionRun) -> N
 
 
 class _Patience:
-    """How long a task waits: less for a slot that has not been started, which may need the core that the task occupies.
+    """Time limits of a waiting task: shorter for a slot that has not been started, which may need the core that the task occupies.
 
     That time starts again when the slot has restored or the query was paused: a slot is between two states for a moment, for example when what it
     restores has been read and it has not registered yet, and a task that has waited for long must not fail then.
@@ -154,7 +154,7 @@ class _Patience:
         return time.monotonic() - self._began_s
 
     def is_over(self, wait: Wait) -> bool:
-        """Whether the task must fail, now that it has been told to wait again."""
+        """Return True if the task must fail now that it was told to wait again."""
         if wait.reason in ("restoring", "paused"):
             self._last_restoring_s = time.monotonic()
         too_long = time.monotonic() - self._last_restoring_s > self._config.start_wait_s

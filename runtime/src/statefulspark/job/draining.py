@@ -10,7 +10,7 @@ from statefulspark.errors import ConflictError, StatefulSparkError
 
 
 class Draining:
-    """Whether a job is being drained.
+    """Drain of a job: its timers fire before it ends.
 
     Args:
         lifecycle: Of the job's query.

@@ -87,7 +87,7 @@ class RunOptions:
     spark_output: int | None = None
     """Descriptor of the file that Spark's JVM writes its log and output to; None leaves them on this process's stderr and stdout."""
     slot_logs: SlotLogs = field(default_factory=SlotLogs)
-    """Which log records slots write, and where to."""
+    """Level and destination of the slots' log records."""
     interactive: Interactive | None = None
     """For a job in a notebook, on the user's session."""
 

@@ -158,7 +158,7 @@ def smallest_managed_bytes(arena_bytes: int, write_buffer_ratio: float = WRITE_B
 
 
 def pool_problem(write_buffer_ratio: Fraction, high_prio_pool_ratio: Fraction) -> str | None:
-    """Return why the two ratios do not go together, or None: write buffers and the pool are parts of the same cache.
+    """Return the reason for which the two ratios conflict, or None: write buffers and the pool are parts of the same cache.
 
     Source: Apache Spark, which refuses to open RocksDB with such a pair; RocksDB itself would let write buffers evict the pool.
     """

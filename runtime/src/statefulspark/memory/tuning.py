@@ -9,7 +9,7 @@ from statefulspark.memory.split import MemorySplit
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemoryTuning:
-    """What slots divide their managed memory by.
+    """Ratios by which slots divide their managed memory.
 
     Attributes:
         revision: 0 is the manifest's; grows with each change in this driver.

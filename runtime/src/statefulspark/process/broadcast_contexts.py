@@ -19,7 +19,7 @@ __all__ = ["BroadcastRowContext", "KeyedRowContext", "ReadingTimerContext"]
 
 
 class _Reading:
-    """What functions may ask while they read broadcast state. It has no slots, because a class cannot have two bases that do."""
+    """Context of functions that read broadcast state. It has no slots, because a class cannot have two bases that do."""
 
     __slots__ = ()
     _states: BroadcastStates

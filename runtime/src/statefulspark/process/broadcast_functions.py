@@ -34,7 +34,7 @@ class KeyedStateFunction(Function):
 
 
 class BaseBroadcastProcessFunction(Function):
-    """What functions with a broadcast input have in common."""
+    """Base of functions with a broadcast input."""
 
     class BaseContext(ABC):
         """Context of one element of either input."""

@@ -94,5 +94,5 @@ class BroadcastRows:
                 yield row, time
 
     def summary(self) -> BroadcastSummary:
-        """Return what the slot acknowledges, once all rows of `sorted` have been taken."""
+        """Return the summary that the slot acknowledges, once all rows of `sorted` have been taken."""
         return BroadcastSummary(rows=self._rows, size_bytes=self._size_bytes, digest=self._digest.hexdigest())

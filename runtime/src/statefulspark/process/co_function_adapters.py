@@ -12,7 +12,7 @@ from statefulspark.process.functions import RuntimeContext
 __all__ = ["AnyCoFunction", "CoFlatMapAdapter", "CoMapAdapter", "co_adapted"]
 
 AnyCoFunction: TypeAlias = KeyedCoProcessFunction | CoMapFunction | CoFlatMapFunction
-"""What a step with two inputs runs, with or without an adapter."""
+"""A function of a step with two inputs, with or without an adapter."""
 
 
 def co_adapted(function: AnyCoFunction) -> KeyedCoProcessFunction:

@@ -118,7 +118,7 @@ class KeyedCoProcessFunction(Function):
 
 
 StepFunction: TypeAlias = KeyedProcessFunction | KeyedCoProcessFunction | KeyedBroadcastProcessFunction
-"""What a keyed step runs: with one input, with two, or with a keyed and a broadcast one."""
+"""A function of a keyed step: with one input, with two, or with a keyed and a broadcast one."""
 
 _WANTED = {
     "one input": (KeyedProcessFunction, ("process_element",)),

@@ -49,7 +49,7 @@ def _datetimes(column: pa.Array) -> list[Any]:
 
 
 def _nested(kind: pa.DataType) -> Callable[[Any], Any] | None:
-    """Return what turns Arrow's Python form of ``kind`` into ours, or None when they are the same."""
+    """Return the conversion from Arrow's Python form of ``kind`` to ours, or None if they are the same."""
     if pt.is_struct(kind):
         inner = [_nested(kind.field(index).type) for index in range(kind.num_fields)]
         row = row_class(tuple(kind.field(index).name for index in range(kind.num_fields)))

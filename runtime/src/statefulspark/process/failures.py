@@ -13,7 +13,7 @@ from statefulspark.process.rows import InputRow
 __all__ = ["USER_ERRORS", "error_of_step", "timestamp_hint", "user_function_error"]
 
 USER_ERRORS: Final = (Exception, SystemExit)
-"""What a user's function may raise: ``sys.exit()`` fails the batch as any error does, and ends no slot."""
+"""Errors that a user's function may raise: ``sys.exit()`` fails the batch as any error does, and ends no slot."""
 
 _PACKAGE = Path(__file__).resolve().parent.parent
 _COLUMNS_MAX = 20

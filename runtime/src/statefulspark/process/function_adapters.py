@@ -84,9 +84,9 @@ _ARGUMENTS: Final[dict[type[Function], str]] = {
 
 
 AnyKeyedFunction: TypeAlias = KeyedProcessFunction | MapFunction | FlatMapFunction | FilterFunction | ReduceFunction[Any]
-"""What a keyed step with one input runs, with or without an adapter."""
+"""A function of a keyed step with one input, with or without an adapter."""
 AnyFunction: TypeAlias = AnyKeyedFunction | AnyCoFunction | KeyedBroadcastProcessFunction
-"""What any keyed step runs, with or without an adapter."""
+"""A function of any keyed step, with or without an adapter."""
 
 
 def adapted(function: AnyKeyedFunction, input_schema: pa.Schema) -> KeyedProcessFunction:
@@ -169,7 +169,7 @@ class ReduceAdapter(_Adapter):
         self._reduced = runtime_context.get_reducing_state(descriptor)
 
     def process_element(self, value: Any, ctx: KeyedProcessFunction.Context) -> Iterable[Any]:  # noqa: ARG002
-        # What `add` combines is kept here, because reading it from the state would decode it again. The first row is combined with nothing.
+        # The combined value is kept here, because reading it from the state would decode it again. The first row is combined with nothing.
         self._latest: Any = value
         self._reduced.add(value)
         return (self._latest,)

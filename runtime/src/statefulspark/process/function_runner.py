@@ -109,7 +109,7 @@ class KeyedFunctionRunner:
         )
 
     def _contexts(self, timer_service: SlotTimerService) -> tuple[ElementContext, TimerContext]:
-        """Return what the function gets with rows and with timers."""
+        """Return the contexts that the function gets with rows and with timers."""
         return ElementContext(timer_service), TimerContext(timer_service)
 
     @property
@@ -224,7 +224,7 @@ class KeyedFunctionRunner:
 
     @staticmethod
     def _order_columns(step: StepSpec) -> tuple[tuple[str, ...], str | None]:
-        """Return which columns of what `_arrived` returns are the key and the event time."""
+        """Return the names of the key and event-time columns in the result of `_arrived`."""
         return step.key_columns, step.event_time
 
     def _arrived(self, rows: pa.RecordBatch) -> pa.RecordBatch:
@@ -336,7 +336,7 @@ def later(one: int | None, other: int | None) -> int | None:
 
 
 def _output_buffer(step: StepSpec, rows: int, bytes_max: int) -> OutputBuffer | TaggedOutputBuffer:
-    """Return what collects the rows of the step; only steps with side outputs look for tags."""
+    """Return the buffer for the rows of the step; only steps with side outputs look for tags."""
     if step.side_outputs:
         return TaggedOutputBuffer(step.uid, step.output_schema, step.side_outputs, rows_max=rows, bytes_max=bytes_max)
     return OutputBuffer(step.output_schema, f"the step {step.uid!r}", rows_max=rows, bytes_max=bytes_max)

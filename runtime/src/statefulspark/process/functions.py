@@ -147,7 +147,7 @@ class RuntimeContext(KeyedStateStore):
 
     @abstractmethod
     def get_metrics_group(self) -> MetricGroup:
-        """Return where the function registers its own counters and gauges."""
+        """Return the group in which the function registers its own counters and gauges."""
 
 
 class MapFunction(Function):

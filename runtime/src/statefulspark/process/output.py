@@ -63,7 +63,7 @@ class OutputSchema:
                 remedy=misfit.remedy or "Emit a value of that type, or change the column's type",
             ) from misfit.__cause__
         if isinstance(array, pa.ChunkedArray):
-            # What Arrow makes of values that one array cannot hold.
+            # Arrow splits values that one array cannot hold.
             raise InvalidInputError(
                 f"{self._giver} produced more than 2 GiB at once for column {field.name!r} of type {field.type}",
                 field=self._field,

@@ -18,7 +18,7 @@ _TAG_ID_MAX: Final = 200
 
 
 class SparkSchema(Protocol):
-    """What this package sees of Spark's StructType."""
+    """The part of Spark's StructType that this package uses."""
 
     @property
     def fields(self) -> Any:

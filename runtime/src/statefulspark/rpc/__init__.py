@@ -1,1 +1,1 @@
-"""How the processes of a job talk: Flight, certificates, error codes."""
+"""Communication between the processes of a job: Flight, certificates, error codes."""

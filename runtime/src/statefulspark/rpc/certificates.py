@@ -14,7 +14,7 @@ from statefulspark.errors import InvalidInputError, UnavailableError
 _READS_MAX = 5
 
 RENEWAL_POLL_S: Final = 20.0
-"""How often a server checks for renewed certificates."""
+"""Interval at which a server checks for renewed certificates."""
 
 
 @dataclass(frozen=True, slots=True)

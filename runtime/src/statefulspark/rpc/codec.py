@@ -30,7 +30,7 @@ class Message:
 
 
 Answer = TypeVar("Answer")
-"""What a request is answered with: a message, one of several messages, or None."""
+"""The answer to a request: a message, one of several messages, or None."""
 Decoded = TypeVar("Decoded")
 
 

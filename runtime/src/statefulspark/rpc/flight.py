@@ -33,7 +33,7 @@ _END = b"end"
 
 
 class ExchangeStream(Protocol):
-    """What an exchange handler sees of one bidirectional stream.
+    """An exchange handler's view of one bidirectional stream.
 
     Attributes:
         sender_waited_s: How long the sender waited for room (back-pressure); known at the end of its batches.

@@ -1,4 +1,4 @@
-"""Where a Flight service listens: on a Unix socket for its own machine, over mutual TLS for others. There is no third way.
+"""Listeners of a Flight service: a Unix socket for its own machine, mutual TLS for other machines. There is no third way.
 
 gRPC reads a message as a whole before anybody can look at its headers, and takes messages of any size. So who may not call must not
 get as far as sending one: the file system keeps other users from the socket, the TLS handshake keeps everybody without a certificate of the job away.

@@ -1,4 +1,4 @@
-"""What the kernel says of the container's memory: its limit, its peak, what is free, and the processes that it has ended for lack of it.
+"""The container's memory as the kernel reports it: limit, peak, free memory, and processes ended for lack of it.
 
 A slot that the kernel ends does not end its container, whose first process is the executor's JVM, so Kubernetes learns nothing of it. The
 count stays with the container's cgroup and is reported by the next process in it.
@@ -13,7 +13,7 @@ from typing import Final
 from statefulspark.rpc.messages.heartbeat import ContainerMemory
 
 CGROUPS: Final = Path("/sys/fs/cgroup")
-"""Where a container sees its own cgroup."""
+"""Folder in which a container sees its own cgroup."""
 _UNLIMITED: Final = 1 << 60
 """Version 1 writes about 2^63 for no limit."""
 _VERSIONS: Final = (

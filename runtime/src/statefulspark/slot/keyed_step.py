@@ -104,7 +104,7 @@ class KeyedStep:
         return logs_of_step(self.step.uid, lambda: self.backend.current_key_group())  # noqa: PLW0108  the backend is replaced in the meantime
 
     def take_operator_report(self) -> list[OperatorEntry] | None:
-        """Return what the function has made of its operator state after a redistribution; None if there was none, and from the second call on."""
+        """Return the function's new operator state after a redistribution; None if there was none, and from the second call on."""
         report, self._operator_report = self._operator_report, None
         return report
 
@@ -143,7 +143,7 @@ class KeyedStep:
         )
 
     def can_hold(self, batch: int, expected: int) -> bool:
-        """Whether the batch can begin without writing the store; arguments as in `begin`."""
+        """True if the batch can begin without writing the store; arguments as in `begin`."""
         return self.backend.batch in (expected, batch) and self.backend.can_hold
 
     def begin(self, batch: int, expected: int, processing_time_ms: int, *, hold: bool = False) -> None:
@@ -306,7 +306,7 @@ class KeyedStep:
         )
 
     def report(self) -> StepReport:
-        """Returns what the heartbeat reports of the step; called from another thread."""
+        """Returns the heartbeat's report of the step; called from another thread."""
         return step_report(self.backend, self._rows, user_metrics(self._function.runner.metrics))
 
     def _acknowledgement(self, batch: int, changelog: HandedOver, metrics: RunMetrics) -> Acknowledge:

@@ -1,4 +1,4 @@
-"""What a slot starts with: the lists that the coordinator sends, or, once they are in storage, what the slot finds there itself; and broadcast state."""
+"""A slot's initial operator state: the lists that the coordinator sends or, once they are in storage, that the slot reads there; and broadcast state."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class RestoredOperatorState:
         self.restores: list[RestoresOperatorState] = [self._broadcast] if self._stored is None else [self._broadcast, self._stored]
 
     def of(self, uid: str) -> StepOperatorState:
-        """Return what a step starts with.
+        """Return a step's initial operator state.
 
         Raises:
             CorruptDataError: What was sent is damaged.

@@ -298,7 +298,7 @@ def _settle_collector() -> None:
 
 @dataclass(frozen=True, slots=True)
 class _Heartbeat:
-    """What each heartbeat needs."""
+    """Parts of a heartbeat."""
 
     reporter: SlotReporter
     forwarded: ForwardedRecords

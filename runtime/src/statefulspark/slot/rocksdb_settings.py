@@ -1,4 +1,4 @@
-"""What the RocksDB instances of a slot are opened with, and what the log says of choices that do not hold."""
+"""Options with which a slot opens its RocksDB instances, and warnings about choices that have no effect."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _log = structlog.get_logger("statefulspark.rocksdb")
 
 
 def rocksdb_options(config: SlotConfig) -> RocksDBOptions | None:
-    """Return what every RocksDB instance of the slot is opened with: one cache and one write buffer manager for all, or none.
+    """Return the options of every RocksDB instance of the slot: one cache and one write buffer manager for all, or None.
 
     Raises:
         InvalidInputError: The budget is too small, or the options factory raised or returned something else.

@@ -1,4 +1,4 @@
-"""What a slot serves: exchanges of its keyed steps, and snapshots of its store."""
+"""The service of a slot: exchanges of its keyed steps, and snapshots of its store."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ class SlotService:
         self._snapshots = SnapshotTurns()
 
     def actions(self) -> tuple[Action, ...]:
-        """What the driver and exchange tasks can ask of a slot, besides exchanges."""
+        """Requests that the driver and exchange tasks may send to a slot, besides exchanges."""
         return (
             Ping.served_by(self.ping),
             Settle.served_by(self.settle),
@@ -334,11 +334,11 @@ class SlotService:
         return upload_operator_state(target, folder, self._slot, entries, request.nonce)
 
     def uploading(self) -> UploadedBytes | None:
-        """How far the upload of a snapshot is; None if there is none."""
+        """Progress of a snapshot's upload; None if there is none."""
         return self._uploader.progress.read()
 
     def take_operator_reports(self) -> dict[str, bytes]:
-        """What functions have made of redistributed operator state: an operator file per uid."""
+        """New operator state of the functions after a redistribution: an operator file per uid."""
         reports = {uid: keyed_step.take_operator_report() for uid, keyed_step in self.keyed_steps.items()}
         return {uid: encode_operator_file(report) for uid, report in reports.items() if report is not None}
 

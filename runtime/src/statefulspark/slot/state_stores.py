@@ -1,4 +1,4 @@
-"""What opens the stores of a slot."""
+"""Factory for the stores of a slot."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from statefulspark.state.store.own_backend import imported_backend, is_own_backe
 
 
 def store_opener(config: SlotConfig) -> Callable[[Path], KeyValueStore]:
-    """Return what opens a store of the job's kind in a folder, within the slot's resources.
+    """Return a function that opens a store of the job's kind in a folder, within the slot's resources.
 
     Raises:
         InvalidInputError: The settings of RocksDB do not hold, or the job's own backend cannot be made.

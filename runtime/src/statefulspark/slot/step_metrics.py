@@ -1,4 +1,4 @@
-"""What one keyed step in one slot counts while it runs: where a batch's time goes, and how its rows spread over key groups."""
+"""Counters of one keyed step in one slot: where a batch's time goes, and how its rows spread over key groups."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from statefulspark.rpc.messages.heartbeat import StepReport
 from statefulspark.state.backend import KeyedStateBackend
 
 TOP_KEY_GROUPS: Final = 5
-"""How many of the fullest key groups a slot reports per uid."""
+"""Number of the fullest key groups that a slot reports per uid."""
 USER_METRICS_MAX: Final = 100
-"""How many metrics of a function are reported per uid and slot; more are left out, in the order in which they were registered."""
+"""Number of a function's metrics that are reported per uid and slot; more are left out, in order of registration."""
 USER_METRIC_NAME_MAX: Final = 200
 """Characters of the name of such a metric that are reported."""
 
 PARTS: Final = ("begin", "input", "process", "output", "encode", "durable")
-"""Where the time of a batch goes in a slot: bringing the state to its start, waiting for rows, sorting and calling the function,
+"""Parts of a batch's time in a slot: bringing the state to its start, waiting for rows, sorting and calling the function,
 waiting for the exchange to take results, encoding what changed, making the changelog durable."""
 
 
@@ -88,7 +88,7 @@ def user_metrics(group: MetricGroup) -> dict[str, UserMetric]:
 
 
 def step_report(backend: KeyedStateBackend, rows: KeyGroupRows, user: dict[str, UserMetric]) -> StepReport:
-    """Return what a slot reports of a keyed step."""
+    """Return a slot's report of a keyed step."""
     cleanup = backend.cleanup_report()
     return StepReport(
         caches=backend.cache_lookups(),

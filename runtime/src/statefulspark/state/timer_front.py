@@ -84,5 +84,5 @@ class TimerFront:
 
 
 def _affordable(timers: Sequence[bytes]) -> int:
-    """Return how many timers of the size of these are read ahead of a key group."""
+    """Return the number of timers of this size that are read ahead of a key group."""
     return min(max(_AHEAD_TIMERS_FIRST, _AHEAD_BYTES // max(map(len, timers))), _AHEAD_TIMERS)

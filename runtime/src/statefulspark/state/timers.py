@@ -86,5 +86,5 @@ class TimerTable:
 
 
 def _end(up_to_ms: int) -> bytes:
-    """Return what is above the timers of this time and below those of the next millisecond: every timer is longer than 8 bytes."""
+    """Return a bound above the timers of this time and below those of the next millisecond: every timer is longer than 8 bytes."""
     return max(0, up_to_ms + 1 + SIGN).to_bytes(8, "big") if up_to_ms < TIMESTAMP_MS_MAX else AFTER_ALL

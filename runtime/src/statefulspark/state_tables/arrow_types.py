@@ -35,7 +35,7 @@ _SCALARS: Final[Mapping[str, pa.DataType]] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Conversions:
-    """How values that have no one Arrow type are shown.
+    """Forms of values that have no single Arrow type.
 
     Attributes:
         unpickle: Pickled objects as text (``repr``) and not as bytes. Runs code that the bytes name.

@@ -23,7 +23,7 @@ from statefulspark.storage.base import ObjectStore
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConvertedSavepoint:
-    """What a conversion has written.
+    """Result of a conversion.
 
     Attributes:
         url: The canonical savepoint.

@@ -34,7 +34,7 @@ class Contents(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class StoredContents:
-    """What a checkpoint or savepoint holds, without some states.
+    """Contents of a checkpoint or savepoint, without some states.
 
     Attributes:
         origin: The checkpoint.

@@ -41,7 +41,7 @@ class Declaration:
 
     @classmethod
     def of(cls, descriptor: StateDescriptor) -> Declaration:
-        """Return what a descriptor declares."""
+        """Return the declaration that a descriptor makes."""
         ttl_ms = descriptor.ttl.get_ttl().to_milliseconds() if descriptor.ttl is not None else None
         return cls(name=descriptor.name, kind=descriptor.kind, type=descriptor.type_info, ttl_ms=ttl_ms)
 
@@ -71,7 +71,7 @@ class Declaration:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NamedColumns:
-    """Which columns of given rows are what.
+    """Roles of the columns of given rows.
 
     Attributes:
         keys: The key, in order.

@@ -25,7 +25,7 @@ _NEW_NAME = "bootstrap"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FileBootstrap:
-    """What is wanted.
+    """Request to make state from the rows of files.
 
     Attributes:
         uid: The keyed step.
@@ -48,7 +48,7 @@ class FileBootstrap:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bootstrapped:
-    """What was written.
+    """Result of making state from rows.
 
     Attributes:
         savepoint: Where it is.

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 Rows: TypeAlias = Union[ArrowStream, "DataFrame"]
-"""What a caller may give: what Arrow reads, or a DataFrame of Spark."""
+"""Rows that a caller may pass: any Arrow stream, or a DataFrame of Spark."""
 _NUMBER_BYTES: Final = 8
 _NO_NUMBER: Final = (1 << 64) - 1
 """In place of the number of a row of Spark, whose rows have no order."""

@@ -22,7 +22,7 @@ _SPARK_STATE: Final = "the state of Spark's own operators"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KeyDeletion:
-    """What a deletion of keys has done.
+    """Result of a deletion of keys.
 
     Attributes:
         url: The new savepoint, which is canonical.

@@ -16,7 +16,7 @@ Entry = tuple[bytes, bytes]
 
 @dataclass(frozen=True, slots=True)
 class KeyFilter:
-    """Which entries a savepoint does not get; by default it gets all.
+    """Selects the entries that are left out of a savepoint; by default none.
 
     Attributes:
         states: The states that lose keys, by state id. Their entries and timers have keys.

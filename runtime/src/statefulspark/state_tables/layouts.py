@@ -1,4 +1,4 @@
-"""What a row of the table of a state is, by kind of state."""
+"""Row schemas of state tables, by kind of state."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ _ENTRY_BYTES: Final = 8
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableOptions:
-    """What a table shows of a state.
+    """Options of a state's table.
 
     Attributes:
         until_ms: Values that expire at this time or before are left out; None shows them as long as they are stored.

@@ -27,7 +27,7 @@ _HIDDEN: Final = ("_", ".")
 
 @dataclass(slots=True)
 class Counter:
-    """How many rows have been read."""
+    """Number of rows read so far."""
 
     rows: int = 0
 

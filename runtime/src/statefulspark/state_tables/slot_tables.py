@@ -24,7 +24,7 @@ ROW_GROUP_BATCHES: Final = 8
 _HELD_BYTES: Final = 64 << 20
 """Converted rows of all states that wait for their row groups to fill."""
 _STATE_ID: Final = 2
-"""Where the state id is in a store key, behind the key group."""
+"""Offset of the state id in a store key, behind the key group."""
 
 
 class StateTable:

@@ -20,7 +20,7 @@ from statefulspark.storage.os_errors import local_disk
 Entry = tuple[bytes, bytes]
 _BUFFER_BYTES: Final = 32 << 20
 _OBJECT_BYTES: Final = 150
-"""What Python needs for an entry beside its bytes."""
+"""Memory that Python needs for an entry beside its bytes."""
 _FAN_IN: Final = 16
 """Runs that are merged at once; each has a buffer of 1 MiB while it is read."""
 

@@ -139,7 +139,7 @@ class StateRows:
         return field_names(self._value_type) if self._value_type["type"] == "ROW" else [VALUE]
 
     def _key_encoder(self, hashes: Iterator[int] | None) -> Callable[..., bytes]:
-        """Return what makes the store key of the parts of a key, which come in the order of the hashes."""
+        """Return the encoder from a key's parts to its store key; keys come in the order of the hashes."""
         codec = KeyCodec.from_json(self.info.key_type)
         is_checked = False
 

@@ -45,7 +45,7 @@ class WindowKeys:
 
     @classmethod
     def of(cls, info: StateInfo) -> WindowKeys | None:
-        """Return what reads the keys of a state, None if it is not of windows."""
+        """Return the reader of a window state's keys, or None for other states."""
         named = _NAME.fullmatch(info.name)
         if named is None or info.kind != "map" or info.type["key"] != BYTES:
             return None

@@ -158,7 +158,7 @@ class HdfsStore:
             yield part
 
     def _entries(self, folder: str) -> builtins.list[FileStatus]:
-        """What is in ``folder`` (relative); nothing when it is absent, or a file."""
+        """Entries of ``folder`` (relative); none if it is absent, or a file."""
         path = f"{self._root}/{folder}".rstrip("/") or "/"
         try:
             found = self._client.entries(path)

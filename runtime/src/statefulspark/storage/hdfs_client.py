@@ -74,16 +74,16 @@ class HdfsClient:
                 raise
             self._abandoned.add(future)
             future.add_done_callback(self._abandoned.discard)
-            # What is silent may be a connection, and not the NameNode.
+            # The connection may be what is silent, not the NameNode.
             self._client = Client(self._url, _QUICK_RETRIES)
             raise TimeoutError(f"no response within {self._timeout_s:.0f} s") from None
 
     def status(self, path: str) -> FileStatus:
-        """What ``path`` is; FileNotFoundError when it is absent."""
+        """Status of ``path``; raises FileNotFoundError if it is absent."""
         return self.call(partial(self._client.get_file_info, path))
 
     def entries(self, path: str) -> builtins.list[FileStatus]:
-        """What is in a directory, or the file itself; FileNotFoundError when it is absent."""
+        """Entries of a directory, or the file itself; raises FileNotFoundError if it is absent."""
         client = self._client
         return self.call(lambda: list(client.list_status(path)))
 

@@ -29,12 +29,12 @@ def name_of(error: BaseException) -> str:
 
 
 def is_not_empty(error: BaseException) -> bool:
-    """Whether a directory was not deleted because something is in it."""
+    """Return True if a directory was not deleted because it is not empty."""
     return name_of(error) == "PathIsNotEmptyDirectoryException"
 
 
 def is_below_a_file(error: BaseException) -> bool:
-    """Whether a file is where the path needs a directory; the NameNode says so in several ways."""
+    """Return True if the path needs a directory where a file is; the NameNode reports this in several ways."""
     return isinstance(error, RuntimeError) and "(is not a directory)" in str(error)
 
 

@@ -1,4 +1,4 @@
-"""What an object is for, as its full name in a bucket tells: life-cycle rules and storage classes go by it. Pure."""
+"""Purpose of an object, derived from its full name in a bucket, as life-cycle rules and storage classes derive it. Pure."""
 
 from __future__ import annotations
 

@@ -57,7 +57,7 @@ def local_disk(path: Path | None = None) -> Iterator[None]:
 
 
 def disk_error(error: BaseException, path: Path | None = None) -> UnavailableError | None:
-    """Return what to say of a full, write-protected or failing local disk, or None if the error is another one.
+    """Return the error for a full, write-protected or failing local disk, or None if ``error`` is another one.
 
     Args:
         error: The exception.
@@ -79,7 +79,7 @@ def deleted_file(where: object) -> UnavailableError:
 
 
 def disk_trouble_in(text: str) -> UnavailableError | None:
-    """Return what to say of a local disk if another program's text, such as Spark's stack trace, says that one failed."""
+    """Return the error for a failing local disk that another program's text, such as Spark's stack trace, reports."""
     for line in text.splitlines():
         reason = next((reason for reason in _DISK_REASONS if reason in line), None)
         if reason is not None:

@@ -55,7 +55,7 @@ class RotatingCredentials(Credentials):
         self._reading = threading.Lock()
 
     def get_frozen_credentials(self) -> ReadOnlyCredentials:
-        """Return what the next request is signed with; sources with an expiry renew theirs here before it is reached."""
+        """Return the credentials that sign the next request; sources with an expiry renew theirs here before it is reached."""
         return self._current.get_frozen_credentials()
 
     def renew(self, refused: ReadOnlyCredentials | None) -> bool:
@@ -83,7 +83,7 @@ class RotatingCredentials(Credentials):
 
 
 def loader(settings: StorageSettings) -> Load:
-    """Return what reads the credentials that ``settings`` name."""
+    """Return a loader for the credentials that ``settings`` name."""
     if settings.access_key_id is not None and settings.secret_access_key is not None:
         fixed = Credentials(settings.access_key_id, settings.secret_access_key, settings.session_token, "manifest")
         return lambda: fixed

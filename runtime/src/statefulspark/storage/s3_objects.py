@@ -1,4 +1,4 @@
-"""How objects are written to a bucket: encryption, checksum, storage class and tags. Plain, picklable data; pure."""
+"""Settings for objects written to a bucket: encryption, checksum, storage class and tags. Plain, picklable data; pure."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class S3Encryption(StrEnum):
 
 
 class S3Checksum(StrEnum):
-    """What the service checks a body with before it stores it, and stores beside it for readers."""
+    """Checksum by which the service checks a body, and which it stores for readers."""
 
     CRC32 = "CRC32"
     SHA1 = "SHA1"
@@ -41,7 +41,7 @@ class S3Checksum(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class S3ObjectSettings:
-    """How objects are written. The defaults leave encryption and storage class to the bucket.
+    """Settings for written objects. The defaults leave encryption and storage class to the bucket.
 
     Raises:
         InvalidInputError: A storage class cannot be read at once, a key is given without SSE-KMS, or there are too many tags.
@@ -89,7 +89,7 @@ class S3ObjectSettings:
             )
 
     def creation(self, name: str) -> dict[str, Any]:
-        """Return what every request that creates the object ``name`` says: PutObject, CopyObject and CreateMultipartUpload alike."""
+        """Return the parameters of every request that creates the object ``name``: PutObject, CopyObject and CreateMultipartUpload alike."""
         kind = kind_of_object(name)
         storage_class = self.savepoint_storage_class if kind == "savepoint" and self.savepoint_storage_class else self.storage_class
         said: dict[str, Any] = {}
@@ -106,7 +106,7 @@ class S3ObjectSettings:
         return said
 
     def transfer(self) -> dict[str, Any]:
-        """Return what an upload in parts is to check its parts with."""
+        """Return the checksum parameters for an upload in parts."""
         return {} if self.checksum is S3Checksum.NONE else {"ChecksumAlgorithm": self.checksum.value}
 
     def checked(self, data: bytes) -> dict[str, Any]:

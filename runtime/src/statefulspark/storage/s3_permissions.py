@@ -47,7 +47,7 @@ def permissions_of(operation: str, *, tags: bool, kms: bool) -> tuple[str, ...]:
 
 
 def remedy_for(operation: str, message: str, *, bucket: str, prefix: str, tags: bool, kms: bool) -> str:
-    """Return what the owner of the bucket has to grant after ``operation`` was denied.
+    """Return the permission that the bucket's owner must grant after ``operation`` was denied.
 
     Args:
         operation: Name of the request in the S3 API.

@@ -44,7 +44,7 @@ class StorageSettings:
     """Path of a PEM file with the authorities to trust for ``endpoint``; must exist on every node."""
 
     s3: S3ObjectSettings = field(default_factory=S3ObjectSettings)
-    """How objects are written: encryption, checksum, storage class and tags."""
+    """Settings for written objects: encryption, checksum, storage class and tags."""
 
     def __post_init__(self) -> None:
         """Refuse settings that could never work."""

@@ -1,4 +1,4 @@
-"""What the clients of several stores share about files and about many requests at once."""
+"""Helpers shared by the remote object stores: file transfers and concurrent requests."""
 
 from __future__ import annotations
 

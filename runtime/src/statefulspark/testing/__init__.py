@@ -1,4 +1,4 @@
-"""What users need to test their functions without Spark."""
+"""Tools to test functions without Spark."""
 
 from __future__ import annotations
 

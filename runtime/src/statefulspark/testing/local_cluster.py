@@ -91,7 +91,7 @@ class LocalCluster:
         )
         self.slots: dict[int, SlotService] = {}
         self.returns = 0
-        """How often the job has gone back to a checkpoint."""
+        """Number of times that the job went back to a checkpoint."""
         self._closed = False
         self._peer = FlightPeer(self.coordinator.endpoint.location, _SECRET)
         try:
@@ -224,7 +224,7 @@ class LocalCluster:
 
 
 def _report_of(service: SlotService) -> SlotReport:
-    """Return what a slot reports of its steps; it has no process of its own that could be measured."""
+    """Return a slot's report of its steps; it has no process of its own that could be measured."""
     return SlotReport(
         restore_ms=0,
         rss_bytes=0,

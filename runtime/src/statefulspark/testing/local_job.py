@@ -34,22 +34,22 @@ class LocalJob:
     backend: str = "memory"
     """memory | rocksdb."""
     heap_timers: bool = False
-    """Whether slots that start from now on keep timers on the heap beside RocksDB."""
+    """True if slots that start from now on keep timers on the heap beside RocksDB."""
     allow_non_restored: bool = False
     retained: int = 1
     """Checkpoints to keep."""
     max_age_s: float | None = None
     """Seconds for which a checkpoint is kept that is not the newest one; None for no limit."""
     claims: bool = False
-    """Whether drivers claim the savepoint that they start from."""
+    """True if drivers claim the savepoint that they start from."""
     incremental: bool = True
-    """Whether a checkpoint may name files of an earlier one."""
+    """True if a checkpoint may name files of an earlier one."""
     at_least_once: bool = False
-    """Whether drivers that start from now on run batches without changelogs."""
+    """True if drivers that start from now on run batches without changelogs."""
     async_snapshots: bool = True
-    """Whether batches go on while slots that start from now on write a snapshot."""
+    """True if batches go on while slots that start from now on write a snapshot."""
     inline_limits: InlineLimits = DEFAULT_LIMITS
-    """What bounds checkpoints of the backend ``memory``."""
+    """Limits of checkpoints of the backend ``memory``."""
     input: list[Any] = field(default_factory=list)
     """Everything the source has had so far; a row's place is its offset."""
     sink: dict[int, list[Row]] = field(default_factory=dict)
@@ -57,7 +57,7 @@ class LocalJob:
     side_sinks: dict[str, dict[int, list[Row]]] = field(default_factory=dict)
     """The same for each side output, by its name."""
     disk: Path | None = None
-    """Where slots work. Defaults to the job's own folder."""
+    """Folder in which slots work. Defaults to the job's own folder."""
     drivers: int = 0
     """Number of drivers so far."""
     processing_time_ms: int = 0

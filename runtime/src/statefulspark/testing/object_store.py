@@ -35,7 +35,7 @@ class ObjectStoreContract:
     """Size of the file in the large-file test; enough to make the store use parts."""
 
     def test_put_then_get(self, store: ObjectStore) -> None:
-        """What was written is read back, empty and binary content too, and can be replaced by shorter content."""
+        """Written content is read back, empty and binary content too, and can be replaced by shorter content."""
         for data in (bytes(range(256)) * 10, b"", b"short"):
             store.put("a/b", data)
             assert store.get("a/b") == data

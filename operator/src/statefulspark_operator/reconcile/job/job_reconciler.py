@@ -26,7 +26,7 @@ _NAME_CONFLICTS_MAX: Final = 4096
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ResyncIntervals:
-    """How often a job is reconciled even if nothing changed."""
+    """Intervals at which a job is reconciled even if nothing changed."""
 
     running_s: float = 30.0
     """Interval for a job with a driver pod."""

@@ -66,7 +66,7 @@ async def observe(context: ReconcileContext, storage_pods: StoragePods, tree: Tr
 
 
 def _refused(context: ReconcileContext, namespace: str, spec: StateSnapshotSpec, job: Tree | None) -> Failure | None:
-    """Why a savepoint must not be written to its path: a user who can create snapshots must not be able to use the job's identity for any location."""
+    """Reason for which a savepoint must not be written to its path: a user who can create snapshots must not be able to use the job's identity for any location."""
     path, job_spec = spec.savepoint.path if spec.savepoint is not None else None, checked_job_spec(context, job)
     if path is None or job_spec is None:
         return None
@@ -96,7 +96,7 @@ async def _unreachable(
     if problem is not None:
         return Failure(reason="NotAllowed", message=problem)
     path = wants_disposal(spec, status)
-    # What the driver was asked for lies where it was allowed to be put.
+    # The driver was asked for a path where it was allowed to write.
     if path is not None and existing_path(spec) is not None and not tenancy.may_change(namespace, job_spec, path):
         return Failure(
             reason="NotAllowed",

@@ -19,15 +19,15 @@ _PAUSE_S: Final = 10.0
 _PAUSE_S_MAX: Final = 600.0
 _POLL_S: Final = 1.0
 _JOB_TIMEOUT: Final = timedelta(minutes=10)
-"""How long a snapshot waits for its job to run before it is abandoned."""
+"""Time for which a snapshot waits for its job to run before it is abandoned."""
 _STORAGE_TIMEOUT: Final = timedelta(minutes=10)
-"""How long failed storage pods are retried."""
+"""Time for which failed storage pods are retried."""
 _STORAGE_POLL_S: Final = 2.0
 _JOB_POLL_S: Final = 5.0
 _POLL_S_MAX: Final = 30.0
 _STORAGE_PAUSE_S: Final = 20.0
 _CREATOR_WRITES: Final = timedelta(seconds=10)
-"""How long after an object's creation its creator, the reconciliation of the job, is given to write the status."""
+"""Time after an object's creation that its creator, the reconciliation of the job, has to write the status."""
 _TRANSIENT: Final = frozenset({"Unavailable", "StoragePodFailed", "StoragePodLate", "Unschedulable"})
 """Reasons that may be temporary."""
 
@@ -56,16 +56,16 @@ class SnapshotObservation:
     driver: Driver | None = None
     deleted_at: datetime | None = None
     refused: Failure | None = None
-    """Why the snapshot must not be written to its path."""
+    """Reason for which the snapshot must not be written to its path."""
     unreachable: Failure | None = None
-    """Why no storage pod can be started."""
+    """Reason for which no storage pod can be started."""
     report: StorageReport | Failure | None = None
     """Report of the storage pod, or why it failed; None until there is one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SnapshotPlan:
-    """What to do about a snapshot. The status is written first."""
+    """Next actions for a snapshot. The status is written first."""
 
     status: StateSnapshotStatus
     add_finalizer: bool = False

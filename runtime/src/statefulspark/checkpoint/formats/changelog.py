@@ -76,14 +76,14 @@ class ChangelogHeader(Document):
     states: tuple[dict[str, JsonValue], ...] = ()
     """``StateInfo.to_json()`` of the operator's states, so that a state first used after the checkpoint is known on restore."""
     operator_state: Literal["all", "changed"] | None = None
-    """Whether the operator frame has all operator state of its slots, or what the batch changed; None if there is no frame. Not in version 1."""
+    """Scope of the operator frame: all operator state of its slots, or the changes of the batch; None without a frame. Not in version 1."""
     parallelism: int | None = Field(default=None, ge=1, le=MAX_PARALLELISM_LIMIT)
     """Number of slots among which operator state was distributed. Not in version 1."""
     broadcast_digest: str | None = Field(default=None, pattern="^[0-9a-f]{64}$")
     """SHA-256 of the batch's broadcast rows in the order in which they were processed; None if there were none. Changelogs of a step that differ
     in it do not belong together. From version 4 on."""
     broadcast_query: int | None = Field(default=None, ge=0)
-    """Which of the attempt's queries these rows came in: of two orders in which all slots have processed the batch, the later counts."""
+    """Number of the attempt's query that these rows came in: of two orders in which all slots have processed the batch, the later counts."""
 
     @model_validator(mode="after")
     def _check(self) -> Self:

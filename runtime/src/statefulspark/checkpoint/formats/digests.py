@@ -35,7 +35,7 @@ class FileDigest:
 
     @property
     def algorithm(self) -> HashAlgorithm:
-        """What the checksum was computed with."""
+        """Algorithm of the checksum."""
         return HashAlgorithm(self.checksum.partition(":")[0])
 
 

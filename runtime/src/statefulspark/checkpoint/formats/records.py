@@ -37,7 +37,7 @@ class ChangelogRef(Document):
     checksum: str = Field(pattern=CHECKSUM_PATTERN)
     """Checksum of the object."""
     member: int | None = Field(default=None, ge=0)
-    """Which of the changelogs in the object it is, if that is a group (since version 13 of a batch record); left out otherwise."""
+    """Position of the changelog in the object, if that is a group (since version 13 of a batch record); left out otherwise."""
 
     @model_serializer(mode="wrap")
     def _without_absent_fields(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:

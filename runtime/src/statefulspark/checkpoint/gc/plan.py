@@ -104,7 +104,7 @@ def check_age(older_than_s: float) -> None:
 
 
 def plan_gc(folder: JobFolder, *, now_s: float, older_than_s: float) -> GcPlan:
-    """Return what is garbage.
+    """Return the garbage of a job's folder.
 
     Args:
         folder: Contents of the job's folder.

@@ -23,7 +23,7 @@ from statefulspark.errors import ConflictError, CorruptDataError, IncompatibleFo
 from statefulspark.storage.base import ObjectInfo, ObjectStore
 
 _TRIES = 5
-"""How often a folder that changes is read again."""
+"""Number of times that a changing folder is read again."""
 _LISTINGS_MAX = 20
 _THREADS = 8
 

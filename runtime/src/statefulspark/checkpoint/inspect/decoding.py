@@ -227,7 +227,7 @@ class BroadcastDecoder:
 
 
 def element_decoder(info: StateInfo, *, unpickle: bool) -> Callable[[bytes], Any]:
-    """Return what decodes the elements of an operator state; it raises CorruptDataError for bytes that do not fit the type.
+    """Return the decoder for an operator state's elements; it raises CorruptDataError for bytes that do not fit the type.
 
     Args:
         info: The state, as the checkpoint describes it.

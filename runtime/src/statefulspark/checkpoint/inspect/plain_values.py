@@ -1,4 +1,4 @@
-"""What JSON can hold of a value of state."""
+"""JSON forms of state values."""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ from statefulspark.errors import CorruptDataError
 
 
 def gone_back(lineage: Lineage, *, attempt: int | None = None, now_ms: int = 0, used: int = -1, abandon_last: bool = False) -> Lineage:
-    """Return what the job resumes from, with the record of the jump as its last one; the same lineage if all of its state is stored.
+    """Return the lineage that the job resumes from, with the record of the jump as its last one; the same lineage if all of its state is stored.
 
     Nothing is written: the jump counts once its record is.
 

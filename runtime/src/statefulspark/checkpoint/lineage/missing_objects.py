@@ -24,7 +24,7 @@ from statefulspark.storage.base import ObjectStore
 
 _REMEDY = "Restore the object, or start from a checkpoint or savepoint with --from PATH; rows after it are processed again"
 _LATE_UPLOAD_S: Final = 3600.0
-"""How long after the removal of a job's state an upload may arrive. A slot stops after minutes without its coordinator."""
+"""Time after the removal of a job's state within which an upload may arrive. A slot stops after minutes without its coordinator."""
 
 
 def check_newest_start(store: ObjectStore, newest: int) -> None:
@@ -96,7 +96,7 @@ def _files_of_batches(store: ObjectStore, attempt: int) -> Iterator[str]:
     objects = store.list("")
     attempts = {found: info.modified_s for info in objects if (found := paths.attempt_of(info.key)) is not None}
     after_s = max(attempts.get((attempt, True), 0.0), _late_uploads_until_s(attempts))
-    # What is written after the next claim is that driver's copy of a checkpoint.
+    # Objects written after the next claim are that driver's copy of a checkpoint.
     until_s = min((at_s for (number, is_start), at_s in attempts.items() if number > attempt and not is_start), default=math.inf)
     for info in objects:
         if after_s < info.modified_s <= until_s and (info.key.startswith(paths.SHARED_PREFIX) or _is_bundle_of_batch(store, info.key)):

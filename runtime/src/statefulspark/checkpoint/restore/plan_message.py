@@ -31,7 +31,7 @@ class BaseCheckpoint(Document):
 
 
 class SlotRestore(Document):
-    """What one slot restores. `RestorePlan` is the same with opened stores."""
+    """Restore plan of one slot. `RestorePlan` is the same with opened stores."""
 
     base: BaseCheckpoint | None
     changelogs: tuple[ChangelogRef, ...]

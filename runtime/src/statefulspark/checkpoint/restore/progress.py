@@ -41,7 +41,7 @@ class RestoreProgress:
             self._local_bytes += size_bytes
 
     def read(self) -> RestoredBytes | None:
-        """Return what is on the disk; None before the size of all files is known."""
+        """Return the bytes on the disk; None before the size of all files is known."""
         with self._lock:
             if self._total_bytes is None:
                 return None

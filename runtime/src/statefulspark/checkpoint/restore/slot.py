@@ -177,7 +177,7 @@ class _Built:
 
 @dataclass(frozen=True, slots=True)
 class _Files:
-    """How files are fetched."""
+    """Fetches files."""
 
     threads: int
     progress: RestoreProgress

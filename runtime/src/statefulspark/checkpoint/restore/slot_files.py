@@ -20,7 +20,7 @@ from statefulspark.storage.os_errors import deleted_file
 
 @dataclass(frozen=True, slots=True)
 class SlotBytes:
-    """Where the files of a slot came from."""
+    """Bytes of a slot's files by their origin."""
 
     downloaded: int = 0
     local: int = 0

@@ -1,4 +1,4 @@
-"""Which old slots' stores a new slot is built from. Pure.
+"""The old slots' stores from which a new slot is built. Pure.
 
 A key begins with its key group, so the key groups of a slot are a contiguous range of a store. The old store with most of the new slot's key groups is
 opened and cut to the new range; entries of the missing key groups are copied from the other old stores.
@@ -36,7 +36,7 @@ class Sources:
 
 
 def sources_of(metadata: CheckpointMetadata, key_groups: KeyGroupRange) -> Sources:
-    """Return what a slot with these key groups is built from."""
+    """Return the sources of a slot with these key groups."""
     found = [(slot, slot.key_groups.intersect(key_groups)) for slot in metadata.slots]
     sources = [Source(slot, shared) for slot, shared in found if shared is not None]
     # Of equally good ones the smaller store: less to download and to cut off.

@@ -1,4 +1,4 @@
-"""How checkpoints and savepoints reference the packs of Spark's own state, and where a restore finds them."""
+"""References from checkpoints and savepoints to the packs of Spark's own state, and how a restore finds them."""
 
 from __future__ import annotations
 

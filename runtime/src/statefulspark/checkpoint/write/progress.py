@@ -53,5 +53,5 @@ class UploadProgress:
                 )
 
     def read(self) -> UploadedBytes | None:
-        """Return what has been uploaded; None if nothing is being uploaded."""
+        """Return the bytes uploaded so far; None if nothing is being uploaded."""
         return self._now

@@ -54,7 +54,7 @@ class WindowAssigner(ABC):
     """Decides which windows a row belongs to."""
 
     class WindowAssignerContext(ABC):
-        """What an assigner may ask for."""
+        """Context that an assigner may use."""
 
         @abstractmethod
         def get_current_processing_time(self) -> int:
@@ -74,7 +74,7 @@ class WindowAssigner(ABC):
 
     @abstractmethod
     def get_window_serializer(self) -> WindowSerializer:
-        """Return what makes bytes of the windows: a `TimeWindowSerializer`, `CountWindowSerializer` or `GlobalWindowSerializer`."""
+        """Return the serializer of the windows: a `TimeWindowSerializer`, `CountWindowSerializer` or `GlobalWindowSerializer`."""
 
     @abstractmethod
     def is_event_time(self) -> bool:
@@ -230,7 +230,7 @@ class _CountWindows(WindowAssigner):
     _descriptor: ValueStateDescriptor | None = None
 
     def _next(self, context: WindowAssigner.WindowAssignerContext) -> int:
-        """Return how many rows of the key came before this one."""
+        """Return the number of rows of the key before this one."""
         if self._descriptor is None:
             self._descriptor = ValueStateDescriptor(_COUNTER, Types.LONG())
         counter = context.get_runtime_context().get_state(self._descriptor)

@@ -120,7 +120,7 @@ class EvictedContents(ListContents):
 
     @staticmethod
     def _check_kept(found: list[tuple[bytes, TimestampedValue]], elements: list[TimestampedValue]) -> set[int]:
-        """Return which elements the evictor has left."""
+        """Return the positions of the elements that the evictor has left."""
         kept = {id(element) for element in elements}
         if len(kept) != len(elements) or not kept <= {id(element) for _, element in found}:
             raise InvalidInputError(

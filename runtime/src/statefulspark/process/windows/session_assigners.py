@@ -140,7 +140,7 @@ def merges_touching_windows(assigner: MergingWindowAssigner) -> bool:
 
 
 def event_time_gap(assigner: WindowAssigner) -> Callable[[Any], int] | None:
-    """Return what gives a row's gap in milliseconds; None if the assigner does not just make sessions by event time."""
+    """Return the function from a row to its gap in milliseconds, or None if the assigner does not just make sessions by event time."""
     if type(assigner) in (EventTimeSessionWindows, DynamicEventTimeSessionWindows) and isinstance(assigner, _SessionWindows):
         return assigner._gap_ms  # noqa: SLF001  # the class of this module
     return None

@@ -31,7 +31,7 @@ def next_due(service: TimerService) -> int:
 
 
 class SessionForms:
-    """Where the sessions of the current key are stored. A key has them in one form only.
+    """Stored form of the current key's sessions. A key has them in one form only.
 
     * **joint**: one value with the windows and contents of all sessions (`session_state`). A session has one timer of the key, at its end, or at its cleanup once
       that has fired, and nothing says for which window it fires.

@@ -156,7 +156,7 @@ class SimpleSessions:
 
 
 class _Changes:
-    """What `SimpleSessions.add` changes, in the lists in which it is written.
+    """Changes by `SimpleSessions.add`, in the lists in which they are written.
 
     Attributes:
         idents: Of the keys.

@@ -18,7 +18,7 @@ __all__ = ["CountTrigger", "EventTimeTrigger", "NeverTrigger", "ProcessingTimeTr
 
 
 class TriggerResult(Enum):
-    """What happens to a window: ``FIRE`` emits its result, ``PURGE`` removes its contents."""
+    """Effect of a trigger on a window: ``FIRE`` emits its result, ``PURGE`` removes its contents."""
 
     CONTINUE = (False, False)
     FIRE = (True, False)
@@ -46,7 +46,7 @@ class Trigger(ABC):
 
         @abstractmethod
         def get_metric_group(self) -> MetricGroup:
-            """Return where the trigger registers metrics of its own."""
+            """Return the group in which the trigger registers its own metrics."""
 
         @abstractmethod
         def get_current_watermark(self) -> int:

@@ -1,4 +1,4 @@
-"""What windows keep of their rows: one combined value, or every row."""
+"""Contents of windows: one combined value, or every row."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _NUMBER: Final = struct.Struct(">Q")
 
 
 def in_columns(rows: OutputSchema, schema: pa.Schema, row: Any) -> tuple[Any, ...]:
-    """Return what a reduce function returned, in column order.
+    """Return the result of a reduce function in column order.
 
     Raises:
         InvalidInputError: It has other columns.
@@ -66,10 +66,10 @@ class WindowContents(ABC):
 
     @abstractmethod
     def get(self, window: bytes) -> list[Any] | None:
-        """Return what the window function gets, None if there is nothing."""
+        """Return the window function's input, or None if there is none."""
 
     def fired(self, data: bytes, window: Window, context: Evictor.EvictorContext, emit: Emit) -> list[Any]:  # noqa: ARG002  for evictors
-        """Return what ``emit`` makes of the contents; nothing if there are none. ``data`` is the bytes under which they are kept."""
+        """Return the rows that ``emit`` makes of the contents; none if the window is empty. ``data`` is the bytes under which they are kept."""
         elements = self.get(data)
         return [] if elements is None else emit(elements)
 
@@ -120,7 +120,7 @@ class CombinedContents(WindowContents):
 
     @abstractmethod
     def _result(self, value: Any) -> Any:
-        """Return what the window function gets."""
+        """Return the window function's input."""
 
     def may_exist(self, *, look_again: bool) -> bool:
         """Return False if no key of the current key's key group has contents; see `KeyedMapState.may_have_entries`."""
@@ -150,7 +150,7 @@ class CombinedContents(WindowContents):
         return state.accepted(self._merged(state.value_of(entry), state.value_of(other)))
 
     def elements(self, entry: Any) -> list[Any] | None:
-        """Return what the window function gets, None if there is nothing."""
+        """Return the window function's input, or None if there is none."""
         if entry is ABSENT:
             return None
         return [self._result(self._state.value_of(entry) if entry.__class__ is Encoded else entry)]

@@ -1,4 +1,4 @@
-"""What a window emits when it fires: the result of a window function, or the contents themselves."""
+"""Output of a window that fires: the result of a window function, or the contents themselves."""
 
 from __future__ import annotations
 

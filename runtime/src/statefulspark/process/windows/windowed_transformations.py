@@ -42,7 +42,7 @@ class StepTimes:
 
 
 class WindowedTransformations(ABC, Generic[Result]):
-    """What can be done with the windows of a keyed stream.
+    """Transformations of a windowed keyed stream.
 
     ``trigger``, ``evictor``, ``allowed_lateness`` and ``side_output_late_data`` return a changed copy. ``reduce``, ``aggregate``, ``apply`` and
     ``process`` make the step. They take these arguments by name:

@@ -48,7 +48,7 @@ class Windowing:
 
     @property
     def serializer(self) -> WindowSerializer:
-        """What makes bytes of the windows."""
+        """Serializer of the windows."""
         return self.assigner.get_window_serializer()
 
     @property

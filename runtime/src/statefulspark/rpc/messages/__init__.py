@@ -1,1 +1,1 @@
-"""What driver, slots and exchange tasks send each other."""
+"""Messages between driver, slots and exchange tasks."""

@@ -20,7 +20,7 @@ class Wait(Message):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BatchRun:
-    """What is fixed for one run of a batch by one keyed step in one slot."""
+    """Parameters of one run of a batch by one keyed step in one slot."""
 
     attempt: int
     """The driver's; changelogs are stored by it."""
@@ -30,18 +30,18 @@ class BatchRun:
     expected: int
     """The last batch before it that changed the step in this slot."""
     operator_state: Literal["all", "changed"]
-    """What the changelog contains of operator state: everything in the first batch of a distribution."""
+    """Operator state in the changelog: everything in the first batch of a distribution, changes after it."""
     changelog: bool = True
-    """Whether the slot makes durable what the run changes, before it acknowledges it."""
+    """True if the slot makes the run's changes durable before it acknowledges the run."""
     inline_bytes: int = 0
     """Largest changelog that the slot sends with its acknowledgement, for the driver to store; 0 for none."""
     query: int = 0
-    """How many queries the driver has started before the one that this run belongs to."""
+    """Number of queries that the driver started before the one of this run."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BeginAnswer(Message):
-    """Where the slot is and how the batch runs."""
+    """The slot's position and the parameters of the batch."""
 
     location: str
     unix: str
@@ -69,7 +69,7 @@ class ExchangeRequest(Message):
     epoch: int
     run: BatchRun
     waited_s: float
-    """How long the task waited for the slot."""
+    """Seconds for which the task waited for the slot."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,14 +81,14 @@ class ExchangeEnd(Message):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunMetrics:
-    """What a slot measured while it processed a batch."""
+    """Measurements of a slot while it processed a batch."""
 
     timers_fired: int
     timers_registered: int
     seconds: dict[str, float]
     """By part of the batch (`slot.step_metrics.PARTS`)."""
     exchange_seconds: dict[str, float]
-    """What the exchange waited for: ``slot`` until it was ready, ``send`` until it took rows."""
+    """Seconds for which the exchange waited: ``slot`` until it was ready, ``send`` until it took rows."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -123,7 +123,7 @@ class Acknowledge(Request[None]):
 
 @dataclass(frozen=True, slots=True)
 class PartitionRun:
-    """Which task of which execution computed a partition."""
+    """The task and execution that computed a partition."""
 
     execution: str
     """Spark's number of the query execution (``spark.sql.execution.id``)."""

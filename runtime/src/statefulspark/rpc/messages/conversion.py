@@ -1,4 +1,4 @@
-"""What the driver hands to the process that writes a canonical savepoint, and what that process has written."""
+"""Messages between the driver and the process that writes a canonical savepoint."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from statefulspark.storage.storage_settings import StorageSettings
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Conversion(Message):
-    """What to convert, and where to. It holds credentials: pass it over a pipe only."""
+    """A conversion's source and target. It holds credentials: pass it over a pipe only."""
 
     origin_url: str
     """The folder above the origin's."""
@@ -43,7 +43,7 @@ class Converted(Message):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConversionResult(Message):
-    """How a conversion ended: one of both is None."""
+    """The end of a conversion: one of both fields is None."""
 
     converted: Converted | None = None
     error: RemoteError | None = None

@@ -51,7 +51,7 @@ class NativeMetric:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepReport:
-    """What a slot reports about a keyed step."""
+    """A slot's report about a keyed step."""
 
     caches: dict[str, tuple[int, int]]
     """Hits and misses of the cache of decoded objects, per state that was read."""
@@ -63,17 +63,17 @@ class StepReport:
     cleanup_seconds: float = 0.0
     """Time that this took."""
     cleanup_lag: float = 0.0
-    """How late it is, in units of two fifths of the time to live."""
+    """Lag of the cleanup, in units of two fifths of the time to live."""
     cleanup_due_ms: int | None = None
     """Processing time by which it needs a batch even if there are no rows; None if nothing that is stored will expire."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SlotReport:
-    """What a slot measures about itself."""
+    """A slot's measurements of itself."""
 
     restore_ms: int
-    """How long the slot took to restore its state."""
+    """Milliseconds that the slot took to restore its state."""
     rss_bytes: int
     """Resident memory of the process."""
     pss_bytes: int
@@ -95,12 +95,12 @@ class SlotReport:
     native: tuple[NativeMetric, ...] = ()
     """RocksDB's own metrics that the manifest enables."""
     uploading: UploadedBytes | None = None
-    """How far the upload of a snapshot is; None if there is none."""
+    """Progress of a snapshot's upload; None if there is none."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HeartbeatAnswer(Message):
-    """What the job wants of the slot now."""
+    """The driver's answer to a heartbeat: its current requests to the slot."""
 
     stop: bool
     keep_files: bool = False

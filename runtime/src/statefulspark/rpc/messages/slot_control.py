@@ -9,7 +9,7 @@ from statefulspark.rpc.codec import Request
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ping(Request[None]):
-    """Whether this incarnation answers; an exchange task asks before it sends rows."""
+    """Asks this incarnation for an answer; an exchange task sends it before rows."""
 
     epoch: int
 
@@ -25,7 +25,7 @@ class Stop(Request[None]):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NextBatch:
-    """What is fixed of a batch before its rows come."""
+    """The facts of a batch that are known before its rows come."""
 
     watermarks_ms: dict[str, int | None]
     """By uid, in milliseconds since the epoch; None before the first event."""
@@ -52,7 +52,7 @@ class Undo(Request[None]):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SavepointFolder:
-    """Where a savepoint goes."""
+    """Destination of a savepoint."""
 
     url: str
     """The folder above it."""

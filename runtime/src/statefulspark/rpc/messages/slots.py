@@ -20,9 +20,9 @@ class OperatorPart(Message):
     """Operator state of one step in one slot."""
 
     restored: bool
-    """Whether storage has state of the step, or an earlier copy of the function took a snapshot."""
+    """True if storage has state of the step, or an earlier copy of the function took a snapshot."""
     assigned: bool
-    """Whether the slot must report what its function makes of the lists."""
+    """True if the slot must report the lists that its function makes of these."""
     states: tuple[StateInfo, ...]
     """Descriptions of the lists."""
     lists: bytes
@@ -83,15 +83,15 @@ class Ready(Request[None]):
     timers: dict[str, tuple[int | None, int | None]]
     """Earliest event-time and processing-time timer per uid, in milliseconds."""
     operator_state: dict[str, bytes]
-    """What the functions made of assigned operator state: an operator file per uid."""
+    """New operator state of the functions that were assigned some: an operator file per uid."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RestoreFailedAnswer(Message):
-    """What the slot does next."""
+    """The slot's next step after a failed restore."""
 
     again: bool
-    """Whether it restores once more, from another checkpoint or when storage answers."""
+    """True if it restores once more, from another checkpoint or when storage answers."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -190,4 +190,4 @@ class SnapshotDone(Request[None]):
     checkpoint_id: int
     part: SnapshotPart | None = None
     error: str | None = None
-    """What failed."""
+    """The failure; None if there is none."""

@@ -20,7 +20,7 @@ class StoredEntry(Message):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StateEntries(Message):
-    """What committed batches have left."""
+    """State as of the last committed batch."""
 
     entries: tuple[StoredEntry, ...]
     """In the order of their keys."""

@@ -63,7 +63,7 @@ class KeyCodec:
         if type_.name == "STRING":
 
             def encode_text(key: Any) -> bytes:
-                # What nearly all keys are, with one call; the type names what is wrong with others.
+                # Nearly all keys take this one call; the type names what is wrong with others.
                 if key.__class__ is str:
                     try:
                         return key.encode()

@@ -28,21 +28,21 @@ _EVOLVED_VERSION: Final = bytes([EVOLVED])
 
 
 class CurrentBytes(Protocol):
-    """What reads the entries of a list state that has evolved (`evolution.list_reader`)."""
+    """Reader of the entries of a list state that has evolved (`evolution.list_reader`)."""
 
     @property
     def may_have_expired(self) -> bool:
         """True if elements of an earlier schema may be gone: then segments may be missing."""
 
     def current(self, data: bytes) -> bytes | None:
-        """Return what the current schema would have written; None if all elements are gone."""
+        """Return the entry as the current schema writes it; None if all elements are gone."""
 
 
 class ListHead(NamedTuple):
-    """What is stored under the store key of a long list's key."""
+    """Value under the store key of a long list."""
 
     segments: int
-    """How many segments have been written since the list began. Those whose elements have expired may be gone."""
+    """Number of segments that were written since the list began. Those whose elements have expired may be gone."""
     last_ms: int
     """Latest expiry of an element in a segment, ms since the epoch."""
     tail: bytes

@@ -24,7 +24,7 @@ _GROUP_OF_TIMER: Final = slice(8, 10)
 _KEY_OF_TIMER: Final = slice(10, None)
 
 _Pieces = Sequence[slice | bytes]
-"""What a store key is made of: parts of the given bytes, and constant ones."""
+"""Pieces of a store key: parts of the given bytes, and constant ones."""
 
 
 def entry_keys(idents: Sequence[bytes], heads: Mapping[int, bytes]) -> tuple[list[bytes], list[int]]:

@@ -84,7 +84,7 @@ def _with_timers_inside(path: Path, options: RocksDBOptions | None) -> RocksDBSt
 
 
 def sizes_of(store: KeyValueStore, key_groups: KeyGroupRange) -> StateSizes:
-    """Return what measures the states of a slot's store."""
+    """Return the measuring of the states of a slot's store."""
     return SampledSizes(store) if isinstance(store, HeapStore) else SweptSizes(store, key_groups)
 
 

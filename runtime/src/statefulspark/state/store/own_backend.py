@@ -95,7 +95,7 @@ def opened_own_store(backend: StateBackend, path: Path, resources: SlotResources
 
 
 def own_store_opener(cls: type[StateBackend], configuration: Configuration, resources: SlotResources) -> Callable[[Path], KeyValueStore]:
-    """Return what opens the stores of one process, with one backend for all of them.
+    """Return a function that opens the stores of one process, with one backend for all of them.
 
     Raises:
         InvalidInputError: As `created_backend` says.

@@ -69,7 +69,7 @@ class RocksDBMemory:
                 field="spec.stateBackend.rocksdb.memory.managed",
                 remedy="Set managed: true or fixedPerSlot",
             )
-        # What shrinks goes first, so that the sum never exceeds the larger of both splits.
+        # Shrink first, so that the sum never exceeds the larger of both splits.
         if split.write_buffer_bytes < self.write_buffers.get_buffer_size():
             self.write_buffers.set_buffer_size(split.write_buffer_bytes)
             self.cache.set_capacity(split.cache_bytes)
@@ -79,7 +79,7 @@ class RocksDBMemory:
         self.split, self.cache_bytes, self.high_prio_bytes = split, split.cache_bytes, split.high_prio_bytes
 
     def pinnable_bytes(self, store: str) -> int:
-        """Return how much ``store`` may pin: the high-priority pool minus what the other stores have pinned."""
+        """Return the bytes that ``store`` may pin: the high-priority pool minus those that the other stores have pinned."""
         return self.high_prio_bytes - sum(pinned for other, pinned in list(self._pinned.items()) if other != store)
 
     def set_pinned(self, store: str, size_bytes: int) -> None:
@@ -89,9 +89,9 @@ class RocksDBMemory:
             self._pinned[store] = size_bytes
 
     def pinned_bytes(self) -> int:
-        """Return what index and filter blocks have pinned in all stores, as estimated by the stores."""
+        """Return the bytes of pinned index and filter blocks in all stores, as estimated by the stores."""
         return sum(list(self._pinned.values()))
 
     def usage_bytes(self) -> int:
-        """Return what is in use now: blocks, index and filter blocks, write buffers."""
+        """Return the bytes in use now: blocks, index and filter blocks, write buffers."""
         return self.cache.get_usage()

@@ -172,7 +172,7 @@ def load_native(sections: Sections, memory: RocksDBMemory, settings: RocksDBSett
 
 
 def effective_sections(directory: Path) -> Sections:
-    """Return what an instance that is open in ``directory`` has in effect: RocksDB writes it there whenever it changes.
+    """Return the options in effect of an instance that is open in ``directory``: RocksDB writes it there whenever it changes.
 
     Raises:
         OSError: There is no options file.

@@ -66,20 +66,20 @@ class _Paced:
         return None if expiry_ms is None else expiry_ms + self.pace.idle_ms
 
     def lag(self, now_ms: int) -> float:
-        """How far the sweep is behind the clock, in rounds."""
+        """Lag of the sweep behind the clock, in rounds."""
         return self.pace.lag(now_ms, self.sweep.progress) if self.by_time else 0.0
 
 
 @dataclass(frozen=True, slots=True)
 class CleanupReport:
-    """What a step's cleanup has done since the backend was opened."""
+    """Work of a step's cleanup since the backend was opened."""
 
     expired: dict[str, int]
     """Entries deleted, by state."""
     seconds: float
     """Time that it took."""
     lag: float
-    """How late the sweep furthest behind was when the clock moved last, in units of two fifths of the time to live. Above 0.125, expired entries may be
+    """Lag of the slowest sweep when the clock moved last, in units of two fifths of the time to live. Above 0.125, expired entries may be
     more than half of the live ones."""
     due_ms: int | None = None
     """Processing time by which the cleanup needs a batch, because something that is stored may have expired; None if nothing will."""
@@ -207,7 +207,7 @@ class BackgroundCleanup:
                 state.sweep.run_round(now_ms, self._written_ms(now_ms))
 
     def report(self) -> CleanupReport:
-        """Return what the cleanup has done. Thread-safe."""
+        """Return the work of the cleanup so far. Thread-safe."""
         states = list(self._states.items())
         return CleanupReport(
             expired={name: state.sweep.expired for name, state in states},

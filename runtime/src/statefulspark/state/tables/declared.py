@@ -258,7 +258,7 @@ class DeclaredStates:
             table.read_with(reader)
             if descriptor.ttl is None and reader.may_have_expired:
                 config = StateTtlConfig.new_builder(Time(max(schema.ttl_ms or 0 for schema in info.schemas))).build()
-                # What had expired when time to live was switched off. Nothing has expired since, so each key group needs one visit only.
+                # Only entries that had expired before time to live was switched off are left to remove, so each key group needs one visit only.
                 self._sweep(descriptor.name, info.state_id, evolved_expiring(reader), config, calm_ms=_FOREVER_MS)
         if descriptor.ttl is not None:
             expiring = cast("Expiring", table) if reader is None else evolved_expiring(reader)

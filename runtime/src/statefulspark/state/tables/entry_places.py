@@ -28,7 +28,7 @@ class EntryPlaces:
         self._entries[int(progress * _PLACES)] += entries
 
     def most_at_once(self) -> float:
-        """Return how many of the entries that expire during a round are stored at the same time at most, as a share of them.
+        """Return the greatest share of the entries that expire during a round that is stored at the same time.
 
         It is about a half if they are spread evenly, because the sweep is always on its way: what has expired in a place has on average waited for half
         a round. It is 1 if all are in one place, where they wait for the whole round, and also if there are none.

@@ -13,7 +13,7 @@ from statefulspark.state.tables.ttl_lists import REWRITTEN_BYTES_MAX, is_worth_r
 
 
 def evolved_expiring(reader: SchemaReader) -> Expiring:
-    """Return what finds the expired entries of a reader's state."""
+    """Return the finder of expired entries for a reader's state."""
     return EvolvedExpiringLists(reader) if isinstance(reader, ListSchemaReader) else EvolvedExpiring(reader)
 
 

@@ -1,4 +1,4 @@
-"""What a table of lists holds for a key: a stored list, and what the running batch makes of it."""
+"""Entries of a table of lists: a stored list, and its changes in the running batch."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ class ListChange:
 
 
 class Layout(NamedTuple):
-    """How a `ListChange` is stored."""
+    """Stored form of a `ListChange`."""
 
     written: list[list[bytes]]
     """Elements of each new segment."""
@@ -96,7 +96,7 @@ class Layout(NamedTuple):
 
 
 def lay_out(change: ListChange, *, short_bytes: int, tail_bytes: int, segment_bytes: int) -> Layout:
-    """Return how a list is stored.
+    """Return the stored form of a list.
 
     Args:
         change: The list.

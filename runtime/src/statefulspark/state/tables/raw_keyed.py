@@ -36,7 +36,7 @@ _HEADERS_PER_READ: Final = 1024
 
 @dataclass(frozen=True, slots=True)
 class RawStream:
-    """What is known of a stream.
+    """Length and checksums of a stream.
 
     Attributes:
         size_bytes: Its length.
@@ -48,7 +48,7 @@ class RawStream:
 
 
 def digest_of(chunk: bytes) -> bytes:
-    """Return what tells whether a chunk has changed."""
+    """Return a digest by which a changed chunk is recognized."""
     return blake2b(chunk, digest_size=_DIGEST_BYTES).digest()
 
 
@@ -100,7 +100,7 @@ class RawKeyedTable:
         self._running: dict[int, RawStream | None] = {}
         """Streams that the running batch has written or deleted, also if they are spilled."""
         self._early: dict[bytes, bytes | None] = {}
-        """What was written before the first batch, when the function took a snapshot after operator state was redistributed. It belongs to the
+        """Streams written before the first batch, when the function took a snapshot after operator state was redistributed. It belongs to the
         first batch that is committed, because the operator state of that snapshot cannot be rolled back either."""
         self._early_streams: dict[int, RawStream | None] = {}
         self._began = began
@@ -118,7 +118,7 @@ class RawKeyedTable:
                     yield group
 
     def stream(self, group: int) -> RawStream | None:
-        """Return what is known of a key group's stream, None if it has none. Reads the stream on first use."""
+        """Return a key group's stream, or None if it has none. Reads the stream on first use."""
         if group in self._running:
             return self._running[group]
         if group not in self._committed:

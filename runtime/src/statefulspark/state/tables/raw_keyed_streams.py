@@ -14,7 +14,7 @@ __all__ = ["KeyedOutput", "RawInput", "Validity", "as_bytes", "keyed_inputs"]
 
 
 class Validity:
-    """Whether streams that a call handed out may still be used."""
+    """True while the streams returned by a call are open."""
 
     def __init__(self) -> None:
         self._valid = True
@@ -30,7 +30,7 @@ class Validity:
 
 
 def as_bytes(data: object, uid: str) -> bytes:
-    """Return what a user writes.
+    """Return the bytes that a user writes.
 
     Raises:
         InvalidInputError: It is not bytes-like.

@@ -29,7 +29,7 @@ def read_ahead(tables: Iterable[StateTable], idents: Sequence[bytes], cached_byt
             table.prefetch(part)
         read += len(part)
         grown = cached_bytes() - before
-        # How large entries are is known once some are read; sizes differ, so the next part grows by a factor only.
+        # Sizes of entries are known once some are read; they differ, so the next part grows by a factor only.
         room = (budget_bytes - before - grown) * read // max(1, grown)
         step = max(0, min(step * _GROWTH, room))
     return read

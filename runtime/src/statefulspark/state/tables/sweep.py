@@ -26,26 +26,26 @@ _ROUND_CHECKS: Final = 10_000
 
 
 class Swept(NamedTuple):
-    """What a state made of some of its stored entries."""
+    """Result of sweeping some of a state's stored entries."""
 
     deletes: list[bytes]
     """Store keys of what has expired, in order."""
     rewritten: list[Change]
-    """What is written again because a part of it has expired."""
+    """Entries that are written again because a part of them has expired."""
     expired: int
-    """How many values, map entries and lists have gone. A long list is one, however many segments it had."""
+    """Number of values, map entries and lists that were removed. A long list counts as one, however many segments it had."""
     last: bytes | None
     """Store key of the last entry that was checked; None if there was none."""
     entries: int
     """Entries checked."""
     checks: int
-    """What that cost: one check per expiry."""
+    """Number of expiries that were checked."""
     next_expiry_ms: int | None
     """The earliest expiry of what is left; None if nothing of it expires."""
 
 
 class Ran(NamedTuple):
-    """What a run of a sweep took."""
+    """Cost of a run of a sweep."""
 
     checks: int
     entries: int
@@ -135,7 +135,7 @@ class Sweep:
     def progress(self) -> float:
         """Share of the round that is done, by key groups; less than 1."""
         visit = self._visit
-        # How many entries a group has is known from the last visit only.
+        # A group's number of entries is known from the last visit only.
         within = visit.seen / max(self._sizes[visit.group], visit.seen + 1) if visit is not None else 0.0
         return (self._group + within) / len(self._sizes)
 

@@ -62,7 +62,7 @@ class SweepPace:
         return 0.0 if self._began_ms is None else (now_ms - self._began_ms) / self._round_ms
 
     def lag(self, now_ms: int, progress: float) -> float:
-        """How far the sweep is behind, in rounds; negative if it is ahead."""
+        """Lag of the sweep in rounds; negative if it is ahead."""
         return self.target(now_ms) - progress
 
     def late(self, lag: float) -> float:

@@ -54,7 +54,7 @@ class StateTable(Protocol):
         """Read what is not in the cache."""
 
     def entry_count(self) -> int:
-        """Return how many entries are held in memory."""
+        """Return the number of entries in memory."""
 
 
 class EvolvingTable(StateTable, Protocol):

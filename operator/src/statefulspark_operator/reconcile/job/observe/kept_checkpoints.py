@@ -1,4 +1,4 @@
-"""Which checkpoints a job keeps, as its driver says, and when a reconciliation has to ask. Pure."""
+"""The checkpoints that a job keeps, according to its driver, and when a reconciliation has to ask. Pure."""
 
 from __future__ import annotations
 

@@ -14,7 +14,7 @@ from statefulspark_operator.builders.pods import STOP_GRACE_S
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ending:
-    """How a driver's container ended, from its termination message (docs/formats.md)."""
+    """The end of a driver's container, from its termination message (docs/formats.md)."""
 
     state: str
     """``SUSPENDED``, ``FAILED``, ``FINISHED`` or ``CANCELED``."""
@@ -22,7 +22,7 @@ class Ending:
     path: str | None
     error: Failure | None
     checkpoint: SnapshotInfo | None = None
-    """What the job ended with, if it is a checkpoint."""
+    """The final checkpoint, if the job ended with one."""
     savepoint: SnapshotInfo | None = None
     """The same, if it is a savepoint."""
     kept: frozenset[int] | None = None
@@ -48,12 +48,12 @@ class DriverPod:
     ending: Ending | None
     """Set once the container has terminated without being restarted."""
     trouble: Failure | None
-    """Why the pod does not start: image, scheduling, configuration or crash loop."""
+    """Reason for which the pod does not start: image, scheduling, configuration or crash loop."""
     created_at: datetime | None = None
     started: bool = False
     """True once its container has run."""
     failure: Failure | None = None
-    """Why the pod as a whole failed, for example an eviction; None if it has not, or Kubernetes gives no reason."""
+    """Reason for which the pod as a whole failed, for example an eviction; None if it has not, or Kubernetes gives no reason."""
     key_id: str | None = None
     """The key of the operator that its Secrets were made with; None if an operator made it that had none."""
     oom_killed: bool = False
@@ -111,7 +111,7 @@ class Observation:
     spec: StatefulSparkJobSpec | None
     """The validated spec; None if it is invalid."""
     problem: str | None
-    """Why the spec is invalid: field and remedy."""
+    """Reason for which the spec is invalid: field and remedy."""
     status: StatefulSparkJobStatus
     pod: DriverPod | None = None
     driver: Driver | None = None
@@ -123,11 +123,11 @@ class Observation:
     initial: ObservedSnapshot | None = None
     """The StateSnapshot that ``spec.initialSnapshot`` names, of any job."""
     initial_problem: str | None = None
-    """Why the job may not start from where that snapshot is."""
+    """Reason for which the job may not start from that snapshot's path."""
     kept_paths: frozenset[str] | None = None
     """Retained checkpoints in the job's directory, as reported by its driver; None if they have not been reported."""
     name_conflict: str | None = None
-    """Why children could not be created at the last attempt: an object of another owner has the name."""
+    """Reason for which children could not be created at the last attempt: an object of another owner has the name."""
     secrets_due: bool = False
     """True if it is time to see to the Secrets of a job with a driver: whether they are there, and its certificate near its end."""
     other_key: bool = False

@@ -75,7 +75,7 @@ class TakeSnapshot:
 
     name: str
     trigger: SnapshotTrigger
-    """What triggered the snapshot."""
+    """Trigger of the snapshot."""
     type: SnapshotType = SnapshotType.SAVEPOINT
     existing_path: str | None = None
     """Location of a snapshot that exists in storage already."""
@@ -113,7 +113,7 @@ class Event:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """What to do next. The status is written first, so that a transition survives a restart of the operator."""
+    """Next actions. The status is written first, so that a transition survives a restart of the operator."""
 
     status: StatefulSparkJobStatus
     actions: tuple[Action, ...] = ()

@@ -17,7 +17,7 @@ _REASONS: Final = frozenset({INVALID, IMMUTABLE})
 
 
 def problem_of(draft: Draft) -> Failure | None:
-    """Why the spec is invalid, with field and remedy; None if it is valid."""
+    """Reason for which the spec is invalid, with field and remedy; None if it is valid."""
     spec, reconciliation = draft.observed.spec, draft.status.reconciliation
     if draft.observed.problem is not None or spec is None:
         return Failure(reason=INVALID, message=draft.observed.problem or "the spec cannot be parsed")

@@ -226,7 +226,7 @@ def _terminated(draft: Draft, transition: Transition, pod: DriverPod) -> None:
 
 
 def _why_not(pod: DriverPod) -> Failure | None:
-    """Why the driver will not start, if that is certain."""
+    """Reason for which the driver will not start, if that is certain."""
     if pod.ending is not None and pod.ending.state == "FAILED":
         return pod.ending.error or Failure(reason="Failed", message="The job failed. Check the driver's log")
     return None
@@ -314,7 +314,7 @@ def _rescale(draft: Draft, transition: Transition) -> None:
 
 
 def _took(rescale: Rescale | None, wanted: int) -> str:
-    """What a rescale cost; nothing if the driver reports none, or another one."""
+    """Cost of a rescale in words; empty if the driver reports none, or another one."""
     if rescale is None or rescale.to_parallelism != wanted:
         return ""
     paused = f", paused for {rescale.pause_ms / 1000:.1f} s" if rescale.pause_ms is not None else ""
