@@ -3,18 +3,24 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 import pyarrow as pa
 import pytest
 from runtime.tests.state import sqlite_backend
+from typer.testing import CliRunner
 
-from statefulspark import KeyedProcessFunction, RuntimeContext, Types, ValueStateDescriptor
+from statefulspark import KeyedProcessFunction, RuntimeContext, Types, ValueStateDescriptor, state_tables
 from statefulspark.checkpoint.catalog import open_checkpoint
-from statefulspark.checkpoint.inspect.reader import read_state
+from statefulspark.checkpoint.formats.metadata import encode_metadata
+from statefulspark.checkpoint.inspect.reader import read_state, state_sizes
 from statefulspark.checkpoint.inspect.verify import verify
+from statefulspark.cli.main import build_app
 from statefulspark.errors import InvalidInputError
+from statefulspark.state_tables.canonical import convert_to_canonical
 from statefulspark.storage.open import open_store
 from statefulspark.testing import (
     CHECKPOINT,
@@ -85,7 +91,7 @@ def test_every_event_on_an_own_backend(tmp_path: Path) -> None:
 
 
 def test_snapshots_name_the_class_and_can_be_read(tmp_path: Path) -> None:
-    """With private files only, although the file has RocksDB's suffix; verify and state import the class."""
+    """With private files only, although the file has RocksDB's suffix; verify and state import the class; the job has named it."""
     with _job(tmp_path / "one") as job:
         job.run([*[(user,) for user in USERS], CHECKPOINT, ("ada",), SAVEPOINT])
         (savepoint,) = job.savepoints
@@ -100,6 +106,50 @@ def test_snapshots_name_the_class_and_can_be_read(tmp_path: Path) -> None:
     assert sorted(counts) == [1, 1, 1, 1, 2]
     with _job(tmp_path / "two", parallelism=3, restore_from=savepoint) as job:
         assert sorted(job.run([("ada",), ("eve",)])) == [("ada", 3), ("eve", 2)]
+
+
+HOSTILE = """
+from pathlib import Path
+from statefulspark import StateBackend
+Path(__file__).with_name("ran").touch()
+class Mine(StateBackend):
+    pass
+"""
+
+
+def test_no_tool_runs_the_module_that_a_checkpoint_names(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever writes a checkpoint chooses the name; importing `antigravity` opens a browser, and others do worse."""
+    with _job(tmp_path / "job", backend="memory") as job:
+        job.run([("ada",), SAVEPOINT])
+        (savepoint,) = job.savepoints
+    found = open_checkpoint(savepoint, open_store)
+    module = f"hostile_{uuid4().hex}"
+    hostile = tuple(slot.model_copy(update={"backend": f"{module}:Mine"}) for slot in found.metadata.slots)
+    Path(savepoint.removeprefix("file://"), "_metadata").write_bytes(encode_metadata(found.metadata.model_copy(update={"slots": hostile})))
+    (tmp_path / f"{module}.py").write_text(HOSTILE)
+    monkeypatch.syspath_prepend(tmp_path)
+    target = f"file://{tmp_path}/out"
+    tries: list[Callable[[], object]] = [
+        lambda: verify(savepoint),
+        lambda: state_sizes(savepoint),
+        lambda: list(read_state(savepoint, "testing", "count")),
+        lambda: state_tables.read_arrow(savepoint, "testing", "count"),
+        lambda: state_tables.delete_keys(savepoint, target, "testing", ["ada"]),
+        lambda: (
+            state_tables.SavepointWriter.from_existing_savepoint(savepoint).change_operator_identifier("testing", "other").write(target)
+        ),
+        lambda: convert_to_canonical(savepoint, target, open_store=open_store),
+    ]
+    for each in tries:
+        with pytest.raises(InvalidInputError, match=rf"names the state backend '{module}:Mine'.*--backend"):
+            each()
+    for command in (["verify", savepoint], ["state", savepoint], ["convert", savepoint, target]):
+        said = CliRunner().invoke(build_app(), command)
+        assert said.exit_code != 0
+        assert not (tmp_path / "ran").exists(), command
+    named = CliRunner().invoke(build_app(), ["verify", savepoint, "--backend", f"{module}:Mine"])
+    assert named.exit_code != 0
+    assert (tmp_path / "ran").exists(), "the caller has named it"
 
 
 def test_another_backend_cannot_restore_it(tmp_path: Path) -> None:

@@ -14,7 +14,14 @@ from typing import Annotated, Final
 import typer
 
 from statefulspark.cli.output import Output, OutputOption, TableView, show
-from statefulspark.cli.storage_options import EndpointOption, NewSavepointArgument, PathStyleOption, RegionOption, storage_opener
+from statefulspark.cli.storage_options import (
+    BackendOption,
+    EndpointOption,
+    NewSavepointArgument,
+    PathStyleOption,
+    RegionOption,
+    storage_opener,
+)
 from statefulspark.errors import InvalidInputError
 
 _STDIN: Final = "-"
@@ -79,6 +86,7 @@ def bootstrap(
     endpoint: EndpointOption = None,
     region: RegionOption = None,
     path_style: PathStyleOption = None,
+    backend: BackendOption = None,
 ) -> None:
     """Make a canonical savepoint with a state from rows: of a new job, or changed in a copy of SAVEPOINT.
 
@@ -95,7 +103,7 @@ def bootstrap(
     _check(new_state and origin is None, "--new-state", "can only be used with --from", "Leave it out: the state is new")
     for option, given in (("--kind", kind), ("--ttl", ttl)):
         _check(is_patch and given is not None, option, "is that of the state in SAVEPOINT", "Leave it out, or add --new-state")
-    opener = storage_opener(endpoint, region, path_style)
+    opener = storage_opener(endpoint, region, path_style, backend=backend)
     wanted = FileBootstrap(
         uid=uid,
         state=state,

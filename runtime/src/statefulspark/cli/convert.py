@@ -6,6 +6,7 @@ import typer
 
 from statefulspark.cli.output import Output, OutputOption, TableView, show
 from statefulspark.cli.storage_options import (
+    BackendOption,
     CheckpointArgument,
     EndpointOption,
     NewSavepointArgument,
@@ -28,6 +29,7 @@ def convert(
     endpoint: EndpointOption = None,
     region: RegionOption = None,
     path_style: PathStyleOption = None,
+    backend: BackendOption = None,
 ) -> None:
     """Make a canonical savepoint: Parquet files that any program reads and any state backend restores. PATH is not changed."""
     from statefulspark.state_tables.canonical import convert_to_canonical
@@ -35,7 +37,7 @@ def convert(
     made = convert_to_canonical(
         path,
         directory,
-        open_store=storage_opener(endpoint, region, path_style),
+        open_store=storage_opener(endpoint, region, path_style, backend=backend),
         progress=lambda what: typer.echo(f"converting {what}", err=True),
     )
     files = list(made.metadata.files())

@@ -10,6 +10,7 @@ import typer
 
 from statefulspark.cli.output import Output, OutputOption, TableView, show
 from statefulspark.cli.storage_options import (
+    BackendOption,
     CheckpointArgument,
     EndpointOption,
     NewSavepointArgument,
@@ -40,13 +41,14 @@ def delete_keys(
     endpoint: EndpointOption = None,
     region: RegionOption = None,
     path_style: PathStyleOption = None,
+    backend: BackendOption = None,
 ) -> None:
     """Make a canonical savepoint without some keys: neither their state nor their timers. PATH is not changed."""
     from statefulspark.checkpoint.catalog import open_checkpoint
     from statefulspark.checkpoint.inspect.decoding import parse_key
     from statefulspark.state_tables.key_deletion import delete_keys_of, keyed_states
 
-    opener = storage_opener(endpoint, region, path_style)
+    opener = storage_opener(endpoint, region, path_style, backend=backend)
     texts = [*(key or ()), *_lines(keys_file)]
     origin = open_checkpoint(path, opener)
     info = keyed_states(origin, uid)[0]

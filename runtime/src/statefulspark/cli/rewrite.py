@@ -12,6 +12,7 @@ import typer
 
 from statefulspark.cli.output import Output, OutputOption, TableView, show
 from statefulspark.cli.storage_options import (
+    BackendOption,
     CheckpointArgument,
     EndpointOption,
     NewSavepointArgument,
@@ -43,6 +44,7 @@ def rewrite_savepoint(
     endpoint: EndpointOption = None,
     region: RegionOption = None,
     path_style: PathStyleOption = None,
+    backend: BackendOption = None,
 ) -> None:
     """Make a canonical savepoint with other uids, states or key groups. PATH is not changed.
 
@@ -52,7 +54,7 @@ def rewrite_savepoint(
     from statefulspark.state_tables.changes import Changes
     from statefulspark.state_tables.rewriting import rewrite
 
-    opener = storage_opener(endpoint, region, path_style)
+    opener = storage_opener(endpoint, region, path_style, backend=backend)
     changes = Changes(
         uids=_new_names([_names(each, "=", "--rename-uid") for each in rename_uid or ()], "--rename-uid"),
         states=_new_names([_names(each, ":=", "--rename-state") for each in rename_state or ()], "--rename-state"),

@@ -13,6 +13,7 @@ from statefulspark.cli.connect import CaFileOption, TokenFileOption, connect
 from statefulspark.cli.output import Output, OutputOption, TableView, show
 from statefulspark.cli.running_state import OptionalJobOption, refuse_options, show_running
 from statefulspark.cli.storage_options import (
+    BackendOption,
     EndpointOption,
     PathStyleOption,
     RegionOption,
@@ -63,6 +64,7 @@ def state(
     endpoint: EndpointOption = None,
     region: RegionOption = None,
     path_style: PathStyleOption = None,
+    backend: BackendOption = None,
     token_file: TokenFileOption = None,
     ca_file: CaFileOption = None,
 ) -> None:
@@ -72,7 +74,7 @@ def state(
     --key the state of one key, as committed batches have left it.
     """
     if job is not None:
-        refuse_options(path=path, unpickle=unpickle, endpoint=endpoint, region=region, path_style=path_style)
+        refuse_options(path=path, unpickle=unpickle, endpoint=endpoint, region=region, path_style=path_style, backend=backend)
         with connect(job, token_file, ca_file) as client:
             show_running(client, job, uid, state_name, key, output, map_key=map_key, after=after, limit=limit)
         return
@@ -80,7 +82,7 @@ def state(
         raise InvalidInputError("missing", field="PATH", remedy="Pass a checkpoint, savepoint or directory, or --job for a running job.")
     if map_key is not None or after is not None:
         raise InvalidInputError("is only for running jobs", field="--map-key" if map_key is not None else "--after", remedy="Add --job.")
-    opener = storage_opener(endpoint, region, path_style)
+    opener = storage_opener(endpoint, region, path_style, backend=backend)
     if state_name is None:
         if key is not None:
             raise InvalidInputError("requires --uid and --state", field="--key", remedy="Add --uid and --state.")

@@ -24,16 +24,36 @@ PathStyleOption = Annotated[
     typer.Option("--path-style/--virtual-host", help="Address buckets as endpoint/bucket (default with --endpoint) or bucket.endpoint."),
 ]
 
+BackendOption = Annotated[
+    str | None,
+    typer.Option(
+        "--backend",
+        metavar="MODULE:CLASS",
+        help="State backend of your own that the checkpoint names. Its module is imported only if you name it here.",
+    ),
+]
+
 
 def storage_opener(
-    endpoint: str | None, region: str | None, path_style: bool | None, ca_bundle: str | None = None
+    endpoint: str | None, region: str | None, path_style: bool | None, ca_bundle: str | None = None, *, backend: str | None = None
 ) -> Callable[[str], ObjectStore]:
     """Return what opens the store of a URL; credentials come from the usual AWS places.
 
+    Args:
+        endpoint: URL of the service.
+        region: AWS region.
+        path_style: How buckets are addressed.
+        ca_bundle: File with the certificates of authorities.
+        backend: State backend of one's own that may be imported to read state.
+
     Raises:
-        InvalidInputError: The endpoint is no URL.
+        InvalidInputError: The endpoint is no URL, or the backend is no name of a class.
     """
     # Imported here so that the command's help does not wait for the S3 client.
+    if backend is not None:
+        from statefulspark.state.store.own_backend import trust_backend
+
+        trust_backend(backend)
     from statefulspark.storage.open import open_store
     from statefulspark.storage.storage_settings import StorageSettings
 

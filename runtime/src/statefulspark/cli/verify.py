@@ -7,7 +7,15 @@ import dataclasses
 import typer
 
 from statefulspark.cli.output import Output, OutputOption, TableView, show
-from statefulspark.cli.storage_options import CheckpointArgument, EndpointOption, PathStyleOption, RegionOption, bytes_text, storage_opener
+from statefulspark.cli.storage_options import (
+    BackendOption,
+    CheckpointArgument,
+    EndpointOption,
+    PathStyleOption,
+    RegionOption,
+    bytes_text,
+    storage_opener,
+)
 
 _EXIT_DAMAGED = 1
 
@@ -23,13 +31,14 @@ def verify(
     endpoint: EndpointOption = None,
     region: RegionOption = None,
     path_style: PathStyleOption = None,
+    backend: BackendOption = None,
 ) -> None:
     """Check the size and checksum of every file, then open each slot's store and read every key. Exits with 1 if anything is damaged."""
     from statefulspark.checkpoint.inspect.verify import verify as run
 
     report = run(
         path,
-        open_store=storage_opener(endpoint, region, path_style),
+        open_store=storage_opener(endpoint, region, path_style, backend=backend),
         progress=lambda what: typer.echo(f"verifying {what}", err=True),
     )
     document = dataclasses.asdict(report) | {"sound": report.sound}

@@ -20,6 +20,7 @@ from statefulspark.checkpoint.formats.metadata import decode_metadata
 from statefulspark.errors import InternalError, StatefulSparkError
 from statefulspark.rpc.codec import decode, encode
 from statefulspark.rpc.messages.conversion import Conversion, ConversionResult, Converted, StateWithoutTable
+from statefulspark.state.store.own_backend import is_own_backend, trust_backend
 from statefulspark.state_tables.canonical_files import write_unpublished
 from statefulspark.storage.base import ObjectStore
 from statefulspark.storage.open import open_store
@@ -68,6 +69,10 @@ def _converted(conversion: Conversion, folder: Path) -> Converted:
 
     path = folder / ORIGIN_FILE
     metadata = decode_metadata(path.read_bytes(), path=str(path))
+    for slot in metadata.slots:
+        # The driver took this snapshot just now: its slots have the job's own backend.
+        if is_own_backend(slot.backend):
+            trust_backend(slot.backend)
     written = write_unpublished(
         StoredCheckpoint(opened(conversion.origin_url), conversion.origin_folder, metadata),
         opened(conversion.target_url),

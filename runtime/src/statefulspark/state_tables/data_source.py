@@ -16,6 +16,7 @@ from pyspark.sql.types import StructType
 from statefulspark.checkpoint.catalog import open_checkpoint
 from statefulspark.checkpoint.inspect.decoding import parse_keys
 from statefulspark.errors import InvalidInputError
+from statefulspark.state.store.own_backend import trust_backend
 from statefulspark.state_tables.arrow_types import Conversions
 from statefulspark.state_tables.reading import StateReader
 from statefulspark.storage.open import open_store
@@ -24,7 +25,7 @@ from statefulspark.storage.storage_settings import StorageSettings
 FORMAT: Final = "statefulspark"
 _STORAGE_OPTIONS: Final[Mapping[str, str]] = {"endpoint": "endpoint", "region": "region", "caBundle": "ca_bundle"}
 _FLAGS: Final = ("includeExpired", "withExpiry", "unpickle", "decimalsAsText")
-_OPTIONS: Final = ("uid", "state", "path", "keys", *_FLAGS, *_STORAGE_OPTIONS, "pathStyle")
+_OPTIONS: Final = ("uid", "state", "path", "keys", "backend", *_FLAGS, *_STORAGE_OPTIONS, "pathStyle")
 _BOOLEANS: Final = {"true": True, "false": False}
 
 
@@ -98,6 +99,8 @@ def _opened(options: Mapping[str, str], storage: StorageSettings, url: str) -> S
             "is missing", field=f"option {missing[0]!r}", remedy='Read with .option("uid", …).option("state", …).load(path)'
         )
     flags = {name: _flag(given, name) for name in _FLAGS}
+    if "backend" in given:
+        trust_backend(given["backend"])  # in each process: executors read
     return StateReader(
         open_checkpoint(url, _opener(given, storage)),
         given["uid"],

@@ -16,7 +16,7 @@ from statefulspark.errors import ClosedError, InvalidInputError, StatefulSparkEr
 from statefulspark.process.function_adapters import AnyFunction, adapted_to
 from statefulspark.process.output_tag import OutputTag
 from statefulspark.process.step_spec import StepSpec
-from statefulspark.state.store.own_backend import imported_backend, is_own_backend
+from statefulspark.state.store.own_backend import imported_backend, is_own_backend, trust_backend
 from statefulspark.testing.events import AnyEvent, Event
 from statefulspark.testing.inputs import BroadcastInput, SecondInput
 from statefulspark.testing.interruptible_driver import FaultyJob
@@ -105,6 +105,7 @@ class TestingJob:
     ) -> None:
         if is_own_backend(backend):
             imported_backend(backend)
+            trust_backend(backend)
         elif backend not in ("memory", "filesystem", "rocksdb"):
             raise InvalidInputError(
                 f"{backend!r} is not known", field="backend", remedy="Choose memory, filesystem, rocksdb or module:Class"

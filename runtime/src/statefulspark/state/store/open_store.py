@@ -16,7 +16,7 @@ from statefulspark.state.encoding.entries import CANONICAL, HEAP_TIMERS_FILE, PA
 from statefulspark.state.store.base import KeyValueStore, StoredEntries
 from statefulspark.state.store.entries_file import EntriesFile
 from statefulspark.state.store.heap_store import ENTRIES_FILE, HeapStore
-from statefulspark.state.store.own_backend import imported_backend, is_own_backend, own_store_opener
+from statefulspark.state.store.own_backend import check_trusted, imported_backend, is_own_backend, own_store_opener
 from statefulspark.state.store.rocksdb_memory import RocksDBMemory
 from statefulspark.state.store.rocksdb_store import RocksDBOptions, RocksDBStore
 from statefulspark.state.store.split_store import SplitStore, rocksdb_part
@@ -55,13 +55,18 @@ def open_store(kind: str, path: Path, options: RocksDBOptions | None = None, *, 
 def open_snapshot(kind: str, path: Path) -> StoredEntries:
     """Open the snapshot in ``path`` to read it; memory does not grow with it, unless a `StateBackend` of one's own lets it.
 
+    The kind comes from a checkpoint, which anyone may have written: a class is imported only if the caller has named it (`trust_backend`).
+
     Args:
         kind: As of `open_store`, or `CANONICAL`.
         path: Directory of the snapshot. RocksDB may change files in it.
 
     Raises:
+        InvalidInputError: The kind is the name of a class that the caller has not named.
         StatefulSparkError: As of `open_store`.
     """
+    if is_own_backend(kind):
+        check_trusted(kind)
     if kind == CANONICAL:
         from statefulspark.state.store.parquet_entries import ParquetEntries  # noqa: PLC0415  most slots never need Parquet's 10 MiB
 

@@ -15,12 +15,45 @@ from statefulspark.state.user_modules import imported_module
 BACKEND_FIELD: Final = "spec.stateBackend.type"
 """Manifest field that names the class."""
 
+_trusted: Final[set[str]] = set()
+"""Backends that the caller of a tool has named in this process."""
+
 _METHODS: Final = ("get", "get_many", "scan", "write", "delete_range", "begin_snapshot", "size_bytes", "close")
 
 
 def is_own_backend(kind: str) -> bool:
     """Tell whether a kind of store is the name of a class, ``module:Class``."""
     return ":" in kind
+
+
+def trust_backend(name: str) -> None:
+    """Lets this process import a state backend to read the checkpoints that name it.
+
+    Args:
+        name: ``my_package.backend:MyBackend``.
+
+    Raises:
+        InvalidInputError: It is no name of a class.
+    """
+    if not is_own_backend(name):
+        raise InvalidInputError(
+            "is not the name of a class", field="backend", remedy="Write module:Class; built-in backends need not be named"
+        )
+    _trusted.add(name)
+
+
+def check_trusted(name: str) -> None:
+    """Checks that the caller has named the state backend of a checkpoint: importing a module runs it.
+
+    Raises:
+        InvalidInputError: The caller has not.
+    """
+    if name not in _trusted:
+        raise InvalidInputError(
+            f"the checkpoint names the state backend {name!r}, which is code that would run here",
+            field="backend",
+            remedy="If you know and trust it, name it: --backend, the option backend of Spark, or state_tables.trust_backend in Python",
+        )
 
 
 def imported_backend(name: str) -> type[StateBackend]:
