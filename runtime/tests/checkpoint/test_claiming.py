@@ -15,6 +15,7 @@ from runtime.tests.depth import examples
 from statefulspark.checkpoint.catalog import open_checkpoint
 from statefulspark.checkpoint.formats import paths
 from statefulspark.checkpoint.write.claiming import check_claimable, claim_savepoint, delete_claimed
+from statefulspark.checkpoint.write.disposal import dispose_savepoint
 from statefulspark.errors import CorruptDataError, FencedError, InvalidInputError, UnavailableError
 from statefulspark.storage.base import ObjectStore
 from statefulspark.storage.open import open_store
@@ -61,6 +62,38 @@ def test_a_savepoint_has_one_owner(tmp_path: Path) -> None:
     assert delete_claimed(url, _JOB, open_store, no_fence)
     assert objects(tmp_path) == set()
     assert not delete_claimed(url, _JOB, open_store, no_fence)
+
+
+@pytest.mark.parametrize("how", ["dispose", "claim"])
+def test_only_files_of_the_savepoint_are_deleted(tmp_path: Path, how: str) -> None:
+    """Others who may write to the volume can put a link or a file of their own into the folder."""
+    url = taken(tmp_path)
+    folder = tmp_path / "savepoints" / _NAME
+    other = tmp_path / "other"
+    other.mkdir()
+    for name in ("_metadata", "slot-0-12345678", "precious"):
+        (other / name).write_bytes(b"x")
+    (folder / "slot-9-12345678").symlink_to(other)
+    (folder / "tables").symlink_to(other)
+    (folder / "notes.txt").write_bytes(b"x")
+    if how == "dispose":
+        assert dispose_savepoint(url, open_store)
+    else:
+        claim_savepoint(open_checkpoint(url, open_store), _JOB, now_ms=1)
+        assert delete_claimed(url, _JOB, open_store, no_fence)
+    assert sorted(path.name for path in other.iterdir()) == ["_metadata", "precious", "slot-0-12345678"]
+    assert objects(tmp_path) == {f"{_NAME}/notes.txt"}
+
+
+def test_a_savepoint_behind_a_link_is_not_disposed_of(tmp_path: Path) -> None:
+    """The link may be in a folder where the caller may delete, and the savepoint in one where it may not."""
+    taken(tmp_path)
+    before = objects(tmp_path)
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / _NAME).symlink_to(tmp_path / "savepoints" / _NAME)
+    with pytest.raises(InvalidInputError, match="a symbolic link leads there"):
+        dispose_savepoint((tmp_path / "mine" / _NAME).as_uri(), open_store)
+    assert objects(tmp_path) == before
 
 
 def test_a_checkpoint_cannot_be_claimed(tmp_path: Path) -> None:

@@ -225,3 +225,48 @@ def test_killed_writer(store: LocalStore, lines: int) -> None:
         data = store.get(info.key)
         assert len(data) == 300_000
         assert len(set(data)) == 1
+
+
+def test_links_are_not_listed_and_nothing_is_deleted_through_them(store: LocalStore, tmp_path: Path) -> None:
+    """On a shared volume others may put a link into a job's folder: to a folder of someone else, to a file, or to itself."""
+    other = tmp_path / "other"
+    (other / "empty").mkdir(parents=True)
+    (other / "precious").write_bytes(b"x")
+    stale = other / "empty" / f"{TEMPORARY_PREFIX}0"
+    stale.write_bytes(b"")
+    os.utime(stale, (0, 0))
+    store.put("a/own", b"x")
+    (store.root / "a" / "elsewhere").symlink_to(other)
+    (store.root / "a" / "file").symlink_to(other / "precious")
+    (store.root / "top").symlink_to(other)
+    assert [info.key for info in store.list("")] == ["a/own"]
+    assert store.list("top/") == store.list("a/elsewhere/") == []
+    assert store.list_folders("") == ["a"]
+    store.delete(["a/elsewhere/precious", "top/precious", "top/empty/gone", "a/elsewhere/empty/gone", "a/elsewhere/gone", "a/file"])
+    assert (other / "precious").read_bytes() == b"x"
+    assert stale.exists()
+    assert not (store.root / "a" / "file").is_symlink(), "the link itself is in the store's folder"
+    store.delete(["a/elsewhere", "top", "a/own"])
+    assert (other / "precious").read_bytes() == b"x"
+    assert list(store.root.iterdir()) == []
+
+
+def test_nested_links_do_not_multiply_paths(store: LocalStore) -> None:
+    """42 links of which each folder has two to the next are 2²¹ paths."""
+    store.put("0/x", b"")
+    for number in range(21):
+        folder = store.root / str(number)
+        folder.mkdir(exist_ok=True)
+        (folder / "left").symlink_to(store.root / str(number + 1))
+        (folder / "right").symlink_to(store.root / str(number + 1))
+    assert [info.key for info in store.list("")] == ["0/x"]
+
+
+def test_a_root_that_is_a_link_is_used(tmp_path: Path) -> None:
+    (tmp_path / "disk").mkdir()
+    (tmp_path / "link").symlink_to(tmp_path / "disk")
+    store = LocalStore(tmp_path / "link")
+    store.put("a/b", b"x")
+    assert [info.key for info in store.list("a/")] == ["a/b"]
+    store.delete(["a/b"])
+    assert list((tmp_path / "disk").iterdir()) == []

@@ -21,9 +21,9 @@ from typing import BinaryIO
 from statefulspark.errors import ConflictError, InvalidInputError, UnavailableError
 from statefulspark.storage.base import ObjectInfo
 from statefulspark.storage.cancellation import Cancellation
-from statefulspark.storage.folders import prune, sync_folder, temporary_file
+from statefulspark.storage.folders import prune, sync_folder, temporary_file, unlink_below
 from statefulspark.storage.hashes import HashAlgorithm, write_hashed
-from statefulspark.storage.keys import TEMPORARY_PREFIX, check_folder, check_key, check_prefix
+from statefulspark.storage.keys import KEY_BYTES_MAX, TEMPORARY_PREFIX, check_folder, check_key, check_prefix
 from statefulspark.storage.os_errors import DIR_FIELD, WORKING_FIELD, translated
 from statefulspark.storage.pieces import pieces
 
@@ -36,6 +36,9 @@ _NO_LINKS = {errno.EOPNOTSUPP, errno.ENOTSUP, errno.ENOSYS, errno.EMLINK, errno.
 @dataclass(frozen=True, slots=True)
 class LocalStore:
     """An ObjectStore in the folder ``root`` (absolute; made by the first write).
+
+    Symbolic links below the root are never listed, and never followed to delete: anyone who may write there could point them anywhere. The root
+    itself may be a link.
 
     Every node of the job must see the same folder. Needs hard links, as all usual local file systems, NFS and CephFS have.
 
@@ -128,7 +131,7 @@ class LocalStore:
         """Names directly below ``prefix`` that have objects under them, sorted."""
         folder = check_folder(prefix).rstrip("/")
         with translated(self.root):
-            names = [e.name for e in _entries(self.root / folder) if e.is_dir()]
+            names = [e.name for e in self._entries(folder) if e.is_dir(follow_symlinks=False)]
             return sorted(name for name in names if any(True for _ in self._walk(f"{folder}/{name}" if folder else name, "")))
 
     def copy(self, source: str, target: str) -> None:
@@ -143,15 +146,12 @@ class LocalStore:
 
     def delete(self, keys: Iterable[str]) -> None:
         """Delete; absent keys are fine. Folders left empty go too."""
-        folders = set()
-        for path in [self._path(key) for key in keys]:
-            with translated(path):
-                try:
-                    if not path.is_dir():
-                        path.unlink()
-                        folders.add(path.parent)
-                except (FileNotFoundError, NotADirectoryError):
-                    folders.add(path.parent)
+        folders: dict[tuple[str, ...], builtins.list[str]] = {}
+        for *parts, name in [check_key(key).split("/") for key in keys]:
+            folders.setdefault(tuple(parts), []).append(name)
+        for folder, names in folders.items():
+            with translated(self.root.joinpath(*folder)):
+                unlink_below(self.root, folder, names)
         prune(folders, self.root)
 
     def _path(self, key: str) -> Path:
@@ -174,32 +174,40 @@ class LocalStore:
 
     def _walk(self, folder: str, start: str) -> Iterator[ObjectInfo]:
         """Objects in ``folder`` (relative, no slash at the end) whose path below it begins with ``start``."""
-        for entry in _entries(self.root / folder):
-            if not entry.name.startswith(start) or entry.name.startswith(TEMPORARY_PREFIX):
-                continue
-            key = f"{folder}/{entry.name}" if folder else entry.name
-            try:
-                if entry.is_dir():
-                    yield from self._walk(key, "")
-                elif entry.is_file():
-                    status = entry.stat()
-                    yield ObjectInfo(key=key, size_bytes=status.st_size, modified_s=status.st_mtime)
-            except FileNotFoundError:
-                continue  # deleted concurrently
+        pending = [(folder, start)]
+        while pending:
+            folder, start = pending.pop()
+            for entry in self._entries(folder):
+                key = f"{folder}/{entry.name}" if folder else entry.name
+                if not entry.name.startswith(start) or entry.name.startswith(TEMPORARY_PREFIX) or len(key) > KEY_BYTES_MAX:
+                    continue
+                try:
+                    if entry.is_dir(follow_symlinks=False):
+                        pending.append((key, ""))
+                    elif entry.is_file(follow_symlinks=False):
+                        status = entry.stat(follow_symlinks=False)
+                        yield ObjectInfo(key=key, size_bytes=status.st_size, modified_s=status.st_mtime)
+                except FileNotFoundError:
+                    continue  # deleted concurrently
+
+    def _entries(self, folder: str) -> builtins.list[os.DirEntry[str]]:
+        """Entries of a folder below the root; none if a link leads there."""
+        path = self.root
+        for part in folder.split("/") if folder else ():
+            path /= part
+            if path.is_symlink():
+                return []
+        try:
+            with os.scandir(path) as entries:
+                return list(entries)
+        except (FileNotFoundError, NotADirectoryError):
+            return []
 
 
 def file_of(url: str, key: str) -> Path | None:
     """Return the file that has an object of the store at ``url``; None if that store is no folder. It must not be changed."""
     folder = url.removeprefix("file://")
     return None if folder == url else Path(urllib.parse.unquote(folder)) / check_key(key)
-
-
-def _entries(folder: Path) -> builtins.list[os.DirEntry[str]]:
-    try:
-        with os.scandir(folder) as entries:
-            return list(entries)
-    except (FileNotFoundError, NotADirectoryError):
-        return []
 
 
 def _open(path: Path) -> BufferedReader | None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import posixpath
 import re
+from collections.abc import Iterable
 from hashlib import sha256
 from typing import Literal
 from urllib.parse import quote, unquote
@@ -46,6 +47,7 @@ ObjectKind = Literal[
 _TABLE = r"tables/uid=[^/]+/state=[^/]+/(?:key-groups-\d{5}-\d{5}|operator)-[0-9a-f]{8}\.parquet"
 _BUNDLE = r"spark-location(?:-[0-9a-f]{8})?"
 _SNAPSHOT_FILE = rf"(?:{METADATA_NAME}|_damaged|_claimed|{_BUNDLE}|slot-\d+-[0-9a-f]{{8}}/[^/]+|spark-state/[0-9a-f]{{32}})"
+_IN_FOLDER = re.compile(rf"^(?:{_SNAPSHOT_FILE}|{_TABLE})$")
 _KINDS: tuple[tuple[ObjectKind, re.Pattern[str]], ...] = (
     ("job", re.compile(rf"^{JOB_KEY}$")),
     ("attempt", _ATTEMPT),
@@ -63,6 +65,11 @@ _KINDS: tuple[tuple[ObjectKind, re.Pattern[str]], ...] = (
 def kind_of(key: str) -> ObjectKind | None:
     """Kind of the object with this key, None when the name is not ours."""
     return next((kind for kind, pattern in _KINDS if pattern.match(key)), None)
+
+
+def own_files(keys: Iterable[str], folder: str) -> list[str]:
+    """The keys of files that a checkpoint or savepoint in ``folder`` may have, by their names. Anything else there has another owner."""
+    return [key for key in keys if key.startswith(f"{folder}/") and _IN_FOLDER.match(key[len(folder) + 1 :])]
 
 
 def checkpoint_folder(checkpoint_id: int) -> str:

@@ -40,7 +40,7 @@ class CanceledUploads:
         """
         store = self.open_store()
         folder = self.savepoint_folder or paths.checkpoint_folder(self.checkpoint_id)
-        found = {info.key for info in store.list(f"{folder}/")}
+        found = set(paths.own_files((info.key for info in store.list(f"{folder}/")), folder))
         if paths.metadata_key(folder) in found:
             return 0  # of another driver, or written by hand: retention decides
         if self.savepoint_folder is None:

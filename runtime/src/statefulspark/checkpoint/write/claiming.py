@@ -86,7 +86,7 @@ def delete_claimed(url: str, job_url: str, open_store: OpenStore, check_fence: C
     if claim is None or not paths.same_folder(claim.job, job_url):
         return False
     metadata, claimed = paths.metadata_key(folder), paths.claimed_key(folder)
-    names = [info.key for info in store.list(f"{folder}/")]
+    names = paths.own_files((info.key for info in store.list(f"{folder}/")), folder)
     check_fence()
     store.delete([metadata])
     store.delete(name for name in names if name not in (metadata, claimed))
