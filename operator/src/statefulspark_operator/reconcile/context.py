@@ -11,6 +11,7 @@ from statefulspark_operator.clients.drivers import Drivers
 from statefulspark_operator.clients.events import EventRecorder
 from statefulspark_operator.clients.kubernetes import Cluster, Tree
 from statefulspark_operator.reconcile.credentials import JobSecrets
+from statefulspark_operator.reconcile.job.observe.observation import Refusal
 from statefulspark_operator.reconcile.object_cache import ObjectCache
 from statefulspark_operator.reconcile.specs import CheckedSpecs
 from statefulspark_operator.reconcile.tenancy import Tenancy
@@ -35,6 +36,8 @@ class ReconcileContext:
     specs: CheckedSpecs = field(default_factory=CheckedSpecs)
     name_conflicts: dict[str, str] = field(default_factory=dict)
     """By job UID: why its children could not be created because an object of another owner has the name."""
+    refusals: dict[str, Refusal] = field(default_factory=dict)
+    """Refusals of the driver's pod by the API server, by job UID."""
     default_image: str | None = None
     """Image of jobs that name none. Without a default such jobs are invalid."""
     default_state_backend: str = StateBackendType.ROCKSDB

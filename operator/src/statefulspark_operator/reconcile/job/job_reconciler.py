@@ -11,9 +11,10 @@ from statefulspark.errors import ConflictError, InvalidInputError
 from statefulspark_operator.api.names import API_VERSION, JOB_KIND, LABEL_CANARY
 from statefulspark_operator.clients.kubernetes import Tree
 from statefulspark_operator.reconcile.context import ReconcileContext
-from statefulspark_operator.reconcile.job.apply.apply_plan import apply, release
+from statefulspark_operator.reconcile.job.apply.apply_plan import StartRefusedError, apply, release
+from statefulspark_operator.reconcile.job.observe.observation import Observation, Refusal
 from statefulspark_operator.reconcile.job.observe.observer import observe
-from statefulspark_operator.reconcile.job.plan.actions import ApplyChildren, CheckSecrets
+from statefulspark_operator.reconcile.job.plan.actions import ApplyChildren, CheckSecrets, CreateDriver, Plan
 from statefulspark_operator.reconcile.job.plan.planner import plan
 from statefulspark_operator.reconcile.ownership import NameTakenError
 
@@ -69,11 +70,27 @@ class JobReconciler:
         decided = plan(observed)
         if not self._may_act():
             return None
-        name_conflicts = self._context.name_conflicts
+        if (retry_s := await self._apply(job, observed, decided)) is not None:
+            return retry_s
+        if decided.requeue_after_s is not None:
+            return decided.requeue_after_s
+        return self._resync.running_s if observed.pod is not None else self._resync.stopped_s
+
+    async def _apply(self, job: Tree, observed: Observation, decided: Plan) -> float | None:
+        """Executes a plan. Returns the seconds until the next attempt if a child cannot be created, otherwise None."""
+        name_conflicts, refusals = self._context.name_conflicts, self._context.refusals
         try:
             await apply(self._context, job, observed, decided)
             if any(isinstance(action, ApplyChildren | CheckSecrets) for action in decided.actions):
                 name_conflicts.pop(observed.uid, None)
+            if any(isinstance(action, CreateDriver) for action in decided.actions):
+                refusals.pop(observed.uid, None)
+        except StartRefusedError as error:
+            # The next plan writes the refusal into the status, and decides when to try again.
+            if len(refusals) >= _NAME_CONFLICTS_MAX:
+                refusals.clear()
+            refusals[observed.uid] = Refusal(message=str(error), at=observed.now)
+            return _REPORT_S
         except NameTakenError as error:
             # The next plan writes the conflict into the status; after that the operator retries at intervals.
             new = name_conflicts.get(observed.uid) != str(error)
@@ -83,15 +100,13 @@ class JobReconciler:
             return _REPORT_S if new else _NAME_TAKEN_S
         except ConflictError:
             # Planned from a version that is no longer current: the watch may be behind, so the next plan starts from a read.
-            self._cache.invalidate_job(namespace, name)
+            self._cache.invalidate_job(observed.namespace, observed.name)
             raise
         except InvalidInputError as error:
             # A permanent rejection by the API server: record it on the object and retry later.
             await self._context.events.record(job, "ApplyFailed", str(error), warning=True)
             raise
-        if decided.requeue_after_s is not None:
-            return decided.requeue_after_s
-        return self._resync.running_s if observed.pod is not None else self._resync.stopped_s
+        return None
 
     def _may_be_terminating(self, job: Tree) -> bool:
         """True if the job looks as during a namespace deletion, or if an object may have to be created for it."""

@@ -20,7 +20,14 @@ from statefulspark_operator.api.drivers import Driver, Failure
 from statefulspark_operator.api.jobs import SnapshotInfo, StatefulSparkJobStatus
 from statefulspark_operator.api.snapshots import SnapshotState
 from statefulspark_operator.reconcile.job.observe import kept_checkpoints
-from statefulspark_operator.reconcile.job.observe.observation import DriverPod, Ending, Observation, ObservedSnapshot, OutOfMemory
+from statefulspark_operator.reconcile.job.observe.observation import (
+    DriverPod,
+    Ending,
+    Observation,
+    ObservedSnapshot,
+    OutOfMemory,
+    Refusal,
+)
 from statefulspark_operator.reconcile.job.plan.actions import (
     Action,
     AddFinalizer,
@@ -64,12 +71,17 @@ class World:
     pod: DriverPod | None = None
     process: Process | None = None
     pods_made: int = 0
+    creations: int = 0
+    """Attempts to make a pod."""
     broken_images: frozenset[str] = frozenset()
     """Images whose job fails when it is started."""
     stuck_images: frozenset[str] = frozenset()
     """Images whose driver says RUNNING while its query fails again and again at one batch."""
     failing_images: frozenset[str] = frozenset()
     """Images whose driver says that each of its batches fails."""
+    refused_images: frozenset[str] = frozenset()
+    """Images whose driver's pod the API server refuses."""
+    refusal: Refusal | None = None
     waits: bool = False
     """The sources have nothing new: no batch is run."""
     own_checkpoints: bool = True
@@ -160,6 +172,7 @@ class World:
             status=StatefulSparkJobStatus.model_validate(json.loads(json.dumps(self.status.to_status()))),
             pod=self.pod,
             driver=driver,
+            refusal=self.refusal,
             kept_paths=self._kept_paths(driver),
             snapshots=tuple(self.snapshots.values()),
             out_of_memory=self.out_of_memory,
@@ -237,6 +250,12 @@ class World:
     def _create(self, action: CreateDriver) -> None:
         if self.pod is not None:
             return
+        self.creations += 1
+        if action.spec.image in self.refused_images:
+            used = f"{self.creations}Gi"  # the message of a quota changes
+            self.refusal = Refusal(message=f'pods "counts-driver" is forbidden: exceeded quota: team, used: {used}', at=self.now)
+            return
+        self.refusal = None
         if self.process is not None:
             self.two_drivers = True
         self.pods_made += 1

@@ -40,13 +40,23 @@ from statefulspark_operator.reconcile.job.plan.actions import (
     RemoveFinalizer,
     TakeSnapshot,
 )
-from statefulspark_operator.reconcile.ownership import apply_owned, owned_uid
+from statefulspark_operator.reconcile.ownership import NameTakenError, apply_owned, owned_uid
 
 _log = structlog.get_logger("statefulspark.operator.apply")
 
 
+class StartRefusedError(InvalidInputError):
+    """The API server rejects the driver's pod, or another child that it needs, permanently."""
+
+
 async def apply(context: ReconcileContext, job: Tree, observed: Observation, plan: Plan) -> None:
-    """Executes ``plan``. An error leaves the rest to the next reconciliation, which plans again."""
+    """Executes ``plan``. An error leaves the rest to the next reconciliation, which plans again.
+
+    Raises:
+        StartRefusedError: The API server rejects a child of a job that is to start.
+        InvalidInputError: It rejects something else.
+    """
+    starts = any(isinstance(action, CreateDriver) for action in plan.actions)
     if plan.status != observed.status:
         written = await context.cluster.apply_status(
             API_VERSION,
@@ -63,7 +73,14 @@ async def apply(context: ReconcileContext, job: Tree, observed: Observation, pla
         await context.events.record(job, event.reason, event.message, warning=event.warning)
     for action in plan.actions:
         _log.info("executing action", job=observed.name, namespace=observed.namespace, action=type(action).__name__)
-        await _carry_out(context, job, observed, plan, action)
+        try:
+            await _carry_out(context, job, observed, plan, action)
+        except NameTakenError:
+            raise
+        except InvalidInputError as error:
+            if starts and isinstance(action, ApplyChildren | CreateDriver):
+                raise StartRefusedError(str(error)) from error
+            raise
 
 
 async def release(context: ReconcileContext, job: Tree) -> None:

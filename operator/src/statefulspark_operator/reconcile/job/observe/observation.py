@@ -74,6 +74,15 @@ class DriverPod:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Refusal:
+    """A permanent rejection of the driver's pod, or of another child that it needs, by the API server: quota, LimitRange, admission."""
+
+    message: str
+    """The API server's message."""
+    at: datetime
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class OutOfMemory:
     """An OOM-killed executor."""
 
@@ -128,6 +137,8 @@ class Observation:
     """Retained checkpoints in the job's directory, as reported by its driver; None if they have not been reported."""
     name_conflict: str | None = None
     """Reason for which children could not be created at the last attempt: an object of another owner has the name."""
+    refusal: Refusal | None = None
+    """Refusal of the driver's pod by the API server at the last attempt; None if it was not refused."""
     secrets_due: bool = False
     """True if it is time to see to the Secrets of a job with a driver: whether they are there, and its certificate near its end."""
     other_key: bool = False

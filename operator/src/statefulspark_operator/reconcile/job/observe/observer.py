@@ -58,6 +58,7 @@ async def observe(context: ReconcileContext, job: Tree, now: datetime) -> Observ
         initial_problem=_initial_problem(context, namespace, initial),
         name_conflict=context.name_conflicts.get(metadata["uid"]),
         kept_paths=kept_checkpoints.kept_paths(status, pod, driver),
+        refusal=context.refusals.get(metadata["uid"]),
         secrets_due=pod is not None and context.secrets.due(metadata["uid"], now),
         other_key=pod is not None and not pod.over and pod.key_id != context.secrets.key_id,
         children_intact=context.cache.children_intact(namespace, name),

@@ -103,9 +103,11 @@ def _stalled(draft: Draft) -> _Statement:
     if (
         draft.status.transition is not None
         and error is not None
-        and error.reason in {"StopFailed", "RescaleFailed", TOO_OLD, name_conflicts.TAKEN}
+        and error.reason in {"StopFailed", "RescaleFailed", TOO_OLD, name_conflicts.TAKEN, name_conflicts.REFUSED}
     ):
         return ConditionType.STALLED, True, error.reason, error.message
+    if (refused := name_conflicts.refusal_of(draft)) is not None:
+        return ConditionType.STALLED, True, refused.reason, refused.message
     if draft.status.transition is None and error is not None and error.reason in SNAPSHOT_REASONS | {name_conflicts.TAKEN}:
         return ConditionType.STALLED, True, error.reason, error.message
     return ConditionType.STALLED, False, "NotStalled", "No intervention is needed"

@@ -1,4 +1,4 @@
-"""Name conflicts: reports children that cannot be created because objects of another owner have their names. Pure."""
+"""Children that cannot be created: objects of another owner have their names, or the API server refuses the driver's pod. Pure."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from statefulspark_operator.reconcile.job.plan import failing_batches
 from statefulspark_operator.reconcile.job.plan.draft import Draft
 
 TAKEN: Final = "NameTaken"
+REFUSED: Final = "PodRefused"
 
 
 def report_conflict(draft: Draft) -> None:
@@ -20,3 +21,11 @@ def report_conflict(draft: Draft) -> None:
         draft.record_failure(Failure(reason=TAKEN, message=name_conflict), name_conflict)
     elif error is not None and error.reason == TAKEN:
         draft.set(error=None)
+
+
+def refusal_of(draft: Draft) -> Failure | None:
+    """Refusal of the pod that the transition starts, as a failure; None if the API server has not refused it."""
+    transition, refusal = draft.status.transition, draft.observed.refusal
+    if transition is None or not transition.attempts or refusal is None:
+        return None
+    return Failure(reason=REFUSED, message=f"The API server refuses the driver's pod: {refusal.message}")

@@ -25,7 +25,7 @@ _TIMEOUT: Final = timedelta(minutes=10)
 def roll_back_or_fail(draft: Draft, failure: Failure) -> None:
     """Rolls back to the last stable spec, or fails the job if there is none."""
     draft.failed(failure)
-    if not _rolls_back(draft):
+    if not is_possible(draft):
         draft.end()
         draft.enter(LifecycleState.FAILED, failure.reason, failure.message)
         draft.record_event("Failed", failure.message, warning=True)
@@ -36,7 +36,7 @@ def roll_back_or_fail(draft: Draft, failure: Failure) -> None:
     draft.enter(LifecycleState.ROLLING_BACK, failure.reason, failure.message)
 
 
-def _rolls_back(draft: Draft) -> bool:
+def is_possible(draft: Draft) -> bool:
     """True if another spec was stable before, spec.rollback allows it, and the spec that failed is not that of a rollback."""
     reconciliation, transition, spec = draft.status.reconciliation, draft.status.transition, draft.observed.spec
     return (

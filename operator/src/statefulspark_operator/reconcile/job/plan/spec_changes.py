@@ -59,6 +59,7 @@ def begin_transition(draft: Draft, before: StatefulSparkJobSpec | None, spec: St
     if cost is Cost.SCALE and (state not in STOPPED or failing_batches.given_up(draft)):
         _begin_rescale(draft, before, spec, within)
         return True
+    _leave_rolled_back(draft, spec)
     if cost is not None and not _waits_for_snapshot(draft, before, spec):
         # The running driver does not depend on these fields; they take effect immediately.
         draft.reconciled(
@@ -67,6 +68,24 @@ def begin_transition(draft: Draft, before: StatefulSparkJobSpec | None, spec: St
         if draft.observed.pod is not None:
             draft.do(ApplyChildren(spec=children_spec(draft, spec), parallelism=spec.parallelism, changed_only=True))
     return False
+
+
+def _leave_rolled_back(draft: Draft, spec: StatefulSparkJobSpec) -> None:
+    """Leaves ROLLED_BACK if the job is in it: the spec that failed was replaced by the one that runs."""
+    if draft.status.lifecycle_state is not LifecycleState.ROLLED_BACK:
+        return
+    driver = draft.observed.driver
+    works = driver is not None and driver.state == "RUNNING" and driver.works
+    told = "The failed spec was withdrawn; the job is running with the current spec"
+    draft.enter(LifecycleState.STABLE if works else LifecycleState.RUNNING, "SpecWithdrawn", told)
+    draft.record_event("SpecWithdrawn", told)
+    draft.set(error=None)
+    draft.reconciled(
+        state=ReconciliationState.DEPLOYED,
+        reconciled_at=draft.now,
+        last_reconciled_generation=draft.observed.generation,
+        last_reconciled_spec=spec_text(spec),
+    )
 
 
 def _warn(draft: Draft, spec: StatefulSparkJobSpec) -> None:

@@ -13,13 +13,14 @@ from typing import Final
 
 from statefulspark.config.job import StatefulSparkJobSpec
 from statefulspark_operator.api.drivers import Failure
-from statefulspark_operator.api.jobs import LifecycleState, SnapshotInfo
+from statefulspark_operator.api.jobs import LifecycleState, ReconciliationState, SnapshotInfo
 from statefulspark_operator.reconcile.job.plan import rollback
 from statefulspark_operator.reconcile.job.plan.actions import AskDriver
 from statefulspark_operator.reconcile.job.plan.draft import Draft
 
 _ASK_AGAIN_S: Final = 60
 """A failed checkpoint is requested again after this time; a request with the same key would return the failed one."""
+NOT_READY: Final = "The driver did not start processing batches within spec.upgradeTimeout. Check the driver's log"
 _PROVED: Final = frozenset({LifecycleState.STABLE, LifecycleState.ROLLED_BACK, LifecycleState.FAILED})
 
 
@@ -58,7 +59,9 @@ def proves(draft: Draft, checkpoint: SnapshotInfo) -> bool:
 
 
 def _failure(draft: Draft) -> Failure:
-    driver = draft.observed.driver
+    driver, reconciliation = draft.observed.driver, draft.status.reconciliation
+    if reconciliation is not None and reconciliation.state is ReconciliationState.UPGRADING:
+        return Failure(reason="NotReady", message=NOT_READY)
     failed = f" ({driver.failed_checkpoints} failed)" if driver is not None and driver.failed_checkpoints else ""
     error = (driver.failing or driver.error) if driver is not None else None
     why = f": {error.message}" if error is not None else ". Check the driver's log"

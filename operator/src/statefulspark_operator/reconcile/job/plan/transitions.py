@@ -27,7 +27,7 @@ from statefulspark.config.job import DesiredState, StatefulSparkJobSpec, Upgrade
 from statefulspark_operator.api.drivers import Failure, Operation, Rescale
 from statefulspark_operator.api.jobs import LifecycleState, ReconciliationState, Transition, TransitionKind
 from statefulspark_operator.reconcile.job.observe.observation import DriverPod
-from statefulspark_operator.reconcile.job.plan import failing_batches, last_state, rollback, stopping
+from statefulspark_operator.reconcile.job.plan import failing_batches, last_state, name_conflicts, rollback, stability, stopping
 from statefulspark_operator.reconcile.job.plan.actions import ApplyChildren, AskDriver, CreateDriver, DeleteDriver
 from statefulspark_operator.reconcile.job.plan.draft import Draft
 from statefulspark_operator.reconcile.job.plan.initial_state import children_spec
@@ -45,6 +45,7 @@ FORCE_AFTER: Final = timedelta(seconds=60)
 _CREATIONS_MAX: Final = 5
 """After this many creations without an observed pod, the pod counts as lost."""
 _POLL_S: Final = 1.0
+_REFUSED_PAUSE_S_MAX: Final = 60.0
 _REPLACE_PAUSE: Final = timedelta(seconds=60)
 _REPLACE_SHARE: Final = 10
 """A pod is replaced at this fraction of the time since the transition began at the earliest, and after ``_REPLACE_PAUSE`` at the latest: the first
@@ -120,6 +121,8 @@ def _start(draft: Draft, transition: Transition) -> None:
         return
     pod = draft.observed.pod
     if pod is not None:
+        if transition.kind is not TransitionKind.ROLLBACK and _is_refused(draft):
+            draft.set(error=None)
         draft.step(WAIT if pod.generation == transition.generation and not pod.deleting else REMOVE)
         return
     text = spec_text(spec)
@@ -128,7 +131,7 @@ def _start(draft: Draft, transition: Transition) -> None:
         # The latest generation, which may be newer than the one the transition began with.
         generation = transition.generation if transition.kind is TransitionKind.ROLLBACK else draft.observed.generation
         _enter_folder(draft, _folder(draft, transition, spec, generation))
-        draft.set(transition=transition.model_copy(update={"generation": generation}))
+        draft.set(transition=transition.model_copy(update={"generation": generation, "attempts": 0, "deadline": None}))
         draft.reconciled(
             state=ReconciliationState.ROLLING_BACK if transition.kind is TransitionKind.ROLLBACK else ReconciliationState.UPGRADING,
             reconciled_at=draft.now,
@@ -138,7 +141,10 @@ def _start(draft: Draft, transition: Transition) -> None:
         )
         draft.requeue_after(0)
         return
-    if draft.observed.name_conflict is None and transition.attempts >= _CREATIONS_MAX:
+    refused = name_conflicts.refusal_of(draft)
+    if refused is not None and _waits_after(draft, transition, refused):
+        return
+    if draft.observed.name_conflict is None and transition.attempts >= _CREATIONS_MAX and not _is_refused(draft):
         draft.end()  # it is deleted as soon as it is created; recovery decides when to create it again
         draft.requeue_after(0)
         return
@@ -148,6 +154,44 @@ def _start(draft: Draft, transition: Transition) -> None:
     resolved = children_spec(draft, spec)
     draft.do(ApplyChildren(spec=resolved, parallelism=spec.parallelism), CreateDriver(spec=resolved, generation=transition.generation))
     draft.requeue_after(_POLL_S)
+
+
+def _is_refused(draft: Draft) -> bool:
+    """True if the API server refused the pod at the last attempt, also one of an earlier operator process."""
+    error = draft.status.error
+    return draft.observed.refusal is not None or (error is not None and error.reason == name_conflicts.REFUSED)
+
+
+def _waits_after(draft: Draft, transition: Transition, refused: Failure) -> bool:
+    """Handles a refusal of the driver's pod: a job with another stable spec is rolled back after the deadline, others wait, since quotas change.
+
+    Returns:
+        False if it is time to try again.
+    """
+    refusal = draft.observed.refusal
+    if _is_newer(draft, transition):
+        draft.end()  # a correction must not wait for the pod of the old spec
+        draft.requeue_after(0)
+        return True
+    if transition.deadline is not None and draft.now >= transition.deadline and rollback.is_possible(draft):
+        rollback.roll_back_or_fail(draft, refused)
+        return True
+    told = f"{refused.message}. The operator retries at intervals of up to {_REFUSED_PAUSE_S_MAX:.0f} s"
+    if transition.kind is not TransitionKind.ROLLBACK:
+        draft.record_failure(refused, told)
+    elif transition.attempts == 1:
+        draft.record_event(refused.reason, told, warning=True)  # the error is that of the failed upgrade
+    pause_s = min(_REFUSED_PAUSE_S_MAX, 2.0 ** min(transition.attempts, 10))
+    waited_s = (draft.now - refusal.at).total_seconds() if refusal is not None else pause_s
+    if waited_s < pause_s:
+        draft.requeue_after(max(_POLL_S, pause_s - waited_s))
+        return True
+    return False
+
+
+def _is_newer(draft: Draft, transition: Transition) -> bool:
+    """True if the job has a newer valid spec than the transition starts."""
+    return draft.observed.generation != transition.generation and draft.observed.spec is not None
 
 
 def _folder(draft: Draft, transition: Transition, spec: StatefulSparkJobSpec, generation: int) -> str:
@@ -176,8 +220,7 @@ def _enter_folder(draft: Draft, folder: str) -> None:
 def _wait(draft: Draft, transition: Transition) -> None:
     """Waits until batches run, or until it is clear that they will not."""
     pod, driver = draft.observed.pod, draft.observed.driver
-    newer = draft.observed.generation != transition.generation and draft.observed.spec is not None
-    if newer and transition.kind is not TransitionKind.ROLLBACK:
+    if _is_newer(draft, transition) and transition.kind is not TransitionKind.ROLLBACK:
         # The correction of a spec that does not start must not wait for the deadline of the old one.
         draft.end()
         draft.requeue_after(0)
@@ -197,9 +240,7 @@ def _wait(draft: Draft, transition: Transition) -> None:
         return
     failure = _why_not(pod)
     if failure is None and transition.deadline is not None and draft.now >= transition.deadline:
-        failure = pod.trouble or Failure(
-            reason="NotReady", message="The driver did not start processing batches within spec.upgradeTimeout. Check the driver's log"
-        )
+        failure = pod.trouble or Failure(reason="NotReady", message=stability.NOT_READY)
     if failure is None:
         if pod.trouble is not None:
             draft.failed(pod.trouble)
