@@ -28,7 +28,10 @@ from statefulspark.public_names import HOMES
 
 PYTHON_PAGES: Final = {
     "streams": ("Jobs and streams", ("job.local.", "pipeline.", "process.output_tag")),
-    "functions": ("Functions", ("process.functions", "process.co_functions", "process.broadcast_functions", "process.metrics")),
+    "functions": (
+        "Functions",
+        ("process.functions", "process.batches.", "process.co_functions", "process.broadcast_functions", "process.metrics"),
+    ),
     "windows": ("Windows", ("process.windows.",)),
     "state": ("State", ("state.api.", "state.store.")),
     "types": ("Types, rows and times", ("state.types.", "state.row", "state.times")),

@@ -20,6 +20,12 @@ if TYPE_CHECKING:
     from statefulspark.pipeline.job import Job
     from statefulspark.pipeline.keyed_streams import KeyedStream
     from statefulspark.pipeline.windowed_streams import WindowedStream
+    from statefulspark.process.batches.functions import (
+        BatchKeyedProcessFunction,
+        BatchRuntimeContext,
+        BatchTimerService,
+        BatchValueState,
+    )
     from statefulspark.process.broadcast_functions import (
         BaseBroadcastProcessFunction,
         KeyedBroadcastProcessFunction,
@@ -140,6 +146,10 @@ __all__ = [
     "AggregatingStateDescriptor",
     "AppendingState",
     "BaseBroadcastProcessFunction",
+    "BatchKeyedProcessFunction",
+    "BatchRuntimeContext",
+    "BatchTimerService",
+    "BatchValueState",
     "BroadcastConnectedStream",
     "BroadcastState",
     "BroadcastStream",

@@ -13,6 +13,12 @@ HOMES: Final = {
     "pipeline.job": ("Job",),
     "pipeline.keyed_streams": ("KeyedStream",),
     "pipeline.windowed_streams": ("WindowedStream",),
+    "process.batches.functions": (
+        "BatchKeyedProcessFunction",
+        "BatchRuntimeContext",
+        "BatchTimerService",
+        "BatchValueState",
+    ),
     "process.broadcast_functions": (
         "BaseBroadcastProcessFunction",
         "KeyedBroadcastProcessFunction",

@@ -156,6 +156,9 @@ DIFFERENCES: dict[str, tuple[str, ...]] = {
             "event_time1=None, event_time2=None, watermark1=0, watermark2=0, side_outputs=None) here"
         ),
     ),
+    "PyFlink has functions of batches only in its Table API, and none with state.": (
+        *_each("only here: Batch{}", "KeyedProcessFunction RuntimeContext TimerService ValueState"),
+    ),
     "There are no windows over all keys: a keyed step needs a key.": (
         *_each("only in PyFlink: {}Function", "AllWindow ProcessAllWindow PassThroughAllWindow"),
     ),

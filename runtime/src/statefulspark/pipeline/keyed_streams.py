@@ -20,8 +20,8 @@ from statefulspark.pipeline.output_types import OutputType, output_struct
 from statefulspark.pipeline.step_arguments import check_column, check_event_time, warn_without_watermark, watermark_delay_ms
 from statefulspark.pipeline.tagged_streams import TaggedStream, side_outputs_of
 from statefulspark.pipeline.windowed_streams import KeyedInput, WindowedStream
-from statefulspark.process.broadcast_functions import KeyedBroadcastProcessFunction
-from statefulspark.process.co_functions import KeyedCoProcessFunction, check_function
+from statefulspark.process.batches.functions import BatchKeyedProcessFunction
+from statefulspark.process.co_functions import StepFunction, check_function
 from statefulspark.process.functions import KeyedProcessFunction
 from statefulspark.process.output_tag import OutputTag
 from statefulspark.process.reserved_columns import RESERVED
@@ -64,7 +64,7 @@ class KeyedStream(KeyedTransformations):
     @overload
     def process(
         self,
-        func: KeyedProcessFunction,
+        func: KeyedProcessFunction | BatchKeyedProcessFunction,
         output_type: OutputType,
         *,
         uid: str,
@@ -76,7 +76,7 @@ class KeyedStream(KeyedTransformations):
     @overload
     def process(
         self,
-        func: KeyedProcessFunction,
+        func: KeyedProcessFunction | BatchKeyedProcessFunction,
         output_type: OutputType,
         *,
         uid: str,
@@ -87,7 +87,7 @@ class KeyedStream(KeyedTransformations):
 
     def process(
         self,
-        func: KeyedProcessFunction,
+        func: KeyedProcessFunction | BatchKeyedProcessFunction,
         output_type: OutputType,
         *,
         uid: str,
@@ -95,10 +95,10 @@ class KeyedStream(KeyedTransformations):
         watermark: str | int = 0,
         side_outputs: Sequence[OutputTag] | None = None,
     ) -> DataFrame | TaggedStream:
-        """Run ``func`` for each row, with state and timers of the row's key.
+        """Run ``func`` for each row, with state and timers of the row's key; a batch function for many keys at once.
 
         Args:
-            func: the user's KeyedProcessFunction; it is pickled with cloudpickle and opened once in each slot.
+            func: the user's KeyedProcessFunction or BatchKeyedProcessFunction; it is pickled with cloudpickle and opened once in each slot.
             output_type: the rows it emits, as DDL text, a StructType, or a type such as ``Types.ROW_NAMED(...)``.
             uid: stable name of this step; identifies its state permanently. 1 to 200 characters.
             event_time: timestamp column that ``ctx.timestamp()`` and event-time timers go by; without it only processing time is there.
@@ -114,7 +114,7 @@ class KeyedStream(KeyedTransformations):
             InvalidInputError: names the argument and the remedy; nothing has been started.
         """
         schema = output_struct(output_type, "output_type")
-        if not isinstance(func, KeyedProcessFunction | KeyedCoProcessFunction | KeyedBroadcastProcessFunction):
+        if not isinstance(func, StepFunction):
             raise InvalidInputError(
                 f"expected a KeyedProcessFunction, got {type(func).__name__}", field="func", remedy="Derive it from KeyedProcessFunction"
             )

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from typing import Any, TypeAlias
 
 from statefulspark.errors import InvalidInputError, type_name
+from statefulspark.process.batches.functions import BatchKeyedProcessFunction
 from statefulspark.process.broadcast_functions import KeyedBroadcastProcessFunction
 from statefulspark.process.functions import KeyedProcessFunction, RuntimeContext, TimeDomain, TimerService
 from statefulspark.state.api.functions import Function
@@ -117,11 +118,12 @@ class KeyedCoProcessFunction(Function):
         """Release what ``open`` acquired: the slot is about to stop, or a batch was rolled back and a fresh copy takes over."""
 
 
-StepFunction: TypeAlias = KeyedProcessFunction | KeyedCoProcessFunction | KeyedBroadcastProcessFunction
-"""A function of a keyed step: with one input, with two, or with a keyed and a broadcast one."""
+StepFunction: TypeAlias = KeyedProcessFunction | BatchKeyedProcessFunction | KeyedCoProcessFunction | KeyedBroadcastProcessFunction
+"""A function of a keyed step: with one input, row by row or as batches, with two, or with a keyed and a broadcast one."""
 
 _WANTED = {
     "one input": (KeyedProcessFunction, ("process_element",)),
+    "one input, in batches": (BatchKeyedProcessFunction, ("process_batch",)),
     "two inputs": (KeyedCoProcessFunction, ("process_element1", "process_element2")),
     "a broadcast input": (KeyedBroadcastProcessFunction, ("process_element", "process_broadcast_element")),
 }
@@ -140,6 +142,8 @@ def check_function(function: object, *, inputs: int, field: str, broadcast: bool
         InvalidInputError: It does not.
     """
     has = "a broadcast input" if broadcast else "one input" if inputs == 1 else "two inputs"
+    if has == "one input" and isinstance(function, BatchKeyedProcessFunction):
+        has = "one input, in batches"
     wanted, methods = _WANTED[has]
     kind = type(function)
     for other, _ in _WANTED.values():

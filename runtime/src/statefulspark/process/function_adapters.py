@@ -9,6 +9,7 @@ from typing import Any, Final, TypeAlias
 import pyarrow as pa
 
 from statefulspark.errors import InvalidInputError, type_name
+from statefulspark.process.batches.functions import BatchKeyedProcessFunction
 from statefulspark.process.broadcast_functions import KeyedBroadcastProcessFunction
 from statefulspark.process.co_function_adapters import AnyCoFunction, CoFlatMapAdapter, CoMapAdapter, co_adapted
 from statefulspark.process.co_functions import CoFlatMapFunction, CoMapFunction, KeyedCoProcessFunction, StepFunction
@@ -83,13 +84,15 @@ _ARGUMENTS: Final[dict[type[Function], str]] = {
 }
 
 
-AnyKeyedFunction: TypeAlias = KeyedProcessFunction | MapFunction | FlatMapFunction | FilterFunction | ReduceFunction[Any]
+AnyKeyedFunction: TypeAlias = (
+    KeyedProcessFunction | BatchKeyedProcessFunction | MapFunction | FlatMapFunction | FilterFunction | ReduceFunction[Any]
+)
 """A function of a keyed step with one input, with or without an adapter."""
 AnyFunction: TypeAlias = AnyKeyedFunction | AnyCoFunction | KeyedBroadcastProcessFunction
 """A function of any keyed step, with or without an adapter."""
 
 
-def adapted(function: AnyKeyedFunction, input_schema: pa.Schema) -> KeyedProcessFunction:
+def adapted(function: AnyKeyedFunction, input_schema: pa.Schema) -> KeyedProcessFunction | BatchKeyedProcessFunction:
     """Return ``function``, if necessary in the adapter of its class."""
     if isinstance(function, MapFunction):
         return MapAdapter(function)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from itertools import repeat
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 import pyarrow as pa
 
@@ -38,6 +38,7 @@ from statefulspark.process.step_spec import StepSpec
 from statefulspark.process.timer_firing import TimerFiring
 
 if TYPE_CHECKING:
+    from statefulspark.state.api.functions import Function
     from statefulspark.state.backend import KeyedStateBackend
     from statefulspark.state.operator.backend import OperatorStateBackend
 
@@ -59,6 +60,10 @@ class KeyedFunctionRunner:
         job_parameters: what ``RuntimeContext.get_job_parameter`` answers from.
         operator_state: its operator state in this slot, which the caller begins, finishes and aborts batches on too.
     """
+
+    _chunk_rows: ClassVar[int] = 4_096
+    """Rows that are processed together; see `BatchOrder`."""
+    _runtime_context_class: ClassVar[type[SlotRuntimeContext]] = SlotRuntimeContext
 
     def __init__(  # noqa: PLR0913  what a step needs of its slot, by name
         self,
@@ -91,10 +96,10 @@ class KeyedFunctionRunner:
         self._row = row_class(tuple(step.input_schema.names))
         key_columns, self._event_time = self._order_columns(step)
         self._timer_service = SlotTimerService(backend.timers, uid=step.uid, event_time=step.has_event_time)
-        self._element_context, timer_context = self._contexts(self._timer_service)
-        self._timers = TimerFiring(step, backend, self._timer_service, add=self._output.add, flush=self._flush, context=timer_context)
+        self._element_context, self._timer_context = self._contexts(self._timer_service)
+        self._timers = TimerFiring(step, backend, self._timer_service, add=self._output.add, flush=self._flush, context=self._timer_context)
         self._key_runs = KeyRuns(key_columns, step.max_parallelism, backend.key_codec.encode)
-        self._runtime_context = SlotRuntimeContext(
+        self._runtime_context = self._runtime_context_class(
             backend,
             uid=step.uid,
             slot=slot,
@@ -129,7 +134,8 @@ class KeyedFunctionRunner:
             UserFunctionError: it raised.
         """
         self._state_calls.initialize()
-        self._call(lambda: self._function.open(self._runtime_context))
+        function: Function = self._function
+        self._call(lambda: function.open(self._runtime_context))
 
     def close(self) -> None:
         """Close the user's function.
@@ -189,8 +195,8 @@ class KeyedFunctionRunner:
     def _run(self, batches: Iterator[pa.RecordBatch], sort_bytes: int, spill_directory: Path) -> Iterator[pa.RecordBatch]:
         self._begin(sort_bytes)
         yield from self._timers.fire_due()
-        order = BatchOrder(event_time=self._event_time, sort_bytes=sort_bytes, spill_directory=spill_directory)
-        chunks = order.sorted(self._counted(batches))
+        order = BatchOrder(event_time=self._event_time, sort_bytes=sort_bytes, spill_directory=spill_directory, rows_max=self._chunk_rows)
+        chunks = self._chunks(order.sorted(self._counted(batches)))
         first = next(chunks, None)  # takes all rows in
         yield from self._before_rows()
         if first is not None:
@@ -199,6 +205,14 @@ class KeyedFunctionRunner:
         for chunk in chunks:
             yield from self._process_chunk(chunk)
         yield from self._timers.fire_due()
+        yield from self._rest()
+
+    def _chunks(self, ordered: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Return the sorted rows as they are processed."""
+        return ordered
+
+    def _rest(self) -> Iterator[pa.RecordBatch]:
+        """Yield the output that fills no record batch."""
         while self._output:
             yield self._flush()
 

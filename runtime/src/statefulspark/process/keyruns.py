@@ -16,7 +16,7 @@ from statefulspark.keygroups import key_group_of_hash
 from statefulspark.process.columns import python_values
 from statefulspark.process.reserved_columns import KEY_HASH
 
-__all__ = ["KeyRun", "KeyRuns"]
+__all__ = ["KeyRun", "KeyRuns", "run_starts"]
 
 KeyRun = tuple[int, Any]
 """(key group, key)"""
@@ -52,22 +52,28 @@ class KeyRuns:
 
     def of(self, chunk: pa.RecordBatch) -> ChunkKeys:
         """Find the runs. Rows are sorted by hash; two keys of one hash may alternate and then give a run each time."""
-        columns = [chunk.column(name) for name in self._key_columns]
-        if any(column.null_count for column in columns):
-            raise InternalError("a null key reached a slot, although Spark rejects null keys when it reads the batch")
+        firsts, distinct = run_starts(chunk, self._key_columns)
         hashes = chunk.column(KEY_HASH).to_numpy(zero_copy_only=False)
-        hash_changed = hashes[1:] != hashes[:-1]
-        changed = hash_changed.copy()
-        for column in columns:
-            changed |= _changes(column)
-        firsts = np.concatenate((np.zeros(min(1, len(hashes)), dtype=np.int64), np.flatnonzero(changed) + 1))
         positions = pa.array(firsts)
-        values = [python_values(column.take(positions)) for column in columns]
+        values = [python_values(chunk.column(name).take(positions)) for name in self._key_columns]
         keys = values[0] if len(values) == 1 else list(zip(*values, strict=True))
         key_groups = key_group_of_hash(hashes[firsts], self._max_parallelism).tolist()
         places = list(zip(key_groups, map(self._encode, keys), strict=True))
-        distinct = np.count_nonzero(changed) == np.count_nonzero(hash_changed)
         return ChunkKeys(len(hashes), firsts.tolist(), list(zip(key_groups, keys, strict=True)), places, distinct)
+
+
+def run_starts(chunk: pa.RecordBatch, key_columns: Sequence[str]) -> tuple[np.ndarray[Any, np.dtype[np.int64]], bool]:
+    """Return the first row of each run of equal keys of a chunk, and False if a key may have several runs."""
+    columns = [chunk.column(name) for name in key_columns]
+    if any(column.null_count for column in columns):
+        raise InternalError("a null key reached a slot, although Spark rejects null keys when it reads the batch")
+    hashes = chunk.column(KEY_HASH).to_numpy(zero_copy_only=False)
+    hash_changed = hashes[1:] != hashes[:-1]
+    changed = hash_changed.copy()
+    for column in columns:
+        changed |= _changes(column)
+    firsts = np.concatenate((np.zeros(min(1, len(hashes)), dtype=np.int64), np.flatnonzero(changed) + 1))
+    return firsts, bool(np.count_nonzero(changed) == np.count_nonzero(hash_changed))
 
 
 def _changes(column: pa.Array) -> np.ndarray[Any, np.dtype[np.bool_]]:

@@ -8,6 +8,7 @@ import pyarrow as pa
 
 from statefulspark.errors import InvalidInputError
 from statefulspark.keygroups import MAX_PARALLELISM_LIMIT
+from statefulspark.process.batches.functions import BatchKeyedProcessFunction
 from statefulspark.process.broadcast_states import check_descriptors
 from statefulspark.process.checkpointed_functions import check_interfaces
 from statefulspark.process.co_functions import StepFunction, check_function
@@ -100,6 +101,12 @@ class StepSpec:
         if len(set(self.output_schema.names)) != len(self.output_schema):
             raise InvalidInputError("has two columns of one name", field="output_type", remedy="Rename one of them")
         check_side_outputs(self.uid, self.side_outputs)
+        if self.side_outputs and isinstance(self.function, BatchKeyedProcessFunction):
+            raise InvalidInputError(
+                f"the step {self.uid!r} has a batch function, which has one output",
+                field="side_outputs",
+                remedy="Filter its output, or use a KeyedProcessFunction",
+            )
         if not 1 <= self.max_parallelism <= MAX_PARALLELISM_LIMIT:
             raise InvalidInputError(
                 f"{self.max_parallelism} is out of range", field="max_parallelism", remedy=f"Choose 1 to {MAX_PARALLELISM_LIMIT}"

@@ -95,9 +95,7 @@ class TimerFiring:
         """Yield the times of due timers; the key of the last one is current."""
         context, set_current_ident = self._context, self._backend.set_current_ident
         for timestamp_ms, key, ident in self._backend.timers.due(kind, up_to_ms):
-            self.fired += 1
-            if not self.fired % _MANY:
-                self._warn_of_many()
+            self._count(1)
             self._ident = ident
             set_current_ident(ident, key)
             context.key, context.time = key, timestamp_ms
@@ -116,16 +114,17 @@ class TimerFiring:
             context.key, context.time = key, times[number]
 
         for times, idents in backend.timers.due_together(kind, up_to_ms, backend.keys_per_check):
-            before = self.fired
-            self.fired += len(times)
-            if before // _MANY < self.fired // _MANY:
-                self._warn_of_many()
+            self._count(len(times))
             yield FiredTimers(times, idents, backend.prefetch, select)
             backend.keys_passed(len(times))
 
-    def _warn_of_many(self) -> None:
-        _log.warning(
-            "a batch fires very many timers. A function that registers timers which are due at once never ends it",
-            uid=self._step.uid,
-            fired=self.fired,
-        )
+    def _count(self, fired: int) -> None:
+        """Count timers, and warn of very many."""
+        before = self.fired
+        self.fired += fired
+        if before // _MANY < self.fired // _MANY:
+            _log.warning(
+                "a batch fires very many timers. A function that registers timers which are due at once never ends it",
+                uid=self._step.uid,
+                fired=self.fired,
+            )

@@ -12,6 +12,8 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from statefulspark.process.batches.functions import BatchKeyedProcessFunction
+from statefulspark.process.batches.runner import BatchFunctionRunner
 from statefulspark.process.broadcast_input import BroadcastRunner
 from statefulspark.process.callbacks import Callback, callback
 from statefulspark.process.columns import max_event_time_ms, python_values
@@ -25,6 +27,8 @@ __all__ = ["TwoInputRunner", "runner_class"]
 
 def runner_class(step: StepSpec) -> type[KeyedFunctionRunner]:
     """Return the class that runs a step."""
+    if isinstance(step.function, BatchKeyedProcessFunction):
+        return BatchFunctionRunner
     if step.broadcast:
         return BroadcastRunner
     return KeyedFunctionRunner if step.second is None else TwoInputRunner

@@ -44,7 +44,6 @@ from statefulspark.state.timers import TimerTable
 
 __all__ = ["BatchBudget", "KeyedStateBackend", "TimerTable"]
 
-_KEYS_PER_CHECK_MAX: Final = 256
 _RECOUNT_SHARE: Final = 2
 """After an exact count anything above half of the budget is spilled, so that counting is not repeated for every change."""
 _RUNNING_SHARE: Final = 8
@@ -69,6 +68,7 @@ class KeyedStateBackend:
         idents: Makes what `set_current_ident` and `prefetch` take.
         key_codec: Encodes and decodes the keys of the step.
         keys_per_check: Keys whose state may be changed before memory is compared with the budget.
+        keys_per_call: Keys that a batch function gets at once; their states report what they grow by.
         timers: The step's timers.
 
     Raises:
@@ -99,7 +99,7 @@ class KeyedStateBackend:
         )
         self._context = KeyContext(max(1, budget.dirty_bytes // 16), self._relieve, cached_entry_bytes_max=budget.cache_bytes // 2)
         self.idents = Idents(key_groups)
-        self.keys_per_check = max(1, min(_KEYS_PER_CHECK_MAX, budget.dirty_bytes // 4096))
+        self.keys_per_check, self.keys_per_call = budget.keys_per_check, budget.keys_per_call
         self._keys_until_check = self.keys_per_check
         self._running: int | None = None
         self._batch_before = -1

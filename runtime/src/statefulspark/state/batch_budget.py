@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Final
+
+_KEYS_PER_CHECK_MAX: Final = 256
+_KEYS_PER_CALL_MAX: Final = 16_384
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,3 +21,13 @@ class BatchBudget:
 
     cache_bytes: int = 128 << 20
     dirty_bytes: int = 64 << 20
+
+    @property
+    def keys_per_check(self) -> int:
+        """Number of keys whose state may be changed before memory is compared with the budget."""
+        return max(1, min(_KEYS_PER_CHECK_MAX, self.dirty_bytes // 4096))
+
+    @property
+    def keys_per_call(self) -> int:
+        """Number of keys that a batch function gets at once. Its states report what they grow by, so it may be larger."""
+        return max(self.keys_per_check, min(_KEYS_PER_CALL_MAX, self.dirty_bytes // 1024))

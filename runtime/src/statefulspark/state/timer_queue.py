@@ -152,10 +152,10 @@ class TimerQueue:
             self._remove((timestamp_ms + SIGN).to_bytes(8, "big") + ident)
         self._context.grow(len(idents) * _TIMER_BYTES)
 
-    def due_together(self, end: bytes, count_max: int) -> Iterator[list[bytes]]:
+    def due_together(self, end: bytes, count_max: int, *, distinct: bool = False) -> Iterator[list[bytes]]:
         """Yield and remove the timers below ``end`` in order, up to ``count_max`` at a time, whose states are not read.
 
-        The caller registers and deletes none below ``end``.
+        The caller registers and deletes none below ``end``. With ``distinct`` it may, and of a key there is one timer at a time.
         """
         self._put_back()
         self._expected = None
@@ -170,6 +170,8 @@ class TimerQueue:
                 taken = run[: -min(count_max, len(run)) - 1 : -1]
                 if bound < end:
                     del taken[bisect_left(taken, bound) :]
+                if distinct:
+                    del taken[_first_repeated(taken) :]
                 del run[-len(taken) :]
                 if timers := [timer for timer in taken if timer not in changed]:
                     changed.update(dict.fromkeys(timers, False))
@@ -370,6 +372,17 @@ class TimerQueue:
                 self._passed = min(self._passed, front.at)
         self._changed = {}
         self._added, self._new = [], []
+
+
+def _first_repeated(timers: Sequence[bytes]) -> int:
+    """Return the position of the first timer whose key has one before it; their number if there is none."""
+    if len({timer[8:] for timer in timers}) < len(timers):
+        seen: set[bytes] = set()
+        for position, timer in enumerate(timers):
+            if timer[8:] in seen:
+                return position
+            seen.add(timer[8:])
+    return len(timers)
 
 
 def _out_of_bounds() -> InvalidInputError:

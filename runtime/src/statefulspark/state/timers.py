@@ -59,13 +59,13 @@ class TimerTable:
         """
         return self.queue(kind).due(_end(up_to_ms), self._key_codec.decode)
 
-    def due_together(self, kind: str, up_to_ms: int, count_max: int) -> Iterator[tuple[list[int], list[bytes]]]:
+    def due_together(self, kind: str, up_to_ms: int, count_max: int, *, distinct: bool = False) -> Iterator[tuple[list[int], list[bytes]]]:
         """Yield times, and idents of keys, of timers as `due` does, up to ``count_max`` at a time, whose states are not read ahead.
 
-        The caller changes no timer that is due.
+        The caller changes no timer that is due. With ``distinct`` it may, and of a key there is one timer at a time.
         """
         from_bytes = int.from_bytes
-        for timers in self.queue(kind).due_together(_end(up_to_ms), count_max):
+        for timers in self.queue(kind).due_together(_end(up_to_ms), count_max, distinct=distinct):
             yield [from_bytes(timer[:8], "big") - SIGN for timer in timers], [timer[8:] for timer in timers]
 
     def read_ahead(self, watermark_ms: int | None, processing_time_ms: int) -> None:

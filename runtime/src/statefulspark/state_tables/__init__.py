@@ -17,7 +17,7 @@ from statefulspark.checkpoint.catalog import open_checkpoint
 from statefulspark.checkpoint.inspect.decoding import type_text
 from statefulspark.checkpoint.inspect.reader import state_infos
 from statefulspark.state.store.own_backend import trust_backend
-from statefulspark.state_tables.arrow_types import Conversions
+from statefulspark.state.types.arrow_types import Conversions
 from statefulspark.state_tables.frames import frame_of
 from statefulspark.state_tables.key_deletion import KeyDeletion, delete_keys_of
 from statefulspark.state_tables.reading import StateReader

@@ -10,8 +10,8 @@ import numpy as np
 import pyarrow as pa
 
 from statefulspark.errors import InvalidInputError
+from statefulspark.state.types.arrow_types import INSTANT, Conversions, arrow_type, field_names
 from statefulspark.state.types.types import type_from_json
-from statefulspark.state_tables.arrow_types import INSTANT, Conversions, arrow_type, field_names
 from statefulspark.state_tables.payloads import Flags, Integers, Payloads
 
 _NUMBERS: Final[Mapping[str, str]] = {

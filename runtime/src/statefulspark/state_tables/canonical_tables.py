@@ -21,7 +21,7 @@ from statefulspark.checkpoint.transfers import verified_file
 from statefulspark.errors import CorruptDataError
 from statefulspark.state.encoding.layout import StateInfo
 from statefulspark.state.store.parquet_entries import damaged_parquet
-from statefulspark.state_tables.arrow_types import Conversions
+from statefulspark.state.types.arrow_types import Conversions
 from statefulspark.state_tables.layouts import BATCH_BYTES, ROWS_MAX, TableOptions, layout_of
 
 CANONICAL_CONVERSIONS: Final = Conversions(decimals_as_text=True)

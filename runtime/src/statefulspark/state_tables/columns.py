@@ -10,8 +10,8 @@ import pyarrow as pa
 
 from statefulspark.checkpoint.formats.pipeline import SAME_KEY, StepKey
 from statefulspark.state.encoding.layout import StateInfo
+from statefulspark.state.types.arrow_types import Conversions, arrow_type, field_names
 from statefulspark.state_tables.arrays import array_of, decimal_array, field_arrays
-from statefulspark.state_tables.arrow_types import Conversions, arrow_type, field_names
 from statefulspark.state_tables.payloads import Payloads
 
 BYTES: Final = {"type": "PRIMITIVE_ARRAY", "element": {"type": "BYTE"}}

@@ -17,7 +17,7 @@ from statefulspark.checkpoint.catalog import open_checkpoint
 from statefulspark.checkpoint.inspect.decoding import parse_keys
 from statefulspark.errors import InvalidInputError
 from statefulspark.state.store.own_backend import trust_backend
-from statefulspark.state_tables.arrow_types import Conversions
+from statefulspark.state.types.arrow_types import Conversions
 from statefulspark.state_tables.reading import StateReader
 from statefulspark.storage.open import open_store
 from statefulspark.storage.storage_settings import StorageSettings

@@ -13,10 +13,10 @@ from statefulspark.errors import InvalidInputError
 from statefulspark.state.api.descriptors import StateDescriptor
 from statefulspark.state.api.names import is_reserved
 from statefulspark.state.encoding.layout import StateInfo
+from statefulspark.state.types.arrow_types import field_names
 from statefulspark.state.types.base import TypeInformation, type_from_json
 from statefulspark.state.types.composites import ListTypeInfo
 from statefulspark.state.types.types import Types
-from statefulspark.state_tables.arrow_types import field_names
 from statefulspark.state_tables.state_rows import EXPIRES, MAP_KEY, VALUE
 
 KINDS: Final = ("value", "list", "map", "reducing", "aggregating")

@@ -11,7 +11,7 @@ from statefulspark.checkpoint.catalog import OpenStore, StoredCheckpoint
 from statefulspark.checkpoint.formats.pipeline import SAME_KEY
 from statefulspark.checkpoint.inspect.reader import find_state
 from statefulspark.errors import InvalidInputError
-from statefulspark.state_tables.arrow_types import Conversions
+from statefulspark.state.types.arrow_types import Conversions
 from statefulspark.state_tables.bootstrapping import NewState
 from statefulspark.state_tables.changes import Changes
 from statefulspark.state_tables.declarations import Declaration, NamedColumns, inferred

@@ -20,8 +20,8 @@ from statefulspark.state.encoding.values import PLAIN, unreadable
 from statefulspark.state.operator.entries import OPERATOR_BROADCAST, RAW_OPERATOR, is_operator_state
 from statefulspark.state.tables.raw_keyed import RAW_KEYED, is_raw_header
 from statefulspark.state.timers import TIMER_KINDS
+from statefulspark.state.types.arrow_types import AS_DECLARED, Conversions, arrow_type
 from statefulspark.state_tables.arrays import array_of, binary_array
-from statefulspark.state_tables.arrow_types import AS_DECLARED, Conversions, arrow_type
 from statefulspark.state_tables.columns import KeyColumns, ValueColumns, distinct
 from statefulspark.state_tables.payloads import Integers, Payloads
 from statefulspark.state_tables.stored_values import StoredValues

@@ -19,7 +19,7 @@ from statefulspark.state.encoding.segments import Scan
 from statefulspark.state.operator.entries import OPERATOR_BROADCAST, is_operator_state
 from statefulspark.state.store.base import StoredEntries
 from statefulspark.state.store.open_store import open_snapshot
-from statefulspark.state_tables.arrow_types import AS_DECLARED, Conversions
+from statefulspark.state.types.arrow_types import AS_DECLARED, Conversions
 from statefulspark.state_tables.canonical_tables import canonical_tables
 from statefulspark.state_tables.layouts import BATCH_BYTES, ROWS_MAX, TableOptions, layout_of
 

@@ -17,9 +17,9 @@ from statefulspark.process.columns import python_values
 from statefulspark.state.encoding.keys import KeyCodec
 from statefulspark.state.encoding.layout import StateInfo, store_key
 from statefulspark.state.encoding.values import EXPIRING_LIST, PLAIN, ValueCodec, join_expiry
+from statefulspark.state.types.arrow_types import field_names
 from statefulspark.state.types.base import TypeInformation, type_from_json
 from statefulspark.state.types.composites import ListTypeInfo
-from statefulspark.state_tables.arrow_types import field_names
 
 Entry = tuple[bytes, bytes]
 ROWS_MAX: Final = 16_384

@@ -32,7 +32,7 @@ class KeyedProcessHarness(ProcessHarness):
     [Row(user='ada', at_ms=1000)]
 
     Args:
-        function: a fresh instance of the function under test: a KeyedProcessFunction, or a map, flat-map, filter or reduce function. It runs itself until a batch is undone; copies of it run after that.
+        function: a fresh instance of the function under test: a KeyedProcessFunction or BatchKeyedProcessFunction, or a map, flat-map, filter or reduce function. It runs itself until a batch is undone; copies of it run after that.
         input_schema: the columns of its input: an Arrow schema, a dict of Arrow types, DDL text or a StructType.
         output_schema: the columns of its output.
         key: the key column, or several.

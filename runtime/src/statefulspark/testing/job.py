@@ -55,7 +55,7 @@ class TestingJob:
     {'ada': 3}
 
     Args:
-        function: The function under test: a KeyedProcessFunction, or a map, flat-map, filter or reduce function; with ``second`` a KeyedCoProcessFunction, CoMapFunction or CoFlatMapFunction; with ``broadcast`` a KeyedBroadcastProcessFunction. Slots run copies of it.
+        function: The function under test: a KeyedProcessFunction or BatchKeyedProcessFunction, or a map, flat-map, filter or reduce function; with ``second`` a KeyedCoProcessFunction, CoMapFunction or CoFlatMapFunction; with ``broadcast`` a KeyedBroadcastProcessFunction. Slots run copies of it.
         input_schema: The columns of its input: an Arrow schema, a dict of Arrow types, DDL text or a StructType.
         output_schema: The columns of its output.
         key: The key column, or several.

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from itertools import repeat
+from operator import is_
 from typing import Any
 
 from statefulspark.errors import InvalidInputError
@@ -10,7 +12,8 @@ from statefulspark.state.api.states import ValueState
 from statefulspark.state.encoding.values import ENCODED_BYTES, Encoded, ValueCodec
 from statefulspark.state.store.layers import Layers
 from statefulspark.state.tables.key_context import KeyContext, no_current_key
-from statefulspark.state.tables.point import PointTable
+from statefulspark.state.tables.point import UNREAD, PointTable
+from statefulspark.state.tables.table import ENTRY_BYTES
 from statefulspark.state.types.base import TypeInformation
 
 
@@ -98,6 +101,41 @@ class KeyedValueState(PointTable, ValueState[Any]):
         self._changed_payload_bytes += size_bytes
         context.grow(size_bytes)
 
+    def values(self, idents: Sequence[bytes]) -> list[Any]:
+        """Return the values of keys, None for those without one; errors as of `value`."""
+        entries = self.entries(idents)
+        if True in map(is_, entries, repeat(UNREAD)):
+            self._context.ident = idents[next(number for number, entry in enumerate(entries) if entry is UNREAD)]
+            self.value()  # raises what is wrong with it
+        if self._type.immutable:
+            return entries
+        encoded, decode = self._encoded, self._decode
+        return [decode(entry) if entry.__class__ is encoded else entry for entry in entries]
+
+    def put_values(self, idents: Sequence[bytes], values: list[Any], *, checked: bool) -> None:
+        """Replace the values of keys; None removes that of a key. If they are ``checked``, they are what `TypeInformation.normalize` returns.
+
+        Raises:
+            InvalidInputError: A value is not of the state's type.
+        """
+        entries = values if checked else [None if value is None else self._entry_of(value) for value in values]
+        changed = self._changed
+        if None in entries:
+            young = self._young
+            for ident, entry in zip(idents, entries, strict=True):
+                if entry is None and young.get(ident, UNREAD) is None:
+                    changed.pop(ident, None)  # as in `_remove`
+                else:
+                    changed[ident] = entry
+        else:
+            changed.update(zip(idents, entries, strict=True))
+        if self._entry_bytes is None:
+            size_bytes = sum(map(self._sizer, (entry for entry in entries if entry is not None)))
+            self._changed_payload_bytes += size_bytes
+        else:
+            size_bytes = len(entries) * (ENTRY_BYTES + self._entry_bytes)
+        self._context.grow(size_bytes)
+
     def clear_entries(self, idents: Iterable[bytes]) -> None:
         """Remove the values of keys, which are stored."""
         self._changed.update(dict.fromkeys(idents))
@@ -120,6 +158,9 @@ class KeyedValueState(PointTable, ValueState[Any]):
         """Check a value and make the entry to keep for it."""
         if self._context.ident is None:
             raise no_current_key()
+        return self._entry_of(value)
+
+    def _entry_of(self, value: Any) -> Any:
         type_ = self._type
         try:
             if type_.immutable:

@@ -1,0 +1,1 @@
+"""Functions that get Arrow batches of many keys, and aggregates that the runtime makes with them."""
