@@ -18,7 +18,7 @@ KINDS = {
     "admissionregistration.k8s.io/v1": ("ValidatingWebhookConfiguration",),
     "apiextensions.k8s.io/v1": ("CustomResourceDefinition",),
     "cert-manager.io/v1": ("Certificate", "Issuer"),
-    "monitoring.coreos.com/v1": ("ServiceMonitor",),
+    "monitoring.coreos.com/v1": ("ServiceMonitor", "PrometheusRule"),
 }
 """Kinds that the chart creates, by API version. Kubernetes 1.32 .. 1.37 serve these versions (Kubernetes' deprecation guide)."""
 

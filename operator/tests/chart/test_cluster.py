@@ -18,7 +18,7 @@ pytestmark = pytest.mark.cluster
 CHART = Path(__file__).resolve().parents[3] / "charts" / "statefulspark"
 VALUES = {"defaults": {}, **{path.stem: yaml.safe_load(path.read_text()) for path in sorted((CHART / "ci").glob("*.yaml"))}}
 DEFINITIONS = ("statefulsparkjobs.statefulspark.io", "statesnapshots.statefulspark.io")
-FOREIGN = {"ServiceMonitor", "Certificate", "Issuer"}
+FOREIGN = {"ServiceMonitor", "PrometheusRule", "Certificate", "Issuer"}
 """Resources of other operators, which the test cluster does not have."""
 
 

@@ -6,7 +6,6 @@ import base64
 import datetime as dt
 import itertools
 import json
-import re
 import tomllib
 from pathlib import Path
 from typing import Any
@@ -15,15 +14,10 @@ import helm_python
 import pytest
 import yaml
 
-from statefulspark.api_server.prometheus import status_samples
-from statefulspark.coordinator.controls import CheckpointInfo, JobState, JobStatus
-from statefulspark.coordinator.slot_status import SlotStatus
 from statefulspark.errors import InvalidInputError
 from statefulspark_operator.builders.children import role
 from statefulspark_operator.builders.identities import JobIdentity
 from statefulspark_operator.crds.definitions import definitions
-from statefulspark_operator.handlers.metrics import OperatorMetrics
-from statefulspark_operator.reconcile.object_cache import ObjectCache
 from statefulspark_operator.settings import PREFIX, OperatorSettings
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -305,28 +299,6 @@ def test_the_readme_lists_every_value() -> None:
     schema = json.loads((CHART / "values.schema.json").read_text())
     for leaf in leaves(yaml.safe_load((CHART / "values.yaml").read_text()), schema):
         assert f"| `{leaf}` |" in readme, leaf
-
-
-def test_the_dashboard_shows_metrics_that_exist(render: Any) -> None:
-    """Those of the jobs are what the driver exposes; those of the operator are in its registry."""
-    info = CheckpointInfo(
-        id=1, kind="checkpoint", path="x", batch=1, completed_ms=0, duration_ms=0, sync_ms=0, size_bytes=0, uploaded_bytes=0
-    )
-    status = JobStatus(
-        job_id="x", name="x", state=JobState.RUNNING, since_ms=0, parallelism=1, max_parallelism=1, attempt=1, batch=1, input_rows=0,
-        output_rows=0, watermarks={"x": 1}, restored_from=None, failed_checkpoints=0, error=None, last_checkpoint=info, last_savepoint=None,
-        slots=(SlotStatus(slot=0, first=0, last=0, state="RUNNING", epoch=1, executor=None, host=None, pid=None, restarts=0),),
-    )  # fmt: skip
-    known = {f"statefulspark_{each.name}{'_total' if each.kind == 'counter' else ''}" for each in status_samples(status, now_ms=0)}
-    operator = OperatorMetrics(ObjectCache(), queued=lambda: 0, leads=lambda: True)
-    operator.reconciled(0, 0, "done")
-    operator.api_request("get", "2xx", 0)
-    known |= {sample.name for family in operator.registry.collect() for sample in family.samples}
-    known |= {family.name for family in operator.registry.collect()}
-    board = only(render(), "ConfigMap", "demo-statefulspark-dashboard")["data"]["statefulspark.json"]
-    used = {re.sub(r"_bucket$", "", name) for name in re.findall(r"\bstatefulspark_\w+", board)}
-    assert len(used) >= 20
-    assert used <= known, used - known
 
 
 def test_a_bad_environment_is_refused_not_defaulted(render: Any) -> None:

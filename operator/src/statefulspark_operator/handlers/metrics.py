@@ -9,6 +9,8 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.registry import Collector
 
+from statefulspark.config.durations import parse_duration
+from statefulspark.errors import InvalidInputError
 from statefulspark_operator.api.jobs import LifecycleState
 from statefulspark_operator.clients.kubernetes import Tree
 from statefulspark_operator.reconcile.job.plan.failing_batches import REASON
@@ -74,9 +76,18 @@ class OperatorMetrics:
         self._requests.labels(verb, code).observe(took_s)
 
 
-def _fails(job: Tree) -> bool:
+def _reason(job: Tree, condition: str) -> str | None:
+    """Reason of a condition that is True, otherwise None."""
     conditions = (job.get("status") or {}).get("conditions") or ()
-    return any((each.get("type"), each.get("status"), each.get("reason")) == ("Degraded", "True", REASON) for each in conditions)
+    return next((each.get("reason") for each in conditions if (each.get("type"), each.get("status")) == (condition, "True")), None)
+
+
+def _interval_s(job: Tree) -> float | None:
+    """The job's checkpoint interval in seconds; None if the spec has none that can be parsed."""
+    try:
+        return parse_duration(str(((job.get("spec") or {}).get("checkpointing") or {}).get("interval"))) / 1000
+    except InvalidInputError:
+        return None
 
 
 class _JobStates(Collector):
@@ -85,14 +96,27 @@ class _JobStates(Collector):
 
     def collect(self) -> list[GaugeMetricFamily]:
         failing = 0
+        stalled = _per_job("stalled", "1 for each job that needs intervention, with the reason of its condition Stalled.", "reason")
+        restarts = _per_job("restarts", "Restarts of a lost driver since the job was last stable.")
+        interval = _per_job("checkpoint_interval_seconds", "Checkpoint interval of the job's spec.")
         tally = Tally({state.value: 0 for state in LifecycleState})
         for namespace, name in self._cache.jobs():
-            job = self._cache.job(namespace, name)
-            state = ((job or {}).get("status") or {}).get("lifecycleState", LifecycleState.CREATED.value)
-            tally[state] += 1
-            failing += _fails(job or {})
+            job = self._cache.job(namespace, name) or {}
+            status = job.get("status") or {}
+            tally[status.get("lifecycleState", LifecycleState.CREATED.value)] += 1
+            failing += _reason(job, "Degraded") == REASON
+            if (reason := _reason(job, "Stalled")) is not None:
+                stalled.add_metric([namespace, name, reason], 1)
+            if status:
+                restarts.add_metric([namespace, name], status.get("restarts", 0))
+            if (seconds := _interval_s(job)) is not None:
+                interval.add_metric([namespace, name], seconds)
         family = GaugeMetricFamily("statefulspark_operator_jobs", "Jobs by lifecycle state.", labels=["state"])
         for state, count in sorted(tally.items()):
             family.add_metric([state], count)
         failing_jobs = GaugeMetricFamily("statefulspark_operator_jobs_failing", "Jobs whose batches are failing.", value=failing)
-        return [family, failing_jobs]
+        return [family, failing_jobs, stalled, restarts, interval]
+
+
+def _per_job(name: str, description: str, *labels: str) -> GaugeMetricFamily:
+    return GaugeMetricFamily(f"statefulspark_operator_job_{name}", description, labels=["namespace", "job", *labels])
