@@ -22,6 +22,7 @@ VERSION = 1
 RAW_BYTES_MAX = 1 << 30
 """Largest content of a bundle, 1 GiB: logs of sources are megabytes; more means that something else is in the folder."""
 
+_FILES_MAX = 1 << 20
 _START = struct.Struct(">4sBII")
 _COUNT = struct.Struct(">I")
 _PATH = struct.Struct(">H")
@@ -42,9 +43,9 @@ def encode_bundle(files: Mapping[str, bytes]) -> bytes:
         name = path.encode()
         parts += (_PATH.pack(len(name)), name, _SIZE.pack(len(files[path])), files[path])
     raw = b"".join(parts)
-    if len(raw) > RAW_BYTES_MAX:
+    if len(raw) > RAW_BYTES_MAX or len(files) > _FILES_MAX:
         raise InvalidInputError(
-            "the local Spark checkpoint location holds more than 1 GiB of logs",
+            "the local Spark checkpoint location holds more than 1 GiB of logs, or a million files",
             field="checkpointLocation",
             remedy="Lower spark.sql.streaming.fileSource.log.compactInterval, or use a source that does not keep a list of all its files.",
         )
@@ -88,6 +89,8 @@ def _split(raw: bytes, path: str) -> dict[str, bytes]:
     files: dict[str, bytes] = {}
     (count,) = _COUNT.unpack_from(raw)
     position = _COUNT.size
+    if count > _FILES_MAX:
+        raise CorruptDataError("the bundle of files is damaged", path=path)
     for _ in range(count):
         (length,) = _PATH.unpack_from(raw, position)
         position += _PATH.size

@@ -11,8 +11,7 @@ from collections.abc import Iterable, Sequence
 from itertools import accumulate, pairwise
 from typing import IO, Any
 
-import pyarrow as pa
-
+from statefulspark.checkpoint.formats.compression import compress, decompress
 from statefulspark.errors import CorruptDataError, InvalidInputError
 from statefulspark.state.store.base import Change
 
@@ -83,7 +82,7 @@ class Frame:
         raw = b"".join((_to_big_endian(self._key_lengths), _to_big_endian(self._value_lengths), *self._keys, *self._values))
         if len(raw) >= 1 << 32:
             raise InvalidInputError("state entries are too large for one frame", field="state", remedy="Split the value over several keys.")
-        stored: bytes = pa.compress(raw, codec="zstd", asbytes=True)
+        stored = compress(raw, self.entries)
         head = _FRAME.pack(FRAME_TAG, self.entries, len(raw), len(stored))
         return b"".join((head, CRC.pack(zlib.crc32(stored, zlib.crc32(head))), stored))
 
@@ -122,10 +121,10 @@ def read_frame(file: IO[bytes], path: str, frame: int) -> list[Any]:
     if zlib.crc32(stored, zlib.crc32(head)) != crc:
         raise CorruptDataError(f"frame {frame} of the changelog is damaged", path=path)
     try:
-        raw: bytes = pa.decompress(stored, decompressed_size=raw_length, codec="zstd", asbytes=True)
-    except (pa.ArrowException, OSError) as exc:
+        raw = decompress(stored, raw_length, count)
+    except ValueError as exc:
         raise CorruptDataError(f"frame {frame} of the changelog is damaged", path=path) from exc
-    if len(raw) != raw_length or raw_length < 8 * count:
+    if raw_length < 8 * count:
         raise CorruptDataError(f"frame {frame} of the changelog is damaged", path=path)
     key_lengths = _from_big_endian(raw[: 4 * count])
     value_lengths = _from_big_endian(raw[4 * count : 8 * count])

@@ -91,8 +91,8 @@ def decode_document(data: bytes, kind: Kind, model: type[Body], *, path: str) ->
         raise CorruptDataError("not an object of the expected kind", path=path, expected=kind, found=str(envelope.get("kind"))[:40])
     try:
         canonical = _canonical(envelope.get("body"))
-    except ValueError as exc:
-        raise CorruptDataError("the document contains a number that JSON does not allow", path=path) from exc
+    except (ValueError, RecursionError) as exc:
+        raise CorruptDataError("the document contains a number that JSON does not allow, or is nested too deeply", path=path) from exc
     found, expected = _checksum(canonical), str(envelope.get("checksum"))
     if found != expected:
         raise CorruptDataError("the document's contents have changed since it was written", path=path, expected=expected[:80], found=found)
@@ -113,8 +113,8 @@ def decode_document(data: bytes, kind: Kind, model: type[Body], *, path: str) ->
 def _envelope(data: bytes, path: str) -> dict[str, Any]:
     try:
         envelope = json.loads(data)
-    except ValueError as exc:
-        raise CorruptDataError("not a JSON document", path=path) from exc
+    except (ValueError, RecursionError) as exc:
+        raise CorruptDataError("not a JSON document, or nested too deeply", path=path) from exc
     if not isinstance(envelope, dict) or "format_version" not in envelope:
         raise CorruptDataError("the document has no format_version", path=path)
     return envelope

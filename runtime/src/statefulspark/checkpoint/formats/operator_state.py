@@ -16,8 +16,7 @@ from collections.abc import Callable, Iterable
 from itertools import accumulate, pairwise
 from typing import IO, Final
 
-import pyarrow as pa
-
+from statefulspark.checkpoint.formats.compression import compress, decompress, may_stand_for
 from statefulspark.errors import CorruptDataError, IncompatibleFormatError, InvalidInputError
 from statefulspark.state.operator.entries import OperatorEntry
 
@@ -99,7 +98,7 @@ def _encoded(start: bytes, entries: Iterable[OperatorEntry]) -> bytes:
     raw = b"".join(part for entry in listed for part in _entry_parts(entry))
     if len(raw) >= 1 << 32:
         raise InvalidInputError("the operator state is larger than 4 GiB", field="state", remedy="Use keyed state")
-    stored: bytes = pa.compress(raw, codec="zstd", asbytes=True)
+    stored = compress(raw, len(listed) + sum(len(entry.items) for entry in listed))
     head = start + _SIZES.pack(len(listed), len(raw), len(stored))
     return b"".join((head, _CRC.pack(zlib.crc32(stored, zlib.crc32(head))), stored))
 
@@ -125,20 +124,22 @@ def _decoded(head: bytes, start: int, read: _Read, *, limit_bytes: int, path: st
     if zlib.crc32(stored, zlib.crc32(head[: -_CRC.size])) != _CRC.unpack(head[-_CRC.size :])[0]:
         raise CorruptDataError("the operator state is damaged", path=path)
     try:
-        raw: bytes = pa.decompress(stored, decompressed_size=raw_length, codec="zstd", asbytes=True)
-        return tuple(_entries(raw, count, raw_length))
-    except (pa.ArrowException, OSError, struct.error, ValueError) as exc:
+        return tuple(_entries(decompress(stored, raw_length, count), count, stored_length))
+    except (struct.error, ValueError) as exc:
         raise CorruptDataError("the operator state is damaged", path=path) from exc
 
 
-def _entries(raw: bytes, count: int, raw_length: int) -> Iterable[OperatorEntry]:
+def _entries(raw: bytes, count: int, stored_length: int) -> Iterable[OperatorEntry]:
     """Yield the entries; raises ValueError or ``struct.error`` if the bytes are none."""
-    position = 0
+    position, objects = 0, count
     for _ in range(count):
         slot, state_id, whole, items = _ENTRY.unpack_from(raw, position)
         position += _ENTRY.size
         if whole not in (0, 1) or position + 2 * _LENGTH_BYTES * items > len(raw):
             raise ValueError("an entry is too short")
+        objects += items
+        if not may_stand_for(stored_length, len(raw), objects):
+            raise ValueError("too many items")
         lengths = struct.unpack_from(f">{2 * items}I", raw, position)
         position += 2 * _LENGTH_BYTES * items
         keys = list(accumulate(lengths[:items], initial=position))
@@ -151,5 +152,5 @@ def _entries(raw: bytes, count: int, raw_length: int) -> Iterable[OperatorEntry]
         if position > len(raw):
             raise ValueError("an entry is too long")
         yield OperatorEntry(slot, state_id, tuple(found), bool(whole))
-    if position != raw_length or len(raw) != raw_length:
+    if position != len(raw):
         raise ValueError("bytes are left")

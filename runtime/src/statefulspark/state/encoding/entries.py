@@ -83,7 +83,9 @@ def read_entries(path: Path) -> Iterator[tuple[bytes, bytes]]:
 
 
 def _read(file: BinaryIO, size_bytes: int, path: Path) -> bytes:
-    data = file.read(size_bytes)
+    # Compared before reading: a damaged length must not become a huge allocation.
+    left = size_bytes if size_bytes <= _BUFFER_BYTES else min(size_bytes, os.fstat(file.fileno()).st_size - file.tell())
+    data = file.read(left)
     if len(data) != size_bytes:
         raise CorruptDataError("truncated", path=str(path), expected=f"{size_bytes} bytes", found=str(len(data)))
     return data
