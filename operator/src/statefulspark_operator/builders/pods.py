@@ -1,6 +1,6 @@
 """Pods of a job: the driver's, and the template from which Spark makes executors. Pure; every call returns a fresh tree.
 
-A user's pod template is the ground; what the job needs is laid over it: containers and volumes by name, labels and variables by key.
+A user's pod template is the ground; what the job needs is laid over it: see `_over_template`.
 Both pods fit the restricted Pod Security Standard and a root file system that is read-only.
 """
 
@@ -23,7 +23,11 @@ namespace again only after half of the longest grace period in the specs of its 
 STORAGE_POD_S: Final = 300
 """Deadline of a storage pod."""
 _USER: Final = 10001
-_HOME_VARIABLES: Final = {"HOME": "/tmp", "SPARK_LOCAL_DIRS": "/tmp/spark"}  # noqa: S108  the pod's own volume
+_TMP: Final = "/tmp"  # noqa: S108  the pod's own volume
+_HOME_VARIABLES: Final = {"HOME": _TMP, "SPARK_LOCAL_DIRS": f"{_TMP}/spark"}
+_SCRATCH: Final = "tmp"
+"""The one volume of ours that a template may replace, by its name or by another volume at its mount path."""
+_TMP_MOUNT: Final = {"name": _SCRATCH, "mountPath": _TMP}
 _TLS_MOUNT: Final = {"name": "tls", "mountPath": pods.TLS_FOLDER, "readOnly": True}
 _LOST_NODE_S: Final = 30
 """A pod on an unreachable node is evicted after this time instead of Kubernetes' five minutes."""
@@ -53,7 +57,7 @@ def driver_pod(job: JobIdentity, spec: StatefulSparkJobSpec, *, image: str, acco
                 "secret": {"secretName": job.secret, "items": [{"key": pods.SPARK_SECRET_KEY, "path": pods.SPARK_SECRET_KEY}]},
             },
             _tls_volume(job),
-            {"name": "tmp", "emptyDir": {}},
+            {"name": _SCRATCH, "emptyDir": {}},
             *_storage_volumes(spec),
         ],
     }
@@ -111,7 +115,7 @@ def _driver_container(job: JobIdentity, spec: StatefulSparkJobSpec, image: str) 
             {"name": "api-token", "mountPath": pods.TOKEN_FOLDER, "readOnly": True},
             {"name": "spark-secret", "mountPath": pods.SPARK_SECRET_FOLDER, "readOnly": True},
             _TLS_MOUNT,
-            {"name": "tmp", "mountPath": "/tmp"},  # noqa: S108  the pod's own volume
+            dict(_TMP_MOUNT),
             *_storage_mounts(spec),
         ],
         "readinessProbe": {"httpGet": {"path": "/readyz", "port": "api", "scheme": "HTTPS"}, "periodSeconds": 2, "failureThreshold": 2},
@@ -127,7 +131,7 @@ def executor_template(job: JobIdentity, spec: StatefulSparkJobSpec) -> dict[str,
         "name": pods.EXECUTOR_CONTAINER,
         "env": [*_values(_HOME_VARIABLES | {pods.TLS_FOLDER_VARIABLE: pods.TLS_FOLDER}), *_credentials(spec)],
         "securityContext": _container_security(),
-        "volumeMounts": [_TLS_MOUNT, {"name": "tmp", "mountPath": "/tmp"}, *_storage_mounts(spec)],  # noqa: S108  the pod's own volume
+        "volumeMounts": [_TLS_MOUNT, dict(_TMP_MOUNT), *_storage_mounts(spec)],
     }
     ours = {
         "automountServiceAccountToken": False,
@@ -135,7 +139,7 @@ def executor_template(job: JobIdentity, spec: StatefulSparkJobSpec) -> dict[str,
         "imagePullSecrets": [{"name": name} for name in spec.image_pull_secrets],
         "tolerations": _tolerations(),
         "containers": [container],
-        "volumes": [_tls_volume(job), {"name": "tmp", "emptyDir": {}}, *_storage_volumes(spec)],
+        "volumes": [_tls_volume(job), {"name": _SCRATCH, "emptyDir": {}}, *_storage_volumes(spec)],
     }
     metadata = {"labels": job.labels(COMPONENT_EXECUTOR)}
     return _over_template(spec.executor.pod_template, {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": ours})
@@ -164,7 +168,7 @@ def storage_pod(
         "resources": {"requests": {"cpu": "50m", "memory": "256Mi"}, "limits": {"memory": "512Mi"}},
         "securityContext": _container_security(),
         "terminationMessagePath": "/dev/termination-log",
-        "volumeMounts": [{"name": "tmp", "mountPath": "/tmp"}, *_storage_mounts(spec)],  # noqa: S108  the pod's own volume
+        "volumeMounts": [dict(_TMP_MOUNT), *_storage_mounts(spec)],
     }
     ours = {
         "serviceAccountName": account,
@@ -176,7 +180,7 @@ def storage_pod(
         "securityContext": _pod_security(),
         "imagePullSecrets": [{"name": each} for each in spec.image_pull_secrets],
         "containers": [container],
-        "volumes": [{"name": "tmp", "emptyDir": {}}, *_storage_volumes(spec)],
+        "volumes": [{"name": _SCRATCH, "emptyDir": {}}, *_storage_volumes(spec)],
     }
     metadata = job.metadata(name, COMPONENT_STORAGE) | {"ownerReferences": [dict(owner)]}
     return _over_template(
@@ -319,40 +323,68 @@ def _pod_spec(template: Mapping[str, Any]) -> Mapping[str, Any]:
 
 # -- templates -----------------------------------------------------------------------------------------------------------
 
-_BY_NAME: Final = frozenset({"containers", "initContainers", "volumes", "env", "ports", "imagePullSecrets"})
-_KEYS: Final = {"volumeMounts": "mountPath"}
 _TEMPLATE_WINS: Final = frozenset({"tolerations", "terminationGracePeriodSeconds"})
-"""Fields where what a person wrote replaces the default."""
+"""Fields of the pod where what a person wrote replaces the default."""
 
 
 def _over_template(template: Mapping[str, Any], ours: dict[str, Any]) -> dict[str, Any]:
-    """Lay ``ours`` over the user's template."""
-    # Entries that are no objects are left out here; the API server would refuse them, and the job needs its pod.
-    ground = {name: copy.deepcopy(template[name]) for name in ("metadata", "spec") if isinstance(template.get(name), dict)}
-    for name in ("name", "namespace", "ownerReferences", "generateName"):
-        ground.get("metadata", {}).pop(name, None)
-    return _merged(ground, ours)
+    """Lays ``ours`` over the user's template.
 
-
-def _merged(ground: dict[str, Any], over: dict[str, Any]) -> dict[str, Any]:
-    result = dict(ground)
-    for key, value in over.items():
-        before = result.get(key)
-        if key in _TEMPLATE_WINS and before:
+    Where both name a thing (a volume, variable, port, mount, probe or security context), one of the two is taken whole: ours, except for
+    scratch space. Mixing their fields would make pods that the API server refuses, such as a volume of two types.
+    """
+    # What is no object is left out here; the API server would refuse it, and the job needs its pod.
+    metadata, spec = _tree(template.get("metadata")), copy.deepcopy(_tree(template.get("spec")))
+    result = {**ours, "metadata": dict(ours["metadata"])}
+    for name in ("labels", "annotations"):
+        if added := _tree(metadata.get(name)):
+            result["metadata"][name] = added | result["metadata"].get(name, {})
+    for name, value in ours["spec"].items():
+        given = spec.get(name)
+        if name in _TEMPLATE_WINS and given:
             continue
-        if isinstance(value, dict) and isinstance(before, dict):
-            result[key] = _merged(before, value)
-        elif isinstance(value, list) and isinstance(before, list) and (key in _BY_NAME or key in _KEYS):
-            result[key] = _merged_lists(before, value, _KEYS.get(key, "name"))
+        if name == "securityContext":
+            spec[name] = _tree(given) | value
+        elif name == "volumes":
+            spec[name] = _by_key(given, value, "name", theirs=frozenset({_SCRATCH}))
+        elif name == "containers":
+            spec[name] = _containers(given, value)
         else:
-            result[key] = value
+            spec[name] = value
+    return result | {"spec": spec}
+
+
+def _containers(given: object, ours: Sequence[dict[str, Any]]) -> list[Any]:
+    by_name = {each.get("name"): each for each in _items(given) if isinstance(each, dict) and isinstance(each.get("name"), str)}
+    return _by_key(given, [_container(by_name.get(each["name"], {}), each) for each in ours], "name")
+
+
+def _container(given: Mapping[str, Any], ours: Mapping[str, Any]) -> dict[str, Any]:
+    result: dict[str, Any] = {**given, **ours}
+    for name, key, theirs in (("env", "name", ()), ("ports", "name", ()), ("volumeMounts", "mountPath", (_TMP,))):
+        if name in ours:
+            result[name] = _by_key(given.get(name), ours[name], key, theirs=frozenset(theirs))
+    if "resources" in ours:
+        resources = _tree(given.get("resources"))
+        result["resources"] = resources | {name: _tree(resources.get(name)) | value for name, value in ours["resources"].items()}
     return result
 
 
-def _merged_lists(ground: Iterable[Any], over: Iterable[dict[str, Any]], key: str) -> list[Any]:
-    remaining = {item[key]: item for item in over}
+def _by_key(given: object, ours: Iterable[dict[str, Any]], key: str, *, theirs: frozenset[str] = frozenset()) -> list[Any]:
+    """Items of both; of two with the same key ours, or the template's for the keys in ``theirs``."""
+    remaining = {item[key]: item for item in ours}
     result = []
-    for item in ground:
-        ours = remaining.pop(item[key], None) if isinstance(item, dict) and isinstance(item.get(key), str) else None
-        result.append(_merged(item, ours) if ours is not None else item)
+    for item in _items(given):
+        name = item.get(key) if isinstance(item, dict) else None
+        name = (name.rstrip("/") if key == "mountPath" else name) if isinstance(name, str) else None
+        mine = remaining.pop(name, None) if name is not None else None
+        result.append(mine if mine is not None and name not in theirs else item)
     return [*result, *remaining.values()]
+
+
+def _items(value: object) -> list[Any]:
+    return value if isinstance(value, list) else []
+
+
+def _tree(value: object) -> dict[str, Any]:
+    return value if isinstance(value, dict) else {}

@@ -16,6 +16,7 @@ from statefulspark.config import pods
 from statefulspark.config.document_bounds import check_bounds
 from statefulspark.config.job import StatefulSparkJob, StatefulSparkJobSpec
 from statefulspark.config.manifest import validate_job
+from statefulspark.config.pod_templates import RESERVED_VOLUMES, template_conflicts
 from statefulspark.config.problems import Problem, as_invalid_input, sentences
 from statefulspark.config.secret_names import WAY, is_secret
 from statefulspark.config.snapshot import StateSnapshot
@@ -87,8 +88,13 @@ def kubernetes_problems(job: StatefulSparkJob) -> Iterator[Problem]:
             yield Problem(f"spec.sparkConf[{name}]", "is set by the operator", "Remove it")
         elif is_secret(name):
             yield Problem(f"spec.sparkConf[{name}]", "is a secret by Spark's rules", WAY)
-    yield from _template_problems("spec.driver.podTemplate", spec.driver.pod_template)
-    yield from _template_problems("spec.executor.podTemplate", spec.executor.pod_template)
+    for part, container, cores, template in (
+        ("driver", pods.DRIVER_CONTAINER, spec.driver.cores, spec.driver.pod_template),
+        ("executor", pods.EXECUTOR_CONTAINER, spec.executor.cores, spec.executor.pod_template),
+    ):
+        path = f"spec.{part}.podTemplate"
+        yield from _template_problems(path, template)
+        yield from template_conflicts(path, template, container=container, cores=cores, volumes=RESERVED_VOLUMES[part])
 
 
 def driver_spec(spec: StatefulSparkJobSpec) -> dict[str, Any]:
