@@ -13,7 +13,7 @@ from statefulspark.coordinator.controls import CheckpointInfo
 from statefulspark.coordinator.ongoing_work import PendingSnapshot
 from statefulspark.coordinator.pending_checkpoint import CheckpointCoordinator, PendingCheckpoint, SlotLostError
 from statefulspark.coordinator.slot_state import LOST, READY, Slot
-from statefulspark.errors import StatefulSparkError, UnavailableError
+from statefulspark.errors import InvalidInputError, StatefulSparkError, UnavailableError
 from statefulspark.rpc.messages.heartbeat import SlotReport
 from statefulspark.rpc.messages.slot_control import Snapshot
 from statefulspark.rpc.messages.slots import SnapshotDone, SnapshotPart
@@ -87,6 +87,15 @@ def test_a_slot_whose_upload_fails(job: _Job) -> None:
     job.start()
     job.snapshots.slot_done(SnapshotDone(slot=0, epoch=5, checkpoint_id=1, error="UnavailableError: no storage"))
     assert [type(outcome) for outcome in job.outcomes] == [UnavailableError]
+
+
+def test_a_slot_whose_target_is_wrong(job: _Job) -> None:
+    """Nobody tries again what cannot succeed."""
+    job.start()
+    job.snapshots.slot_done(SnapshotDone(slot=0, epoch=5, checkpoint_id=1, error="s3://nope: no usable credentials", refused=True))
+    (outcome,) = job.outcomes
+    assert isinstance(outcome, InvalidInputError)
+    assert str(outcome) == "slot 0: s3://nope: no usable credentials"
 
 
 def test_what_is_being_taken_can_be_seen_until_it_ends(job: _Job) -> None:

@@ -7,6 +7,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable
+from pathlib import Path
 from random import Random
 from typing import Any
 
@@ -14,7 +15,8 @@ import pytest
 
 from statefulspark.checkpoint.gc.collecting import collect_garbage
 from statefulspark.coordinator.controls import CheckpointInfo
-from statefulspark.errors import UnavailableError
+from statefulspark.coordinator.pending_checkpoint import CheckpointTimes
+from statefulspark.errors import InvalidInputError, StatefulSparkError, UnavailableError
 from statefulspark.storage.open import open_store
 
 from .conftest import Start
@@ -96,3 +98,34 @@ def test_a_frozen_slot(world: World, start: Start, kind: str, monkeypatch: pytes
     given = Counter((key, number) for rows in world.sink.values() for key, kind, number, *_ in rows if kind == "row")
     assert given == Counter((key, number) for key, kind, number in expected(world.input).elements() if kind == "row")
     assert sorted(state_of(world, "number")) == sorted(Counter(key for key, _ in world.input).items())
+
+
+@pytest.mark.parametrize("world", ["memory"], indirect=True)
+def test_a_bad_savepoint_target_harms_no_checkpoint(world: World, start: Start, tmp_path: Path) -> None:
+    """It is tried once, is no failed checkpoint, and the checkpoint that is due is taken after it, although the least pause is an hour."""
+    (tmp_path / "file").touch()
+    world.input = rows_of(Random(6))
+    driver = start(1)
+    schedule = driver.coordinator._checkpoints
+    schedule._times = CheckpointTimes(interval_s=3600.0, timeout_s=60.0, min_pause_s=3600.0)
+    _run(driver)
+    schedule._due_s = 0.0
+    outcome: list[object] = []
+
+    def take() -> None:
+        try:
+            outcome.append(driver.coordinator.snapshots.take((tmp_path / "file" / "below").as_uri(), 60.0, lambda: None))
+        except StatefulSparkError as error:
+            outcome.append(error)
+
+    taking = threading.Thread(target=take)
+    taking.start()
+    while not driver.coordinator.snapshots:  # before anyone polls, so that the savepoint comes first
+        time.sleep(0.01)
+    poll_until(lambda: bool(outcome), driver)
+    taking.join()
+    assert isinstance(outcome[0], InvalidInputError), outcome[0]
+    assert "Not a directory" in str(outcome[0])
+    poll_until(lambda: driver.coordinator.view().last_checkpoint is not None, driver)
+    view = driver.coordinator.view()
+    assert (view.failed_checkpoints, view.snapshot_totals["savepoint"].failed) == (0, 1)

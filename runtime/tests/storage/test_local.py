@@ -49,7 +49,7 @@ def test_url_is_encoded(tmp_path: Path) -> None:
         (errno.EIO, UnavailableError, r"checkpointing\.dir.*Input/output"),
         (errno.ESTALE, UnavailableError, r"checkpointing\.dir.*Stale"),
         (errno.EACCES, InvalidInputError, r"checkpointing\.dir.*denied.*write access"),
-        (errno.EROFS, InvalidInputError, r"checkpointing\.dir.*Read-only.*write access"),
+        (errno.EROFS, UnavailableError, r"checkpointing\.dir.*Read-only.*writable"),
     ],
 )
 def test_what_the_system_refuses(

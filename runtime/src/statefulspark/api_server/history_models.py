@@ -44,7 +44,7 @@ class HistorySampleModel(_Answer):
     backlog_files: int | None = Field(description="Files that the sources had and did not read; null if none reports it.")
     skew: float = Field(description="Rows of the fullest key group by the mean; 0 before the first row.", examples=[1.4])
     checkpoints: int = Field(description="Completed checkpoints and savepoints.", examples=[1])
-    failed_checkpoints: int = Field(description="Failed checkpoints and savepoints.", examples=[0])
+    failed_checkpoints: int = Field(description="Failed checkpoints.", examples=[0])
     failures: int = Field(description="Failures of the query and of slots.", examples=[0])
 
 

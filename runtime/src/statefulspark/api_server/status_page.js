@@ -83,7 +83,7 @@ function notes(status) {  // problems, the worst first
   }
   const rows = status.slots.map(slot => slot.rows_in), most = Math.max(...rows, 0), mean = rows.reduce((sum, each) => sum + each, 0) / (rows.length || 1);
   if (rows.length > 1 && mean > 1000 && most > 2 * mean) note("warn", "Slot " + status.slots[rows.indexOf(most)].slot + " has had " + (most / mean).toFixed(1) + " times the rows of the average slot.");
-  if (status.failed_checkpoints) note("warn", number(status.failed_checkpoints) + " checkpoints or savepoints of this driver have failed.");
+  if (status.failed_checkpoints) note("warn", number(status.failed_checkpoints) + " checkpoints of this driver have failed.");
   const last = status.last_checkpoint;
   if (last && status.state === "RUNNING" && now - last.completed_ms > 3600000) note("warn", "The last checkpoint is " + span(now - last.completed_ms) + " old.");
   return found.sort(([one], [other]) => one === other ? 0 : one === "bad" ? -1 : 1);

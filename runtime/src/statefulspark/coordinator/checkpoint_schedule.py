@@ -47,7 +47,6 @@ class CheckpointSchedule:
     Attributes:
         last_checkpoint: The newest complete checkpoint of this driver.
         last_savepoint: The newest complete savepoint of this driver.
-        failed: How many checkpoints and savepoints failed.
         totals: What they add up to, by ``checkpoint`` and ``savepoint``.
     """
 
@@ -79,7 +78,6 @@ class CheckpointSchedule:
         """
         self.last_checkpoint: CheckpointInfo | None = None
         self.last_savepoint: CheckpointInfo | None = None
-        self.failed = 0
         self.totals = {"checkpoint": SnapshotTotals(), "savepoint": SnapshotTotals()}
         self._durable = durable
         self._batches = batches
@@ -150,8 +148,9 @@ class CheckpointSchedule:
         self._durable.capture_state(self._spark_state, log.committed)
         request = self._requests.next()
         slots = self._slots.all()
-        self._due_s = time.monotonic() + (self._times.interval_s or 0.0)
         is_savepoint = request is not None and request.savepoint is not None
+        if not is_savepoint:
+            self._due_s = time.monotonic() + (self._times.interval_s or 0.0)
         progress = PendingCheckpoint(
             checkpoint_id=self._durable.next_checkpoint_id(),
             batch=log.committed,
@@ -206,7 +205,8 @@ class CheckpointSchedule:
         return info
 
     def _finished(self, progress: PendingCheckpoint, outcome: CheckpointInfo | StatefulSparkError) -> None:
-        self._last_ended_s = time.monotonic()
+        if progress.savepoint is None:
+            self._last_ended_s = time.monotonic()
         if isinstance(outcome, CheckpointInfo) and progress.request is not None and progress.unpublished:
             with self._lock:  # its caller may just stop waiting
                 progress.request.finish(outcome)
@@ -227,7 +227,6 @@ class CheckpointSchedule:
                 self._clean()
         else:
             totals.failed += 1
-            self.failed += 1
             if isinstance(outcome, SlotLostError):
                 self._due_s = min(self._due_s, time.monotonic() + _AFTER_LOSS_S)
             if progress.slots and not progress.publishing:
@@ -250,7 +249,6 @@ class CheckpointSchedule:
         else:
             _log.warning("a canonical savepoint failed", error=str(outcome)[:300])
             totals.failed += 1
-            self.failed += 1
             if isinstance(outcome, FencedError) and self._durable.fence.fenced:
                 self._fenced(outcome)
         if self._told is not None:

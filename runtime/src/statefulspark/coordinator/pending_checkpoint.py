@@ -24,7 +24,7 @@ from statefulspark.coordinator.ongoing_work import PendingSnapshot
 from statefulspark.coordinator.slot_state import READY, Slot
 from statefulspark.coordinator.snapshot_requests import SnapshotRequest
 from statefulspark.coordinator.totals import SlotSnapshot
-from statefulspark.errors import FencedError, StatefulSparkError, UnavailableError
+from statefulspark.errors import FencedError, InvalidInputError, StatefulSparkError, UnavailableError
 from statefulspark.rpc.messages.slot_control import SavepointFolder, Snapshot
 from statefulspark.rpc.messages.slots import SnapshotDone, SnapshotPart
 
@@ -239,7 +239,8 @@ class CheckpointCoordinator:
                     return
                 progress.publishing = True
         if part is None:
-            self._end(progress, UnavailableError(f"slot {done.slot}: {done.error}"))
+            message = f"slot {done.slot}: {done.error}"
+            self._end(progress, InvalidInputError(message) if done.refused else UnavailableError(message))
         else:
             self._pool.submit(self._complete, progress)
 

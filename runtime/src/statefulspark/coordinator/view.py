@@ -68,7 +68,7 @@ class CoordinatorView:
     last_savepoint: CheckpointInfo | None
     pending_snapshot: PendingSnapshot | None
     failed_checkpoints: int
-    """Failed checkpoints and savepoints of this driver."""
+    """Failed checkpoints of this driver; savepoints are in ``snapshot_totals``."""
     snapshot_totals: Mapping[str, SnapshotTotals]
     """By ``checkpoint`` and ``savepoint``."""
 
@@ -119,7 +119,7 @@ def view_of(
         last_checkpoint=checkpoints.last_checkpoint,
         last_savepoint=checkpoints.last_savepoint,
         pending_snapshot=checkpoints.pending(all_slots),
-        failed_checkpoints=checkpoints.failed,
+        failed_checkpoints=checkpoints.totals["checkpoint"].failed,
         snapshot_totals={kind: replace(total, slots=dict(total.slots)) for kind, total in checkpoints.totals.items()},
         process_bytes=memory.process_bytes,
         budget_bytes=memory.budget_bytes,

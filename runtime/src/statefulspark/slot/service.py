@@ -19,7 +19,7 @@ from statefulspark.checkpoint.formats.metadata import OperatorFile, SlotState
 from statefulspark.checkpoint.formats.operator_state import encode_operator_file
 from statefulspark.checkpoint.write.progress import UploadedBytes
 from statefulspark.checkpoint.write.upload import SlotUploader, upload_operator_state
-from statefulspark.errors import CorruptDataError, FencedError, StatefulSparkError, UnavailableError
+from statefulspark.errors import CorruptDataError, FencedError, InvalidInputError, StatefulSparkError, UnavailableError
 from statefulspark.rpc.codec import Action
 from statefulspark.rpc.flight import ExchangeStream, FlightPeer
 from statefulspark.rpc.listener import FlightListener
@@ -263,7 +263,7 @@ class SlotService:
 
     def _snapshot_in_background(self, request: Snapshot, operator_state: list[OperatorEntry], cancellation: Cancellation) -> None:
         folder = self._work / f"snapshot-{secrets.token_hex(4)}"
-        part, problem = None, None
+        part, problem, refused = None, None, False
         started = time.monotonic()
         try:
             held_up_ms = 0.0
@@ -299,7 +299,8 @@ class SlotService:
             )
         except Exception as error:  # noqa: BLE001  the coordinator must hear of every failure
             error = disk_error(error, self._work) or error
-            problem = f"{type(error).__name__}: {error}"
+            refused = isinstance(error, InvalidInputError)
+            problem = str(error) if refused else f"{type(error).__name__}: {error}"
         finally:
             shutil.rmtree(folder, ignore_errors=True)
             # Before the report: the coordinator may ask for the next snapshot before it answers.
@@ -307,7 +308,9 @@ class SlotService:
         if part is None and self.stopping.is_set():
             return  # the coordinator notices that the slot is lost, which is no failure of storage
         try:
-            done = SnapshotDone(slot=self._slot, epoch=self._epoch, checkpoint_id=request.checkpoint_id, part=part, error=problem)
+            done = SnapshotDone(
+                slot=self._slot, epoch=self._epoch, checkpoint_id=request.checkpoint_id, part=part, error=problem, refused=refused
+            )
             self._coordinator.call(done)
         except StatefulSparkError:
             return  # the coordinator times the checkpoint out

@@ -19,7 +19,7 @@ WORKING_FIELD = "local working directory"
 """Manifest field of the folder for downloads: temporary space of a slot or the driver."""
 
 _FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
-_REFUSED = {errno.EACCES, errno.EPERM, errno.EROFS}
+_REFUSED = {errno.EACCES, errno.EPERM}
 _DISK = {*_FULL, errno.EROFS, errno.EIO}
 _DISK_REASONS = tuple(os.strerror(code) for code in (errno.ENOSPC, errno.EDQUOT, errno.EROFS))
 _DISK_REMEDY = (
@@ -93,6 +93,8 @@ def _translate(exc: OSError, path: Path, field: str) -> StatefulSparkError:
     reason = os.strerror(exc.errno) if exc.errno else type(exc).__name__
     if exc.errno in _FULL:
         return UnavailableError(f"{field}: {where}: {reason}. Free space there or raise its quota", retry_after_s=10.0)
+    if exc.errno == errno.EROFS:  # the kernel makes a file system read-only after an error, and a server that moves does so for a while
+        return UnavailableError(f"{field}: {where}: {reason}. Mount it writable, or choose another folder", retry_after_s=10.0)
     if exc.errno in _REFUSED:
         remedy = "Give this user write access to the folder, or choose another one"
         return InvalidInputError(f"{where}: {reason}", field=field, remedy=remedy)

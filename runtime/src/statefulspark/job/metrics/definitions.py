@@ -185,7 +185,7 @@ _SNAPSHOTS = _group(
     ("snapshots", "counter", "Checkpoints and savepoints by outcome: completed or failed.", "kind outcome"),
     ("snapshot_seconds", "counter", "Time that completed ones took, from the trigger to the published metadata.", "kind"),
     ("snapshot_uploaded_bytes", "counter", "Bytes that completed ones uploaded (increments).", "kind"),
-    ("failed_checkpoints", "counter", "Checkpoints and savepoints that did not complete.", ""),
+    ("failed_checkpoints", "counter", "Checkpoints that did not complete.", ""),
     *_of_the_last("checkpoint"),
     *_of_the_last("savepoint"),
     ("checkpoint_slot_sync_seconds", "gauge", "Of the last checkpoint: for how long the slot could not process rows.", "slot"),

@@ -191,3 +191,5 @@ class SnapshotDone(Request[None]):
     part: SnapshotPart | None = None
     error: str | None = None
     """The failure; None if there is none."""
+    refused: bool = False
+    """True if it was an `InvalidInputError`: another attempt fails in the same way."""
