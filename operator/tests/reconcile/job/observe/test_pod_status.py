@@ -110,6 +110,72 @@ def test_an_image_that_cannot_be_pulled_is_trouble_with_a_remedy() -> None:
     assert "spec.image" in seen.trouble.message
 
 
+PULL = {"state": {"waiting": {"reason": "ImagePullBackOff", "message": "Back-off pulling image reg/x:1"}}}
+CRASH = {
+    "state": {"waiting": {"reason": "CrashLoopBackOff", "message": "back-off 5m0s"}},
+    "lastState": {"terminated": {"exitCode": 3}},
+}
+
+
+@pytest.mark.parametrize(
+    ("status", "reason", "words"),
+    [
+        (
+            {"initContainerStatuses": [{"name": "fetch", **PULL}]},
+            "ImagePullBackOff",
+            "Container fetch: Back-off pulling image reg/x:1. Check its image",
+        ),
+        ({"initContainerStatuses": [{"name": "fetch", **CRASH}]}, "CrashLoopBackOff", "Container fetch: back-off 5m0s (last exit code 3)"),
+        (
+            {"containerStatuses": [{"name": "driver", "state": {"running": {}}}, {"name": "proxy", **PULL}]},
+            "ImagePullBackOff",
+            "Container proxy: ",
+        ),
+        ({"containerStatuses": [{"name": "proxy", **CRASH}, {"name": "driver", **PULL}]}, "ImagePullBackOff", "Check spec.image"),
+    ],
+)
+def test_a_container_of_the_template_that_does_not_start_is_trouble_with_its_name(status: dict[str, Any], reason: str, words: str) -> None:
+    whole = {"metadata": {"name": "d", "uid": "u"}, "spec": {}, "status": {"phase": "Pending", **status}}
+    seen = driver_pod(relevant_part(whole))
+    assert seen is not None
+    assert seen.trouble is not None
+    assert seen.trouble.reason == reason
+    assert words in seen.trouble.message
+
+
+@pytest.mark.parametrize(
+    ("status", "reason", "words"),
+    [
+        (
+            {"conditions": [{"type": "PodScheduled", "status": "False", "message": "Insufficient memory"}]},
+            "Unschedulable",
+            "Insufficient memory",
+        ),
+        ({"containerStatuses": [{"name": "spark-kubernetes-executor", **PULL}]}, "ImagePullBackOff", "Back-off pulling"),
+        ({"initContainerStatuses": [{"name": "fetch", **CRASH}]}, "CrashLoopBackOff", "Container fetch"),
+    ],
+)
+def test_an_executor_that_waits_says_why(status: dict[str, Any], reason: str, words: str) -> None:
+    waiting = relevant_part({"metadata": {"name": "e-2", "uid": "u"}, "spec": {}, "status": {"phase": "Pending", **status}})
+    _, _, trouble = executors([pod("e-1"), waiting])
+    assert trouble is not None
+    assert trouble.reason == reason
+    assert "Executor e-2: " in trouble.message
+    assert words in trouble.message
+
+
+def test_an_evicted_executor_says_why_until_its_replacement_waits_for_another_reason() -> None:
+    evicted = pod("e-1", phase="Failed", reason="Evicted", message="low on memory")
+    _, _, trouble = executors([evicted])
+    assert trouble is not None
+    assert (trouble.reason, trouble.message) == ("Evicted", "Executor e-1: low on memory")
+    waiting = pod("e-2", phase="Pending", conditions=[{"type": "PodScheduled", "status": "False", "message": "no room"}])
+    for pods in ([evicted, waiting], [waiting, evicted]):
+        _, _, trouble = executors(pods)
+        assert trouble is not None
+        assert trouble.reason == "Unschedulable"
+
+
 def test_a_pod_that_no_node_takes_is_trouble() -> None:
     seen = driver_pod(
         pod(phase="Pending", conditions=[{"type": "PodScheduled", "status": "False", "message": "0/3 nodes: insufficient memory"}])
@@ -121,7 +187,7 @@ def test_a_pod_that_no_node_takes_is_trouble() -> None:
 
 def test_executors_that_were_ended_for_lack_of_memory_are_found_with_their_limit() -> None:
     dead = {"name": "spark-kubernetes-executor", "state": {"terminated": {"reason": "OOMKilled", "exitCode": 137}}}
-    running, lost = executors([pod("e-1"), pod("e-2", phase="Failed", container=dead)])
+    running, lost, _ = executors([pod("e-1"), pod("e-2", phase="Failed", container=dead)])
     assert running == 1
     assert [(each.pod, each.limit_bytes) for each in lost] == [("e-2", 2 << 30)]
 

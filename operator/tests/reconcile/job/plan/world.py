@@ -102,6 +102,8 @@ class World:
     """The driver does not answer."""
     missing_slots: int = 0
     """Slots that do not come up, as without executors."""
+    executor_trouble: Failure | None = None
+    """Reason that Kubernetes gives for missing executors."""
     driver_state: str = "RUNNING"
     """What the driver says of a job that is started."""
     out_of_memory: tuple[OutOfMemory, ...] = ()
@@ -173,6 +175,7 @@ class World:
             pod=self.pod,
             driver=driver,
             refusal=self.refusal,
+            executor_trouble=self.executor_trouble,
             kept_paths=self._kept_paths(driver),
             snapshots=tuple(self.snapshots.values()),
             out_of_memory=self.out_of_memory,

@@ -127,6 +127,8 @@ class Observation:
     """None if the driver does not respond."""
     executors: int = 0
     """Number of running executor pods."""
+    executor_trouble: Failure | None = None
+    """Reason for which an executor does not run: scheduling, image, volume, eviction, or a refusal by the API server."""
     out_of_memory: tuple[OutOfMemory, ...] = ()
     snapshots: tuple[ObservedSnapshot, ...] = ()
     initial: ObservedSnapshot | None = None

@@ -37,7 +37,7 @@ async def observe(context: ReconcileContext, job: Tree, now: datetime) -> Observ
     listing = kept_checkpoints.needs_listing(spec, status, snapshots, now)
     driver = await query_driver(context, job, pod, operations=asked, checkpoints=listing)
     initial = _initial(context, namespace, spec)
-    running, lost = pod_status.executors(context.cache.executor_pods(namespace, name))
+    running, lost, trouble = pod_status.executors(context.cache.executor_pods(namespace, name))
     return Observation(
         now=now,
         name=name,
@@ -52,6 +52,7 @@ async def observe(context: ReconcileContext, job: Tree, now: datetime) -> Observ
         pod=pod,
         driver=driver,
         executors=running,
+        executor_trouble=trouble,
         out_of_memory=lost,
         snapshots=snapshots,
         initial=initial,

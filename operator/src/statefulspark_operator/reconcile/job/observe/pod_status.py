@@ -29,13 +29,22 @@ _TROUBLE: Final = frozenset(
 _STORAGE_START_S: Final = 120.0
 """For a pod that opens storage to be scheduled, started and done; images may have to be pulled."""
 _OOM: Final = "OOMKilled"
+_IMAGES: Final = "Check spec.image and spec.imagePullSecrets"
 _REMEDIES: Final = {
-    "ErrImagePull": "Check spec.image and spec.imagePullSecrets",
-    "ImagePullBackOff": "Check spec.image and spec.imagePullSecrets",
+    "ErrImagePull": _IMAGES,
+    "ImagePullBackOff": _IMAGES,
     "InvalidImageName": "Check spec.image",
     "CreateContainerConfigError": "Check the Secrets and ConfigMaps that the spec refers to",
-    "CrashLoopBackOff": "Check the driver's log",
+    "CrashLoopBackOff": "Check the container's log",
 }
+_TEMPLATE_IMAGES: Final = "Check its image in the podTemplate and spec.imagePullSecrets"
+_TEMPLATE_REMEDIES: Final = _REMEDIES | {
+    "ErrImagePull": _TEMPLATE_IMAGES,
+    "ImagePullBackOff": _TEMPLATE_IMAGES,
+    "InvalidImageName": _TEMPLATE_IMAGES,
+}
+"""Remedies for containers that only a podTemplate names."""
+_CONTAINERS: Final = ("containerStatuses", "initContainerStatuses")
 
 
 _METADATA: Final = ("name", "namespace", "uid", "resourceVersion", "creationTimestamp", "deletionTimestamp", "labels", "ownerReferences")
@@ -65,9 +74,11 @@ def relevant_part(pod: Mapping[str, Any]) -> dict[str, Any]:
         "status": {
             **{name: status[name] for name in ("phase", "podIP", "reason", "message") if name in status},
             "conditions": [each for each in status.get("conditions") or () if each.get("type") == "PodScheduled"],
-            "containerStatuses": [
-                {name: each[name] for name in _CONTAINER_STATUS if name in each} for each in status.get("containerStatuses") or ()
-            ],
+            **{
+                kind: [{name: each[name] for name in _CONTAINER_STATUS if name in each} for each in status.get(kind) or ()]
+                for kind in _CONTAINERS
+                if status.get(kind)
+            },
         },
     }
 
@@ -91,7 +102,7 @@ def driver_pod(pod: Mapping[str, Any] | None) -> DriverPod | None:
         ip=status.get("podIP"),
         restarts=container.get("restartCount", 0),
         ending=_ending(terminated.get("message")) if terminated and terminated.get("exitCode") == 0 else None,
-        trouble=_trouble(status, container),
+        trouble=_trouble(status, DRIVER_CONTAINER),
         created_at=datetime.fromisoformat(metadata["creationTimestamp"]) if metadata.get("creationTimestamp") else None,
         started=bool(terminated or last or (container.get("state") or {}).get("running") is not None),
         failure=_failure(status) if phase == "Failed" else None,
@@ -146,32 +157,46 @@ def storage_report(pod: Mapping[str, Any] | None, now: datetime) -> StorageRepor
         return Failure(reason="StoragePodFailed", message=f"The storage pod failed: {status.get('message') or status.get('reason')}")
     if (now - datetime.fromisoformat(pod["metadata"]["creationTimestamp"])).total_seconds() < _STORAGE_START_S:
         return None
-    return _trouble(status, container) or Failure(reason="StoragePodLate", message="The storage pod did not complete in time")
+    return _trouble(status, DRIVER_CONTAINER) or Failure(reason="StoragePodLate", message="The storage pod did not complete in time")
 
 
-def _trouble(status: Mapping[str, Any], container: Mapping[str, Any]) -> Failure | None:
-    waiting = (container.get("state") or {}).get("waiting") or {}
-    reason = waiting.get("reason")
-    if reason in _TROUBLE:
-        remedy = _REMEDIES.get(reason, "")
-        return Failure(reason=reason, message=f"{waiting.get('message') or 'the container does not start'}. {remedy}".strip())
+def _trouble(status: Mapping[str, Any], own: str) -> Failure | None:
+    """Reason for which a pod does not start: a container that does not, ``own`` first, or no node that takes it."""
+    containers = [each for kind in _CONTAINERS for each in status.get(kind) or ()]
+    for container in sorted(containers, key=lambda each: each.get("name") != own):
+        waiting = (container.get("state") or {}).get("waiting") or {}
+        reason = waiting.get("reason")
+        if reason not in _TROUBLE:
+            continue
+        name = container.get("name")
+        where = "" if name == own else f"Container {name}: "
+        last = (container.get("lastState") or {}).get("terminated") or {}
+        code = f" (last exit code {last['exitCode']})" if last.get("exitCode") is not None else ""
+        remedy = (_TEMPLATE_REMEDIES if where else _REMEDIES).get(reason, "")
+        text = f"{where}{waiting.get('message') or 'the container does not start'}{code}"
+        return Failure(reason=reason, message=f"{text}. {remedy}".strip())
     for condition in status.get("conditions") or ():
         if condition.get("type") == "PodScheduled" and condition.get("status") == "False":
             return Failure(reason="Unschedulable", message=f"The pod cannot be scheduled: {condition.get('message') or 'unknown'}")
     return None
 
 
-def executors(pods: Iterable[Mapping[str, Any]]) -> tuple[int, tuple[OutOfMemory, ...]]:
-    """The number of running executors, and the OOM-killed ones."""
-    running, lost = 0, []
+def executors(pods: Iterable[Mapping[str, Any]]) -> tuple[int, tuple[OutOfMemory, ...], Failure | None]:
+    """The number of running executors, the OOM-killed ones, and the reason for which one does not run."""
+    running, lost, trouble = 0, [], None
     for pod in pods:
         status = pod.get("status") or {}
-        running += status.get("phase") == "Running" and pod["metadata"].get("deletionTimestamp") is None
+        deleting = pod["metadata"].get("deletionTimestamp") is not None
+        running += status.get("phase") == "Running" and not deleting
         container = _container(status, EXECUTOR_CONTAINER)
         ends = [(container.get(state) or {}).get("terminated") or {} for state in ("state", "lastState")]
         if any(end.get("reason") == _OOM for end in ends):
             lost.append(OutOfMemory(pod=pod["metadata"]["name"], uid=pod["metadata"]["uid"], limit_bytes=_limit_bytes(pod)))
-    return running, tuple(lost)
+        found = None if deleting else _failure(status) if status.get("phase") == "Failed" else _trouble(status, EXECUTOR_CONTAINER)
+        # A pod that waits says more about the executors that are missing than one that has failed and was replaced.
+        if found is not None and (trouble is None or status.get("phase") == "Pending"):
+            trouble = Failure(reason=found.reason, message=f"Executor {pod['metadata']['name']}: {found.message}")
+    return running, tuple(lost), trouble
 
 
 def _limit_bytes(pod: Mapping[str, Any]) -> int | None:

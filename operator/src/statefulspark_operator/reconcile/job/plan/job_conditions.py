@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import Final
 
 from statefulspark_operator.api.conditions import Condition, ConditionStatus, ConditionType
+from statefulspark_operator.api.drivers import Failure
 from statefulspark_operator.api.jobs import LifecycleState
-from statefulspark_operator.reconcile.job.plan import failing_batches, name_conflicts, spec_validity
+from statefulspark_operator.reconcile.job.plan import failing_batches, missing_slots, name_conflicts, spec_validity
 from statefulspark_operator.reconcile.job.plan.draft import Draft
 from statefulspark_operator.reconcile.job.plan.initial_state import SNAPSHOT_REASONS
 from statefulspark_operator.reconcile.job.plan.last_state import TOO_OLD
@@ -59,7 +60,10 @@ def _running(draft: Draft) -> _Statement:
     if driver is not None and driver.state == "RUNNING":
         if driver.fails and (failure := failing_batches.failure_of(draft)) is not None:
             return ConditionType.RUNNING, False, failure.reason, failure.message
-        return ConditionType.RUNNING, True, "Running", "The driver is processing batches"
+        if driver.runs:
+            return ConditionType.RUNNING, True, "Running", "The driver is processing batches"
+    if (failure := missing_slots.failure_of(draft)) is not None:
+        return ConditionType.RUNNING, False, failure.reason, failure.message
     return ConditionType.RUNNING, False, _reason(draft), _message(draft)
 
 
@@ -78,18 +82,22 @@ def _degraded(draft: Draft) -> _Statement:
         return ConditionType.DEGRADED, True, "RolledBack", "Running the last stable spec because the new spec failed"
     if state is LifecycleState.RECOVERING:
         return ConditionType.DEGRADED, True, "Recovering", "The driver was lost and is being restarted"
-    if driver is not None:
-        lost = [slot.slot for slot in driver.slots if slot.state != "RUNNING"]
-        if lost and driver.state == "RUNNING":
-            return ConditionType.DEGRADED, True, "SlotsMissing", f"{len(lost)} of {len(driver.slots)} slots are not running"
-        if driver.failed_checkpoints >= _TROUBLE_CHECKPOINTS and driver.last_checkpoint is None:
-            return (
-                ConditionType.DEGRADED,
-                True,
-                "CheckpointsFail",
-                f"{driver.failed_checkpoints} checkpoints failed and none has completed",
-            )
+    if (missing := missing_slots.failure_of(draft)) is not None:
+        return ConditionType.DEGRADED, True, missing.reason, missing.message
+    if (trouble := _start_trouble(draft)) is not None:
+        return ConditionType.DEGRADED, True, trouble.reason, trouble.message
+    if driver is not None and driver.failed_checkpoints >= _TROUBLE_CHECKPOINTS and driver.last_checkpoint is None:
+        told = f"{driver.failed_checkpoints} checkpoints failed and none has completed"
+        return ConditionType.DEGRADED, True, "CheckpointsFail", told
     return ConditionType.DEGRADED, False, "NotDegraded", "The job has no known problems"
+
+
+def _start_trouble(draft: Draft) -> Failure | None:
+    """Problem of the driver pod that a transition starts, if Kubernetes names one."""
+    pod = draft.observed.pod
+    if draft.status.transition is None:
+        return None
+    return name_conflicts.refusal_of(draft) or (pod.trouble if pod is not None else None)
 
 
 def _stalled(draft: Draft) -> _Statement:

@@ -10,6 +10,7 @@ from statefulspark_operator.reconcile.job.plan import (
     job_conditions,
     job_status,
     memory_status,
+    missing_slots,
     name_conflicts,
     savepoint_schedule,
     spec_validity,
@@ -48,6 +49,7 @@ def plan(observed: Observation) -> Plan:
     if observed.secrets_due and not observed.deleting:
         draft.do(CheckSecrets())
     memory_status.report_oom_kills(draft)
+    missing_slots.report(draft)
     job_conditions.set_conditions(draft)
     job_status.settle_progress(draft)
     return draft.plan()

@@ -27,7 +27,15 @@ from statefulspark.config.job import DesiredState, StatefulSparkJobSpec, Upgrade
 from statefulspark_operator.api.drivers import Failure, Operation, Rescale
 from statefulspark_operator.api.jobs import LifecycleState, ReconciliationState, Transition, TransitionKind
 from statefulspark_operator.reconcile.job.observe.observation import DriverPod
-from statefulspark_operator.reconcile.job.plan import failing_batches, last_state, name_conflicts, rollback, stability, stopping
+from statefulspark_operator.reconcile.job.plan import (
+    failing_batches,
+    last_state,
+    missing_slots,
+    name_conflicts,
+    rollback,
+    stability,
+    stopping,
+)
 from statefulspark_operator.reconcile.job.plan.actions import ApplyChildren, AskDriver, CreateDriver, DeleteDriver
 from statefulspark_operator.reconcile.job.plan.draft import Draft
 from statefulspark_operator.reconcile.job.plan.initial_state import children_spec
@@ -238,12 +246,12 @@ def _wait(draft: Draft, transition: Transition) -> None:
     if pod.over and pod.ending is None:
         _terminated(draft, transition, pod)
         return
-    failure = _why_not(pod)
+    failure, trouble = _why_not(pod), pod.trouble or missing_slots.failure_of(draft)
     if failure is None and transition.deadline is not None and draft.now >= transition.deadline:
-        failure = pod.trouble or Failure(reason="NotReady", message=stability.NOT_READY)
+        failure = trouble or Failure(reason="NotReady", message=stability.NOT_READY)
     if failure is None:
-        if pod.trouble is not None:
-            draft.failed(pod.trouble)
+        if trouble is not None:
+            draft.failed(trouble)
         draft.requeue_after(_POLL_S)
         return
     rollback.roll_back_or_fail(draft, failure)

@@ -1,0 +1,41 @@
+"""Slots that do not run while the driver does, and the reason that Kubernetes gives for their executors. Pure."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from statefulspark_operator.api.conditions import ConditionType
+from statefulspark_operator.api.drivers import Failure
+from statefulspark_operator.reconcile.job.plan.draft import Draft
+
+REASON: Final = "SlotsMissing"
+
+
+def failure_of(draft: Draft) -> Failure | None:
+    """Missing slots as a failure. Without a reason from Kubernetes, slots count as missing only once the driver has started its query."""
+    driver, pod, cause = draft.observed.driver, draft.observed.pod, draft.observed.executor_trouble
+    if pod is None or pod.phase != "Running" or pod.deleting:
+        return None
+    if driver is None:
+        what = "The executors do not run" if cause is not None else None
+    elif driver.runs or driver.state not in {"CREATED", "RUNNING"}:
+        return None
+    else:
+        lost = driver.parallelism - sum(slot.state == "RUNNING" for slot in driver.slots)
+        what = f"{lost} of {driver.parallelism} slots are not running" if cause is not None or driver.state == "RUNNING" else None
+    if what is None:
+        return None
+    return Failure(reason=REASON, message=what if cause is None else f"{what} ({cause.reason}). {cause.message}")
+
+
+def report(draft: Draft) -> None:
+    """Adds an event for missing slots when their reason becomes known or changes. Losses of a few seconds have none."""
+    failure, cause = failure_of(draft), draft.observed.executor_trouble
+    if failure is None or cause is None:
+        return
+    known = any(
+        each.type is ConditionType.RUNNING and each.reason == REASON and f"({cause.reason})" in each.message
+        for each in draft.observed.status.conditions
+    )
+    if not known:
+        draft.record_event(REASON, failure.message, warning=True)
