@@ -57,6 +57,22 @@ def write(path: Path, message: bytes) -> None:
     path.write_bytes(message)
 
 
+def _without_source(text: str) -> str:
+    """Leaves the lines of source out of tracebacks: a literal in them may be a secret, and the message is part of the pod's status."""
+    kept: list[str] = []
+    frame: int | None = None
+    for line in text.split("\n"):
+        indent = len(line) - len(line.lstrip(" |"))
+        if line[indent:].startswith('File "'):
+            frame = indent
+        elif frame is not None and indent > frame:
+            continue
+        else:
+            frame = None
+        kept.append(line)
+    return "\n".join(kept)
+
+
 def _ranges(numbers: Iterable[int]) -> str:
     """Numbers as ``3-7,9``."""
     ranges: list[tuple[int, int]] = []
@@ -77,7 +93,7 @@ def _encoded(state: JobState, batch: int, snapshot: str | None, error: JobError 
         return json.dumps(message).encode()
     # The end of a user's traceback says most.
     bytes_max = _BYTES_MAX - len(json.dumps(message | {"error": {"reason": error.reason, "message": ""}}))
-    text = error.message
+    text = _without_source(error.message)
     while len(json.dumps(text)) - 2 > bytes_max:
         text = "..." + text[len(text) // 8 + 4 :]
     return json.dumps(message | {"error": {"reason": error.reason, "message": text}}).encode()

@@ -16,6 +16,7 @@ from rich.text import Text
 
 from statefulspark.logs.json_lines import formatter, json_formatter, route_to_logging
 from statefulspark.logs.levels import LogLevel, LogLevels
+from statefulspark.logs.redaction import redact
 
 
 def log_levels(level: LogLevel, *, terminal: bool) -> LogLevels:
@@ -47,13 +48,17 @@ def configure_logging(terminal: Console | None, level: LogLevel = LogLevel.INFO)
         )
         # plain_traceback: the renderer's own choice would print the values of local variables, secrets among them.
         console = structlog.dev.ConsoleRenderer(colors=False, pad_event_to=0, exception_formatter=structlog.dev.plain_traceback)
-        handler.setFormatter(formatter([_without_time, _slot_first], console))
+        handler.setFormatter(formatter([_without_time, _slot_first], console, _redacted))
     else:
         handler = logging.StreamHandler(sys.stderr)
         handler.setFormatter(json_formatter())
     logging.getLogger().handlers = [handler]
     log_levels(level, terminal=terminal is not None).apply()
     route_to_logging()
+
+
+def _redacted(_: Any, __: str, text: Any) -> str:
+    return redact(str(text))
 
 
 def _time(when: datetime) -> Text:

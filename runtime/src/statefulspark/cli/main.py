@@ -17,6 +17,7 @@ import typer
 
 from statefulspark.cli.groups import CommandGroup
 from statefulspark.errors import InvalidInputError, StatefulSparkError
+from statefulspark.logs.redaction import redact
 
 COMMAND_SECTIONS: Final = {
     "Write and run": ("init", "validate", "run", "list", "memory"),
@@ -41,7 +42,7 @@ class _Commands(CommandGroup):
         try:
             return super().invoke(ctx)
         except StatefulSparkError as error:
-            typer.secho(f"error: {error}", err=True, fg=typer.colors.RED)
+            typer.secho(f"error: {redact(str(error))}", err=True, fg=typer.colors.RED)
             raise typer.Exit(_EXIT_INVALID_INPUT if isinstance(error, InvalidInputError) else _EXIT_FAILED) from error
 
 

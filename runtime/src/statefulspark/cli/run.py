@@ -15,6 +15,7 @@ from statefulspark.cli.output import Output, OutputOption, kept_for_answer
 from statefulspark.config.claim_mode import ClaimMode
 from statefulspark.errors import InvalidInputError, StatefulSparkError
 from statefulspark.logs.levels import LogLevel
+from statefulspark.logs.redaction import redact
 from statefulspark.logs.shared_credentials import environment_secrets, shared_secrets
 
 if TYPE_CHECKING:
@@ -202,7 +203,7 @@ def _settling(termination_log: Path | None) -> Iterator[None]:
     except StatefulSparkError as error:
         if termination_log is None or not termination.settled(error):
             raise
-        typer.echo(f"error: {error}", err=True)
+        typer.echo(f"error: {redact(str(error))}", err=True)
         termination.write(termination_log, termination.of_error(error))
         raise typer.Exit from error
 

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import logging
 import os
+import sys
 import time
+import traceback
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
+from types import TracebackType
 from typing import Final
 
 import structlog
@@ -22,7 +25,7 @@ from statefulspark.exchange.config import SlotLogs
 from statefulspark.job.spark.kubernetes import MASTER
 from statefulspark.logs.levels import LogLevel
 from statefulspark.logs.log_file import LogFile, log_directory
-from statefulspark.logs.redaction import Redaction
+from statefulspark.logs.redaction import hide_secrets, redact
 from statefulspark.logs.socket_lines import LogReceiver
 from statefulspark.logs.tail import LogTail
 from statefulspark.storage.working_folder import open_socket_folder
@@ -65,7 +68,7 @@ def run_logs(
         level: Minimum level of the job's own records.
         progress: Whether to show a progress line; None shows it on a terminal.
         master: ``--master``.
-        secrets: Texts that the API must not show.
+        secrets: Texts that no log record, error or answer of the API may show.
 
     Raises:
         InvalidInputError: The file cannot be written.
@@ -73,7 +76,8 @@ def run_logs(
     console = Console(stderr=True)
     live = console.is_terminal if progress is None else progress
     configure_logging(console if live else None, level)
-    tail = LogTail(Redaction(secrets), elsewhere=_elsewhere(name) if master == MASTER else None)
+    sys.excepthook = _report
+    tail = LogTail(hide_secrets(secrets), elsewhere=_elsewhere(name) if master == MASTER else None)
     logging.getLogger().addHandler(tail)
     with ExitStack() as stack:
         file = _open(name, log_file, master)
@@ -89,6 +93,11 @@ def run_logs(
             tail=tail,
             file=file,
         )
+
+
+def _report(_: type[BaseException], error: BaseException, __: TracebackType | None) -> None:
+    """Write an error that nothing has handled to stderr, as the interpreter does, without secrets."""
+    sys.stderr.write(redact("".join(traceback.format_exception(error))))
 
 
 def now_ms() -> int:

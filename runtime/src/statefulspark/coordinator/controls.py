@@ -1,7 +1,7 @@
 """JobControls: what the driver API, the command line and the operator may see of a running job and ask of it.
 
 Implemented by ``job.running.RunningJob``; called by the REST API (many threads) and by the ``run`` command (main thread).
-This module imports nothing but the error tree and other data classes, so the job may import its data classes without pulling in a web server.
+This module imports nothing but the error tree, redaction and other data classes, so the job may import its data classes without pulling in a web server.
 """
 
 from __future__ import annotations
@@ -20,6 +20,9 @@ from statefulspark.coordinator.rescales import Rescale, RescalePlan
 from statefulspark.coordinator.savepoint_formats import MissingTable
 from statefulspark.coordinator.slot_status import SlotStatus, StepSkew
 from statefulspark.errors import StatefulSparkError
+from statefulspark.logs.redaction import redact
+
+_MESSAGE_MAX = 64 << 10
 
 
 class JobState(StrEnum):
@@ -57,10 +60,13 @@ class JobError:
 
     @classmethod
     def of(cls, error: BaseException) -> JobError:
-        """Describe an exception; one that is not of this package's tree becomes ``Internal`` and keeps only its class name and text."""
+        """Describe an exception; one that is not of this package's tree becomes ``Internal`` and keeps only its class name and text.
+
+        Here errors leave the process: their texts are redacted and bounded.
+        """
         if isinstance(error, StatefulSparkError):
-            return cls(reason=type(error).__name__.removesuffix("Error"), message=str(error))
-        return cls(reason="Internal", message=f"{type(error).__name__}: {error}")
+            return cls(reason=type(error).__name__.removesuffix("Error"), message=redact(_bounded(str(error))))
+        return cls(reason="Internal", message=redact(_bounded(f"{type(error).__name__}: {error}")))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -305,3 +311,9 @@ class JobControls(Protocol):
 
     def wait(self, timeout_s: float | None) -> JobState:
         """Block until the state is final or ``timeout_s`` has passed (None: indefinitely); return the state then."""
+
+
+def _bounded(text: str) -> str:
+    """Leaves out the middle of a long text: it begins with the error, and ends with the cause."""
+    half = _MESSAGE_MAX // 2
+    return text if len(text) <= _MESSAGE_MAX else f"{text[:half]}\n...\n{text[-half:]}"

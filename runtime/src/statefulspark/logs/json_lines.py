@@ -11,6 +11,8 @@ from typing import Any, Final
 import structlog
 from structlog.typing import Processor
 
+from statefulspark.logs.redaction import redact_facts
+
 TEXT_MAX: Final = 32_768
 """Characters of a message, a traceback or another text in a record that are kept."""
 _RESERVED: Final = frozenset(logging.makeLogRecord({}).__dict__) | {"message", "asctime"}
@@ -49,6 +51,7 @@ def json_formatter(*facts: Processor) -> logging.Formatter:
         [*facts, structlog.stdlib.add_log_level, structlog.stdlib.add_logger_name],
         structlog.processors.format_exc_info,
         _bounded,
+        _redacted,
         structlog.processors.JSONRenderer(default=str),
     )
 
@@ -74,6 +77,10 @@ def _with_time(_: Any, __: str, event: MutableMapping[str, Any]) -> MutableMappi
     """Add the time of the record, which may have been made in another process, and not the time at which it is written."""
     event["timestamp"] = datetime.fromtimestamp(event["_record"].created, UTC).isoformat().replace("+00:00", "Z")
     return event
+
+
+def _redacted(_: Any, __: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
+    return redact_facts(dict(event))
 
 
 def _bounded(_: Any, __: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:

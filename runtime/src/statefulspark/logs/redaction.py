@@ -1,4 +1,8 @@
-"""Redaction: hides our own secrets in the text of log records. What users log of their own is theirs. Pure."""
+"""Redaction: hides secrets in every text that leaves the process: errors, log records, tracebacks of functions.
+
+The job's own secrets are known; others are recognized by the form in which libraries and URLs write them. A secret that a function prints as a
+plain word is not recognized. Each expression takes time that grows linearly with the text, whatever that is.
+"""
 
 from __future__ import annotations
 
@@ -13,6 +17,14 @@ _LENGTH_MIN: Final = 8
 """Shorter texts, such as a password of a test, occur in ordinary words."""
 _USER_INFO: Final = re.compile(r"(\b(?!abfss?:)[a-zA-Z][a-zA-Z0-9+.-]{0,31}://)[^\s/@\"'<>]{1,1024}@")
 """User and password of a URL. In abfss:// URLs, the name of a container is in this place."""
+_WORD: Final = r"secret|password|passwd|token|access[._-]?key|account[._-]?key(?:\.[\w.-]{1,80})?|signature|credential|(?<![a-z])sig"
+_ASSIGNED: Final = re.compile(rf"((?:{_WORD})=[\"']?|(?:{_WORD})[\"']\s?:\s?[\"'])[^\s\"'&,;)\\]{{1,4096}}", re.IGNORECASE)
+"""The value of an argument, a parameter of a URL (such as the signature of a SAS token), or a member of a mapping."""
+_AWS_KEY_ID: Final = re.compile(r"\b(?:AKIA|ASIA)[0-9A-Z]{16}\b")
+_NAME: Final = re.compile(rf"(?:{_WORD})$", re.IGNORECASE)
+_SUSPECT: Final = re.compile(rf"://|AKIA|ASIA|{_WORD}", re.IGNORECASE)
+_CONTROLS: Final = {code: f"\\x{code:02x}" for code in (*range(9), *range(11, 32), *range(127, 160))}
+"""Control characters, which a terminal would obey; tabs and line ends stay."""
 
 
 class Redaction:
@@ -33,18 +45,47 @@ class Redaction:
 
     def may_change(self, line: str) -> bool:
         """Return False if no text in this JSON has anything to hide, which is quickly found. Characters beyond ASCII are escaped in it."""
-        return ("://" in line and "@" in line) or (self._in_json is not None and self._in_json.search(line) is not None)
+        return _SUSPECT.search(line) is not None or (self._in_json is not None and self._in_json.search(line) is not None)
 
     def facts(self, value: Any) -> Any:
         """Return a value of JSON without secrets, in names of members too."""
         if isinstance(value, str):
             return self.text(value)
         if isinstance(value, dict):
-            return {self.text(name): self.facts(each) for name, each in value.items()}
-        return [self.facts(each) for each in value] if isinstance(value, list) else value
+            return {
+                self.text(name): HIDDEN if isinstance(each, str) and each and _NAME.search(name) else self.facts(each)
+                for name, each in value.items()
+            }
+        if isinstance(value, list | tuple):
+            return [self.facts(each) for each in value]
+        return value if value is None or isinstance(value, bool | int | float) else self.text(str(value))
 
     def text(self, text: str) -> str:
         """Return the text without secrets."""
         if self._secrets is not None:
             text = self._secrets.sub(HIDDEN, text)
-        return _USER_INFO.sub(rf"\1{HIDDEN}@", text)
+        if _SUSPECT.search(text) is None:
+            return text
+        return _AWS_KEY_ID.sub(HIDDEN, _ASSIGNED.sub(rf"\1{HIDDEN}", _USER_INFO.sub(rf"\1{HIDDEN}@", text)))
+
+
+_of_process = Redaction()
+
+
+def hide_secrets(secrets: Iterable[str]) -> Redaction:
+    """Makes `redact` hide these texts in this process from now on; returns what does."""
+    global _of_process  # noqa: PLW0603  what leaves a process has no owner below it
+    _of_process = Redaction(secrets)
+    return _of_process
+
+
+def redact(text: str) -> str:
+    """Returns a text that may leave the process: without secrets, and without control characters that a terminal would obey."""
+    text = _of_process.text(text)
+    return text if text.isprintable() else text.translate(_CONTROLS)
+
+
+def redact_facts(facts: dict[str, Any]) -> dict[str, Any]:
+    """Returns the facts of a log record without secrets."""
+    found: dict[str, Any] = _of_process.facts(facts)
+    return found

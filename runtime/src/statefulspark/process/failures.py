@@ -8,6 +8,7 @@ from traceback import StackSummary, TracebackException
 from typing import Final
 
 from statefulspark.errors import InvalidInputError, StatefulSparkError, UserFunctionError
+from statefulspark.logs.redaction import redact
 from statefulspark.process.rows import InputRow
 
 __all__ = ["USER_ERRORS", "error_of_step", "timestamp_hint", "user_function_error"]
@@ -27,7 +28,8 @@ _OURS = tuple(f"{_PACKAGE / name}/" for name in ("process", "state", "testing"))
 def user_function_error(error: BaseException, *, uid: str, key_group: int | None, hint: str = "") -> UserFunctionError:
     """Describe ``error`` by uid, key group and the user's own traceback.
 
-    Rows, keys and state are never part of the text; the exception's own message is, because its author wrote it to be read.
+    Rows, keys and state are never part of the text; the exception's own message is, because its author wrote it to be read. Secrets in forms that are known are hidden here
+    already: Spark writes the text to its own log.
 
     Args:
         error: The exception.
@@ -43,7 +45,7 @@ def user_function_error(error: BaseException, *, uid: str, key_group: int | None
         f"the function raised {type(error).__name__}{f' ({hint})' if hint else ''}",
         uid=uid,
         key_group=key_group,
-        user_traceback=_bounded("".join(report.format()).rstrip()),
+        user_traceback=redact(_bounded("".join(report.format()).rstrip())),
     )
 
 

@@ -30,6 +30,8 @@ from statefulspark.exchange.config import SlotConfig
 from statefulspark.exchange.task import peer_of
 from statefulspark.keygroups import key_group_range
 from statefulspark.logs.forwarding import ForwardedRecords
+from statefulspark.logs.redaction import hide_secrets
+from statefulspark.logs.shared_credentials import environment_secrets
 from statefulspark.memory.tuning import MemoryTuning
 from statefulspark.process.function_runner import StepSpec
 from statefulspark.rpc.flight import FlightPeer
@@ -73,6 +75,8 @@ def run_slot(config: SlotConfig, slot: int, executor: str) -> str:
     Raises:
         StatefulSparkError: the slot cannot restore its state; the slot supervisor decides what happens next.
     """
+    given = (config.storage.secret_access_key, config.storage.session_token)
+    hide_secrets([*environment_secrets(os.environ), *(each for each in given if each is not None)])
     with logs_of_slot(config.logs, slot) as forwarded:
         return _run_slot(config, slot, executor, forwarded)
 
