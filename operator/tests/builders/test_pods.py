@@ -18,6 +18,7 @@ from statefulspark_operator.builders import children
 from statefulspark_operator.builders.identities import JobIdentity
 from statefulspark_operator.builders.pods import STOP_GRACE_S, driver_pod, executor_template, storage_pod
 from statefulspark_operator.reconcile.job.observe import pod_status
+from statefulspark_operator.reconcile.tenancy import Tenancy
 from tests.manifests import manifest
 
 JOB = JobIdentity(name="counts", namespace="shop", uid="u-1", generation=3)
@@ -263,3 +264,13 @@ def test_what_nobody_gave_is_not_in_the_drivers_manifest() -> None:
     spec = StatefulSparkJobSpec.model_validate({"image": "x:1", "job": {"script": "a.py"}, "checkpointing": {"dir": "s3://bucket/c"}})
     data = children.config_map(JOB, spec, image="x:1", job_id="u-1", parallelism=1)["data"]
     assert "restartStrategy" not in yaml.safe_load(data[MANIFEST_FILE])["spec"]
+
+
+def test_a_driver_knows_the_places_to_which_the_operator_limits_its_tenant() -> None:
+    def variable(places: tuple[str, ...] | None) -> str | None:
+        pod = driver_pod(JOB, spec(), image="shop/counts:1", account="counts-driver", key_id="k-1", locations=places)
+        env = {each["name"]: each.get("value") for each in pod["spec"]["containers"][0]["env"]}
+        return env.get("STATEFULSPARK_STORAGE_LOCATIONS")
+
+    assert variable(Tenancy().savepoint_places("shop")) is None
+    assert variable(Tenancy(locations=("s3://team/{namespace}",)).savepoint_places("shop")) == '["s3://team/shop"]'

@@ -22,7 +22,7 @@ from statefulspark.coordinator.batch_log import BatchLog, BatchParameters
 from statefulspark.coordinator.durable_job import DurableJob
 from statefulspark.coordinator.pending_checkpoint import PendingCheckpoint
 from statefulspark.coordinator.recovery import batch_log, recovered_batch, restore_location
-from statefulspark.errors import FencedError
+from statefulspark.errors import FencedError, InvalidInputError
 from statefulspark.keygroups import KeyGroupRange
 from statefulspark.rpc.messages.batches import Acknowledge, RunMetrics
 from statefulspark.storage.base import ObjectStore
@@ -66,7 +66,9 @@ def _plan(location: Path, batch: int) -> None:
             (location / folder / str(number)).write_text(f"{folder} {number}")
 
 
-def _durable(store: ObjectStore, lineage: Lineage) -> DurableJob:
+def _durable(
+    store: ObjectStore, lineage: Lineage, *, savepoint_dir: str | None = None, savepoint_places: list[str] | None = None
+) -> DurableJob:
     return DurableJob(
         store=store,
         open_store=open_store,
@@ -75,9 +77,39 @@ def _durable(store: ObjectStore, lineage: Lineage) -> DurableJob:
         max_parallelism=32,
         backend="memory",
         lineage=lineage,
-        savepoint_dir=None,
+        savepoint_dir=savepoint_dir,
+        savepoint_places=savepoint_places,
         retained=1,
     )
+
+
+@pytest.mark.parametrize(
+    "target",
+    [
+        "file:///a/../../etc/x", "file:///a/%2e%2e/etc", "file:///a/b%2f..%2f..%2fetc", "/a/../etc", "hdfs://169.254.169.254:80/x",
+        "hdfs://0xa9fea9fe/x", "hdfs://metadata.google.internal/x", "s3://a:b@bucket/x", "ftp://host/x", "relative", "",
+    ],
+)  # fmt: skip
+def test_a_target_that_is_no_location_is_refused_before_anything_is_asked_for(tmp_path: Path, target: str) -> None:
+    """Wherever it was written, each slot tried again until the time limit, and no other snapshot was taken meanwhile."""
+    store = open_store(f"file://{tmp_path}/job")
+    ensure_job(store, "job", 32)
+    durable = _durable(store, begin_attempt(store, now_ms=1, open_store=open_store))
+    with pytest.raises(InvalidInputError, match=r"^target: "):
+        durable.savepoint_target(target)
+
+
+def test_targets_are_limited_to_the_places_of_the_operator_and_of_the_job(tmp_path: Path) -> None:
+    store = open_store(f"file://{tmp_path}/jobs/job")
+    ensure_job(store, "job", 32)
+    lineage = begin_attempt(store, now_ms=1, open_store=open_store)
+    durable = _durable(store, lineage, savepoint_dir="s3://saved/shop", savepoint_places=["s3://team/shop"])
+    for allowed in ("s3://saved/shop/x", "s3://team/shop", f"{tmp_path}/jobs/x"):
+        assert durable.savepoint_target(allowed).endswith(allowed)
+    assert durable.savepoint_target(None) == "s3://saved/shop"
+    for refused in ("s3://team/shopping", "s3://other/x", f"file://{tmp_path}/elsewhere"):
+        with pytest.raises(InvalidInputError, match="target: is not among the locations that this job may use"):
+            durable.savepoint_target(refused)
 
 
 def _attempt(store: ObjectStore, location: Path) -> tuple[DurableJob, LocationFiles, BatchLog, Lineage]:

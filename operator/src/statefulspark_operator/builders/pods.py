@@ -7,6 +7,7 @@ Both pods fit the restricted Pod Security Standard and a root file system that i
 from __future__ import annotations
 
 import copy
+import json
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
@@ -39,8 +40,10 @@ def stop_grace_s(pod_spec: Mapping[str, Any]) -> int:
     return max(STOP_GRACE_S, given) if isinstance(given, int) else STOP_GRACE_S
 
 
-def driver_pod(job: JobIdentity, spec: StatefulSparkJobSpec, *, image: str, account: str, key_id: str) -> dict[str, Any]:
-    """The driver's pod. ``key_id`` tells which key of the operator its Secrets were made with."""
+def driver_pod(
+    job: JobIdentity, spec: StatefulSparkJobSpec, *, image: str, account: str, key_id: str, locations: tuple[str, ...] | None = None
+) -> dict[str, Any]:
+    """The driver's pod. ``key_id`` tells which key of the operator its Secrets were made with, ``locations`` limits targets of savepoints."""
     ours = {
         "serviceAccountName": account,
         "restartPolicy": "OnFailure",
@@ -48,7 +51,7 @@ def driver_pod(job: JobIdentity, spec: StatefulSparkJobSpec, *, image: str, acco
         "securityContext": _pod_security(),
         "imagePullSecrets": [{"name": name} for name in spec.image_pull_secrets],
         "tolerations": _tolerations(),
-        "containers": [_driver_container(job, spec, image)],
+        "containers": [_driver_container(job, spec, image, locations)],
         "volumes": [
             {"name": "config", "configMap": {"name": job.config}},
             {"name": "api-token", "secret": {"secretName": job.secret, "items": [{"key": pods.TOKEN_KEY, "path": pods.TOKEN_KEY}]}},
@@ -66,7 +69,7 @@ def driver_pod(job: JobIdentity, spec: StatefulSparkJobSpec, *, image: str, acco
     return _over_template(spec.driver.pod_template, {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": ours})
 
 
-def _driver_container(job: JobIdentity, spec: StatefulSparkJobSpec, image: str) -> dict[str, Any]:
+def _driver_container(job: JobIdentity, spec: StatefulSparkJobSpec, image: str, locations: tuple[str, ...] | None) -> dict[str, Any]:
     memory = str(spec.memory_plan().driver.total_bytes)
     return {
         "name": pods.DRIVER_CONTAINER,
@@ -98,6 +101,7 @@ def _driver_container(job: JobIdentity, spec: StatefulSparkJobSpec, image: str) 
                     pods.SPARK_SECRET_VARIABLE: job.secret,
                     pods.TLS_FOLDER_VARIABLE: pods.TLS_FOLDER,
                 }
+                | ({pods.STORAGE_LOCATIONS_VARIABLE: json.dumps(locations)} if locations is not None else {})
             ),
             *_credentials(spec),
         ],

@@ -6,15 +6,15 @@ tenants: an administrator configures the allowed locations, and addresses that a
 
 from __future__ import annotations
 
-import ipaddress
 from collections.abc import Iterator
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import Final
-from urllib.parse import unquote, urlsplit
+from urllib.parse import urlsplit
 
+from statefulspark.config.addresses import address_of, is_metadata
 from statefulspark.config.job import StatefulSparkJobSpec
-from statefulspark.config.locations import SCHEMES
+from statefulspark.config.locations import SCHEMES, is_below
 from statefulspark.config.snapshot import StateSnapshotSpec
 
 EVERYWHERE: Final = tuple(f"{scheme}://" for scheme in SCHEMES)
@@ -24,12 +24,8 @@ _NEVER: Final = (
     "kubernetes",
     "kubernetes.default",
     "kubernetes.default.*",
-    "metadata",
-    "metadata.google.internal",
 )
-"""Names of the local machine, the API server and cloud metadata services."""
-_METADATA: Final = frozenset(ipaddress.ip_address(each) for each in ("100.100.100.200", "fd00:ec2::254", "168.63.129.16"))
-"""Metadata services outside of the link-local range."""
+"""Names of the local machine and the API server."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,10 +87,14 @@ class Tenancy:
     def may_change(self, namespace: str, job: StatefulSparkJobSpec, url: str) -> bool:
         """True if a snapshot of ``job`` may write or dispose of a savepoint at ``url``: only below the job's directories and the operator's snapshot locations."""
         own = [each for each in (job.checkpointing.savepoint_dir, job.checkpointing.dir) if each is not None]
-        return _below(url, [*own, *(each.replace("{namespace}", namespace) for each in self.snapshot_locations)])
+        return is_below(url, [*own, *(each.replace("{namespace}", namespace) for each in self.snapshot_locations)])
+
+    def savepoint_places(self, namespace: str) -> tuple[str, ...] | None:
+        """The places to which a driver limits the targets of savepoints; None if all storage is allowed."""
+        return None if self.locations == EVERYWHERE else tuple(each.replace("{namespace}", namespace) for each in self.locations)
 
     def _allowed(self, namespace: str, url: str) -> bool:
-        return _below(url, [each.replace("{namespace}", namespace) for each in self.locations])
+        return is_below(url, [each.replace("{namespace}", namespace) for each in self.locations])
 
     def _listed(self, namespace: str) -> str:
         return ", ".join(each.replace("{namespace}", namespace) for each in self.locations) or "none"
@@ -108,41 +108,8 @@ class Tenancy:
         return f"{host} is not allowed by the operator's storageEndpoints ({', '.join(self.endpoints) or 'none'}). Use one of these"
 
 
-def _below(url: str, folders: list[str]) -> bool:
-    """True if ``url`` is one of ``folders`` or below one. Compared as stores decode it, so ``%2e`` is a dot in ``file://``."""
-    place = _plain(url)
-    return any(place == folder.rstrip("/") or place.startswith(f"{folder.rstrip('/')}/") for folder in map(_plain, folders))
-
-
-def _plain(url: str) -> str:
-    return unquote(url) if url.startswith("file:") else url
-
-
 def _never(host: str) -> bool:
-    if any(fnmatchcase(host, pattern) for pattern in _NEVER):
+    if any(fnmatchcase(host, pattern) for pattern in _NEVER) or is_metadata(host):
         return True
-    address = _address(host)
-    if address is None:
-        return False
-    return address.is_loopback or address.is_link_local or address.is_unspecified or address.is_multicast or address in _METADATA
-
-
-def _address(host: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
-    """The address that a host is written as, in any way that resolvers take: ``0x7f000001`` and ``127.1`` are 127.0.0.1."""
-    try:
-        address = ipaddress.ip_address(host.partition("%")[0])
-    except ValueError:
-        return _old_address(host)
-    return getattr(address, "ipv4_mapped", None) or address
-
-
-def _old_address(host: str) -> ipaddress.IPv4Address | None:
-    parts = host.split(".")
-    try:
-        numbers = [int(part, 16 if part.startswith("0x") else 8 if part.startswith("0") and part != "0" else 10) for part in parts]
-    except ValueError:
-        return None
-    if len(numbers) > 4 or any(number > 255 or number < 0 for number in numbers[:-1]):
-        return None
-    value = sum(number << (24 - 8 * index) for index, number in enumerate(numbers[:-1])) + numbers[-1]
-    return ipaddress.IPv4Address(value) if 0 <= value < 1 << 32 else None
+    address = address_of(host)
+    return address is not None and address.is_loopback

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
+from pathlib import Path
 from typing import Annotated, Final
 from urllib.parse import SplitResult, unquote, urlsplit
 
-from pydantic import AfterValidator, StringConstraints
+from pydantic import AfterValidator, StringConstraints, TypeAdapter, ValidationError
 
+from statefulspark.config.addresses import is_metadata
 from statefulspark.config.problems import refused
+from statefulspark.errors import InvalidInputError
 
 SCHEMES: Final = ("s3", "gs", "abfss", "hdfs", "file")
 """Of the URLs that name a place in storage."""
@@ -75,6 +79,8 @@ def _check_place(parts: SplitResult) -> None:
         place, problem, remedy = _PLACES[parts.scheme]
         if not place.fullmatch(parts.netloc):
             raise refused(problem, remedy)
+        if parts.scheme == "hdfs" and is_metadata(parts.hostname or ""):
+            raise refused("names a link-local address or a metadata service", "Write the address of a NameNode")
         if parts.scheme == "hdfs" and ":" in unquote(parts.path):
             raise refused("contains a colon, which HDFS does not allow in names", "Write a path without colons")
     elif parts.scheme == "file":
@@ -84,6 +90,35 @@ def _check_place(parts: SplitResult) -> None:
         raise refused("uses a scheme of another program", remedy_instead)
     else:
         raise refused("is not a storage URL", f"Write {EXAMPLES}")
+
+
+def is_below(url: str, folders: Iterable[str]) -> bool:
+    """True if ``url`` is one of ``folders`` or below one. Compared as stores decode it, so ``%2e`` is a dot in ``file://``."""
+    place = _plain(url)
+    return any(place == folder.rstrip("/") or place.startswith(f"{folder.rstrip('/')}/") for folder in map(_plain, folders))
+
+
+def _plain(url: str) -> str:
+    return unquote(url) if url.startswith("file:") else url
+
+
+def storage_url(text: str, *, field: str) -> str:
+    """Returns a URL that a caller has given, as a manifest's location is checked.
+
+    Args:
+        text: The URL, or an absolute path of this machine.
+        field: Name of the argument for the error.
+
+    Raises:
+        InvalidInputError: It is no location in storage.
+    """
+    try:
+        return _URL.validate_python(Path(text).as_uri() if text.startswith("/") else text)
+    except ValidationError as error:
+        found = error.errors()[0]
+        context = found.get("ctx", {})
+        remedy = context.get("remedy", f"Write {EXAMPLES}")
+        raise InvalidInputError(context.get("message", "is not a storage URL"), field=field, remedy=remedy) from None
 
 
 def check_mounted(url: str) -> str:
@@ -120,3 +155,4 @@ StorageUrl = Annotated[
     AfterValidator(_check_storage_url),
 ]
 """A folder in storage, without a slash at its end."""
+_URL: Final = TypeAdapter[str](StorageUrl)

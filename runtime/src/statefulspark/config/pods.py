@@ -13,6 +13,8 @@ EXECUTOR_TEMPLATE_VARIABLE: Final = "STATEFULSPARK_EXECUTOR_POD_TEMPLATE"
 """Path of the pod template for executors."""
 SPARK_SECRET_VARIABLE: Final = "STATEFULSPARK_SPARK_SECRET"  # noqa: S105  the name of a variable, not a secret
 """Name of the Kubernetes Secret by which driver and executors know each other."""
+STORAGE_LOCATIONS_VARIABLE: Final = "STATEFULSPARK_STORAGE_LOCATIONS"
+"""JSON list of the places in which the driver may write savepoints beside the job's own directories; unset if all are allowed."""
 
 API_PORT: Final = 8480
 DRIVER_PORT: Final = 7078

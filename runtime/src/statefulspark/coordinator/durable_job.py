@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import replace
 from typing import Any
 
@@ -25,6 +25,7 @@ from statefulspark.checkpoint.write.canceled import CanceledUploads
 from statefulspark.checkpoint.write.inline import DEFAULT_LIMITS, InlineLimits
 from statefulspark.checkpoint.write.publish import publish
 from statefulspark.checkpoint.write.removal import remove_state
+from statefulspark.config.locations import is_below, storage_url
 from statefulspark.coordinator.batch_changelogs import BatchChangelogs
 from statefulspark.coordinator.batch_log import BatchLog, BatchParameters
 from statefulspark.coordinator.batch_records import BatchRecords
@@ -55,6 +56,7 @@ class DurableJob:
         backend: str,
         lineage: Lineage,
         savepoint_dir: str | None,
+        savepoint_places: Iterable[str] | None = None,
         retained: int,
         max_age_s: float | None = None,
         incremental: bool = True,
@@ -72,6 +74,7 @@ class DurableJob:
             backend: kind of the slots' stores.
             lineage: what the attempt starts from.
             savepoint_dir: where savepoints go when the caller names no place.
+            savepoint_places: URLs below which callers may have savepoints beside the job's own directories; None for anywhere.
             retained: how many checkpoints are kept.
             max_age_s: seconds for which a checkpoint is kept that is not the newest one; None for no limit.
             incremental: whether a snapshot may name or copy the files of an earlier checkpoint.
@@ -98,6 +101,8 @@ class DurableJob:
         self._failed: set[str] = set()
         """Checkpoints that slots could not restore in this attempt."""
         self._savepoint_dir = savepoint_dir
+        own = [url for url in (savepoint_dir, paths.folder_of(store.url)[0]) if url is not None]
+        self._savepoint_places = None if savepoint_places is None else (*own, *savepoint_places)
         self.pipeline: Pipeline | None = None
         """Keyed steps and sources of the job's query; stored with every batch and checkpoint."""
         self.changelogs = BatchChangelogs(store, lineage, max_parallelism)
@@ -215,9 +220,18 @@ class DurableJob:
         """URL below which a savepoint goes.
 
         Raises:
-            InvalidInputError: neither the caller nor the manifest names one.
+            InvalidInputError: neither the caller nor the manifest names one, or the caller's is no location, or one that is not allowed.
         """
-        where = target or self._savepoint_dir
+        if target is not None:
+            # Here and not in a slot: one that every slot would refuse, again and again, blocks all snapshots until the time limit.
+            target = storage_url(target, field="target")
+            if self._savepoint_places is not None and not is_below(target, self._savepoint_places):
+                raise InvalidInputError(
+                    "is not among the locations that this job may use",
+                    field="target",
+                    remedy="Use the job's savepointDir, or a location of the operator's storageLocations",
+                )
+        where = target if target is not None else self._savepoint_dir
         if where is None:
             raise InvalidInputError(
                 "no savepoint directory is configured", field="target", remedy="Give a target URL, or set spec.checkpointing.savepointDir"

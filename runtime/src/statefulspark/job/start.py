@@ -6,6 +6,7 @@ older driver, comes last.
 
 from __future__ import annotations
 
+import json
 import os
 import secrets
 import time
@@ -27,7 +28,7 @@ from statefulspark.checkpoint.spark.location import LocationFiles
 from statefulspark.checkpoint.spark.state_uploader import SparkStateUploader
 from statefulspark.config.claim_mode import ClaimMode
 from statefulspark.config.job import StatefulSparkJob
-from statefulspark.config.pods import TLS_FOLDER_VARIABLE
+from statefulspark.config.pods import STORAGE_LOCATIONS_VARIABLE, TLS_FOLDER_VARIABLE
 from statefulspark.coordinator.coordinator import Coordinator, Listen
 from statefulspark.coordinator.dry_runs import DryRuns
 from statefulspark.coordinator.durable_job import DurableJob
@@ -246,6 +247,7 @@ class _Start:
             job_id=_job_id(self.manifest),
             max_parallelism=self.max_parallelism,
             lineage=self.lineage,
+            savepoint_places=_storage_locations(os.environ),
             **durable_options(self.manifest),
         )
 
@@ -362,3 +364,9 @@ def _initial_savepoint(manifest: StatefulSparkJob, store: ObjectStore) -> str | 
             remedy="Pass the path from its status with --from, or set initialSavepointPath",
         )
     return spec.initial_savepoint_path
+
+
+def _storage_locations(environ: Mapping[str, str]) -> list[str] | None:
+    """The storage locations to which the operator limits its jobs; None without limits."""
+    text = environ.get(STORAGE_LOCATIONS_VARIABLE)
+    return None if text is None else [str(each) for each in json.loads(text)]

@@ -165,7 +165,12 @@ async def _create_driver(context: ReconcileContext, observed: Observation, actio
     spec = action.spec
     identity = _identity(observed, action.generation)
     pod = driver_pod(
-        identity, spec, image=_image(context, spec), account=spec.service_account or identity.account, key_id=context.secrets.key_id
+        identity,
+        spec,
+        image=_image(context, spec),
+        account=spec.service_account or identity.account,
+        key_id=context.secrets.key_id,
+        locations=context.tenancy.savepoint_places(observed.namespace),
     )
     if not await context.cluster.create(pod):
         await owned_uid(context.cluster, pod, identity)
