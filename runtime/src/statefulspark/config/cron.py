@@ -38,6 +38,16 @@ def next_time(line: str, after: datetime) -> datetime:
         raise InvalidInputError("never fires", remedy=_REMEDY) from error
 
 
+def previous_time(line: str, before: datetime) -> datetime:
+    """Return the last moment earlier than ``before`` at which ``line`` was due, in UTC.
+
+    Args:
+        line: A line that `next_time` accepts.
+        before: A moment with a time zone.
+    """
+    return next(CronSim(line, before.astimezone(UTC), reverse=True))
+
+
 def _check(line: str) -> str:
     try:
         next_time(line, _CHECKED_FROM)

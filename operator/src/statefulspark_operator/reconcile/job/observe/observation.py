@@ -104,6 +104,8 @@ class ObservedSnapshot:
     checkpoint_id: int | None = None
     max_parallelism: int | None = None
     deleting: bool = False
+    error: str | None = None
+    """Error of the last failed attempt."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -130,4 +130,5 @@ def _snapshot(tree: Tree) -> ObservedSnapshot:
         checkpoint_id=status.checkpoint_id,
         max_parallelism=status.max_parallelism,
         deleting=metadata.get("deletionTimestamp") is not None,
+        error=status.error,
     )

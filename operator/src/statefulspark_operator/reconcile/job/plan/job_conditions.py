@@ -7,7 +7,7 @@ from typing import Final
 from statefulspark_operator.api.conditions import Condition, ConditionStatus, ConditionType
 from statefulspark_operator.api.drivers import Failure
 from statefulspark_operator.api.jobs import LifecycleState
-from statefulspark_operator.reconcile.job.plan import failing_batches, missing_slots, name_conflicts, spec_validity
+from statefulspark_operator.reconcile.job.plan import failing_batches, missing_slots, name_conflicts, savepoint_schedule, spec_validity
 from statefulspark_operator.reconcile.job.plan.draft import Draft
 from statefulspark_operator.reconcile.job.plan.initial_state import SNAPSHOT_REASONS
 from statefulspark_operator.reconcile.job.plan.last_state import TOO_OLD
@@ -89,6 +89,8 @@ def _degraded(draft: Draft) -> _Statement:
     if driver is not None and driver.failed_checkpoints >= _TROUBLE_CHECKPOINTS and driver.last_checkpoint is None:
         told = f"{driver.failed_checkpoints} checkpoints failed and none has completed"
         return ConditionType.DEGRADED, True, "CheckpointsFail", told
+    if driver is not None and (failed := savepoint_schedule.failure_of(draft)) is not None:
+        return ConditionType.DEGRADED, True, failed.reason, failed.message
     return ConditionType.DEGRADED, False, "NotDegraded", "The job has no known problems"
 
 

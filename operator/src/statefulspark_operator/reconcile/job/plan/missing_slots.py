@@ -29,13 +29,17 @@ def failure_of(draft: Draft) -> Failure | None:
 
 
 def report(draft: Draft) -> None:
-    """Adds an event for missing slots when their reason becomes known or changes. Losses of a few seconds have none."""
-    failure, cause = failure_of(draft), draft.observed.executor_trouble
-    if failure is None or cause is None:
+    """Adds an event when a condition begins to name a reason for missing slots, or another one. Losses of a few seconds have no reason."""
+    cause = draft.observed.executor_trouble
+    if cause is None:
         return
-    known = any(
-        each.type is ConditionType.RUNNING and each.reason == REASON and f"({cause.reason})" in each.message
-        for each in draft.observed.status.conditions
+    now, before = (
+        [
+            each
+            for each in status.conditions
+            if each.type is ConditionType.RUNNING and each.reason == REASON and f"({cause.reason})" in each.message
+        ]
+        for status in (draft.status, draft.observed.status)
     )
-    if not known:
-        draft.record_event(REASON, failure.message, warning=True)
+    if now and not before:
+        draft.record_event(REASON, now[0].message, warning=True)

@@ -49,7 +49,8 @@ def plan(observed: Observation) -> Plan:
     if observed.secrets_due and not observed.deleting:
         draft.do(CheckSecrets())
     memory_status.report_oom_kills(draft)
-    missing_slots.report(draft)
     job_conditions.set_conditions(draft)
+    missing_slots.report(draft)
+    savepoint_schedule.report(draft)
     job_status.settle_progress(draft)
     return draft.plan()
