@@ -46,7 +46,7 @@ class Server:
         stored = self.defaulted(self.schema, copy.deepcopy(document))
         problems = list(self.invalid(self.schema, stored, ""))
         if not problems:
-            problems = list(self.broken_rules(self.schema, stored, before))
+            problems = list(self.broken_rules(self.schema, stored, before, ""))
         return stored, problems
 
     def refused_defaults(self) -> list[str]:
@@ -61,7 +61,7 @@ class Server:
         """What schema and rules say of one default; a rule that reads a field that is not there does not hold."""
         problems = list(self.invalid(schema, schema["default"], ""))
         try:
-            return problems or list(self.broken_rules(schema, schema["default"], None))
+            return problems or list(self.broken_rules(schema, schema["default"], None, ""))
         except CELEvalError as error:
             return [str(error)]
 
@@ -118,20 +118,23 @@ class Server:
         if not schema.get(f"min{what}", 0) <= size <= schema.get(f"max{what}", size):
             yield f"{path}: {what}"
 
-    def broken_rules(self, schema: Schema, value: Any, before: Any) -> Iterator[str]:
-        """Yield the messages of CEL rules that do not hold; those over oldSelf only where there is an old value."""
+    def broken_rules(self, schema: Schema, value: Any, before: Any, path: str) -> Iterator[str]:
+        """Yield the messages of CEL rules that do not hold, each with its field; those over oldSelf only where there is an old value."""
         for each in schema.get("x-kubernetes-validations", ()):
             transition = "oldSelf" in each["rule"]
             if transition and before is None:
                 continue
             names = {"self": json_to_cel(value), **({"oldSelf": json_to_cel(before)} if transition else {})}
             if not program(each["rule"]).evaluate(names):
-                yield each["message"]
+                yield f"{path}: {each['message']}"
         if isinstance(value, dict):
             for name, each in value.items():
                 inner = schema.get("properties", {}).get(name)
                 if inner is not None:
-                    yield from self.broken_rules(inner, each, before.get(name) if isinstance(before, dict) else None)
+                    yield from self.broken_rules(inner, each, before.get(name) if isinstance(before, dict) else None, f"{path}.{name}")
+        elif isinstance(value, list):
+            for index, each in enumerate(value):
+                yield from self.broken_rules(schema.get("items", {}), each, None, f"{path}[{index}]")
 
 
 @pytest.fixture(scope="session")

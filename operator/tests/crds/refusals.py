@@ -141,3 +141,35 @@ BAD_VALUES: list[tuple[dict[str, Any], str]] = [
     ({"restartStrategy": {"exponentialDelay": {"jitterFactor": 2}}}, "spec.restartStrategy.exponentialDelay.jitterFactor"),
 ]
 """Specs of jobs that the schema refuses without any rule, and the field that is named."""
+
+BAD_FORMATS: list[tuple[dict[str, Any], str, str]] = [
+    ({"executor": {"memory": "lots"}}, "spec.executor.memory", "expected a size with its unit, such as 512Mi or 4Gi"),
+    ({"executor": {"memory": 4096}}, "spec.executor.memory", "expected a size with its unit, such as 512Mi or 4Gi"),
+    ({"driver": {"cores": "1 core"}}, "spec.driver.cores", "expected a number of cores, such as 2, 0.5 or 500m"),
+    ({"checkpointing": {"dir": "s3://b/x", "interval": 10}}, "spec.checkpointing.interval", "expected a duration such as 30s or 1h30m"),
+    ({"upgradeTimeout": "5 parsecs"}, "spec.upgradeTimeout", "expected a duration such as 30s or 1h30m"),
+    ({"checkpointing": {"dir": "/data"}}, "spec.checkpointing.dir", "expected a URL such as s3://bucket/folder"),
+    ({"serviceAccount": "Not a name"}, "spec.serviceAccount", "expected a name of lower-case letters, digits, dots and dashes"),
+    ({"imagePullSecrets": ["a", "B"]}, "spec.imagePullSecrets[1]", "expected a name of lower-case letters, digits, dots and dashes"),
+    ({"sparkVersion": "4.2"}, "spec.sparkVersion", "expected 4.3 or one of its releases, such as 4.3.1"),
+    ({"job": {"module": "shop/orders"}}, "spec.job.module", "expected a module such as shop.orders"),
+    ({"job": {"script": "a.py", "entrypoint": "a b"}}, "spec.job.entrypoint", "expected the name of a Python function"),
+    ({"stateBackend": {"type": "rocks"}}, "spec.stateBackend.type", "expected memory, filesystem, rocksdb or module:Class"),
+    ({"stateBackend": {"rocksdb": {"optionsFactory": "Fast"}}}, "spec.stateBackend.rocksdb.optionsFactory", "expected module:Class"),
+    (
+        {"checkpointing": {"dir": "s3://b/x", "storage": {"s3": {"storageClass": "standard"}}}},
+        "spec.checkpointing.storage.s3.storageClass",
+        "expected a storage class such as STANDARD_IA",
+    ),
+    (
+        {"checkpointing": {"dir": "s3://b/x", "storage": {"s3": {"encryption": {"type": "SSE-KMS", "kmsKeyId": "a key"}}}}},
+        "spec.checkpointing.storage.s3.encryption.kmsKeyId",
+        "expected the ID, ARN or alias of a KMS key",
+    ),
+    (
+        {"checkpointing": {"dir": "s3://b/x", "storage": {"caBundleFrom": {"secretKeyRef": {"name": "ca", "key": "a/b"}}}}},
+        "spec.checkpointing.storage.caBundleFrom.secretKeyRef.key",
+        "expected a key such as ca.crt",
+    ),
+]
+"""Specs of jobs with text that a field cannot take: the field, and the sentence that says what it takes."""

@@ -17,7 +17,7 @@ from statefulspark_operator.api.jobs import StatefulSparkJobStatus
 from statefulspark_operator.api.names import FINALIZER, STATUS_MANAGER
 from statefulspark_operator.api.snapshots import StateSnapshotStatus
 from statefulspark_operator.clients.kubernetes import Cluster, Tree
-from tests.crds.refusals import BAD_JOBS, BAD_SNAPSHOTS, BAD_VALUES, CHANGES, GOOD
+from tests.crds.refusals import BAD_FORMATS, BAD_JOBS, BAD_SNAPSHOTS, BAD_VALUES, CHANGES, GOOD
 from tests.crds.refusals import SNAPSHOT as GOOD_SNAPSHOT
 from tests.crds.refusals import with_spec as merged
 
@@ -142,6 +142,15 @@ def test_unknown_fields_are_pruned(kubectl: Any) -> None:
 def test_bad_values_are_refused_by_the_schema(kubectl: Any, spec: dict[str, Any], field: str) -> None:
     """Types, enums, bounds and patterns are enforced without any rule or webhook, and the text names the field."""
     assert field in kubectl.refusal(with_spec("bad", **spec))
+
+
+@pytest.mark.parametrize(("spec", "field", "sentence"), BAD_FORMATS, ids=[field for _, field, _ in BAD_FORMATS])
+def test_text_in_another_format_is_told_what_is_expected(kubectl: Any, spec: dict[str, Any], field: str, sentence: str) -> None:
+    """The rule in place of a pattern: field and sentence, and no regular expression."""
+    told = kubectl.refusal(with_spec("bad", **spec))
+    assert field in told
+    assert sentence in told
+    assert "should match" not in told
 
 
 def test_names_are_refused_by_the_schema(kubectl: Any) -> None:

@@ -75,7 +75,7 @@ def test_every_part_of_a_schema_is_structural_described_and_bounded(path: str, n
         assert node["description"].endswith("."), path
         assert "\n" not in node["description"]
     if node.get("type") == "string":
-        assert "maxLength" in node or "enum" in node or node.get("format") == "date-time" or path in {".apiVersion", ".kind", *_SHORT}
+        assert "maxLength" in node or "enum" in node or node.get("format") == "date-time" or path in {".apiVersion", ".kind"}
     if node.get("type") == "array":
         assert "maxItems" in node
     if isinstance(node.get("additionalProperties"), dict):
@@ -94,10 +94,6 @@ def test_rules_read_fields_that_are_there(path: str, node: Schema) -> None:
             for name in dotted.strip(".").split("."):
                 at = at["properties"][name] if "properties" in at else {}
                 assert at, f"{path}: {dotted}"
-
-
-_SHORT = {".spec.sparkVersion"}
-"""Bounded by their pattern."""
 
 
 def test_inline_credentials_are_not_in_the_resource() -> None:

@@ -12,11 +12,12 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
+from statefulspark.config.durations import parse_duration
 from statefulspark.config.kubernetes import validate_on_kubernetes, validate_snapshot
 from statefulspark.errors import InvalidInputError
 from statefulspark_operator.crds.definitions import definitions
 from statefulspark_operator.handlers.admission import review
-from tests.crds.refusals import BAD_JOBS, BAD_SNAPSHOTS, BAD_VALUES, CHANGES, GOOD, OWN_WORDS, SNAPSHOT, with_spec
+from tests.crds.refusals import BAD_FORMATS, BAD_JOBS, BAD_SNAPSHOTS, BAD_VALUES, CHANGES, GOOD, OWN_WORDS, SNAPSHOT, with_spec
 
 ROOT = Path(__file__).resolve().parents[3]
 
@@ -47,7 +48,7 @@ def test_every_rule_is_seen_to_refuse() -> None:
         inner = [rule for each in schema.get("properties", {}).values() for rule in rules(each)]
         return [each["message"] for each in schema.get("x-kubernetes-validations", ())] + inner
 
-    tested = [str(case[-1]) for case in (*BAD_JOBS, *CHANGES, *BAD_SNAPSHOTS)]
+    tested = [str(case[-1]) for case in (*BAD_JOBS, *BAD_FORMATS, *CHANGES, *BAD_SNAPSHOTS)]
     for definition in definitions():
         for message in rules(definition["spec"]["versions"][0]["schema"]["openAPIV3Schema"]):
             assert any(each and each in message for each in tested), message
@@ -96,6 +97,27 @@ def test_bad_values_are_refused_by_the_schema_and_by_the_operator(jobs: Any, spe
     _, problems = jobs.admit(bad)
     assert any(field in f"{each}." for each in problems)
     assert field in said(bad)
+
+
+@pytest.mark.parametrize(("spec", "field", "sentence"), BAD_FORMATS, ids=[field for _, field, _ in BAD_FORMATS])
+def test_text_in_another_format_is_told_what_is_expected(jobs: Any, spec: dict[str, Any], field: str, sentence: str) -> None:
+    """One sentence for people, without a regular expression; the operator refuses it too, and names the field."""
+    bad = {**copy.deepcopy(GOOD), "spec": {**GOOD["spec"], **spec}}
+    assert jobs.admit(bad)[1] == [f".{field}: {sentence}"]
+    assert field in said(bad)
+
+
+def test_no_pattern_of_a_spec_is_quoted_to_its_author(jobs: Any, snapshots: Any) -> None:
+    """An API server quotes patterns of the schema as they are; a job's name is the only one that cannot have a rule of its own."""
+    for server in (jobs, snapshots):
+        assert "'pattern'" not in str(server.schema["properties"]["spec"])
+
+
+def test_every_duration_that_the_operator_reads_passes_its_rule(jobs: Any) -> None:
+    """All units in all their spellings."""
+    for text in ("1 day 2 h", "3days", "1 HOUR", "5min", "10 m", "1h30m", "90 Seconds", "500ms", "3 millis", "0", " 7s "):
+        assert jobs.admit(with_spec(GOOD, upgradeTimeout=text))[1] == [], text
+        assert parse_duration(text) >= 0
 
 
 def test_defaults_hold_the_rules_as_they_are_written(jobs: Any, snapshots: Any) -> None:

@@ -101,7 +101,7 @@ def snapshot_definition() -> Schema:
 
 def _name_schema(model: type[BaseModel]) -> Schema:
     """The schema of an object's name, which is all that a definition may say about metadata."""
-    schema = structural_schema(model)["properties"]["name"]
+    schema = structural_schema(model, defaults=False)["properties"]["name"]
     return {"type": "string", "maxLength": 45, "pattern": schema["pattern"]}
 
 

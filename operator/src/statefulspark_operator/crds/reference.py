@@ -12,7 +12,7 @@ from statefulspark.config.changes import Cost, field_costs
 from statefulspark.config.job import StatefulSparkJobSpec
 from statefulspark.config.snapshot import StateSnapshotSpec
 from statefulspark_operator.crds.definitions import definitions
-from statefulspark_operator.crds.structural import Schema
+from statefulspark_operator.crds.structural import FORMAT_ERROR, Schema
 
 _SPECS: Final[dict[str, type[BaseModel]]] = {"StatefulSparkJob": StatefulSparkJobSpec, "StateSnapshot": StateSnapshotSpec}
 _INTRODUCTION: Final = """# Custom resources
@@ -49,7 +49,7 @@ def _resource(definition: Schema) -> Iterator[str]:
     yield "| field | type | default | change | description |\n|---|---|---|---|---|"
     yield from _rows(schema["properties"]["spec"], "", costs=field_costs(_SPECS[kind]))
     yield f"\n### {kind} rules\n"
-    yield from (f"* {rule['message']}." for rule in _rules(schema))
+    yield from (f"* {rule['message']}." for rule in _rules(schema) if not rule["message"].startswith(f"{FORMAT_ERROR} "))
     yield f"\n### {kind} status\n"
     yield "| field | type | description |\n|---|---|---|"
     yield from _rows(schema["properties"]["status"], "", costs=None)

@@ -1,7 +1,8 @@
 """From pydantic's JSON schema to what the API server takes: a structural schema (apiextensions.k8s.io/v1). Pure.
 
 What differs from JSON schema: no references; no alternatives (``X | None`` is a field that may be left out); bounds are exclusive by a
-flag; unknown fields are pruned unless the field says otherwise; keys of maps have no schema, so their patterns become CEL rules; and an
+flag; unknown fields are pruned unless the field says otherwise; keys of maps have no schema, so their patterns become CEL rules; patterns of a
+spec become CEL rules too, because an API server quotes a pattern to the user, but the message of a rule says what is expected; and an
 object's default is written as ``{}``, from which the API server goes on to the defaults inside. An object with rules of its own has its
 default written out: an API server lets the rules judge the default as it stands, and takes a definition only if they hold.
 
@@ -54,7 +55,9 @@ _TRANSLATED: Final = frozenset(
         "required",
     }
 )
-_DROPPED: Final = frozenset({"title", "change", "local", "serverDefault", "propertyNames"})
+_DROPPED: Final = frozenset({"title", "change", "local", "serverDefault", "propertyNames", "expected"})
+FORMAT_ERROR: Final = "expected"
+"""Beginning of the messages about text in a format that the field does not take."""
 _NULL: Final = {"type": "null"}
 
 
@@ -93,6 +96,8 @@ class _Conversion:
             schema |= self._object(source)
         if "items" in source:
             schema["items"] = self.convert(source["items"])
+        if "pattern" in schema and self._defaults:
+            schema["x-kubernetes-validations"] = [_format_rule(schema, source.get("expected"))]
         return schema
 
     def _object(self, source: Schema) -> Schema:
@@ -131,6 +136,17 @@ class _Conversion:
         if reference := source.pop("$ref", None):
             source = {**self._resolved(self._definitions[reference.rsplit("/", maxsplit=1)[-1]]), **source}
         return source
+
+
+def _format_rule(schema: Schema, expected: str | None) -> Schema:
+    """Replaces the pattern of a schema by a rule whose message says what is expected; of a number, the bounds too."""
+    if expected is None:
+        raise InternalError(f"no Expected(...) describes the pattern {schema['pattern']}")
+    rule = f"self.matches({json.dumps(schema.pop('pattern'))})"
+    if schema.get("x-kubernetes-int-or-string"):
+        bounds = [f"self {sign} {schema.pop(name)}" for name, sign in (("minimum", ">="), ("maximum", "<=")) if name in schema]
+        rule = f"type(self) == int ? {' && '.join(bounds) or 'true'} : {rule}"
+    return {"rule": rule, "message": f"{FORMAT_ERROR} {expected}"}
 
 
 def _object_default(schema: Schema) -> Schema:

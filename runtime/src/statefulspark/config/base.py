@@ -42,7 +42,28 @@ Flag = Annotated[bool, Strict()]
 """true or false; text and numbers are refused."""
 Text = Annotated[str, StringConstraints(min_length=1, max_length=4096)]
 """Text that is not empty, at most 4096 characters."""
-ObjectName = Annotated[str, StringConstraints(max_length=253, pattern=r"^[a-z0-9]([-.a-z0-9]{0,251}[a-z0-9])?$")]
+
+
+@dataclass(frozen=True, slots=True)
+class Expected:
+    """Description of the texts that match the pattern of a field, for the API server's error: ``expected`` and this text.
+
+    Attributes:
+        text: A noun phrase with an example, such as ``a duration such as 30s``.
+    """
+
+    text: str
+
+    def __get_pydantic_json_schema__(self, core_schema: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
+        """Adds the description to the field's schema."""
+        return {**handler(core_schema), "expected": self.text}
+
+
+ObjectName = Annotated[
+    str,
+    StringConstraints(max_length=253, pattern=r"^[a-z0-9]([-.a-z0-9]{0,251}[a-z0-9])?$"),
+    Expected("a name of lower-case letters, digits, dots and dashes"),
+]
 """Name of a Kubernetes object (RFC 1123 subdomain)."""
 Nonce = Annotated[WholeNumber, Field(ge=0, le=(1 << 53) - 1)]
 """A number that means something only by being another one than before, 0 .. 2^53 - 1 (JSON's whole numbers)."""

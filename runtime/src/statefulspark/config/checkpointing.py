@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, Field, SecretStr
 
-from statefulspark.config.base import IGNORE, UPGRADE, CelRule, Flag, Model, ObjectName, Text, WholeNumber, local_only
+from statefulspark.config.base import IGNORE, UPGRADE, CelRule, Expected, Flag, Model, ObjectName, Text, WholeNumber, local_only
 from statefulspark.config.durations import Duration, at_least
 from statefulspark.config.locations import StorageUrl, check_endpoint, check_mounted
 from statefulspark.config.problems import Problem
@@ -78,7 +78,9 @@ class CaBundleKey(Model):
     name: ObjectName = Field(json_schema_extra=UPGRADE)
     """Name of the object in the job's namespace."""
 
-    key: Annotated[str, Field(pattern=r"^[-._a-zA-Z0-9]+$", max_length=253)] = Field(default="ca.crt", json_schema_extra=UPGRADE)
+    key: Annotated[str, Field(pattern=r"^[-._a-zA-Z0-9]+$", max_length=253), Expected("a key such as ca.crt")] = Field(
+        default="ca.crt", json_schema_extra=UPGRADE
+    )
     """Key that contains the PEM certificates."""
 
 

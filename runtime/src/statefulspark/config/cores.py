@@ -7,6 +7,7 @@ from typing import Annotated
 
 from pydantic import BeforeValidator, Field, PlainSerializer, WithJsonSchema
 
+from statefulspark.config.base import Expected
 from statefulspark.config.problems import refused
 
 _TEXT = re.compile(r"\d{1,6}m|\d{1,4}(\.\d{1,3})?", re.ASCII)
@@ -41,5 +42,6 @@ Cores = Annotated[
     BeforeValidator(_from_manifest),
     PlainSerializer(format_cores, return_type=str),
     WithJsonSchema({"x-kubernetes-int-or-string": True, "pattern": r"^([0-9]{1,6}m|[0-9]{1,4}(\.[0-9]{1,3})?)$", "maxLength": 16}),
+    Expected("a number of cores, such as 2, 0.5 or 500m"),
 ]
 """CPU of a process in a manifest: Kubernetes's quantity outside, cores inside, 0.1 .. 256."""

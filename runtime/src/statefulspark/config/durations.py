@@ -11,6 +11,7 @@ from typing import Annotated
 
 from pydantic import AfterValidator, BeforeValidator, PlainSerializer, WithJsonSchema
 
+from statefulspark.config.base import Expected
 from statefulspark.config.problems import refused
 from statefulspark.errors import InvalidInputError
 
@@ -25,7 +26,7 @@ _CANONICAL = ("d", "h", "m", "s", "ms")
 _PART = re.compile(r"\s*(?P<number>\d{1,15})\s*(?P<unit>[a-z]+)", re.IGNORECASE | re.ASCII)
 _DURATION_MS_MAX = 100 * 366 * 86_400_000
 _REMEDY = "Write a number and a unit, for example 500ms, 10s, 5min, 1h30m or 1 day"
-_PATTERN = r"^\s*(0|([0-9]+\s*[A-Za-z]+\s*)+)\s*$"
+_PATTERN = rf"(?i)^\s*(0|([0-9]+\s*({'|'.join(sorted(_UNITS_MS))})\s*)+)\s*$"
 
 
 def parse_duration(text: str) -> int:
@@ -91,6 +92,7 @@ Duration = Annotated[
     BeforeValidator(_from_manifest),
     PlainSerializer(format_duration, return_type=str),
     WithJsonSchema({"x-kubernetes-int-or-string": True, "pattern": _PATTERN, "maxLength": 64, "minimum": 0, "maximum": 0}),
+    Expected("a duration such as 30s or 1h30m"),
 ]
 """A duration in a manifest: text outside, milliseconds inside; the one number that needs no unit is 0."""
 

@@ -14,6 +14,7 @@ from statefulspark.config.base import (
     SCALE,
     UPGRADE,
     CelRule,
+    Expected,
     Flag,
     Model,
     Nonce,
@@ -130,13 +131,16 @@ class JobSpec(Model):
     """Path of the Python file that contains the entry point. Relative paths are resolved against the manifest's directory, or against
     /opt/job in the image on Kubernetes."""
 
-    module: Annotated[str, StringConstraints(max_length=253, pattern=r"^[A-Za-z_]\w*(\.[A-Za-z_]\w*)*$")] | None = Field(
-        default=None, json_schema_extra=UPGRADE
-    )
+    module: (
+        Annotated[
+            str, StringConstraints(max_length=253, pattern=r"^[A-Za-z_]\w*(\.[A-Za-z_]\w*)*$"), Expected("a module such as shop.orders")
+        ]
+        | None
+    ) = Field(default=None, json_schema_extra=UPGRADE)
     """Importable Python module that contains the entry point, for example shop.orders."""
 
-    entrypoint: Annotated[str, StringConstraints(max_length=253, pattern=r"^[A-Za-z_]\w*$")] = Field(
-        default="pipeline", json_schema_extra=UPGRADE
+    entrypoint: Annotated[str, StringConstraints(max_length=253, pattern=r"^[A-Za-z_]\w*$"), Expected("the name of a Python function")] = (
+        Field(default="pipeline", json_schema_extra=UPGRADE)
     )
     """Name of the function that builds the query."""
 
@@ -228,7 +232,9 @@ class StatefulSparkJobSpec(Model):
     image_pull_secrets: Annotated[tuple[ObjectName, ...], Field(max_length=16)] = Field(default=(), json_schema_extra=UPGRADE)
     """Names of Secrets used to pull the image (at most 16)."""
 
-    spark_version: Annotated[str, StringConstraints(pattern=r"^4\.3(\.\d+)?$")] = Field(default="4.3", json_schema_extra=UPGRADE)
+    spark_version: Annotated[
+        str, StringConstraints(max_length=16, pattern=r"^4\.3(\.\d+)?$"), Expected("4.3 or one of its releases, such as 4.3.1")
+    ] = Field(default="4.3", json_schema_extra=UPGRADE)
     """Version of Spark in the image: 4.3, or one of its releases, such as 4.3.1."""
 
     service_account: ObjectName | None = Field(default=None, json_schema_extra=UPGRADE)

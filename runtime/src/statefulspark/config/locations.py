@@ -11,6 +11,7 @@ from urllib.parse import SplitResult, unquote, urlsplit
 from pydantic import AfterValidator, StringConstraints, TypeAdapter, ValidationError
 
 from statefulspark.config.addresses import is_metadata
+from statefulspark.config.base import Expected
 from statefulspark.config.problems import refused
 from statefulspark.errors import InvalidInputError
 
@@ -153,6 +154,7 @@ StorageUrl = Annotated[
     str,
     StringConstraints(max_length=1024, pattern=r"^[a-z0-9]+://"),
     AfterValidator(_check_storage_url),
+    Expected("a URL such as s3://bucket/folder"),
 ]
 """A folder in storage, without a slash at its end."""
 _URL: Final = TypeAdapter[str](StorageUrl)

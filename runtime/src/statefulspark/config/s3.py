@@ -9,7 +9,7 @@ from typing import Annotated, Final
 
 from pydantic import AfterValidator, Field, StringConstraints
 
-from statefulspark.config.base import UPGRADE, CelRule, Flag, Model
+from statefulspark.config.base import UPGRADE, CelRule, Expected, Flag, Model
 from statefulspark.config.problems import Problem, refused
 
 _TAG: Final = re.compile(r"[A-Za-z0-9 +\-=._:/@]*")
@@ -54,7 +54,12 @@ def _check_class(name: str) -> str:
     return name
 
 
-StorageClass = Annotated[str, StringConstraints(max_length=64, pattern=r"^[A-Z][A-Z0-9_-]*$"), AfterValidator(_check_class)]
+StorageClass = Annotated[
+    str,
+    StringConstraints(max_length=64, pattern=r"^[A-Z][A-Z0-9_-]*$"),
+    AfterValidator(_check_class),
+    Expected("a storage class such as STANDARD_IA"),
+]
 
 
 class S3EncryptionSpec(Model):
@@ -68,9 +73,10 @@ class S3EncryptionSpec(Model):
     type: S3EncryptionType = Field(json_schema_extra=UPGRADE)
     """SSE-S3 (keys of the service) or SSE-KMS (a key in AWS KMS)."""
 
-    kms_key_id: Annotated[str, StringConstraints(max_length=2048, pattern=r"^[A-Za-z0-9:/_-]+$")] | None = Field(
-        default=None, json_schema_extra=UPGRADE
-    )
+    kms_key_id: (
+        Annotated[str, StringConstraints(max_length=2048, pattern=r"^[A-Za-z0-9:/_-]+$"), Expected("the ID, ARN or alias of a KMS key")]
+        | None
+    ) = Field(default=None, json_schema_extra=UPGRADE)
     """ID, ARN or alias of the KMS key. Defaults to the AWS managed key aws/s3. The job needs kms:GenerateDataKey and kms:Decrypt for it."""
 
     bucket_key: Flag | None = Field(default=None, json_schema_extra=UPGRADE)

@@ -7,6 +7,7 @@ from typing import Annotated
 from pydantic import AfterValidator, BeforeValidator, PlainSerializer, WithJsonSchema
 from pydantic_core import PydanticCustomError
 
+from statefulspark.config.base import Expected
 from statefulspark.config.problems import refused
 from statefulspark.errors import InvalidInputError
 from statefulspark.sizes import SIZE_REMEDY, format_size, parse_size
@@ -34,6 +35,7 @@ ByteSize = Annotated[
     BeforeValidator(_from_manifest),
     PlainSerializer(format_size, return_type=str),
     WithJsonSchema({"x-kubernetes-int-or-string": True, "pattern": _PATTERN, "maxLength": 32, "minimum": 0, "maximum": 0}),
+    Expected("a size with its unit, such as 512Mi or 4Gi"),
 ]
 """A size in a manifest: text outside, bytes inside; the one number that needs no unit is 0."""
 

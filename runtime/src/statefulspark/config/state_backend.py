@@ -9,7 +9,7 @@ from typing import Annotated, Final
 
 from pydantic import AfterValidator, Field, StringConstraints, WithJsonSchema
 
-from statefulspark.config.base import UPGRADE, CelRule, Flag, Model, Number, Text, no_server_default
+from statefulspark.config.base import UPGRADE, CelRule, Expected, Flag, Model, Number, Text, no_server_default
 from statefulspark.config.problems import Problem, did_you_mean, refused
 from statefulspark.config.rocksdb_names import METRICS
 from statefulspark.config.rocksdb_options import BLOCK_BASED, OPTIONS, REFUSED, PredefinedOptions, choose, read_option
@@ -46,6 +46,7 @@ BackendName = Annotated[
     StringConstraints(max_length=512),
     AfterValidator(_known_backend),
     WithJsonSchema({"type": "string", "maxLength": 512, "pattern": f"^({'|'.join(BACKENDS)}|{_CLASS})$"}),
+    Expected(f"{', '.join(BACKENDS)} or module:Class"),
 ]
 """A state backend that is built in, or a `StateBackend` of one's own as ``module:Class``."""
 
@@ -148,9 +149,9 @@ class RocksDBSpec(Model):
     predefined_options: PredefinedOptions = Field(default=PredefinedOptions.DEFAULT, json_schema_extra=UPGRADE)
     """Predefined set of options: DEFAULT, SPINNING_DISK_OPTIMIZED, SPINNING_DISK_OPTIMIZED_HIGH_MEM or FLASH_SSD_OPTIMIZED."""
 
-    options_factory: Annotated[str, StringConstraints(max_length=512, pattern=r"^[A-Za-z_][\w.]*:[A-Za-z_]\w*$")] | None = Field(
-        default=None, json_schema_extra=UPGRADE
-    )
+    options_factory: (
+        Annotated[str, StringConstraints(max_length=512, pattern=r"^[A-Za-z_][\w.]*:[A-Za-z_]\w*$"), Expected("module:Class")] | None
+    ) = Field(default=None, json_schema_extra=UPGRADE)
     """Python class derived from RocksDBOptionsFactory (module:Class), or a function that takes a RocksDBSettings and returns one. The driver
     calls it first, then each slot."""
 
