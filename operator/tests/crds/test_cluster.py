@@ -175,9 +175,9 @@ def test_the_scale_subresource_and_the_columns(kubectl: Any) -> None:
     assert scale["spec"] == {"replicas": 3}
     assert scale["status"] == {"replicas": 2, "selector": "statefulspark.io/job=scaled"}
     header, row = (line.split() for line in kubectl.ok("get", "ssj", "scaled").strip().splitlines())
-    assert header == ["NAME", "STATE", "READY", "SLOTS", "CHECKPOINT", "RESTORED", "FROM", "AGE"]
-    assert row[:4] == ["scaled", "STABLE", "True", "2"]
-    assert row[5] == "s3://bucket/x/chk-3"
+    assert header == ["NAME", "STATE", "READY", "SLOTS", "RESTARTS", "CHECKPOINT", "RESTORED", "FROM", "AGE"]
+    assert row[:5] == ["scaled", "STABLE", "True", "2", "0"]
+    assert row[6] == "s3://bucket/x/chk-3"
 
 
 def test_columns_of_snapshots(kubectl: Any) -> None:
