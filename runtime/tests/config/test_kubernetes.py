@@ -88,6 +88,35 @@ def nested(levels: int) -> dict[str, Any]:
             ],
         ),
         (
+            {
+                "sparkConf": {
+                    "spark.a": "jdbc:postgresql://db/x?user=ada&password=hunter2",
+                    "spark.b": "https://ada:hunter2@host/x",
+                    "spark.c": "https://a.blob.core.windows.net/c?sv=1&sig=hunter2",
+                    "spark.driver.extraJavaOptions": "-Djavax.net.ssl.trustStorePassword=hunter2",
+                    "spark.hadoop.fs.azure.account.key.me.dfs.core.windows.net": "hunter2",
+                    "spark.hadoop.fs.azure.sas.c.me.dfs.core.windows.net": "hunter2",
+                    "spark.hadoop.fs.gs.auth.service.account.private.key": "hunter2",
+                    "spark.hadoop.javax.jdo.option.ConnectionURL": "jdbc:mysql://db/x?password=hunter2",
+                    "spark.redaction.regex": "nothing",
+                    "spark.sql.redaction.options.regex": "nothing",
+                    "spark.d": "-Dpassword=$PASSWORD -Dmode=token",
+                    "spark.hadoop.fs.azure.account.keyprovider.me": "org.example.Provider",
+                    "spark.hadoop.fs.s3a.aws.credentials.provider": "com.amazonaws.auth.X",
+                    "spark.e": "s3a://bucket/a@b:c",
+                }
+            },
+            [
+                *(f"spec.sparkConf[spark.{name}]: contains a secret" for name in ("a", "b", "c", "driver.extraJavaOptions")),
+                "spec.sparkConf[spark.hadoop.fs.azure.account.key.me.dfs.core.windows.net]: is a secret",
+                "spec.sparkConf[spark.hadoop.fs.azure.sas.c.me.dfs.core.windows.net]: is a secret",
+                "spec.sparkConf[spark.hadoop.fs.gs.auth.service.account.private.key]: is a secret",
+                "spec.sparkConf[spark.hadoop.javax.jdo.option.ConnectionURL]: contains a secret",
+                "spec.sparkConf[spark.redaction.regex]: tells Spark which secrets to hide",
+                "spec.sparkConf[spark.sql.redaction.options.regex]: tells Spark",
+            ],
+        ),
+        (
             {"checkpointing": {"dir": "s3://bucket/x", "storage": {"caBundle": "/dev/ptmx"}}},
             [
                 "spec.checkpointing.storage.caBundle: only applies to statefulspark run, not to Kubernetes. Put the certificates into a ConfigMap"

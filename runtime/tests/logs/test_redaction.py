@@ -123,3 +123,11 @@ def test_a_long_error_is_cut_in_the_middle() -> None:
     assert len(text) < 70_000
     assert text.startswith("first ")
     assert text.endswith(" last")
+
+
+def test_a_sas_token_of_the_environment_is_hidden_within_other_parameters() -> None:
+    """Its variable may begin with a question mark; in the URL of a traceback, other parameters do."""
+    hide_secrets(["?sv=2024-11-04&ss=b&srt=sco&sp=rwl"])
+    assert (
+        redact("GET https://a/c?include=metadata&sv=2024-11-04&ss=b&srt=sco&sp=rwl failed") == "GET https://a/c?include=metadata&*** failed"
+    )

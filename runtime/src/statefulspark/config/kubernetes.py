@@ -18,7 +18,7 @@ from statefulspark.config.job import StatefulSparkJob, StatefulSparkJobSpec
 from statefulspark.config.manifest import validate_job
 from statefulspark.config.pod_templates import RESERVED_VOLUMES, template_conflicts
 from statefulspark.config.problems import Problem, as_invalid_input, sentences
-from statefulspark.config.secret_names import WAY, is_secret
+from statefulspark.config.secret_names import HIDING, WAY, is_secret, is_secret_value
 from statefulspark.config.snapshot import StateSnapshot
 
 _OPERATORS_SPARK_CONF: Final = frozenset(
@@ -88,6 +88,10 @@ def kubernetes_problems(job: StatefulSparkJob) -> Iterator[Problem]:
             yield Problem(f"spec.sparkConf[{name}]", "is set by the operator", "Remove it")
         elif is_secret(name):
             yield Problem(f"spec.sparkConf[{name}]", "is a secret by Spark's rules", WAY)
+        elif is_secret_value(spec.spark_conf[name]):
+            yield Problem(f"spec.sparkConf[{name}]", "contains a secret, such as a password in a URL", WAY)
+        elif name in HIDING:
+            yield Problem(f"spec.sparkConf[{name}]", "tells Spark which secrets to hide", "Remove it")
     for part, container, cores, template in (
         ("driver", pods.DRIVER_CONTAINER, spec.driver.cores, spec.driver.pod_template),
         ("executor", pods.EXECUTOR_CONTAINER, spec.executor.cores, spec.executor.pod_template),

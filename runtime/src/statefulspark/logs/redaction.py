@@ -36,7 +36,12 @@ class Redaction:
 
     def __init__(self, secrets: Iterable[str] = ()) -> None:
         forms = {
-            form for secret in secrets if len(secret) >= _LENGTH_MIN for form in (secret, quote(secret, safe=""), json.dumps(secret)[1:-1])
+            form
+            for secret in (
+                given.removeprefix("?") for given in secrets
+            )  # as the variable of a SAS token has it, and a URL within more parameters
+            if len(secret) >= _LENGTH_MIN
+            for form in (secret, quote(secret, safe=""), json.dumps(secret)[1:-1])
         }
         longest_first = sorted(forms, key=lambda form: (-len(form), form))
         self._secrets = re.compile("|".join(map(re.escape, longest_first))) if forms else None

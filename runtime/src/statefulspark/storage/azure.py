@@ -16,6 +16,7 @@ from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any, BinaryIO
+from urllib.parse import urlsplit
 
 import requests
 from azure.core.credentials import AzureNamedKeyCredential
@@ -52,6 +53,7 @@ _FOLDER_MARK = "hdi_isfolder"
 _API_VERSION = "2023-11-03"
 """Of the service; the client's own default is newer than what emulators and private clouds answer."""
 
+_HERE = frozenset({"localhost", "127.0.0.1", "::1"})
 _ATTEMPTS_MORE = 2
 _COPY_POLL_S = 0.2
 
@@ -259,6 +261,7 @@ def _info(key: str, blob: BlobProperties) -> ObjectInfo:
 
 def _connect(host: str, container: str, settings: StorageSettings, limits: StoreLimits) -> ContainerClient:
     account, _, rest = host.partition(".")
+    credential = _credential(account, settings.endpoint)
     session = requests.Session()
     for scheme in ("https://", "http://"):
         session.mount(scheme, HTTPAdapter(pool_maxsize=limits.connections))
@@ -274,7 +277,7 @@ def _connect(host: str, container: str, settings: StorageSettings, limits: Store
         return ContainerClient(
             settings.endpoint or f"https://{account}.{rest.replace('dfs.', 'blob.', 1)}",
             container,
-            credential=_credential(account),
+            credential=credential,
             api_version=_API_VERSION,
             transport=transport,
             retry_total=_ATTEMPTS_MORE,
@@ -289,11 +292,16 @@ def _connect(host: str, container: str, settings: StorageSettings, limits: Store
         raise InvalidInputError(f"cannot create a client of Azure Storage ({type(exc).__name__})", field=FIELD, remedy=remedy) from exc
 
 
-def _credential(account: str) -> Any:
+def _credential(account: str, endpoint: str | None) -> Any:
     """``Any``: the client takes several unrelated types."""
     if key := os.environ.get(KEY_VARIABLE):
         return AzureNamedKeyCredential(account, key)
     if token := os.environ.get(SAS_VARIABLE):
+        if endpoint is not None and endpoint.startswith("http://") and urlsplit(endpoint).hostname not in _HERE:
+            # The token is all that a reader of the traffic needs; a key only signs requests, and the client itself sends no other token.
+            raise InvalidInputError(
+                f"the shared access signature in {SAS_VARIABLE} would travel in the clear", field=f"{FIELD}.endpoint", remedy="Use https://"
+            )
         # As text, not as an object: so the URL of a copy's source has it too.
         return token.removeprefix("?")
     return DefaultAzureCredential(exclude_interactive_browser_credential=True)

@@ -19,6 +19,7 @@ from pyspark.errors import PySparkRuntimeError
 from pyspark.java_gateway import launch_gateway
 from pyspark.sql import SparkSession
 
+from statefulspark.config.secret_names import is_secret, is_secret_value
 from statefulspark.errors import JvmLostError, UnavailableError
 
 JVM_EXIT_S: Final = 0.5
@@ -38,12 +39,15 @@ def start_jvm(settings: Mapping[str, str], output: int | None = None) -> None:
     """
     if SparkContext._gateway is not None:  # noqa: SLF001  pyspark keeps one JVM per process and has no public way to ask for it
         return
-    conf = SparkConf()
+    conf, arguments = SparkConf(), SparkConf()
     for name, value in settings.items():
         conf.set(name, value)
+        # Everyone on the machine can read a process's arguments. The context gets these settings from `conf`.
+        if not (is_secret(name) or is_secret_value(value)):
+            arguments.set(name, value)
     before = {child.pid for child in psutil.Process().children()}
     try:
-        gateway = launch_gateway(conf, popen_kwargs={"start_new_session": True, "stdout": output, "stderr": output})  # type: ignore[no-untyped-call]  # pyspark's own gap
+        gateway = launch_gateway(arguments, popen_kwargs={"start_new_session": True, "stdout": output, "stderr": output})  # type: ignore[no-untyped-call]  # pyspark's own gap
     except BaseException as error:
         # A JVM whose parent leaves before it has read its standard input would never exit.
         for child in psutil.Process().children():
