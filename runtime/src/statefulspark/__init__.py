@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from statefulspark.pipeline.job import Job
     from statefulspark.pipeline.keyed_streams import KeyedStream
     from statefulspark.pipeline.windowed_streams import WindowedStream
+    from statefulspark.process.batches.aggregates import Aggregate, count, last, max_, max_by, min_, min_by, sum_
     from statefulspark.process.batches.functions import (
         BatchKeyedProcessFunction,
         BatchRuntimeContext,
@@ -141,6 +142,7 @@ if TYPE_CHECKING:
     from statefulspark.state.types.types import TypeInformation, Types
 
 __all__ = [
+    "Aggregate",
     "AggregateFunction",
     "AggregatingState",
     "AggregatingStateDescriptor",
@@ -258,7 +260,14 @@ __all__ = [
     "WindowAssigner",
     "WindowFunction",
     "WindowedStream",
+    "count",
+    "last",
     "local",
+    "max_",
+    "max_by",
+    "min_",
+    "min_by",
+    "sum_",
 ]
 
 

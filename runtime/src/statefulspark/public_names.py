@@ -13,6 +13,16 @@ HOMES: Final = {
     "pipeline.job": ("Job",),
     "pipeline.keyed_streams": ("KeyedStream",),
     "pipeline.windowed_streams": ("WindowedStream",),
+    "process.batches.aggregates": (
+        "Aggregate",
+        "count",
+        "last",
+        "max_",
+        "max_by",
+        "min_",
+        "min_by",
+        "sum_",
+    ),
     "process.batches.functions": (
         "BatchKeyedProcessFunction",
         "BatchRuntimeContext",

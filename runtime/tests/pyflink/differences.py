@@ -158,6 +158,7 @@ DIFFERENCES: dict[str, tuple[str, ...]] = {
     ),
     "PyFlink has functions of batches only in its Table API, and none with state.": (
         *_each("only here: Batch{}", "KeyedProcessFunction RuntimeContext TimerService ValueState"),
+        *_each("only here: {}", "Aggregate KeyedStream.aggregate count last max_ max_by min_ min_by sum_"),
     ),
     "There are no windows over all keys: a keyed step needs a key.": (
         *_each("only in PyFlink: {}Function", "AllWindow ProcessAllWindow PassThroughAllWindow"),

@@ -16,11 +16,13 @@ from statefulspark.pipeline.connected_streams import ConnectedStreams
 from statefulspark.pipeline.exchange_plan import Keyed, add_step
 from statefulspark.pipeline.key_selectors import Key, keyed_by
 from statefulspark.pipeline.keyed_transformations import KeyedTransformations
-from statefulspark.pipeline.output_types import OutputType, output_struct
+from statefulspark.pipeline.output_types import OutputType, aggregate_type, output_struct
 from statefulspark.pipeline.step_arguments import check_column, check_event_time, warn_without_watermark, watermark_delay_ms
 from statefulspark.pipeline.tagged_streams import TaggedStream, side_outputs_of
 from statefulspark.pipeline.windowed_streams import KeyedInput, WindowedStream
+from statefulspark.process.batches.aggregates import Aggregate
 from statefulspark.process.batches.functions import BatchKeyedProcessFunction
+from statefulspark.process.batches.running_aggregates import RunningAggregates
 from statefulspark.process.co_functions import StepFunction, check_function
 from statefulspark.process.functions import KeyedProcessFunction
 from statefulspark.process.output_tag import OutputTag
@@ -136,6 +138,34 @@ class KeyedStream(KeyedTransformations):
             side_outputs=() if side_outputs is None else side_outputs_of(side_outputs, self._job.time_zone),
         )
         return add_step(self._job, step, [self.keyed], schema, side_outputs)
+
+    def aggregate(self, *, uid: str, event_time: str | None = None, **aggregates: Aggregate) -> DataFrame:
+        """Aggregate all rows of a key, and emit one row per key and batch: the key columns, then the aggregates so far.
+
+        The aggregates are computed for many keys at once, without Python code per row. Types and nulls are as with Spark's own functions.
+
+        Example::
+
+            totals = job.key_by(orders, "user").aggregate(uid="totals", n=count(), spent=sum_("price"), latest=last("item"))
+
+        Args:
+            uid: stable name of the step.
+            event_time: timestamp column in whose order the rows of a key are processed.
+            aggregates: by name of the output column: `count`, `sum_`, `min_`, `max_`, `last`, `min_by` or `max_by` of `statefulspark`.
+
+        Raises:
+            InvalidInputError: A column does not exist or its type does not fit; names the output column.
+        """
+        schema, columns = self._input()
+        function = RunningAggregates(aggregates, columns, self._keys)
+        fields = {field.name: field for field in schema.fields}
+        results = [
+            T.StructField(name, aggregate_type(each, fields), nullable=function.output_schema.field(name).nullable)
+            for name, each in aggregates.items()
+        ]
+        output = T.StructType([*(fields[name] for name in self._keys), *results])
+        # Event time only orders the rows here: no timer waits for the watermark.
+        return self.process(function, output, uid=uid, event_time=event_time, watermark="0 seconds")
 
     @property
     def job(self) -> Job:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Final
 
 from pyspark.sql import types as T  # noqa: N812  Spark's own convention
 
 from statefulspark.errors import InvalidInputError
+from statefulspark.process.batches.aggregates import Aggregate
 from statefulspark.state.types.base import TypeInformation
 from statefulspark.state.types.composites import ListTypeInfo, MapTypeInfo, PrimitiveArray, RowTypeInfo, TupleTypeInfo
 
@@ -50,6 +52,18 @@ def output_struct(given: OutputType, field: str) -> T.StructType:
     if not isinstance(schema, T.StructType):
         raise InvalidInputError(f"{given!r} is not a list of columns", field=field, remedy="Write 'name type, name type'")
     return schema
+
+
+def aggregate_type(aggregate: Aggregate, fields: Mapping[str, T.StructField]) -> T.DataType:
+    """The type of an aggregate of a stream with these columns, which has been checked: that of Spark's function."""
+    if aggregate.kind == "count":
+        return T.LongType()
+    kind = fields[aggregate.columns[0]].dataType
+    if aggregate.kind != "sum_":
+        return kind
+    if isinstance(kind, T.DecimalType):
+        return T.DecimalType(min(38, kind.precision + 10), kind.scale)
+    return T.DoubleType() if isinstance(kind, T.FractionalType) else T.LongType()
 
 
 def _data_type(kind: TypeInformation, field: str) -> T.DataType:

@@ -8,7 +8,7 @@ import pyarrow.types as pt
 from statefulspark.state.types.composites import RowTypeInfo
 from statefulspark.state.types.types import TypeInformation, Types
 
-__all__ = ["row_type_info"]
+__all__ = ["row_type_info", "type_info"]
 
 
 def row_type_info(schema: pa.Schema) -> RowTypeInfo:
@@ -20,20 +20,21 @@ def row_type_info(schema: pa.Schema) -> RowTypeInfo:
     >>> row_type_info(pa.schema({"user": pa.string(), "amount": pa.int32()}))
     Types.ROW_NAMED(['user', 'amount'], [Types.STRING(), Types.LONG()])
     """
-    return Types.ROW_NAMED(schema.names, [_type_info(kind) for kind in schema.types])
+    return Types.ROW_NAMED(schema.names, [type_info(kind) for kind in schema.types])
 
 
-def _type_info(kind: pa.DataType) -> TypeInformation:
+def type_info(kind: pa.DataType) -> TypeInformation:
+    """Return the type of values of a column; see `row_type_info`."""
     scalar = _scalar(kind)
     if scalar is not None:
         return scalar
     if pt.is_list(kind) or pt.is_large_list(kind) or pt.is_fixed_size_list(kind):
-        return Types.LIST(_type_info(kind.value_type))
+        return Types.LIST(type_info(kind.value_type))
     if pt.is_map(kind):
-        return Types.MAP(_type_info(kind.key_type), _type_info(kind.item_type))
+        return Types.MAP(type_info(kind.key_type), type_info(kind.item_type))
     if pt.is_struct(kind):
         fields = [kind.field(index) for index in range(kind.num_fields)]
-        return Types.ROW_NAMED([field.name for field in fields], [_type_info(field.type) for field in fields])
+        return Types.ROW_NAMED([field.name for field in fields], [type_info(field.type) for field in fields])
     return Types.PICKLED_BYTE_ARRAY()
 
 

@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from runtime.tests.depth import examples
 
@@ -73,6 +73,7 @@ def last_of_each(rows: Iterable[Any]) -> dict[str, Any]:
     return {row.user: row for row in rows}
 
 
+EARLY, LATER, LATEST = (datetime(1970, 1, 1, second=second) for second in (1, 2, 3))  # noqa: DTZ001
 ROWS = st.lists(
     st.tuples(
         st.sampled_from(["", "a", "b", "ö", "d", "e"]),
@@ -83,7 +84,23 @@ ROWS = st.lists(
 )
 
 
-@settings(deadline=None, max_examples=examples(25, 300))
+@settings(deadline=None, max_examples=examples(12, 300))
+@example(  # a key goes on in the next chunk
+    batches=[[("a", 1, None), ("a", 2, None), ("b", 1, None)]],
+    switch=[True] * 5,
+    sort_bytes=1 << 24,
+    chunk_rows=1,
+    dirty_bytes=1 << 24,
+    collide=False,
+)
+@example(  # keys of one hash alternate
+    batches=[[("a", 1, EARLY), ("b", 2, LATER), ("a", 3, LATEST)]],
+    switch=[True] * 5,
+    sort_bytes=1 << 24,
+    chunk_rows=9,
+    dirty_bytes=1 << 24,
+    collide=True,
+)
 @given(
     batches=st.lists(ROWS, max_size=5),
     switch=st.lists(st.booleans(), min_size=5, max_size=5),
@@ -296,7 +313,8 @@ class BatchTimers(BatchKeyedProcessFunction):
         yield pa.record_batch([keys, timestamps, count, pa.array([0] * len(keys))], schema=ctx.output_schema())
 
 
-@settings(deadline=None, max_examples=examples(25, 300))
+@settings(deadline=None, max_examples=examples(12, 300))
+@example(steps=[[("a", 3), ("a", 5), ("b", 3), ("b", 7)], 9], dirty_bytes=1 << 24)  # a key has two timers that are due
 @given(
     steps=st.lists(st.lists(st.tuples(st.sampled_from("abc"), st.integers(0, 12)), max_size=12) | st.integers(0, 15), max_size=6),
     dirty_bytes=st.sampled_from([1, 16 << 20]),

@@ -18,7 +18,7 @@ from statefulspark.state.tables.value import KeyedValueState
 from statefulspark.state.types.arrow_types import AS_DECLARED, arrow_type
 from statefulspark.state.types.base import TypeJson
 
-__all__ = ["CallKeys", "KeyedBatchContext"]
+__all__ = ["CallKeys", "KeyedBatchContext", "without_arrow"]
 
 _DIRECT: Final = frozenset(
     {"BYTE", "SHORT", "INT", "LONG", "FLOAT", "DOUBLE", "BOOLEAN", "STRING", "BIG_DEC", "SQL_DATE", "SQL_TIME", "SQL_TIMESTAMP"}
@@ -129,7 +129,7 @@ class KeyedBatchContext(SlotRuntimeContext, BatchRuntimeContext):
     def get_state(self, state_descriptor: ValueStateDescriptor) -> BatchValueState:
         descriptor = descriptor_of(ValueStateDescriptor, state_descriptor)
         description = descriptor.type_info.to_json()
-        if (without := _without_arrow(description)) is not None:
+        if (without := without_arrow(description)) is not None:
             raise InvalidInputError(
                 f"Types.{without}() has no Arrow type, which get_batch and put_batch need",
                 field=self._where(descriptor),
@@ -177,9 +177,9 @@ class KeyedBatchContext(SlotRuntimeContext, BatchRuntimeContext):
         return f"uid {self._uid!r}" if name is None else f"state {name!r} of uid {self._uid!r}"
 
 
-def _without_arrow(description: TypeJson) -> str | None:
+def without_arrow(description: TypeJson) -> str | None:
     """Return the name of a part of the type that batch functions cannot have."""
     if description["type"] in _WITHOUT_ARROW:
         return str(description["type"])
     parts = [description[name] for name in ("element", "key", "value") if name in description]
-    return next(filter(None, map(_without_arrow, [*parts, *description.get("fields", ())])), None)
+    return next(filter(None, map(without_arrow, [*parts, *description.get("fields", ())])), None)
