@@ -22,6 +22,12 @@ FROM installer AS job-packages
 COPY images/job.lock ./
 RUN /opt/installer/bin/pip --python /opt/statefulspark/bin/python install --require-hashes --requirement job.lock
 
+FROM installer AS connectors
+# URL of another repository, if the build cannot reach Maven Central.
+ARG MAVEN
+COPY runtime/src/statefulspark/connectors connectors
+RUN STATEFULSPARK_MAVEN=$MAVEN python3 connectors/jars.py connectors/kafka.lock /opt/connectors
+
 FROM installer AS project
 COPY images/build.lock ./
 RUN /opt/installer/bin/pip install --require-hashes --requirement build.lock
@@ -68,11 +74,12 @@ ENV MALLOC_ARENA_MAX=1 MALLOC_MMAP_THRESHOLD_=131072 MALLOC_TRIM_THRESHOLD_=1310
 RUN apt-get update \
     && apt-get install -y --no-install-recommends openjdk-17-jre-headless \
     && rm -rf /var/lib/apt/lists/* /var/log/* /var/cache/*
+COPY --from=connectors /opt/connectors /opt/connectors
 COPY --from=job-packages /opt/statefulspark /opt/statefulspark
 COPY --from=project /project/opt/statefulspark /opt/statefulspark
 LABEL org.opencontainers.image.title="statefulspark-job" \
       org.opencontainers.image.description="PySpark with keyed state, timers, checkpoints and savepoints"
-ENV STATEFULSPARK_HOME=/tmp/statefulspark-home
+ENV STATEFULSPARK_HOME=/tmp/statefulspark-home STATEFULSPARK_CONNECTORS=/opt/connectors
 WORKDIR /opt/job
 USER 10001:10001
 EXPOSE 8480

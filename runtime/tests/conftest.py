@@ -39,6 +39,8 @@ def logging_as_before() -> Iterator[None]:
 if (_java_home := find_java_home()) is not None:
     os.environ["JAVA_HOME"] = _java_home
 os.environ.setdefault("JAVA_TOOL_OPTIONS", java_options())
+# Jobs of tests have the connectors that their test adds, not those of the user's cache.
+os.environ["STATEFULSPARK_CONNECTORS"] = os.devnull
 
 # A shell without job control starts `make test &` with SIGINT ignored, and every process would inherit that.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:

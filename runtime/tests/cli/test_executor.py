@@ -40,6 +40,13 @@ def test_options_keep_their_order_and_their_spaces() -> None:
     }
 
 
+def test_extra_class_paths_come_first() -> None:
+    """Spark's own setting, ``spark.executor.extraClassPath``, arrives as SPARK_CLASSPATH."""
+    environ = ENVIRON | {"SPARK_CLASSPATH": "/a.jar:/b.jar", "SPARK_EXTRA_CLASSPATH": "/c.jar"}
+    command = executor_command(environ, java="/java", jars="/jars/*")
+    assert command[command.index("-cp") + 1] == "/a.jar:/b.jar:/c.jar:/jars/*"
+
+
 def test_a_missing_variable_is_named() -> None:
     environ = {name: value for name, value in ENVIRON.items() if name != "SPARK_DRIVER_URL"}
     with pytest.raises(InvalidInputError, match="SPARK_DRIVER_URL"):

@@ -230,6 +230,18 @@ def misspelt_sink(job: Any) -> Any:
     return counts(job).format("parqet")
 
 
+def from_kafka(job: Any) -> Any:
+    """A source whose jars were not added."""
+    return (
+        job.spark.readStream.format("kafka").option("kafka.bootstrap.servers", "127.0.0.1:1").option("subscribe", "in").load().writeStream
+    )
+
+
+def to_kafka(job: Any) -> Any:
+    """A sink whose jars were not added."""
+    return counts(job).format("kafka")
+
+
 def wrong_output_mode(job: Any) -> Any:
     """A mode that is for aggregations."""
     return counts(job).outputMode("complete")

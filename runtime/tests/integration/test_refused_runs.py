@@ -56,6 +56,12 @@ WITHOUT_SPARK = {
 }
 WITH_SPARK = {
     "sink": Refusal("writeStream.format: Spark has no sink 'parqet'. Did you mean 'parquet'?", entrypoint="misspelt_sink"),
+    "missing source": Refusal(
+        "there is no data source 'kafka'. Run `statefulspark connectors add kafka` once, or use the job image", entrypoint="from_kafka"
+    ),
+    "missing sink": Refusal(
+        "writeStream.format: Spark has no sink 'kafka'. Run `statefulspark connectors add kafka` once", entrypoint="to_kafka"
+    ),
     "output mode": Refusal("spec.job: Invalid streaming output mode: complete", entrypoint="wrong_output_mode"),
     "path": Refusal("writeStream: the sink has no path", entrypoint="sink_without_path"),
     "key": Refusal("key_by: column 'k' of type double cannot be a key", entrypoint="by_double"),
@@ -63,7 +69,7 @@ WITH_SPARK = {
     "column": Refusal("spec.job: Spark refuses the pipeline (pipelines.py, line ", entrypoint="misspelt_column"),
     "setting": Refusal("spec.sparkConf[spark.speculation]: is fixed to 'false'", spec=(("sparkConf", {"spark.speculation": "true"}),)),
 }
-IN_MAKE_TEST = {"sink", "pipeline"}
+IN_MAKE_TEST = {"sink", "missing source", "pipeline"}
 
 
 @contextmanager

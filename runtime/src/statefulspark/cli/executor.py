@@ -60,7 +60,8 @@ def executor_command(environ: Mapping[str, str], *, java: str, jars: str) -> lis
     """
     memory = _given(environ, "SPARK_EXECUTOR_MEMORY")
     options = sorted((int(found[1]), value) for name, value in environ.items() if (found := _JAVA_OPTION.fullmatch(name)))
-    classpath = ":".join(part for part in (environ.get("SPARK_EXTRA_CLASSPATH"), jars) if part)
+    # Spark puts spark.executor.extraClassPath into the first, its images let users put more into the second.
+    classpath = ":".join(part for part in (environ.get("SPARK_CLASSPATH"), environ.get("SPARK_EXTRA_CLASSPATH"), jars) if part)
     arguments = [word for option, name in _ARGUMENTS.items() for word in (option, _given(environ, name))]
     return [java, *(value for _, value in options), f"-Xms{memory}", f"-Xmx{memory}", "-cp", classpath, _BACKEND, *arguments]
 

@@ -20,7 +20,7 @@ from statefulspark.errors import InvalidInputError, StatefulSparkError
 from statefulspark.logs.redaction import redact
 
 COMMAND_SECTIONS: Final = {
-    "Write and run": ("init", "validate", "run", "list", "memory"),
+    "Write and run": ("init", "validate", "run", "list", "memory", "connectors"),
     "A running job": ("status", "ui", "logs", "history", "savepoint", "rescale", "tune", "stop", "cancel"),
     "Checkpoints and savepoints": ("checkpoints", "state", "verify", "snapshot", "key_groups", "gc"),
     "New savepoints from old ones": ("convert", "rewrite", "delete_keys", "bootstrap"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import traceback
 from pathlib import Path
 from typing import Final
@@ -13,6 +14,7 @@ from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 from pyspark.sql.streaming.query import StreamingQuery
 
+from statefulspark.connectors.installed import connector_remedy
 from statefulspark.errors import InvalidInputError, type_name
 from statefulspark.job.spark.query_failures import spark_sentence
 from statefulspark.pipeline.script import trace_in_user_code
@@ -24,6 +26,8 @@ _NO_UID: Final = "missing 1 required keyword-only argument: 'uid'"
 """How Python's error for a keyed step without a uid ends."""
 _NO_CHECKPOINT_LOCATION: Final = "checkpointLocation must be specified"
 """What Spark says to a query that the user starts. Those of a job get their location from statefulspark."""
+_NO_SOURCE: Final = re.compile(r"Failed to find (?:the )?data source: ([\w-]+)")
+"""How Spark's error for an unknown format begins."""
 
 
 def pipeline_error(error: Exception) -> InvalidInputError:
@@ -34,6 +38,9 @@ def pipeline_error(error: Exception) -> InvalidInputError:
         if sentence.startswith(_NO_CHECKPOINT_LOCATION):
             sentence = "a pipeline must not start its query"
             remedy = "Return the DataStreamWriter without calling start() or toTable(), which statefulspark does; nothing was started"
+        if (missing := _NO_SOURCE.match(sentence)) is not None:
+            sentence = f"there is no data source {missing[1]!r}"
+            remedy = f"{connector_remedy(missing[1])}; nothing was started"
         return InvalidInputError(f"Spark refuses the pipeline{_place(error)}: {sentence}", field="spec.job", remedy=remedy)
     if isinstance(error, TypeError) and str(error).endswith(_NO_UID):
         remedy = 'Give the step a name, such as uid="count-clicks", and keep it: its state is found by it; nothing was started'

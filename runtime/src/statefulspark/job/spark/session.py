@@ -18,6 +18,7 @@ from pyspark.sql import SparkSession
 from statefulspark.config.job import StatefulSparkJob
 from statefulspark.config.memory import JobMemory
 from statefulspark.config.problems import Problem, sentences
+from statefulspark.connectors.installed import with_connectors
 from statefulspark.errors import InvalidInputError
 from statefulspark.job.spark import worker_daemon
 from statefulspark.job.spark.java import find_java_home, passed_over
@@ -159,7 +160,7 @@ def session_settings(manifest: StatefulSparkJob, master: str | None, parallelism
     }
     if problems := tuple(changed_settings(given, needed)):
         raise sentences(problems)
-    return defaults | given | needed | excluded_rules(given)
+    return defaults | given | needed | excluded_rules(given) | with_connectors(given, same_image=is_on_kubernetes(chosen))
 
 
 def excluded_rules(given: Mapping[str, str]) -> dict[str, str]:

@@ -10,6 +10,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
+from statefulspark.connectors.installed import connector_remedy
 from statefulspark.errors import InvalidInputError
 from statefulspark.job.spark.query_failures import spark_sentence
 from statefulspark.job.spark.stream_writer import writer_setting
@@ -48,5 +49,6 @@ def _remedy(source: str) -> str:
     if near := difflib.get_close_matches(source.lower(), _KNOWN, n=1):
         if near[0] != source.lower():
             return f"Did you mean {near[0]!r}?"
-        return "Add the connector's package, for example with spec.sparkConf[spark.jars.packages]"
-    return "Correct the name, or add the connector's package, for example with spec.sparkConf[spark.jars.packages]"
+        return connector_remedy(source)
+    remedy = connector_remedy(source)
+    return f"Correct the name, or {remedy[0].lower()}{remedy[1:]}"
