@@ -92,7 +92,7 @@ class MemoryCluster:
         await self.at("status applied")
         return copy.deepcopy(stored)
 
-    async def create(self, document: Tree) -> Tree | None:
+    async def create(self, document: Tree, *, dry_run: bool = False) -> Tree | None:
         await self.at("create")
         document = copy.deepcopy(document)
         metadata = document["metadata"]
@@ -100,6 +100,8 @@ class MemoryCluster:
         if (document["kind"], metadata["name"]) in self.objects:
             return None
         self._check_creation(document["kind"], metadata["name"])
+        if dry_run:
+            return document
         stored = self.store(document)
         await self.at("created")
         return copy.deepcopy(stored)

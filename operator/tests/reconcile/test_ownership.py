@@ -156,9 +156,9 @@ def test_no_child_is_created_with_less_than_its_selector() -> None:
         created: dict[str, Tree] = {}
         create = world.cluster.create
 
-        async def recording(document: Tree) -> Tree | None:
+        async def recording(document: Tree, *, dry_run: bool = False) -> Tree | None:
             created[document["kind"]] = copy.deepcopy(document)
-            return await create(document)
+            return await create(document, dry_run=dry_run)
 
         world.cluster.create = recording  # type: ignore[method-assign]  # to see what is created
         await look_on(world, 12)

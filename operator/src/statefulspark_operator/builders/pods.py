@@ -149,6 +149,19 @@ def executor_template(job: JobIdentity, spec: StatefulSparkJobSpec) -> dict[str,
     return _over_template(spec.executor.pod_template, {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": ours})
 
 
+def executor_sample(job: JobIdentity, spec: StatefulSparkJobSpec, *, image: str) -> dict[str, Any]:
+    """A pod like the ones that Spark makes from the executor template, for a dry run."""
+    pod = executor_template(job, spec)
+    memory = str(spec.memory_plan().executor.total_bytes)
+    resources = {"requests": {"cpu": _cpu(spec.executor.cores), "memory": memory}, "limits": {"memory": memory}}
+    for container in pod["spec"]["containers"]:
+        if isinstance(container, dict) and container.get("name") == pods.EXECUTOR_CONTAINER:
+            given = _tree(container.get("resources"))
+            container |= {"image": image, "resources": given | {name: _tree(given.get(name)) | value for name, value in resources.items()}}
+    pod["metadata"] |= {"name": f"{job.name}-exec-check", "namespace": job.namespace}
+    return pod
+
+
 def storage_pod(
     job: JobIdentity, spec: StatefulSparkJobSpec, *, name: str, owner: Mapping[str, Any], command: Sequence[str], image: str, account: str
 ) -> dict[str, Any]:

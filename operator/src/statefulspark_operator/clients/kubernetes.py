@@ -106,15 +106,15 @@ class Cluster:
         query = {"fieldManager": manager, "force": "true"}
         return await self._send("apply", "PATCH", where, subresource=subresource, query=query, body=document, content_type=_APPLY)
 
-    async def create(self, document: Tree) -> Tree | None:
-        """Creates an object and returns it; None if one of that name exists."""
+    async def create(self, document: Tree, *, dry_run: bool = False) -> Tree | None:
+        """Creates an object and returns it; None if one of that name exists. A dry run passes admission and quotas and keeps nothing."""
         api_version, kind, namespace, name = _where(document)
         request = Request(
             verb="create",
             about=f"{kind} {namespace}/{name}",
             method="POST",
             path=_collection(api_version, kind, namespace),
-            query={"fieldManager": FIELD_MANAGER},
+            query={"fieldManager": FIELD_MANAGER, **({"dryRun": "All"} if dry_run else {})},
             body=document,
         )
         try:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
+from datetime import datetime
 
 from statefulspark.config.job import StatefulSparkJobSpec
 from statefulspark.config.state_backend import StateBackendType
+from statefulspark_operator.api.drivers import Failure
 from statefulspark_operator.clients.drivers import Drivers
 from statefulspark_operator.clients.events import EventRecorder
 from statefulspark_operator.clients.kubernetes import Cluster, Tree
@@ -38,6 +40,8 @@ class ReconcileContext:
     """By job UID: why its children could not be created because an object of another owner has the name."""
     refusals: dict[str, Refusal] = field(default_factory=dict)
     """Refusals of the driver's pod by the API server, by job UID."""
+    executor_checks: dict[str, tuple[datetime, Failure | None]] = field(default_factory=dict)
+    """Times and results of the last dry runs for executors, by job UID."""
     default_image: str | None = None
     """Image of jobs that name none. Without a default such jobs are invalid."""
     default_state_backend: str = StateBackendType.ROCKSDB

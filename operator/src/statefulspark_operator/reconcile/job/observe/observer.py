@@ -14,12 +14,15 @@ from statefulspark_operator.api.drivers import Driver
 from statefulspark_operator.api.jobs import StatefulSparkJobStatus
 from statefulspark_operator.api.names import FINALIZER, LABEL_TRIGGER_TYPE
 from statefulspark_operator.api.snapshots import SnapshotState, SnapshotTrigger, SnapshotType, StateSnapshotStatus
+from statefulspark_operator.builders.identities import JobIdentity
 from statefulspark_operator.clients.kubernetes import Tree
 from statefulspark_operator.reconcile.context import ReconcileContext
 from statefulspark_operator.reconcile.job.observe import kept_checkpoints, pod_status
 from statefulspark_operator.reconcile.job.observe.driver_endpoint import driver_endpoint
+from statefulspark_operator.reconcile.job.observe.executor_check import refused_executor
 from statefulspark_operator.reconcile.job.observe.observation import DriverPod, Observation, ObservedSnapshot
 from statefulspark_operator.reconcile.ownership import spoofed
+from statefulspark_operator.reconcile.specs import checked_spec
 
 _log = structlog.get_logger("statefulspark.operator.observe")
 
@@ -38,6 +41,7 @@ async def observe(context: ReconcileContext, job: Tree, now: datetime) -> Observ
     driver = await query_driver(context, job, pod, operations=asked, checkpoints=listing)
     initial = _initial(context, namespace, spec)
     running, lost, trouble = pod_status.executors(context.cache.executor_pods(namespace, name))
+    identity = JobIdentity(name=name, namespace=namespace, uid=metadata["uid"], generation=metadata.get("generation", 0))
     return Observation(
         now=now,
         name=name,
@@ -52,7 +56,8 @@ async def observe(context: ReconcileContext, job: Tree, now: datetime) -> Observ
         pod=pod,
         driver=driver,
         executors=running,
-        executor_trouble=trouble,
+        executor_trouble=trouble
+        or await refused_executor(context, identity, spec=_started_spec(status) or spec, pod=pod, driver=driver, running=running, now=now),
         out_of_memory=lost,
         snapshots=snapshots,
         initial=initial,
@@ -64,6 +69,11 @@ async def observe(context: ReconcileContext, job: Tree, now: datetime) -> Observ
         other_key=pod is not None and not pod.over and pod.key_id != context.secrets.key_id,
         children_intact=context.cache.children_intact(namespace, name),
     )
+
+
+def _started_spec(status: StatefulSparkJobStatus) -> StatefulSparkJobSpec | None:
+    """The spec that the driver was created from."""
+    return checked_spec(status.reconciliation.last_reconciled_spec) if status.reconciliation is not None else None
 
 
 def _checked(context: ReconcileContext, job: Mapping[str, Any]) -> tuple[StatefulSparkJobSpec | None, str | None]:
