@@ -62,6 +62,20 @@ def _stopped(asked: Callable[..., dict[str, Any]], command: Command, work: Work)
     return path
 
 
+def _ended(asked: Callable[..., dict[str, Any]], command: Command, work: Work, path: str) -> None:
+    """What is left of the job once it has ended: its last run and its history, but nothing to steer."""
+    gone = command("savepoint", "--job", "job")
+    assert gone.exit_code == 2
+    assert "job" in gone.stderr
+
+    ended = asked("status", "--job", "job")
+    assert (ended["state"], ended["error"], ended["advice"].startswith("Run the manifest again")) == ("SUSPENDED", None, True)
+    for named in ("job", ended["directory"], str(work.folder / "job.yaml")):
+        kept = asked("history", named)
+        assert [each["path"] for each in kept["snapshots"]][-1] == path
+        assert kept["events"][-1]["kind"] == "state"
+
+
 def test_every_command_against_a_running_job(work: Work, command: Command) -> None:
     """status, savepoint, checkpoints, verify, state, key-groups, rescale and stop; what they print is JSON with -o json."""
 
@@ -119,6 +133,4 @@ def test_every_command_against_a_running_job(work: Work, command: Command) -> No
     key, total = totals[0]
     (entry,) = asked("state", path, "--uid", "count", "--state", "total", "--key", key)["entries"]
     assert (entry["key"], entry["value"]) == (key, total)
-    gone = command("status", "--job", "job")
-    assert gone.exit_code == 2
-    assert "job" in gone.stderr
+    _ended(asked, command, work, path)

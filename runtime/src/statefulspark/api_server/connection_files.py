@@ -25,7 +25,8 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from statefulspark.errors import ConflictError, InvalidInputError
 
-_NAME = re.compile(r"[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?")
+NAME = re.compile(r"[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?")
+"""Names of jobs."""
 
 
 class _Record(BaseModel):
@@ -157,7 +158,7 @@ class ConnectionFile:
 
 
 def _path(home: Path, name: str) -> Path:
-    if not _NAME.fullmatch(name):
+    if not NAME.fullmatch(name):
         raise InvalidInputError(
             f"{name!r} is neither a URL nor a job name", field="--job", remedy="Names have lower-case letters, digits, '-' and '.'"
         )
@@ -223,7 +224,7 @@ def _lock(descriptor: int, pauses_s: tuple[float, ...]) -> bool:
 def _name_of(path: Path) -> str | None:
     """Name of the job that a file in the folder belongs to; None if the file is not ours."""
     stem = path.stem if path.suffix in {".json", ".lock"} else path.stem.rpartition(".")[0] if path.suffix == ".tmp" else ""
-    return stem if _NAME.fullmatch(stem) else None
+    return stem if NAME.fullmatch(stem) else None
 
 
 def _is_locked(path: Path) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
@@ -15,6 +15,10 @@ from statefulspark.api_server.tokens import TOKEN_FILE_VARIABLE, TOKEN_VARIABLE,
 from statefulspark.config.pods import TLS_AUTHORITY_FILE, TLS_FOLDER_VARIABLE
 from statefulspark.errors import InvalidInputError
 
+if TYPE_CHECKING:
+    from statefulspark.api_server.last_runs import LastRun
+
+_MANIFESTS: Final = (".yaml", ".yml")
 CA_FILE_VARIABLE = "STATEFULSPARK_CA_FILE"
 JobOption = Annotated[
     str | None,
@@ -72,8 +76,24 @@ def connect(
             )
         return JobClient(job, token, ca_file=ca_file or _own_authority(environ), request_s=request_s)
     # The connection file's token, not the environment's: that one may be for another job.
-    connection = read_connection(home, _manifest_name(job) if job.endswith((".yaml", ".yml")) else job)
+    connection = read_connection(home, _manifest_name(job) if job.endswith(_MANIFESTS) else job)
     return JobClient(connection.url, file_token or connection.token, ca_file=ca_file or _own_authority(environ), request_s=request_s)
+
+
+def ended_run(job: str | None, *, environ: Mapping[str, str] = os.environ) -> LastRun | None:
+    """Return the last run of the job that ``--job`` names if the job does not run on this machine now, and left a record of it.
+
+    Args:
+        job: Name, manifest or URL; None for the job that ended last, if no job runs.
+        environ: Environment variables of this process.
+    """
+    from statefulspark.api_server.last_runs import last_run
+
+    running = running_jobs(home_directory(environ, Path.home()))
+    if job is None:
+        return None if running else last_run(None)
+    name = _manifest_name(job) if job.endswith(_MANIFESTS) else job
+    return None if name in running else last_run(name)
 
 
 def _own_authority(environ: Mapping[str, str]) -> Path | None:

@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import time
-from typing import Annotated, Final
+from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
 from statefulspark.api_server.history_models import SAMPLES_MAX, HistoryModel, HistorySampleModel
 from statefulspark.api_server.instants import at
-from statefulspark.cli.connect import CaFileOption, JobOption, TokenFileOption, connect
+from statefulspark.cli.connect import CaFileOption, JobOption, TokenFileOption, connect, ended_run
 from statefulspark.cli.job_command import JobCommand
 from statefulspark.cli.job_tables import cut, duration, size
 from statefulspark.cli.output import Output, OutputOption, TableView, show
+from statefulspark.cli.storage_options import EndpointOption, PathStyleOption, RegionOption, storage_opener
 from statefulspark.errors import InvalidInputError
+
+if TYPE_CHECKING:
+    from statefulspark.storage.base import ObjectStore
 
 _SAMPLES: Final = 20
 _LATEST: Final = 20
@@ -35,12 +39,45 @@ def history(
     token_file: TokenFileOption = None,
     ca_file: CaFileOption = None,
     output: OutputOption = Output.TABLE,
+    endpoint: EndpointOption = None,
+    region: RegionOption = None,
+    path_style: PathStyleOption = None,
 ) -> None:
-    """Show throughput, state sizes, checkpoints and failures of a running job over time. Earlier drivers of the job are included."""
+    """Show throughput, state sizes, checkpoints and failures of a job over time. Earlier drivers of the job are included.
+
+    JOB may also be the directory of a job in storage, or a job that has ended on this machine: then the history that the job stored is shown.
+    """
     most = samples if samples is not None else _SAMPLES if output is Output.TABLE else SAMPLES_MAX
-    with connect(job, token_file, ca_file) as client:
-        answer = client.history(since_ms=_since_ms(since), samples=most)
+    if job is not None and _is_directory(job):
+        answer = _stored(storage_opener(endpoint, region, path_style)(job), _since_ms(since), most)
+    elif (run := ended_run(job)) is not None:
+        opener = storage_opener(endpoint or run.endpoint, region or run.region, run.path_style if path_style is None else path_style)
+        answer = _stored(opener(run.directory), _since_ms(since), most)
+    else:
+        with connect(job, token_file, ca_file) as client:
+            answer = client.history(since_ms=_since_ms(since), samples=most)
     show(answer.model_dump(mode="json"), output, *_tables(answer))
+
+
+def _is_directory(job: str) -> bool:
+    """Return True if the argument is a URL or path in storage, and neither a job's name, a manifest nor a driver's URL."""
+    return "/" in job and not job.startswith(("http://", "https://")) and not job.endswith((".yaml", ".yml"))
+
+
+def _stored(store: ObjectStore, since_ms: int, samples: int) -> HistoryModel:
+    """Read the history that a job stored in its folder.
+
+    Raises:
+        InvalidInputError: No job stored any there.
+    """
+    from statefulspark.job.history.storing import newest_history
+
+    found = newest_history(store)
+    if found is None:
+        raise InvalidInputError(
+            f"{store.url} contains no history of a job", field="JOB", remedy="Pass a job's directory, as `statefulspark list DIR` shows it"
+        )
+    return HistoryModel.of(found, since_ms=since_ms, samples=samples)
 
 
 def _since_ms(since: str) -> int:

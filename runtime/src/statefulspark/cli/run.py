@@ -19,6 +19,7 @@ from statefulspark.logs.redaction import redact
 from statefulspark.logs.shared_credentials import environment_secrets, shared_secrets
 
 if TYPE_CHECKING:
+    from statefulspark.api_server.last_runs import LastRun
     from statefulspark.api_server.run_job import RunResult
     from statefulspark.cli.run_logs import RunLogs
     from statefulspark.config.job import StatefulSparkJob
@@ -90,6 +91,8 @@ def run(
 
     Exits with 0 if the job finished or was stopped, 1 if it failed, and 2 if the input is invalid.
     """
+    from statefulspark.api_server.last_runs import recorded
+    from statefulspark.api_server.remedies import what_to_do
     from statefulspark.api_server.tokens import claim_token
     from statefulspark.cli.run_logs import run_logs
     from statefulspark.config.default_backend import default_state_backend
@@ -110,11 +113,13 @@ def run(
         _settling(termination_log),
         run_logs(job.metadata.name, log_file, log_level, progress=progress, master=master, secrets=secrets) as logs,
         kept_for_answer(output),
+        recorded(last := _run_of(job, manifest, logs)) as begin,
     ):
 
         def start() -> JobControls:
             from statefulspark.job.start import RunOptions, start_job
 
+            begin()
             options = RunOptions(
                 parallelism=parallelism,
                 restore_from=from_,
@@ -129,7 +134,26 @@ def run(
 
         listen = (api.host if api_host is None else api_host, api.port if api_port is None else api_port)
         result = _supervised(job.metadata.name, start, listen, stop_timeout, token=token, logs=logs)
+        last.end(result.status.state, result.status.error, what_to_do(result.status))
     _end(result, output, termination_log, logs)
+
+
+def _run_of(job: StatefulSparkJob, manifest: Path, logs: RunLogs) -> LastRun:
+    """Return the record of this run, to be written once the job's name is claimed."""
+    from statefulspark.api_server.last_runs import LastRun, now_ms
+    from statefulspark.checkpoint.formats.paths import folder_url
+
+    checkpointing = job.spec.checkpointing
+    return LastRun(
+        name=job.metadata.name,
+        started_ms=now_ms(),
+        manifest=str(manifest.absolute()),
+        directory=folder_url(checkpointing.dir, job.metadata.uid or job.metadata.name),
+        endpoint=checkpointing.storage.endpoint,
+        region=checkpointing.storage.region,
+        path_style=checkpointing.storage.path_style,
+        log_file=str(logs.file.path) if logs.file is not None else None,
+    )
 
 
 def _supervised(

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import typer
 
 from statefulspark.api_server.instants import at
-from statefulspark.cli.connect import CaFileOption, JobOption, TokenFileOption, connect
+from statefulspark.cli.connect import CaFileOption, JobOption, TokenFileOption, connect, ended_run
 from statefulspark.cli.job_command import JobCommand
 from statefulspark.cli.job_tables import in_progress, paths, status_tables
-from statefulspark.cli.output import Output, OutputOption, show
+from statefulspark.cli.output import Output, OutputOption, TableView, printable, show
+
+if TYPE_CHECKING:
+    from statefulspark.api_server.last_runs import LastRun
 
 
 def register(app: typer.Typer) -> None:
@@ -19,7 +24,10 @@ def register(app: typer.Typer) -> None:
 def status(
     job: JobOption = None, token_file: TokenFileOption = None, ca_file: CaFileOption = None, output: OutputOption = Output.TABLE
 ) -> None:
-    """Show the state, slots, watermarks and latest checkpoints of a running job."""
+    """Show the state, slots, watermarks and latest checkpoints of a running job, or how the last run of a job on this machine ended."""
+    if (run := ended_run(job)) is not None:
+        _show_ended(run, output)
+        return
     with connect(job, token_file, ca_file) as client:
         answer = client.status()
     show(answer.model_dump(mode="json"), output, *status_tables(answer))
@@ -38,3 +46,25 @@ def status(
             typer.echo(f"failing: {count} since {since}, the last time with {error.reason}: {error.message}")
         if answer.error is not None:
             typer.echo(f"failed: {answer.error.reason}: {answer.error.message}")
+
+
+def _show_ended(run: LastRun, output: Output) -> None:
+    """Show a run that is over: its state, its error, and where to look next."""
+    facts = [
+        ("state", run.state),
+        ("started", at(run.started_ms)),
+        ("ended", at(run.ended_ms) if run.ended_ms is not None else None),
+        ("reason", run.reason),
+    ]
+    show(run.model_dump(mode="json"), output, TableView(f"job {run.name}, which does not run now", ("fact", "value"), facts))
+    if output is Output.JSON:
+        return
+    for line in paths(("state in", run.directory), ("Spark's log", run.log_file), ("manifest", run.manifest)):
+        typer.echo(line)
+    if run.error is not None:
+        typer.echo(f"failed: {run.reason}: {printable(run.error)}")
+    if run.state == "KILLED":
+        typer.echo("Its process was killed. Run the manifest again: it resumes after the last committed batch, nothing is lost.")
+    elif run.advice:
+        typer.echo(run.advice)
+    typer.echo(f"`statefulspark history {run.name}` shows what it did.")

@@ -14,9 +14,37 @@ from statefulspark.checkpoint.formats import paths
 from statefulspark.coordinator.history import JobHistory
 from statefulspark.errors import CorruptDataError, IncompatibleFormatError
 from statefulspark.job.history.encoding import STORED_BYTES_MAX, decode_history, encode_history
-from statefulspark.storage.base import ObjectStore
+from statefulspark.storage.base import ObjectInfo, ObjectStore
 
 _log = structlog.get_logger("statefulspark.history")
+
+
+def newest_history(store: ObjectStore) -> JobHistory | None:
+    """Read the newest history in a job's folder, of a job that may run or not; None if there is none.
+
+    Args:
+        store: Opened at the job's folder.
+
+    Raises:
+        CorruptDataError: It is damaged.
+        IncompatibleFormatError: A later release wrote it.
+        UnavailableError: Storage did not answer.
+    """
+    found = {paths.history_attempt(info.key): info for info in store.list(paths.HISTORY_PREFIX)}
+    attempts = sorted(attempt for attempt in found if attempt is not None)
+    for attempt in reversed(attempts):
+        try:
+            return _read(store, found[attempt])
+        except KeyError:
+            continue  # a newer driver has deleted it
+    return None
+
+
+def _read(store: ObjectStore, info: ObjectInfo) -> JobHistory:
+    path = paths.url_of(store.url, info.key)
+    if info.size_bytes > STORED_BYTES_MAX:  # not read, because it may be of any size
+        raise CorruptDataError("the job's history is damaged", path=path, found=f"{info.size_bytes} bytes")
+    return decode_history(store.get(info.key), path=path)
 
 
 class StoredHistory:
@@ -45,12 +73,10 @@ class StoredHistory:
         self._replaced = [found[attempt].key for attempt in earlier]
         if not earlier:
             return JobHistory()
-        key, size_bytes = found[earlier[-1]].key, found[earlier[-1]].size_bytes
-        path = paths.url_of(self._store.url, key)
+        newest = found[earlier[-1]]
+        key = newest.key
         try:
-            if size_bytes > STORED_BYTES_MAX:  # not read, because it may be of any size
-                raise CorruptDataError("the job's history is damaged", path=path, found=f"{size_bytes} bytes")
-            return decode_history(self._store.get(key), path=path)
+            return _read(self._store, newest)
         except KeyError:
             return JobHistory()  # a newer driver has deleted it
         except IncompatibleFormatError as error:
