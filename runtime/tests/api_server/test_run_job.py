@@ -7,7 +7,7 @@ import signal
 import socket
 import threading
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import httpx
@@ -21,6 +21,7 @@ from statefulspark.api_server.run_job import ExitCode, RunResult, RunSettings, r
 from statefulspark.api_server.server import ServerSettings
 from statefulspark.api_server.signals import Interrupted
 from statefulspark.coordinator.controls import CheckpointInfo, JobError, JobState, JobStatus, PendingTimers
+from statefulspark.coordinator.ongoing_work import PendingSnapshot
 from statefulspark.errors import ConflictError, InvalidInputError, UnavailableError
 
 
@@ -174,6 +175,25 @@ def test_a_stop_that_fails_ends_the_run_with_a_word(job: FakeJob, tmp_path: Path
     assert (result.exit_code, result.abandoned) == (ExitCode.FAILED, True)
     assert "s3://b does not answer" in recorder.notices[-1]
     assert "after batch 41" in recorder.notices[-1]
+
+
+def test_a_stop_whose_checkpoint_moves_is_not_given_up(job: FakeJob, tmp_path: Path) -> None:
+    """The upload of a large state takes longer than the time limit of a stop, which holds for one that stands still."""
+    job.failures = {"stop": UnavailableError("no checkpoint completed within 300 s")}
+
+    recorder = Recorder(lambda look: os.kill(os.getpid(), signal.SIGTERM) if look == 1 else None)
+    uploading, calls = job.status, [0]
+
+    def status() -> JobStatus:
+        calls[0] += 1
+        if len(job.calls) == 5:
+            job.failures = {}
+        pending = PendingSnapshot(id=3, kind="checkpoint", started_ms=1, slots_done=0, slots=1, uploaded_bytes=calls[0], total_bytes=100)
+        return replace(uploading(), pending_snapshot=pending)
+
+    job.status = status  # type: ignore[method-assign]
+    result = launch(job, tmp_path, recorder)
+    assert (result.status.state, len(job.calls)) == (JobState.SUSPENDED, 6)
 
 
 @pytest.mark.parametrize(("silent_s", "executors", "gives_up"), [(4.0, 0, False), (6.0, 0, True), (29.0, 1, False), (61.0, 1, True)])

@@ -15,6 +15,7 @@ from statefulspark.api_server.connection_files import Connection, ConnectionFile
 from statefulspark.api_server.server import ApiServer, ServerSettings, bind
 from statefulspark.api_server.signals import StopSignals
 from statefulspark.coordinator.controls import JobControls, JobError, JobState, JobStatus
+from statefulspark.coordinator.waiting import while_it_moves
 from statefulspark.errors import ClosedError, ConflictError, JvmLostError, StatefulSparkError, UnavailableError
 from statefulspark.logs.tail import LogTail
 
@@ -53,7 +54,7 @@ class RunSettings:
     poll_s: float = 0.5
     """Interval between status reports; also the maximum delay of a signal."""
     stop_timeout_s: float = 300.0
-    """Checkpoint timeout of a stop that was requested by a signal."""
+    """For how long the checkpoint of a stop that was requested by a signal may not move."""
     slots_gone_s: float = 5.0
     """Such a stop is abandoned if no slot has sent a heartbeat (one a second) for this long and no executor is connected: they are ending too, as
     when the namespace is deleted, and storage holds all that a final checkpoint would."""
@@ -155,23 +156,29 @@ class _Stop:
         elif silence_s > settings.slots_silent_s:
             self.error = UnavailableError(f"no slot has sent a heartbeat for {settings.slots_silent_s:.0f} s")
 
+    def _position(self) -> tuple[int, int]:
+        status = self._job.status()
+        return status.batch, status.pending_snapshot.uploaded_bytes if status.pending_snapshot is not None else 0
+
     def _run(self) -> None:
+        try:
+            while_it_moves(self._stop_once, self._position)
+        except ClosedError:
+            return  # it ended by itself meanwhile
+        except Exception as exc:  # noqa: BLE001 - whatever it is, the main thread reports it and ends the run
+            self.error = exc
+
+    def _stop_once(self) -> None:
         deadline_s = time.monotonic() + self._timeout_s
         while True:
             left_s = max(1.0, deadline_s - time.monotonic())
             try:
                 self._job.stop(savepoint=False, target=None, drain=False, timeout_s=left_s)
-            except ClosedError:
-                return  # it ended by itself meanwhile
-            except ConflictError as exc:
+            except ConflictError:
                 # A rescale or another stop is under way: it ends, or this stop's turn comes.
                 if time.monotonic() + _CONFLICT_PAUSE_S >= deadline_s:
-                    self.error = exc
-                    return
+                    raise
                 time.sleep(_CONFLICT_PAUSE_S)
-            except Exception as exc:  # noqa: BLE001 - whatever it is, the main thread reports it and ends the run
-                self.error = exc
-                return
             else:
                 return
 

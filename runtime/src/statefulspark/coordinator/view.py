@@ -82,6 +82,11 @@ class CoordinatorView:
         """True if every slot serves."""
         return all(slot.state == READY for slot in self.slots)
 
+    @property
+    def position(self) -> tuple[int, int]:
+        """Progress of batches and of the snapshot that is taken: the same if nothing moves."""
+        return self.committed, pending.uploaded_bytes if (pending := self.pending_snapshot) is not None else 0
+
 
 def view_of(
     *,

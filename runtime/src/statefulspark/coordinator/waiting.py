@@ -5,11 +5,12 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
-from typing import Final
+from typing import Final, TypeVar
 
 from statefulspark.errors import ClosedError, ConflictError, StatefulSparkError, UnavailableError
 
 _POLL_S: Final = 0.05
+T = TypeVar("T")
 
 
 def wait_for(condition: Callable[[], bool], timeout_s: float, *, check_open: Callable[[], None], late: Callable[[], str]) -> None:
@@ -25,6 +26,21 @@ def wait_for(condition: Callable[[], bool], timeout_s: float, *, check_open: Cal
         if time.monotonic() > deadline:
             raise UnavailableError(late())
         time.sleep(_POLL_S)
+
+
+def while_it_moves(action: Callable[[], T], position: Callable[[], object]) -> T:
+    """Call ``action``, again each time that its time is over, until it succeeds, or ``position`` has not changed meanwhile: work grows with data.
+
+    Raises:
+        UnavailableError: From ``action``, and nothing has moved.
+    """
+    while True:
+        before = position()
+        try:
+            return action()
+        except UnavailableError:
+            if position() == before:
+                raise
 
 
 def repeat(name: str, action: Callable[[], None], *, every_s: float, until: threading.Event) -> None:

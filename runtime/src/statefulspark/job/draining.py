@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 
 from statefulspark.coordinator.query_lifecycle import QueryLifecycle
@@ -25,8 +26,11 @@ class Draining:
         self._running = False
         self._done = False
 
-    def drain(self, timeout_s: float) -> None:
+    def drain(self, timeout_s: float = math.inf) -> None:
         """Fire the timers and wait until none is left.
+
+        Args:
+            timeout_s: Of a command. Defaults to no limit, because timers grow with data, and a job that cannot fire them fails.
 
         Raises:
             ConflictError: The job went back to its last checkpoint meanwhile.

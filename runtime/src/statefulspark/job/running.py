@@ -19,7 +19,7 @@ from statefulspark.coordinator.history import JobHistory
 from statefulspark.coordinator.queried_state import StateReads
 from statefulspark.coordinator.rescales import RescalePlan
 from statefulspark.coordinator.slot_state import READY
-from statefulspark.coordinator.waiting import repeat
+from statefulspark.coordinator.waiting import repeat, while_it_moves
 from statefulspark.errors import ClosedError, StatefulSparkError, UnavailableError
 from statefulspark.exchange.config import SlotConfig
 from statefulspark.job.available_now import Finish
@@ -124,7 +124,7 @@ class RunningJob:
             draining=self._draining, ended=self._ended.wait,
         )  # fmt: skip
         self._until_idle = UntilIdle(ended=self._ended, query=self._batches_of, idle=coordinator.query.idle)
-        self._finish = Finish(lambda: self._stop(to=None, timeout_s=IDLE_STOP_S, final=JobState.FINISHED), self._fail)
+        self._finish = Finish(self._stop_done, self._fail)
 
     def start(self, job: Job, writer: DataStreamWriter) -> None:
         """Start slots and query; what was started ends when one of them cannot be.
@@ -256,8 +256,14 @@ class RunningJob:
 
     def _stop_idle(self) -> None:
         if self._settings.drain_when_idle:
-            self._draining.drain(IDLE_STOP_S)
-        self._stop(to=None, timeout_s=IDLE_STOP_S, final=JobState.FINISHED)
+            self._draining.drain()
+        self._stop_done()
+
+    def _stop_done(self) -> None:
+        """Stop a job that has nothing left to do, however long its last checkpoint takes."""
+        while_it_moves(
+            lambda: self._stop(to=None, timeout_s=IDLE_STOP_S, final=JobState.FINISHED), lambda: self._coordinator.view().position
+        )
 
     def wait_until_idle(self) -> bool:
         """Wait until the sources have nothing more and no timer is due; False if the job has ended before."""

@@ -12,7 +12,7 @@ from statefulspark.coordinator.waiting import settled
 from statefulspark.errors import StatefulSparkError
 
 IDLE_STOP_S: Final = 600.0
-"""Timeout of the last checkpoint of a job that has become idle, and of firing its timers before it."""
+"""For how long the last checkpoint of a job that has become idle may not move."""
 _POLL_S: Final = 0.1
 
 
