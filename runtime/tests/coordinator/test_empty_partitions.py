@@ -66,7 +66,7 @@ def test_steps_without_new_input_keep_their_partitions(tmp_path: Path, given_rul
             "sparkConf": {"spark.sql.optimizer.excludedRules": given_rules} if given_rules else {},
         },
     }
-    rules = session_settings(validate_job(document), "local[2]", 1, tmp_path / "pools.xml")["spark.sql.optimizer.excludedRules"].split(",")
+    rules = session_settings(validate_job(document), "local[2]", 1)["spark.sql.optimizer.excludedRules"].split(",")
     assert rules[-1].endswith(".PropagateEmptyRelation")
     assert rules[:-1] == ([given_rules] if given_rules else [])
 

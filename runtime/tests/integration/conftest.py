@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 from statefulspark.cli.main import app
 from statefulspark.logs.levels import present_levels, set_levels
 
-from .work import Command, Work
+from .work import Command, Work, wait_until
 
 _HERE = Path(__file__).parent
 
@@ -27,13 +27,16 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture
 def work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Work]:
-    """Everything a job of the test writes is below the test's folder, and nothing runs when the test ends."""
+    """Everything a job of the test writes is below the test's folder. When the test ends, nothing runs, and nothing that a driver needed is left."""
     scratch = tmp_path / "tmp"
     scratch.mkdir()
     monkeypatch.setattr("tempfile.tempdir", str(scratch))
     work = Work(folder=tmp_path, monkeypatch=monkeypatch)
     yield work
     work.close()
+    wait_until(
+        lambda: not [*scratch.glob("statefulspark-location-*"), *scratch.glob("*/pools.xml")], 120, "the driver's folders are removed"
+    )
 
 
 @pytest.fixture

@@ -14,7 +14,9 @@ from statefulspark.config.manifest import validate_job
 from statefulspark.exchange.config import SlotConfig
 from statefulspark.exchange.endpoint import Endpoint
 from statefulspark.job.manifest_settings import durable_options, slot_options
+from statefulspark.job.spark import session
 from statefulspark.job.spark.session import session_settings
+from statefulspark.job.spark.slot_supervisor import POOL
 from statefulspark.storage.open import open_store
 from statefulspark.storage.storage_settings import StorageSettings
 
@@ -50,17 +52,25 @@ def mebibytes(settings: dict[str, str], name: str) -> int:
 def test_executors_get_what_the_pod_has(tmp_path: Path, master: str) -> None:
     """Where executors are processes of their own, heap and overhead are the whole pod, and no other setting adds to it."""
     manifest = job(driver={"memory": "3Gi"}, executor={"slots": 2, "memory": "6Gi"})
-    settings = session_settings(manifest, master, 2, tmp_path / "pools.xml")
+    settings = session_settings(manifest, master, 2)
     assert mebibytes(settings, "spark.executor.memory") + mebibytes(settings, "spark.executor.memoryOverhead") == 6144
     assert mebibytes(settings, "spark.driver.memory") + mebibytes(settings, "spark.driver.memoryOverhead") == 3072
     assert {name for name in settings if "memory" in name.lower()} == set(manifest.spec.memory_plan().spark_conf())
+
+
+def test_the_scheduling_pools_are_in_a_file_that_stays() -> None:
+    """The JVM reads it again for each session of this process, also after the job, and one of its pools is that of the slots."""
+    settings = session_settings(job(), "local[2]", 2)
+    pools = Path(settings["spark.scheduler.allocation.file"].removeprefix("file://"))
+    assert pools.parent == Path(session.__file__).parent
+    assert f'<pool name="{POOL}">' in pools.read_text()
 
 
 def test_an_embedded_spark_has_both_heaps(tmp_path: Path) -> None:
     """One JVM does the work of driver and executor: it gets the heaps of both; slots keep their budget."""
     manifest = job(executor={"slots": 2, "memory": "4Gi", "managedMemory": {"size": "128Mi"}})
     plan = manifest.spec.memory_plan()
-    settings = session_settings(manifest, "local[8]", 2, tmp_path / "pools.xml")
+    settings = session_settings(manifest, "local[8]", 2)
     assert mebibytes(settings, "spark.driver.memory") * MIB == plan.driver.heap_bytes + plan.executor.heap_bytes
     assert "spark.executor.memory" not in settings
     assert config(tmp_path, manifest).budget_bytes == 128 * MIB

@@ -47,6 +47,7 @@ def test_the_wheel_has_both_packages_and_their_data(wheel: Path) -> None:
         names = set(file.namelist())
     assert {
         "statefulspark/py.typed",
+        "statefulspark/job/spark/pools.xml",
         "statefulspark/api_server/status_page.html",
         "statefulspark/api_server/status_page.css",
         "statefulspark/api_server/status_page_charts.js",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import structlog
@@ -35,6 +36,7 @@ from statefulspark.job.restarts import RestartStrategy
 from statefulspark.job.returning import Returning
 from statefulspark.job.run_settings import RunSettings
 from statefulspark.job.snapshots import Snapshots
+from statefulspark.job.spark.checkpoint_location import remove_location
 from statefulspark.job.spark.executors import has_executors
 from statefulspark.job.spark.jvm import JVM_EXIT_S, jvm_lost
 from statefulspark.job.spark.query_failures import query_error, start_error
@@ -285,6 +287,7 @@ class RunningJob:
         self._history.close(state, self._error, keep=state is not JobState.CANCELED or self._canceled.retained)
         if self._settings.own_session:
             quietly(self._spark.stop)
+        remove_location(Path(self._settings.local_checkpoint))
         if state is JobState.CANCELED:
             self._canceled.settle()
         self._enter(state)

@@ -52,7 +52,7 @@ from statefulspark.job.pipeline_builder import PipelineBuilder
 from statefulspark.job.preflight import choose_max_parallelism, restorable_state
 from statefulspark.job.run_settings import RunSettings
 from statefulspark.job.running import RunningJob
-from statefulspark.job.spark.checkpoint_location import open_location
+from statefulspark.job.spark.checkpoint_location import open_location, remove_location
 from statefulspark.job.spark.query_plan import shares_disk
 from statefulspark.job.spark.session import check_spark_version, open_session, parallelism_max
 from statefulspark.job.stored_pipeline import hashings
@@ -197,6 +197,13 @@ class _Start:
         shared = self.manifest.spec.checkpointing.spark_location
         root = self.options.interactive.folder if self.options.interactive is not None else None
         location = open_location(shared if self.has_spark_state else None, _job_id(self.manifest), self.lineage.attempt, root)
+        try:
+            return self._run_in(location)
+        except BaseException:
+            remove_location(location)
+            raise
+
+    def _run_in(self, location: Path) -> RunningJob:
         files, state = LocationFiles(location), SparkStateUploader(location)
         restore_location(files, self.lineage, self.stored, may_drop=self.manifest.spec.allow_non_restored_state)
         durable = self._durable()

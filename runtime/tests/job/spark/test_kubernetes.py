@@ -97,9 +97,9 @@ def test_without_an_image_nothing_starts() -> None:
 def test_the_master_kubernetes_becomes_the_address_of_this_cluster(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     for name, value in ENVIRON.items():
         monkeypatch.setenv(name, value)
-    settings = session_settings(manifest(), MASTER, 3, tmp_path / "pools.xml")
+    settings = session_settings(manifest(), MASTER, 3)
     assert settings["spark.master"] == "k8s://https://10.96.0.1:443"
     assert settings["spark.kubernetes.namespace"] == "shop"
     assert settings["spark.log.level"] == "FATAL", "the wait for its own pod is no error"
-    assert session_settings(manifest(sparkConf={"spark.log.level": "INFO"}), MASTER, 3, tmp_path / "pools.xml")["spark.log.level"] == "INFO"
-    assert "spark.log.level" not in session_settings(manifest(), "local[2]", 3, tmp_path / "pools.xml")
+    assert session_settings(manifest(sparkConf={"spark.log.level": "INFO"}), MASTER, 3)["spark.log.level"] == "INFO"
+    assert "spark.log.level" not in session_settings(manifest(), "local[2]", 3)

@@ -26,7 +26,7 @@ def _settings(tmp_path: Path, master: str, conf: dict[str, str]) -> dict[str, st
         "metadata": {"name": "job"},
         "spec": {"job": {"script": "/job.py"}, "checkpointing": {"dir": f"file://{tmp_path}", "interval": "1m"}, "sparkConf": conf},
     }
-    return session_settings(validate_job(document), master, 2, tmp_path / "pools.xml")
+    return session_settings(validate_job(document), master, 2)
 
 
 def test_where_executors_have_this_package(tmp_path: Path) -> None:

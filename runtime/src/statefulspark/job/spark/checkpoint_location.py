@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 import tempfile
 from pathlib import Path
+from typing import Final
 from uuid import uuid4
 
 import structlog
@@ -13,6 +14,7 @@ from statefulspark.errors import InvalidInputError
 from statefulspark.job.spark.query_plan import shared_folder
 
 _log = structlog.get_logger("statefulspark.locations")
+_PREFIX: Final = "statefulspark-location-"
 
 
 def open_location(shared: str | None, job_id: str, attempt: int, root: Path | None = None) -> Path:
@@ -31,7 +33,7 @@ def open_location(shared: str | None, job_id: str, attempt: int, root: Path | No
         InvalidInputError: the shared folder cannot be written.
     """
     if shared is None:
-        return Path(tempfile.mkdtemp(prefix="statefulspark-location-", dir=root)) / "checkpoint"
+        return Path(tempfile.mkdtemp(prefix=_PREFIX, dir=root)) / "checkpoint"
     folder = shared_folder(shared) / job_id
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -47,3 +49,9 @@ def open_location(shared: str | None, job_id: str, attempt: int, root: Path | No
         ) from error
     _log.info("Spark's checkpoint location is shared", folder=str(own))
     return own / "checkpoint"
+
+
+def remove_location(location: Path) -> None:
+    """Remove a location on the driver's disk: storage has what the next run needs. A shared one stays until then, for executors that still write."""
+    if location.parent.name.startswith(_PREFIX):
+        shutil.rmtree(location.parent, ignore_errors=True)

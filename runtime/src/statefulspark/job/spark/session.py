@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import sys
-import tempfile
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -25,7 +24,6 @@ from statefulspark.job.spark.java import find_java_home, passed_over
 from statefulspark.job.spark.jvm import own_signal_handlers, start_jvm
 from statefulspark.job.spark.kubernetes import MASTER, DriverPod, is_on_kubernetes, kubernetes_settings
 from statefulspark.job.spark.logs import limit_polling_errors, silence_query_contexts
-from statefulspark.job.spark.slot_supervisor import POOL
 from statefulspark.job.spark.worker_daemon import DAEMON_MODULE
 from statefulspark.job.spark.worker_python import worker_environment
 from statefulspark.memory.baselines import MEBIBYTE
@@ -60,12 +58,8 @@ _QUICK_SETTINGS = {
 SQL_SETTINGS = PROTOCOL_SETTINGS | _QUICK_SETTINGS
 """The settings of a query that a session can change while it runs; `excluded_rules` adds one."""
 
-_POOLS = f"""<?xml version="1.0"?>
-<allocations>
-  <pool name="{POOL}"><schedulingMode>FIFO</schedulingMode><weight>1000</weight><minShare>1000000</minShare></pool>
-  <pool name="default"><schedulingMode>FIFO</schedulingMode><weight>1</weight><minShare>0</minShare></pool>
-</allocations>
-"""
+_POOLS: Final = Path(__file__).with_name("pools.xml")
+"""Spark's scheduling pools: slots come before batches. `slot_supervisor.POOL` is one of them."""
 
 _log = structlog.get_logger("statefulspark.start")
 _quiet_lock: Final = threading.Lock()
@@ -118,7 +112,7 @@ def memory_settings(plan: JobMemory, *, embedded: bool) -> dict[str, str]:
     return {"spark.driver.memory": f"{(plan.driver.heap_bytes + plan.executor.heap_bytes) // MEBIBYTE}m"}
 
 
-def session_settings(manifest: StatefulSparkJob, master: str | None, parallelism: int, pools: Path) -> dict[str, str]:
+def session_settings(manifest: StatefulSparkJob, master: str | None, parallelism: int) -> dict[str, str]:
     """Spark's configuration for a job. The manifest's ``sparkConf`` wins over defaults, not over what the protocol needs."""
     spec = manifest.spec
     given = dict(spec.spark_conf)
@@ -155,7 +149,7 @@ def session_settings(manifest: StatefulSparkJob, master: str | None, parallelism
         }
     needed = cluster | {
         "spark.master": chosen,
-        "spark.scheduler.allocation.file": pools.as_uri(),
+        "spark.scheduler.allocation.file": _POOLS.as_uri(),
         **FIXED_SETTINGS,
     }
     if problems := tuple(changed_settings(given, needed)):
@@ -210,11 +204,8 @@ def open_session(
     os.environ["JAVA_HOME"] = java
     workers = worker_environment()
     os.environ |= workers | {"PYSPARK_DRIVER_PYTHON": sys.executable}
-    folder = Path(tempfile.mkdtemp(prefix="statefulspark-"))
-    pools = folder / "pools.xml"
-    pools.write_text(_POOLS)
     builder = SparkSession.builder
-    settings = executor_environment(workers) | session_settings(manifest, master, parallelism, pools)
+    settings = executor_environment(workers) | session_settings(manifest, master, parallelism)
     if not continued:
         settings.setdefault("spark.sql.streaming.fileSink.log.compactInterval", "1000000")
     for key, value in settings.items():
