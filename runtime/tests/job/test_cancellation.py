@@ -53,7 +53,7 @@ def test_no_error_keeps_the_job_from_ending(error: Exception, says: str) -> None
 def running(calls: list[str], *, retain: bool, delete: Callable[[], None]) -> RunningJob:
     """A RunningJob whose Spark and coordinator only note what is asked of them; no query was started."""
     coordinator = SimpleNamespace(
-        query=SimpleNamespace(idle=lambda: True), slots=SimpleNamespace(), snapshots=SimpleNamespace(), going_back=SimpleNamespace(), queries=SimpleNamespace(),
+        query=SimpleNamespace(idle=lambda: True), slots=SimpleNamespace(on_restored=lambda _: None), snapshots=SimpleNamespace(), going_back=SimpleNamespace(), queries=SimpleNamespace(),
         report_to=lambda **_: None, view=lambda: None,
         close=lambda: calls.append("coordinator closed"), delete_state=delete,
     )  # fmt: skip
@@ -71,7 +71,9 @@ def running(calls: list[str], *, retain: bool, delete: Callable[[], None]) -> Ru
         history=cast(
             "Any",
             SimpleNamespace(
-                close=lambda state, error, *, keep: calls.append("history kept" if keep else "history closed"), returned=lambda *_: None
+                close=lambda state, error, *, keep: calls.append("history kept" if keep else "history closed"),
+                returned=lambda *_: None,
+                slot_restored=lambda *_: None,
             ),
         ),
     )

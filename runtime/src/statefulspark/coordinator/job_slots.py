@@ -8,6 +8,7 @@ from statefulspark.coordinator.batch_log import BatchLog
 from statefulspark.coordinator.operator_states import OperatorDistribution
 from statefulspark.coordinator.slot_calls import SlotCalls
 from statefulspark.coordinator.slot_crashes import CrashWatch
+from statefulspark.coordinator.slot_notices import SlotRestored
 from statefulspark.coordinator.slot_state import READY, Slot
 from statefulspark.coordinator.slot_table import SlotTable
 from statefulspark.errors import UnavailableError
@@ -42,6 +43,12 @@ class JobSlots:
         self._batches = batches
         self._operator_states = operator_states
         self._lock = lock
+        self._restored: SlotRestored = lambda *_: None
+
+    def on_restored(self, told: SlotRestored) -> None:
+        """Call ``told`` for each slot that was lost, once it serves again, in this table and those that follow."""
+        self._restored = told
+        self._table.notices.on_restored(told)
 
     def table(self) -> SlotTable:
         """Return the present table; a caller that keeps it misses a rescale."""
@@ -68,6 +75,7 @@ class JobSlots:
         with self._lock:
             table.next_epoch = self._table.next_epoch
             self._crashes.replaced(rescaled=len(table.all()) != len(self._table.all()))
+            table.notices.on_restored(self._restored)
             self._table = table
             self._batches.reset_slots()
             self._operator_states.forget()

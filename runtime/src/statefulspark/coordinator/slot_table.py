@@ -16,7 +16,11 @@ from statefulspark.rpc.messages.heartbeat import SlotReport
 
 
 class SlotTable:
-    """Slots ``0..parallelism-1``. Epochs grow over all slots and tables of a driver, so that no two incarnations share one."""
+    """Slots ``0..parallelism-1``. Epochs grow over all slots and tables of a driver, so that no two incarnations share one.
+
+    Attributes:
+        notices: Logs losses of slots.
+    """
 
     def __init__(
         self,
@@ -46,7 +50,7 @@ class SlotTable:
         self._executors = executors
         self._spread_s = spread_s
         self._asked_s: dict[int, float] = {}
-        self._notices = notices or SlotNotices(silent=True)
+        self.notices = notices or SlotNotices(silent=True)
         self.next_epoch = 1
         self.stopping = False
         self.keep_files = False
@@ -93,7 +97,8 @@ class SlotTable:
             )
             epoch = self._slots[index].epoch
         if slot.state == READY:
-            self._notices.lost(slot, "its process has ended")
+            why = "its process has ended" if slot.executor == executor else "its executor has ended, or its process there"
+            self.notices.lost(slot, f"{why}. The executor's log says why: out of memory (OOMKilled), a crash, or a signal")
         return epoch
 
     def reopened(self, index: int, epoch: int) -> int:
@@ -130,7 +135,7 @@ class SlotTable:
             slot = self._current(index, epoch)
             slot = replace(slot, state=READY, location=location, unix=unix, served=True, last_heartbeat_s=time.monotonic())
             self._slots[index] = slot
-        self._notices.serves(slot)
+        self.notices.serves(slot)
 
     def heartbeat(self, index: int, epoch: int, report: SlotReport) -> None:
         """A slot has reported."""
@@ -139,7 +144,7 @@ class SlotTable:
             back = is_back(slot)
             self._slots[index] = replace(slot, report=report, state=READY if back else slot.state, last_heartbeat_s=time.monotonic())
         if back:
-            self._notices.serves(slot)
+            self.notices.serves(slot)
 
     def lose(self, index: int, epoch: int) -> None:
         """An exchange could not reach this incarnation; nobody is sent to it until its next heartbeat, or until a new one registers."""
@@ -149,7 +154,7 @@ class SlotTable:
                 return
             self._slots[index] = replace(slot, state=LOST)
         if not self.stopping:
-            self._notices.lost(slot, f"no heartbeat for {time.monotonic() - slot.last_heartbeat_s:.0f} s")
+            self.notices.lost(slot, f"no heartbeat for {time.monotonic() - slot.last_heartbeat_s:.0f} s")
 
     def retire(self, index: int, epoch: int, why: str = "its state must be restored again") -> None:
         """Fence this incarnation for good, because its state may be wrong; it ends at its next heartbeat and the slot is started again. ``why`` is for the log."""
@@ -159,7 +164,7 @@ class SlotTable:
                 return
             self._slots[index] = replace(slot, epoch=self._new_epoch(), state=LOST, location="", unix="")
         if slot.state == READY and not self.stopping:
-            self._notices.lost(slot, why)
+            self.notices.lost(slot, why)
 
     def silence_s(self) -> float:
         """Seconds since the last heartbeat of any slot, or since the table was made; 0 if there are no slots."""

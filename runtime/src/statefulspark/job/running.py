@@ -83,6 +83,7 @@ class RunningJob:
             restart, restart_user_errors=settings.restart_user_errors, failed_checkpoints=settings.tolerable_failures, history=history
         )
         coordinator.report_to(checkpoint_ended=tolerance.checkpoint_ended, slot_crashed=tolerance.slot_crashes, returned=history.returned)
+        coordinator.slots.on_restored(history.slot_restored)
         self._engine = Engine(
             spark=spark,
             lifecycle=coordinator.query,

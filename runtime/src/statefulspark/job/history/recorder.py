@@ -150,6 +150,12 @@ class HistoryRecorder:
         """Record a failure of a slot."""
         self._failed("slot", error, slot)
 
+    def slot_restored(self, slot: int, message: str) -> None:
+        """Record that a slot was lost and serves again."""
+        with self._lock:
+            self._failures += 1
+        self.event("slot", message, reason="SlotLost", slot=slot)
+
     def _failed(self, kind: EventKind, error: BaseException, slot: int | None = None) -> None:
         with self._lock:
             self._failures += 1
