@@ -11,13 +11,13 @@ from runtime.tests.checkpoint.miniature import Miniature
 
 from statefulspark.checkpoint.write.removal import remove_state
 from statefulspark.errors import InvalidInputError
-from statefulspark.job.preflight import check_new_sink, restorable_state
+from statefulspark.job.preflight import check_sink_batches, restorable_state
 from statefulspark.storage.open import open_store
 
 
 @pytest.mark.parametrize("sink_batch", [-1, 0, 7])
 @pytest.mark.parametrize("lived", ["never", "claimed", "began", "checkpointed", "removed"])
-def test_a_file_sink_that_has_batches_is_refused_by_a_job_without_state(tmp_path: Path, lived: str, sink_batch: int) -> None:
+def test_a_file_sink_that_has_later_batches_than_the_job_has_begun_is_refused(tmp_path: Path, lived: str, sink_batch: int) -> None:
     """It would skip the batches of the same numbers. A job that has begun batch 0 may find that batch there."""
     store = open_store((tmp_path / "flights").as_uri())
     (tmp_path / "local").mkdir()
@@ -33,9 +33,7 @@ def test_a_file_sink_that_has_batches_is_refused_by_a_job_without_state(tmp_path
         assert mini.lineage is not None
         assert mini.lineage.claim is not None
         remove_state(store, mini.lineage.claim, now_ms=0)
-    is_new = lived in ("never", "claimed", "removed")
-    expected = (
-        pytest.raises(InvalidInputError, match=f"its sink has batches up to {sink_batch} ") if is_new and sink_batch >= 0 else nullcontext()
-    )
+    begun = -1 if lived in ("never", "claimed", "removed") else 0
+    expected = pytest.raises(InvalidInputError, match=f"its sink has batches up to {sink_batch}") if sink_batch > begun else nullcontext()
     with expected:
-        check_new_sink(restorable_state(store, None, open_store), sink_batch)
+        check_sink_batches(restorable_state(store, None, open_store), sink_batch)

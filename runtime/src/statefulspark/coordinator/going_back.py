@@ -134,11 +134,8 @@ class GoingBack:
             self.wanted.ask(f"it has lost what batch {until} changed", slot)
             raise UnavailableError(f"batch {until} has no changelogs; the job goes back to its last checkpoint")
 
-    def run(self) -> int:
+    def run(self) -> None:
         """Go back; the query and all slots are stopped.
-
-        Returns:
-            The last number that counts as used: the next batch has the one after it.
 
         Raises:
             CorruptDataError: Nothing that is left can be restored.
@@ -168,4 +165,3 @@ class GoingBack:
         )
         self._told(went_back(lineage, until=before, why=self.wanted.reason), None)
         self.wanted.done()
-        return log.committed

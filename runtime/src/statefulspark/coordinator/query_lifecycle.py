@@ -71,6 +71,11 @@ class QueryLifecycle:
         """The batch that runs again without a sink, None if there is none."""
         return self._dry_runs.batch
 
+    @property
+    def committed_by_spark(self) -> int:
+        """The last batch that Spark counts as committed; -1 for none."""
+        return self._dry_runs.files.committed_batch()
+
     def before_start(self, *, available_now: bool = False) -> bool:
         """Forget plans of batches that never began, because a query is about to start.
 

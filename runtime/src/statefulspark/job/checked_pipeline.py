@@ -10,8 +10,8 @@ from pyspark.sql.streaming.readwriter import DataStreamWriter
 from statefulspark.checkpoint.formats.pipeline import Pipeline as StoredPipeline
 from statefulspark.config.job import StatefulSparkJob
 from statefulspark.errors import InvalidInputError
-from statefulspark.job.preflight import RestorableState, check_mode, check_new_sink, check_spark_steps, check_uids, check_way_back
-from statefulspark.job.spark.file_sinks import FileSink, file_sink_of
+from statefulspark.job.preflight import RestorableState, check_mode, check_sink_batches, check_spark_steps, check_uids, check_way_back
+from statefulspark.job.spark.file_sinks import file_sink_of
 from statefulspark.job.spark.query_plan import check_spark_state, spark_state_steps
 from statefulspark.job.spark.sinks import check_sink
 from statefulspark.job.spark.sources import deleting_sources
@@ -29,7 +29,6 @@ class CheckedPipeline:
     """The keyed steps by uid."""
     has_spark_state: bool
     stored: StoredPipeline
-    sink: FileSink | None
     sink_batch: int
     """Last batch that a file sink has; -1 if the job does not start from ``--from`` or has another sink."""
 
@@ -72,14 +71,14 @@ def checked_pipeline(
     check_pipeline(restorable, stored, may_drop=spec.allow_non_restored_state)
     warn_of_repeated_steps(stored)
     sink = file_sink_of(spark, writer)
-    known = sink.last_batch() if sink is not None and (from_origin or restorable.is_empty) else -1
-    check_new_sink(restorable, known)
+    known = sink.last_batch() if sink is not None else -1
+    if sink is not None and not from_origin:
+        check_sink_batches(restorable, known)
     sink_batch = known if from_origin else -1
     check_way_back(store, restorable, state_steps, sink_batch)
     return CheckedPipeline(
         steps=steps,
         has_spark_state=bool(state_steps),
         stored=stored,
-        sink=sink,
         sink_batch=sink_batch,
     )

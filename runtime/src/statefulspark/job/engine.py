@@ -17,6 +17,7 @@ from statefulspark.coordinator.job_slots import JobSlots
 from statefulspark.coordinator.query_lifecycle import QueryLifecycle
 from statefulspark.errors import StatefulSparkError
 from statefulspark.exchange.config import SlotConfig
+from statefulspark.job.spark.file_sinks import file_sink_of
 from statefulspark.job.spark.last_progress import LastProgress
 from statefulspark.job.spark.session import quiet
 from statefulspark.job.spark.slot_supervisor import SlotSupervisors
@@ -97,6 +98,8 @@ class Engine:
         """Start a query in the job's local checkpoint location."""
         if self._lifecycle.before_start(available_now=ends_by_itself(writer)):
             writer = without_sink(writer)
+        elif (sink := file_sink_of(self.spark, writer)) is not None:
+            sink.fill(self._lifecycle.committed_by_spark)
         self.query = writer.option("checkpointLocation", self._local_checkpoint).queryName(self._name).start()
 
     def has_waited(self) -> bool:

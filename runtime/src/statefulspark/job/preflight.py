@@ -46,6 +46,8 @@ class RestorableState:
     url: str
     batch: int = -1
     """Last batch in the checkpoint."""
+    last_begun: int = -1
+    """Last batch that a driver of the job has begun; -1 for none."""
     continued: bool = True
     """False when the state was taken from a checkpoint on purpose, so that the sink may not know the batches before."""
     origin: StoredCheckpoint | None = None
@@ -94,6 +96,8 @@ def restorable_state(
         continued, batch = lineage.origin is None, lineage.committed_batch
         uids |= {ref.uid for ref in lineage.changelogs} | _uncommitted_uids(store, lineage)
         packs = any(record.spark_state for record in lineage.records)
+    committed = lineage.last_committed_in_spark
+    last_begun = committed if lineage.uncommitted_batch is None else max(committed, lineage.uncommitted_batch)
     max_parallelism, url = None, store.url
     if base is not None:
         uids |= {str(info["uid"]) for info in base.metadata.states}
@@ -105,6 +109,7 @@ def restorable_state(
         uids=frozenset(uids),
         url=url,
         batch=batch,
+        last_begun=last_begun,
         continued=continued,
         origin=base if origin is not None else None,
         spark_state=packs if batch >= 0 else None,
@@ -205,23 +210,38 @@ def check_mode(mode: CheckpointingMode, steps: tuple[str, ...], deleting: tuple[
         )
 
 
-def check_new_sink(restorable: RestorableState, sink_batch: int) -> None:
-    """Raise if a job without state writes to a file sink that knows batches: it would skip those of the same numbers, and their output be lost.
+def check_sink_batches(restorable: RestorableState, sink_batch: int) -> None:
+    """Raise if a job that continues its own state writes to a file sink that knows later batches than the job has begun.
+
+    The sink would skip those numbers, and the output of the job's next batches would be lost.
 
     Args:
         restorable: the state that is there.
         sink_batch: the last batch that the sink is known to have.
 
     Raises:
-        InvalidInputError: it does.
+        InvalidInputError: the sink knows later batches.
     """
-    if restorable.is_empty and sink_batch >= 0:
+    if sink_batch <= restorable.last_begun:
+        if sink_batch < 0 <= restorable.last_begun:
+            _log.warning(
+                "the file sink has no batches, because its path is new or its folder was deleted: it gets the output from now on",
+                last_batch=restorable.last_begun,
+            )
+        return
+    if restorable.is_empty:
         raise InvalidInputError(
             f"the job has no state and begins with batch 0, but its sink has batches up to {sink_batch} and would drop the output of batches "
             "with the same numbers",
             field="spec.job",
             remedy="Write to a new path, or delete the sink's folder; to continue from a savepoint, use --from",
         )
+    raise InvalidInputError(
+        f"the job has begun batches up to {restorable.last_begun}, but its sink has batches up to {sink_batch}, which another job has written, "
+        "and would drop the output of batches with the same numbers",
+        field="spec.job",
+        remedy="Write to a new path; to write to this one, start with --from the job's last checkpoint, which continues above the sink's numbers",
+    )
 
 
 def choose_max_parallelism(manifest: StatefulSparkJob, parallelism: int, restorable: RestorableState) -> int:

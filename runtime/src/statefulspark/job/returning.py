@@ -16,7 +16,6 @@ from statefulspark.job.draining import Draining
 from statefulspark.job.engine import Engine
 from statefulspark.job.new_slots import new_slots
 from statefulspark.job.run_settings import RunSettings
-from statefulspark.job.spark.file_sinks import file_sink_of
 
 _log = structlog.get_logger("statefulspark.job")
 _AGAIN_S: Final = 1.0
@@ -50,24 +49,21 @@ class Returning:
         parallelism = self.engine.parallelism
         self.engine.end_query_and_slots()
         self.draining.went_back()
-        used = self._last_used()
-        if used is None:
+        if not self._went_back():
             return
         self.slots.replace(new_slots(self.spark, parallelism, self.settings.slots_per_executor))
         with self.engine.query_settings():
             job, writer = self.engine.build(parallelism)
-            if (sink := file_sink_of(self.spark, writer)) is not None:
-                # Its log has no entry for a batch that was abandoned before the sink committed it, nor for the jump.
-                sink.fill(used)
             self.engine.start_slots(job)
             self.engine.start_query(writer)
 
-    def _last_used(self) -> int | None:
-        """Let the coordinator go back, however long storage does not answer; None if the job has ended meanwhile."""
+    def _went_back(self) -> bool:
+        """Let the coordinator go back, however long storage does not answer; False if the job has ended meanwhile."""
         while True:
             try:
-                return self.going_back.run()
+                self.going_back.run()
+                return True
             except UnavailableError as error:
                 _log.warning("cannot go back yet", error=str(error)[:300])
                 if self.ended(_AGAIN_S):
-                    return None
+                    return False

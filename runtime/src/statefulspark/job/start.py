@@ -143,8 +143,6 @@ def start_job(manifest: StatefulSparkJob, options: RunOptions) -> RunningJob:
             sink_batch=checked.sink_batch,
             claim_origin=claims,
         )
-        if checked.sink is not None and (lineage.origin is not None or lineage.ends_with_jump):
-            checked.sink.fill(lineage.last_committed_in_spark)
         start = _Start(
             manifest,
             options,

@@ -39,7 +39,7 @@ class Lineage:
 
     @property
     def ends_with_jump(self) -> bool:
-        """True if no batch has begun since the job went back, so that a file sink may lack entries of the numbers before."""
+        """True if no batch has begun since the job went back."""
         return bool(self.records) and is_jump(self.records[-1])
 
     @property

@@ -38,6 +38,10 @@ class LocationFiles:
         """True if Spark has written the commit of ``batch``."""
         return (self._root / "commits" / str(batch)).exists()
 
+    def committed_batch(self) -> int:
+        """The last batch whose commit Spark has written; -1 for none."""
+        return max(_numbers(self._root / "commits"), default=-1)
+
     def planned_batch(self) -> int:
         """The last batch whose offsets Spark has written; -1 for none."""
         return max(_numbers(self._root / "offsets"), default=-1)

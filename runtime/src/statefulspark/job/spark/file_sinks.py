@@ -1,8 +1,8 @@
 """Spark's file sinks: which batches they have committed, and how a job whose batch numbers start above 0 can write to them.
 
 A file sink lists its files in ``_spark_metadata``, a log with an entry per batch. It skips batches that are in the log, and compacts the
-entries every few batches, which fails if one is missing. The first batch of a job that starts from a savepoint follows the
-savepoint's batch, so the log of a new sink would lack all earlier entries. They are added, without files.
+entries every few batches, which fails if one is missing. A log lacks entries if the job writes to a new path, if the sink's folder was deleted,
+or if the first batch of a job follows that of a savepoint. They are added, without files, before each start of a query.
 
 Source: ``FileStreamSink`` and ``CompactibleFileStreamLog`` of Spark.
 """
@@ -45,24 +45,31 @@ class FileSink:
         return int(latest.get()) if latest.isDefined() else -1
 
     def fill(self, until: int) -> None:
-        """Add entries without files, so that the log continues without a gap after batch ``until``.
+        """Add entries without files, so that the log has no gap before the batch that follows ``until``.
 
         Args:
             until: Last batch before the one that runs next; -1 for none.
         """
-        known = self.last_batch()
-        if known >= until:
-            return
+        entries = self._entries()
+        compacted = max((batch for batch, whole in entries.items() if whole), default=-1)
         log = self._log()
-        if known < 0:
+        if compacted < 0 and (first := min([*entries, until + 1])) > 0:
             interval = int(log.compactInterval())
-            known = (until + 1) // interval * interval - 1
-            if known >= 0:
-                self._write(f"{known}.compact")
+            compacted = first // interval * interval - 1
+            if compacted >= 0:
+                self._write(f"{compacted}.compact")
         gateway: Any = self._spark.sparkContext._gateway  # noqa: SLF001
         nothing = gateway.new_array(self._jvm.org.apache.spark.sql.execution.streaming.sinks.SinkFileStatus, 0)
-        for batch in range(known + 1, until + 1):
-            log.add(batch, nothing)
+        for batch in range(compacted + 1, max([*entries, until]) + 1):
+            if batch not in entries:
+                log.add(batch, nothing)
+
+    def _entries(self) -> dict[int, bool]:
+        """The batches of the log; True for one whose entry sums up all before it."""
+        if not self._fs.exists(self._folder):
+            return {}
+        names = (str(each.getPath().getName()).partition(".") for each in self._fs.listStatus(self._folder))
+        return {int(number): suffix == "compact" for number, _, suffix in names if number.isdecimal() and suffix in ("", "compact")}
 
     def _log(self) -> Any:
         log = self._jvm.org.apache.spark.sql.execution.streaming.sinks.FileStreamSinkLog
