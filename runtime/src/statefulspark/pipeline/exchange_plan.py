@@ -1,6 +1,9 @@
 """Translates keyed steps into ordinary Spark operations around the exchange.
 
 source → key hash, slot → (union second input, or broadcast stream exploded over all slots) → (union tick source) → repartitionById(slot) → mapInArrow(exchange) → the user's further steps.
+
+Column names may contain any characters, and Spark reads some of them as syntax where it looks a column up by name. So expressions refer to columns by
+their positions (`_numbered`), and the exchange gives the rows their names back.
 """
 
 from __future__ import annotations
@@ -96,15 +99,17 @@ def _exchange(job: Job, inputs: Sequence[Keyed], broadcast: DataFrame | None, ke
         F.col(SLOT),
     )
     united = rows.union(ticks).repartitionById(parallelism, F.col(SLOT)).drop(SLOT)
+    names = (KEY_HASH, SOURCE, *(field.name for field in columns))
     config = ExchangeConfig(coordinator=job.endpoint, uid=key.uid, max_parallelism=groups, parallelism=parallelism)
-    return united.mapInArrow(exchange_function(config), schema)
+    return _numbered(united).mapInArrow(exchange_function(config, names), schema)
 
 
 def _rows(inputs: Sequence[Keyed], key: StepKey) -> DataFrame:
     """The rows with hash and source: the columns of one input, or a struct for each of two, of which one is not null."""
     if len(inputs) == 1:
         df, keys = inputs[0]
-        return df.select(_key_hash(keys, key), F.spark_partition_id().alias(SOURCE), *[F.col(quoted(name)) for name in df.columns])
+        named = [F.col(place).alias(name) for place, name in zip(_places(df), df.columns, strict=True)]
+        return _numbered(df).select(_key_hash(df, keys, key), F.spark_partition_id().alias(SOURCE), *named)
     dfs = [df for df, _ in inputs]
     return _keyed_structs(inputs, 0, dfs, key).union(_keyed_structs(inputs, 1, dfs, key))
 
@@ -115,22 +120,33 @@ def _keyed_structs(inputs: Sequence[Keyed], number: int, both: Sequence[DataFram
     source = F.spark_partition_id() + F.lit(SECOND_SOURCES) if number else F.spark_partition_id()
     structs = [_packed(df) if place == number else F.lit(None).cast(_struct(other)) for place, other in enumerate(both)]
     named = [struct.alias(name) for struct, name in zip(structs, (FIRST, SECOND), strict=True)]
-    return df.select(_key_hash(keys, key), source.alias(SOURCE), *named)
+    return _numbered(df).select(_key_hash(df, keys, key), source.alias(SOURCE), *named)
+
+
+def _places(df: DataFrame) -> list[str]:
+    return [f"c{place}" for place in range(len(df.columns))]
+
+
+def _numbered(df: DataFrame) -> DataFrame:
+    """The same rows, with the columns named by their positions."""
+    return df.toDF(*_places(df))
 
 
 def _packed(df: DataFrame) -> Column:
-    return F.struct(*[F.col(quoted(name)) for name in df.columns])
+    """The row in one column; ``df`` is read by position."""
+    return F.struct(*[F.col(place).alias(name) for place, name in zip(_places(df), df.columns, strict=True)])
 
 
 def _with_part(broadcast: DataFrame) -> DataFrame:
     """The rows of a broadcast stream, each with the partition of the source that it comes from."""
-    return broadcast.select(F.spark_partition_id().alias(PART), *[F.col(quoted(name)) for name in broadcast.columns])
+    named = [F.col(place).alias(name) for place, name in zip(_places(broadcast), broadcast.columns, strict=True)]
+    return _numbered(broadcast).select(F.spark_partition_id().alias(PART), *named)
 
 
 def _in_every_slot(broadcast: DataFrame, columns: Sequence[T.StructField], parallelism: int) -> DataFrame:
     """The rows of a broadcast stream once for each slot: without a key hash, and with the slot as their source, as ticks."""
     df = _with_part(broadcast)
-    rows = df.select(_packed(df).alias(SECOND))
+    rows = _numbered(df).select(_packed(df).alias(SECOND))
     every = rows.select(F.explode(F.sequence(F.lit(0), F.lit(parallelism - 1))).alias(SLOT), F.col(SECOND))
     return every.select(
         F.lit(None).cast("bigint").alias(KEY_HASH),
@@ -146,21 +162,23 @@ def _struct(df: DataFrame) -> T.StructType:
     return T.StructType([T.StructField(field.name, field.dataType, field.nullable) for field in df.schema.fields])
 
 
-def _key_hash(keys: Sequence[str], key: StepKey) -> Column:
-    """The hash of the key columns; a null key fails the batch in Spark, before any state is touched."""
-    hashed = [F.col(quoted(name)).cast(kind) for name, (_, kind) in zip(keys, key.hashed, strict=True)]
+def _key_hash(df: DataFrame, keys: Sequence[str], key: StepKey) -> Column:
+    """The hash of the key columns of ``df``, by position; a null key fails the batch in Spark, before any state is touched."""
+    columns = [F.col(_places(df)[df.columns.index(name)]) for name in keys]
+    hashed = [column.cast(kind) for column, (_, kind) in zip(columns, key.hashed, strict=True)]
     null_key = F.lit(False)
-    for name in keys:
-        null_key = null_key | F.col(quoted(name)).isNull()
+    for column in columns:
+        null_key = null_key | column.isNull()
+    first = keys[0] if keys[0].isidentifier() else quoted(keys[0])
     message = (
         f"InvalidInputError: key_by: a row of uid '{key.uid}' has a null key in {', '.join(keys)}. "
-        f"Filter such rows before key_by, for example df.where('{keys[0]} is not null')"
+        f"Filter such rows before key_by, for example df.where('{first} is not null')"
     )
     return F.when(null_key, F.raise_error(F.lit(message)).cast("bigint")).otherwise(F.xxhash64(*hashed)).alias(KEY_HASH)
 
 
-def exchange_function(config: ExchangeConfig) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
-    """The function Spark runs on each partition of a keyed step."""
+def exchange_function(config: ExchangeConfig, names: Sequence[str]) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+    """The function Spark runs on each partition of a keyed step, whose columns have these names."""
 
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         context: Any = TaskContext.get()
@@ -174,6 +192,7 @@ def exchange_function(config: ExchangeConfig) -> Callable[[Iterator[pa.RecordBat
         spare_collector()
         here = replace(config, coordinator=present(config.coordinator))
         task = PartitionRun(str(context.getLocalProperty(_EXECUTION_ID)), context.partitionId(), context.taskAttemptId())
-        return exchange_partition(here, int(batch_id), task, batches)
+        named = (batch.rename_columns(names) for batch in batches)
+        return exchange_partition(here, int(batch_id), task, named)
 
     return run

@@ -103,13 +103,6 @@ def _computed_name(df: DataFrame, column: Column) -> str:
             field="key_by",
             remedy="Give it another name with .alias()",
         )
-    if "." in name or "`" in name:
-        # Spark's mapInArrow takes what is before a dot for a table.
-        raise InvalidInputError(
-            f"the key selector computes a column {name!r}, whose name has a dot or a backtick",
-            field="key_by",
-            remedy="Give it another name with .alias()",
-        )
     plan: Any = computed._jdf.queryExecution().analyzed()  # noqa: SLF001  # pyspark has no public way to ask
     if not plan.expressions().head().deterministic():
         raise InvalidInputError(
