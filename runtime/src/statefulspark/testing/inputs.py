@@ -8,6 +8,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from statefulspark.checkpoint.formats.pipeline import StepKey
 from statefulspark.errors import InvalidInputError
 from statefulspark.process.broadcast_states import check_descriptors
 from statefulspark.process.output import OutputSchema
@@ -95,11 +96,11 @@ class BroadcastInput:
 class ExchangeRows:
     """Makes what an exchange gets of the rows of a test; those of the second input are given as `SECOND`, or as `BROADCAST`."""
 
-    def __init__(self, step: StepSpec) -> None:
+    def __init__(self, step: StepSpec, stored_key: StepKey | None = None) -> None:
         self._two = step.second is not None
         self._broadcast = bool(step.broadcast)
         self._schemas = [OutputSchema(each.schema, "the test", field="input_schema") for each in step.inputs]
-        self._hashes = [KeyHash(each) for each in step.inputs if each.key_columns]
+        self._hashes = [KeyHash(each, stored_key) for each in step.inputs if each.key_columns]
         fields = [list(each.schema) for each in step.inputs]
         if self._broadcast:
             fields[1].insert(0, pa.field(PART, pa.int32()))

@@ -9,23 +9,26 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
+from statefulspark.checkpoint.catalog import open_checkpoint
+from statefulspark.checkpoint.formats.pipeline import StepKey
 from statefulspark.checkpoint.inspect.decoding import StateEntry
 from statefulspark.checkpoint.inspect.reader import read_state
 from statefulspark.checkpoint.write.inline import InlineLimits
-from statefulspark.errors import ClosedError, InvalidInputError, StatefulSparkError
+from statefulspark.errors import ClosedError, InvalidInputError, NotRestorableError, StatefulSparkError
 from statefulspark.process.function_adapters import AnyFunction, adapted_to
 from statefulspark.process.output_tag import OutputTag
 from statefulspark.process.step_spec import StepSpec
 from statefulspark.state.store.own_backend import imported_backend, is_own_backend, trust_backend
+from statefulspark.storage.open import open_store
 from statefulspark.testing.events import AnyEvent, Event
 from statefulspark.testing.inputs import BroadcastInput, SecondInput
 from statefulspark.testing.interruptible_driver import FaultyJob
 from statefulspark.testing.job_events import EventRunner
 from statefulspark.testing.job_input import check_items, is_event
+from statefulspark.testing.key_hash import check_stored_key
 from statefulspark.testing.local_job import Row
 from statefulspark.testing.schemas import Schema, arrow_schema, side_outputs_of
 
-UID = "testing"
 _RETAINED = 2
 _INLINE_MAX_BYTES = 1 << 20
 
@@ -68,7 +71,8 @@ class TestingJob:
             (``checkpointing.changelogInlineThreshold``), 0..1,048,576. Defaults to 0: slots store each of their changelogs.
         timer_service: Where the backend ``rocksdb`` keeps timers: ``rocksdb``, or ``heap`` for the Python heap.
         folder: Where storage and working files go. Defaults to a temporary folder that `close` deletes.
-        restore_from: URL of a checkpoint or savepoint of another job to start from. Rows before it are not read again.
+        restore_from: URL of a checkpoint or savepoint of another job to start from, which may be one with Spark. Rows before it are not read again.
+        uid: The uid of the step, which names its state: with ``restore_from`` that of the step in the job.
         side_outputs: The tags of the function's side outputs. Each has a sink of its own.
         second: The second input of a step with two. Its rows are written ``SECOND(row)``.
         broadcast: The broadcast stream of a step that has one. Its rows are written ``BROADCAST(row)``.
@@ -99,6 +103,7 @@ class TestingJob:
         changelog_inline_threshold: int = 0,
         folder: Path | None = None,
         restore_from: str | None = None,
+        uid: str = "testing",
         side_outputs: Iterable[OutputTag] = (),
         second: SecondInput | None = None,
         broadcast: BroadcastInput | None = None,
@@ -122,7 +127,7 @@ class TestingJob:
             raise InvalidInputError("there is a second input too", field="broadcast", remedy="Pass second or broadcast")
         other = second if broadcast is None else broadcast
         step = StepSpec(
-            uid=UID,
+            uid=uid,
             function=adapted_to(function, arrow_schema(input_schema)),
             input_schema=arrow_schema(input_schema),
             output_schema=arrow_schema(output_schema),
@@ -143,6 +148,7 @@ class TestingJob:
             heap_timers=timer_service == "heap",
             inline_limits=InlineLimits(changelog_bytes=changelog_inline_threshold),
             retained=_RETAINED,
+            stored_key=None if restore_from is None else _stored_key(restore_from, step),
         )
         self._runner = EventRunner(self._job, parallelism, restore_from)
         self._closed = False
@@ -265,7 +271,7 @@ class TestingJob:
         """Read a savepoint, which leaves the job's checkpoints as they are."""
         self._check_open()
         url = self._runner.savepoint(f"file://{self._folder}/inspection")
-        return list(read_state(url, UID, name, unpickle=True))
+        return list(read_state(url, self._job.step.uid, name, unpickle=True))
 
     def close(self) -> None:
         """End the job. ``with`` does it too."""
@@ -284,3 +290,23 @@ class TestingJob:
     def _check_open(self) -> None:
         if self._closed:
             raise ClosedError("the job is closed; use it within its with statement")
+
+
+def _stored_key(url: str, step: StepSpec) -> StepKey | None:
+    """The key of the step in a savepoint of a job with Spark; None if a test has taken the savepoint.
+
+    Raises:
+        NotRestorableError: The savepoint has no such step, or the step has another key.
+    """
+    metadata = open_checkpoint(url, open_store).metadata
+    uids = sorted({str(info["uid"]) for info in metadata.states})
+    if uids and step.uid not in uids:
+        raise NotRestorableError(
+            f"{url} contains state of uid {', '.join(map(repr, uids))}, but the test has {step.uid!r}",
+            field="uid",
+            remedy=f"Pass uid={uids[0]!r}",
+        )
+    stored = metadata.pipeline.step(step.uid) if metadata.pipeline is not None else None
+    if stored is not None:
+        check_stored_key(step.inputs[0], stored)
+    return stored

@@ -1,4 +1,4 @@
-"""Hashes of keys for tests: a stand-in for the column that Spark computes."""
+"""Hashes of keys for tests, in place of the column that Spark computes."""
 
 from __future__ import annotations
 
@@ -6,7 +6,11 @@ from hashlib import blake2b
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.types as pt
 
+from statefulspark.checkpoint.formats.pipeline import KeyColumn, StepKey
+from statefulspark.checkpoint.inspect.key_hashes import key_hash
+from statefulspark.errors import InvalidInputError, NotRestorableError
 from statefulspark.process.columns import python_values
 from statefulspark.process.keytypes import key_type_info
 from statefulspark.process.step_spec import InputSpec
@@ -14,10 +18,16 @@ from statefulspark.state.encoding.keys import KeyCodec
 
 
 class KeyHash:
-    """Hashes the keys of the rows of one input. The hashes are stable, but not the ones that Spark computes."""
+    """Hashes the keys of the rows of one input, as Spark does if the state is that of a job with Spark.
 
-    def __init__(self, spec: InputSpec) -> None:
+    Args:
+        spec: The input.
+        stored: The key of the step in the savepoint that the test starts from. None hashes in a way of the tests' own, which is as stable.
+    """
+
+    def __init__(self, spec: InputSpec, stored: StepKey | None = None) -> None:
         self._columns = spec.key_columns
+        self._stored = stored
         self._codec = KeyCodec(tuple(key_type_info(spec.schema.field(name).type, name) for name in spec.key_columns))
 
     def of(self, rows: pa.RecordBatch) -> list[int]:
@@ -28,4 +38,45 @@ class KeyHash:
 
     def of_key(self, key: Any) -> int:
         """Returns the hash of a key, a tuple for several key columns."""
-        return int.from_bytes(blake2b(self._codec.encode(key), digest_size=8).digest(), "big", signed=True)
+        encoded = self._codec.encode(key)
+        if self._stored is None:
+            return int.from_bytes(blake2b(encoded, digest_size=8).digest(), "big", signed=True)
+        found = key_hash(self._stored, key)
+        if found is None:
+            raise InvalidInputError(
+                f"a key is not of the types by which the savepoint's job hashes, {self._stored}", field="key", remedy="Correct the row"
+            )
+        return found
+
+
+def check_stored_key(spec: InputSpec, stored: StepKey) -> None:
+    """Raise if a step that reads ``spec`` would not find the state of the step with the key ``stored``.
+
+    Raises:
+        NotRestorableError: Names both keys.
+    """
+    columns = tuple(KeyColumn(name=name, type=_spark_type(spec.schema.field(name).type)) for name in spec.key_columns)
+    now = StepKey(uid=stored.uid, hashing=stored.hashing, columns=columns)
+    if not now.finds_state_of(stored):
+        raise NotRestorableError(
+            f"the key of step {stored.uid!r} is {stored} in the savepoint, and {now} in the test",
+            field="key",
+            remedy="Use the job's key columns",
+        )
+
+
+def _spark_type(kind: pa.DataType) -> str:
+    """Spark's name of the type of a key column."""
+    if pt.is_timestamp(kind):
+        return "timestamp" if kind.tz is not None else "timestamp_ntz"
+    if pt.is_decimal(kind):
+        return f"decimal({kind.precision},{kind.scale})"
+    if pt.is_date(kind):
+        return "date"
+    if pt.is_binary(kind) or pt.is_large_binary(kind):
+        return "binary"
+    if pt.is_boolean(kind):
+        return "boolean"
+    if pt.is_integer(kind):
+        return {8: "tinyint", 16: "smallint", 32: "int"}.get(kind.bit_width, "bigint")
+    return "string"

@@ -10,6 +10,7 @@ from tempfile import mkdtemp
 import cloudpickle
 
 from statefulspark import failpoints
+from statefulspark.checkpoint.formats.pipeline import Pipeline
 from statefulspark.checkpoint.lineage.lineage import begin_attempt
 from statefulspark.checkpoint.spark.location import LocationFiles
 from statefulspark.checkpoint.spark.state_uploader import SparkStateUploader
@@ -68,6 +69,8 @@ class LocalCluster:
             inline_limits=job.inline_limits,
             at_least_once=job.at_least_once,
         )
+        if job.stored_key is not None:
+            durable.pipeline = Pipeline(steps=(job.stored_key,))
         batches = batch_log(lineage, job.delays_ms())
         self.coordinator = Coordinator(
             durable=durable,

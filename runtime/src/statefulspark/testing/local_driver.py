@@ -208,7 +208,11 @@ def _newest(folder: Path) -> int:
 
 
 def _read(path: Path) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads(path.read_text())
+    text = path.read_text()
+    if text.startswith("v"):
+        # Spark's own log, in a savepoint of a job with Spark: its sources are not those of the test.
+        return {"first": 0, "until": 0, "tick": 0, "ticked": False}
+    found: dict[str, Any] = json.loads(text)
     return found
 
 

@@ -9,6 +9,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from statefulspark.checkpoint.formats.pipeline import StepKey
 from statefulspark.checkpoint.lineage.identity import ensure_job
 from statefulspark.checkpoint.write.inline import DEFAULT_LIMITS, InlineLimits
 from statefulspark.coordinator.event_times import Delays
@@ -56,6 +57,8 @@ class LocalJob:
     """Output rows by batch. Like Spark's file sink, it ignores a batch that it already has."""
     side_sinks: dict[str, dict[int, list[Row]]] = field(default_factory=dict)
     """The same for each side output, by its name."""
+    stored_key: StepKey | None = None
+    """The step's key in the savepoint of a job with Spark that the first driver starts from; None if it starts from none."""
     disk: Path | None = None
     """Folder in which slots work. Defaults to the job's own folder."""
     drivers: int = 0
@@ -68,7 +71,7 @@ class LocalJob:
         ensure_job(self.store, JOB, self.step.max_parallelism)
         for output in self.step.side_outputs:
             self.side_sinks.setdefault(output.tag.tag_id, {})
-        self._rows = ExchangeRows(self.step)
+        self._rows = ExchangeRows(self.step, self.stored_key)
 
     def now_ms(self) -> int:
         """Returns the current time for the coordinator."""
