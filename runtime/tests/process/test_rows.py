@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import pickle
-from datetime import UTC, date, datetime
+from collections.abc import Callable, Iterator
+from contextlib import nullcontext
+from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 from typing import Any
 
@@ -12,7 +14,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from statefulspark.process.columns import event_time_ms, max_event_time_ms, python_values
+from statefulspark.errors import InvalidInputError
+from statefulspark.process.columns import check_representable, event_time_ms, max_event_time_ms, python_values
 from statefulspark.process.rows import row_class, rows_of
 
 
@@ -86,6 +89,77 @@ def test_points_in_time_are_datetimes_in_utc(zone: str) -> None:
     assert python_values(pa.array([aware, None], pa.timestamp("us", zone))) == [naive, None]
     nested = python_values(pa.array([[aware, None]], pa.list_(pa.timestamp("us", zone))))
     assert nested == [[naive, None]]
+
+
+LAST_US = 253_402_300_799_999_999
+FIRST_US = -62_135_596_800_000_000
+
+
+def _at_every_depth(column: pa.Array) -> Iterator[tuple[pa.Array, Callable[[Any], Any]]]:
+    """A column, alone and within other types, and what takes its first value out of the Python value."""
+    one = pa.array([0, 1], pa.int32())
+    yield column, lambda value: value
+    yield pa.ListArray.from_arrays(one, column), lambda value: value[0]
+    yield pa.StructArray.from_arrays([column], ["t"]), lambda value: value.t
+    yield pa.MapArray.from_arrays(one, ["a"], column), lambda value: value["a"]
+    yield pa.MapArray.from_arrays(one, column, ["a"]), lambda value: next(iter(value))
+    inner = pa.StructArray.from_arrays([pa.FixedSizeListArray.from_arrays(column, 1)], ["t"])
+    yield pa.ListArray.from_arrays(one, inner), lambda value: value[0].t[0]
+
+
+@pytest.mark.parametrize("zone", [None, "UTC", "Asia/Tokyo", "America/New_York"])
+@pytest.mark.parametrize("micros", [FIRST_US, FIRST_US + 1, 0, LAST_US - 86_400_000_000, LAST_US])
+def test_times_of_the_years_1_to_9999_come_through_at_every_depth(micros: int, zone: str | None) -> None:
+    """Also the sentinels 0001-01-01 and 9999-12-31, which do not exist in the session's zone."""
+    expected = datetime(1970, 1, 1) + timedelta(microseconds=micros)  # noqa: DTZ001  without a zone on purpose
+    for column, value in _at_every_depth(pa.array([micros], pa.int64()).cast(pa.timestamp("us", zone))):
+        (found,) = python_values(column)
+        assert value(found) == expected
+
+
+@pytest.mark.parametrize(
+    "column",
+    [
+        *(
+            pa.array([micros], pa.int64()).cast(pa.timestamp("us", zone))
+            for micros in (FIRST_US - 1, LAST_US + 1)
+            for zone in (None, "UTC", "Asia/Tokyo")
+        ),
+        pa.array([2_932_897], pa.int32()).cast(pa.date32()),
+        pa.array([-719_163], pa.int32()).cast(pa.date32()),
+    ],
+)
+def test_other_times_are_refused_at_every_depth(column: pa.Array) -> None:
+    """The error names the column and the remedy."""
+    for each, _ in _at_every_depth(column):
+        with pytest.raises(
+            InvalidInputError, match=r"^column 'at': has a date or time outside the years 1 to 9999 in UTC.* Filter such rows"
+        ):
+            python_values(each, "at")
+
+
+def test_text_that_is_not_utf8_is_refused() -> None:
+    """Spark's strings are bytes that nobody has checked."""
+    column = pa.Array.from_buffers(pa.string(), 1, pa.array([b"\xff"]).buffers())
+    with pytest.raises(InvalidInputError, match=r"^column 'name': has text that is not UTF-8"):
+        python_values(column, "name")
+
+
+@pytest.mark.parametrize(
+    ("kind", "refused"),
+    [
+        (pa.map_(pa.string(), pa.list_(pa.int32())), False),
+        (pa.map_(pa.struct([("a", pa.int32())]), pa.int32()), False),
+        (pa.map_(pa.list_(pa.int32()), pa.int32()), True),
+        (pa.map_(pa.struct([("a", pa.list_(pa.int32()))]), pa.int32()), True),
+        (pa.list_(pa.struct([("m", pa.map_(pa.list_(pa.int32()), pa.int32()))])), True),
+    ],
+)
+def test_maps_with_keys_that_python_cannot_hash_are_refused_with_the_step(kind: pa.DataType, refused: bool) -> None:
+    """Not in the middle of a batch."""
+    expected = pytest.raises(InvalidInputError, match=r"column 'm' has a map whose keys.*map_entries") if refused else nullcontext()
+    with expected:
+        check_representable(kind, "m")
 
 
 def test_structs_are_rows_and_maps_are_dicts() -> None:

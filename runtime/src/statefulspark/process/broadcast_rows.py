@@ -89,7 +89,7 @@ class BroadcastRows:
         for first in range(0, len(order), _CHUNK_ROWS):
             chunk = rows.take(pa.array(order[first : first + _CHUNK_ROWS]))
             times: list[int | None] = [None] * chunk.num_rows if event_time is None else event_time_ms(chunk.column(event_time))
-            for row, time in zip(rows_of(self._row, [python_values(chunk.column(name)) for name in names]), times, strict=True):
+            for row, time in zip(rows_of(self._row, [python_values(chunk.column(name), name) for name in names]), times, strict=True):
                 self._digest.update(repr(tuple(row)).encode(errors="surrogatepass"))
                 yield row, time
 

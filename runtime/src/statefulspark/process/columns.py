@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from datetime import UTC
-from typing import Any
+from functools import cache
+from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
@@ -14,38 +14,83 @@ import pyarrow.types as pt
 from statefulspark.errors import InvalidInputError
 from statefulspark.process.rows import row_class
 
-__all__ = ["check_event_time", "event_time_keys", "event_time_ms", "python_values"]
+__all__ = ["check_event_time", "check_representable", "event_time_keys", "event_time_ms", "python_values"]
 
+_FIRST_US: Final = -62_135_596_800_000_000
+_LAST_US: Final = 253_402_300_799_999_999
+"""The range of ``datetime``, in microseconds since the epoch."""
 _UNITS_PER_MS = {"us": 1_000, "ns": 1_000_000}
 NULL_TIME = np.iinfo(np.int64).min
 """Stands for a null event time: it sorts first, and no real time is that old."""
 
 
-def python_values(column: pa.Array) -> list[Any]:
+def python_values(column: pa.Array, name: str = "") -> list[Any]:
     """Return the column as Python values: rows for structs, dicts for maps, ``datetime`` for timestamps, None for nulls.
 
     As in PyFlink a ``datetime`` has no zone; where the column is a point in time (Spark's ``timestamp``) it is in UTC.
+
+    Args:
+        column: The column.
+        name: Its name, for error messages.
+
+    Raises:
+        InvalidInputError: Python cannot represent a value, at any depth: a date or a time in UTC outside the years 1 to 9999, or text that is not UTF-8.
     """
     kind = column.type
-    if pt.is_timestamp(kind):
-        return _datetimes(column)
     if column.null_count == 0 and (pt.is_integer(kind) or pt.is_floating(kind) or pt.is_boolean(kind)):
         values: list[Any] = column.to_numpy(zero_copy_only=False).tolist()
         return values
+    try:
+        if pt.is_timestamp(kind):
+            return _datetimes(column)
+        plain = _plain(kind)
+        # Arrow would build nested times in the session's zone, where the last ones of Python's range do not exist.
+        values = (column if plain == kind else column.cast(plain, safe=False)).to_pylist()
+    except UnicodeDecodeError:
+        raise _undecodable(name, "text that is not UTF-8", "Correct it with to_binary or decode before key_by") from None
+    except (OverflowError, ValueError):
+        raise _undecodable(
+            name,
+            "a date or time outside the years 1 to 9999 in UTC, which Python cannot represent",
+            "Filter such rows before key_by, or cast the column to string or bigint",
+        ) from None
     convert = _nested(kind)
-    values = column.to_pylist()
     return values if convert is None else [None if value is None else convert(value) for value in values]
+
+
+def _undecodable(name: str, found: str, remedy: str) -> InvalidInputError:
+    return InvalidInputError(f"has {found}", field=f"column {name!r}" if name else "a column", remedy=remedy)
 
 
 def _datetimes(column: pa.Array) -> list[Any]:
     # Nanoseconds do not fit a datetime; they are cut, as Spark does.
     micros = column.cast(pa.timestamp("us", column.type.tz), safe=False)
     numbers = micros.cast(pa.int64()).fill_null(0).to_numpy(zero_copy_only=False)
+    if len(numbers) and not _FIRST_US <= numbers.min() <= numbers.max() <= _LAST_US:
+        raise OverflowError  # numpy would make integers of these
     values: list[Any] = numbers.view("datetime64[us]").tolist()
     if column.null_count:
         for index in np.flatnonzero(column.is_null().to_numpy(zero_copy_only=False)).tolist():
             values[index] = None
     return values
+
+
+@cache
+def _plain(kind: pa.DataType) -> pa.DataType:
+    """Return the type with every timestamp within it in microseconds of UTC and without a zone."""
+    if pt.is_timestamp(kind):
+        return pa.timestamp("us")
+    if pt.is_struct(kind):
+        return pa.struct([each.with_type(_plain(each.type)) for each in kind])
+    if pt.is_map(kind):
+        return pa.map_(kind.key_field.with_type(_plain(kind.key_type)), kind.item_field.with_type(_plain(kind.item_type)))
+    if pt.is_fixed_size_list(kind):
+        return pa.list_(kind.value_field.with_type(_plain(kind.value_type)), kind.list_size)
+    if pt.is_large_list(kind):
+        return pa.large_list(kind.value_field.with_type(_plain(kind.value_type)))
+    if pt.is_list(kind):
+        return pa.list_(kind.value_field.with_type(_plain(kind.value_type)))
+    return kind
 
 
 def _nested(kind: pa.DataType) -> Callable[[Any], Any] | None:
@@ -57,12 +102,42 @@ def _nested(kind: pa.DataType) -> Callable[[Any], Any] | None:
     if pt.is_map(kind):
         key, item = _nested(kind.key_type), _nested(kind.item_type)
         return lambda pairs: {_apply(key, name): _apply(item, value) for name, value in pairs}
-    if pt.is_timestamp(kind) and kind.tz is not None:
-        return lambda value: value.astimezone(UTC).replace(tzinfo=None)
-    if pt.is_list(kind) or pt.is_large_list(kind) or pt.is_fixed_size_list(kind):
+    if _is_list(kind):
         element = _nested(kind.value_type)
         return None if element is None else lambda values: [_apply(element, value) for value in values]
     return None
+
+
+def check_representable(kind: pa.DataType, name: str) -> None:
+    """Refuse a column with a map whose keys Python cannot hash: arrays and maps, at any depth.
+
+    Args:
+        kind: The type of the column.
+        name: Its name.
+
+    Raises:
+        InvalidInputError: Names the column and the remedy.
+    """
+    if pt.is_map(kind) and not _is_hashable(kind.key_type):
+        raise InvalidInputError(
+            f"column {name!r} has a map whose keys are or contain arrays or maps ({kind.key_type}), which cannot be keys of a Python dict",
+            field="input_schema",
+            remedy="Turn the map into an array before key_by: map_entries(column)",
+        )
+    for inner in _inner(kind):
+        check_representable(inner, name)
+
+
+def _is_hashable(kind: pa.DataType) -> bool:
+    return not (_is_list(kind) or pt.is_map(kind)) and all(map(_is_hashable, _inner(kind)))
+
+
+def _is_list(kind: pa.DataType) -> bool:
+    return pt.is_list(kind) or pt.is_large_list(kind) or pt.is_fixed_size_list(kind)
+
+
+def _inner(kind: pa.DataType) -> list[pa.DataType]:
+    return [kind.field(place).type for place in range(kind.num_fields)] if pt.is_nested(kind) else []
 
 
 def _apply(convert: Callable[[Any], Any] | None, value: Any) -> Any:

@@ -249,7 +249,7 @@ class KeyedFunctionRunner:
 
     def _elements(self, chunk: pa.RecordBatch) -> tuple[Iterable[InputRow], Iterable[Callback]]:
         """Return the rows of a sorted chunk as the function gets them, and the method that each of them goes to."""
-        columns = [python_values(chunk.column(name)) for name in self._row._fields]
+        columns = [python_values(chunk.column(name), name) for name in self._row._fields]
         return rows_of(self._row, columns), repeat(callback(self.step, "process_element"))
 
     def _process_chunk(self, chunk: pa.RecordBatch) -> Iterator[pa.RecordBatch]:

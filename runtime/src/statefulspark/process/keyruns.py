@@ -55,7 +55,7 @@ class KeyRuns:
         firsts, distinct = run_starts(chunk, self._key_columns)
         hashes = chunk.column(KEY_HASH).to_numpy(zero_copy_only=False)
         positions = pa.array(firsts)
-        values = [python_values(chunk.column(name).take(positions)) for name in self._key_columns]
+        values = [python_values(chunk.column(name).take(positions), name) for name in self._key_columns]
         keys = values[0] if len(values) == 1 else list(zip(*values, strict=True))
         key_groups = key_group_of_hash(hashes[firsts], self._max_parallelism).tolist()
         places = list(zip(key_groups, map(self._encode, keys), strict=True))

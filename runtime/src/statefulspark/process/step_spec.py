@@ -12,7 +12,7 @@ from statefulspark.process.batches.functions import BatchKeyedProcessFunction
 from statefulspark.process.broadcast_states import check_descriptors
 from statefulspark.process.checkpointed_functions import check_interfaces
 from statefulspark.process.co_functions import StepFunction, check_function
-from statefulspark.process.columns import check_event_time
+from statefulspark.process.columns import check_event_time, check_representable
 from statefulspark.process.keytypes import key_type_info
 from statefulspark.process.reserved_columns import PART, RESERVED
 from statefulspark.process.side_outputs import SideOutput, check_side_outputs, tagged_schema
@@ -118,6 +118,8 @@ def _check_input(spec: InputSpec, *, keyed: bool) -> None:
         raise InvalidInputError("is empty", field="key_columns", remedy="Pass at least one column to key by")
     for name in spec.key_columns:
         key_type_info(_column(spec, "key_columns", name).type, name)
+    for column in spec.schema:
+        check_representable(column.type, column.name)
     if spec.event_time is not None:
         check_event_time(_column(spec, "event_time", spec.event_time).type, spec.event_time)
     for name in (*RESERVED, *(() if keyed else (PART,))):

@@ -83,4 +83,5 @@ def _field(struct: pa.StructArray, spec: InputSpec, name: str) -> pa.Array:
 
 def _columns(struct: pa.StructArray) -> list[list[Any]]:
     """The columns of the rows of one input, as Python values."""
-    return [python_values(column) for column in struct.filter(struct.is_valid()).flatten()]
+    columns = struct.filter(struct.is_valid()).flatten()
+    return [python_values(column, field.name) for column, field in zip(columns, struct.type, strict=True)]

@@ -225,7 +225,7 @@ class _Columns:
         column = self._batch.column(name)
         try:
             return python_values(column)
-        except (pa.ArrowException, ValueError, OverflowError):
+        except (pa.ArrowException, InvalidInputError):
             at = next((at for at in range(self.rows) if not _is_readable(column.slice(at, 1))), 0)
             raise self._refused((name,), at, "Python has no such value", "Use a time of the years 1 to 9999") from None
 
@@ -237,7 +237,7 @@ class _Columns:
 def _is_readable(value: pa.Array) -> bool:
     try:
         python_values(value)
-    except (pa.ArrowException, ValueError, OverflowError):
+    except (pa.ArrowException, InvalidInputError):
         return False
     return True
 
