@@ -1,4 +1,4 @@
-"""Columns whose names Spark reads as syntax: they pass through a keyed step as they are."""
+"""Columns whose names Spark reads as syntax pass through a keyed step as they are; and types that Arrow does not have."""
 
 from __future__ import annotations
 
@@ -23,7 +23,9 @@ from statefulspark import (
     OutputTag,
     Types,
 )
+from statefulspark.errors import InvalidInputError
 from statefulspark.pipeline.job import Job
+from statefulspark.pipeline.output_types import output_struct
 
 pytestmark = pytest.mark.slow
 
@@ -89,3 +91,18 @@ def test_columns_of_any_names_can_be_keyed_connected_and_broadcast(spark: SparkS
     assert [step.input_schema.names for step in job.steps] == [names, names, [*names, names[0] + "."]]
     for df in (one, both.df, result):
         df._jdf.queryExecution().analyzed()
+
+
+def test_char_and_varchar_are_strings_in_output() -> None:
+    """At every depth, as in Spark's own rows: only tables know their lengths."""
+    found = output_struct("c CHAR(5) NOT NULL, a ARRAY<VARCHAR(3)>, m MAP<CHAR(1), STRUCT<v: VARCHAR(2)>>", "output_type")
+    assert found == T.StructType.fromDDL("c STRING NOT NULL, a ARRAY<STRING>, m MAP<STRING, STRUCT<v: STRING>>")
+    assert output_struct(T.StructType([T.StructField("v", T.VarcharType(3))]), "output_type") == T.StructType.fromDDL("v STRING")
+
+
+def test_an_array_without_a_type_of_elements_is_refused_by_name(spark: SparkSession, tmp_path: Path) -> None:
+    """Arrow has no such type; the error names column and remedy."""
+    job = Job(spark=spark, name="job", args=[], parallelism=2, max_parallelism=8, endpoint=NOWHERE, hashings={})
+    df = spark.readStream.schema("user string").json(str(tmp_path)).withColumn("tags", F.array())
+    with pytest.raises(InvalidInputError, match=r"^key_by: column 'tags' of type array<void> cannot be sent to Python\. .*array\(\)\.cast"):
+        job.key_by(df, "user").process(One(), "user string", uid="one")

@@ -144,3 +144,34 @@ def test_null_in_a_required_column_is_refused() -> None:
     inner = pa.schema([("s", pa.struct([pa.field("x", pa.int64(), nullable=False)]))])
     with pytest.raises(InvalidInputError, match=r"'s\.x'"):
         rows_in(inner, ({"x": None},))
+
+
+@pytest.mark.parametrize("unit", ["D", "h", "s", "ms", "us", "ns"])
+@pytest.mark.parametrize("zone", [None, "UTC", "Asia/Tokyo"])
+def test_numpy_times_of_every_unit_are_taken(unit: str, zone: str | None) -> None:
+    """Alone and within other values; they are in UTC, and NaT is null."""
+    kind = pa.timestamp("us", zone)
+    schema = pa.schema([("t", kind), ("a", pa.list_(kind))])
+    at, missing = np.datetime64("2026-01-02", "D").astype(f"datetime64[{unit}]"), np.datetime64("NaT", unit)
+    first, second = (
+        (OutputSchema(schema, "the step 'u'").batch([(each, [each]) for each in (at, missing)]))
+        .cast(pa.schema([("t", pa.timestamp("us")), ("a", pa.list_(pa.timestamp("us")))]))
+        .to_pylist()
+    )
+    midnight = datetime(2026, 1, 2)  # noqa: DTZ001  # without a zone on purpose
+    assert first == {"t": midnight, "a": [midnight]}
+    assert second == {"t": None, "a": [None]}
+
+
+def test_a_time_with_a_zone_is_no_local_time() -> None:
+    """The column would get the wall time of UTC, which nobody has meant; as state of the type SQL_TIMESTAMP refuses it."""
+    schema = pa.schema([("t", pa.timestamp("us")), ("a", pa.list_(pa.timestamp("us")))])
+    local, zoned = datetime(2026, 1, 2), datetime(2026, 1, 2, tzinfo=UTC)  # noqa: DTZ001  # without a zone on purpose
+    assert rows_in(schema, (local, [local, None])) == [{"t": local, "a": [local, None]}]
+    for row, column in (((zoned, [local]), "t"), ((local, [None, zoned]), r"a\[\]")):
+        with pytest.raises(
+            InvalidInputError, match=rf"produced a datetime with a zone for column '{column}' of type .*replace\(tzinfo=None\)"
+        ):
+            rows_in(schema, row)
+    with pytest.raises(InvalidInputError, match=r"a datetime64 outside the years 1 to 9999"):
+        rows_in(schema, (np.datetime64("10000-01-01"), None))

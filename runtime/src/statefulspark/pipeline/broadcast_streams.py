@@ -11,7 +11,7 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from statefulspark.errors import InvalidInputError, type_name
 from statefulspark.pipeline.exchange_plan import add_step
 from statefulspark.pipeline.output_types import OutputType, output_struct
-from statefulspark.pipeline.step_arguments import check_event_time, warn_without_watermark, watermark_delay_ms
+from statefulspark.pipeline.step_arguments import arrow_input, check_event_time, warn_without_watermark, watermark_delay_ms
 from statefulspark.pipeline.tagged_streams import TaggedStream, side_outputs_of
 from statefulspark.process.broadcast_functions import KeyedBroadcastProcessFunction
 from statefulspark.process.broadcast_states import check_descriptors
@@ -152,14 +152,14 @@ class BroadcastConnectedStream:
         step = StepSpec(
             uid=uid,
             function=func,
-            input_schema=to_arrow_schema(df.schema, timezone=job.time_zone),
+            input_schema=arrow_input(df, job.time_zone),
             output_schema=to_arrow_schema(schema, timezone=job.time_zone),
             key_columns=keys,
             event_time=event_time,
             watermark_delay_ms=delays_ms[0],
             max_parallelism=job.max_parallelism,
             side_outputs=() if side_outputs is None else side_outputs_of(side_outputs, job.time_zone),
-            second=InputSpec(to_arrow_schema(broadcast.schema, timezone=job.time_zone), (), broadcast_event_time, delays_ms[1]),
+            second=InputSpec(arrow_input(broadcast, job.time_zone, "broadcast"), (), broadcast_event_time, delays_ms[1]),
             broadcast=self.broadcast_state_descriptors,
         )
         return add_step(job, step, [(df, keys)], schema, side_outputs, broadcast=broadcast)

@@ -17,7 +17,7 @@ from statefulspark.pipeline.exchange_plan import Keyed, add_step
 from statefulspark.pipeline.key_selectors import Key, keyed_by
 from statefulspark.pipeline.keyed_transformations import KeyedTransformations
 from statefulspark.pipeline.output_types import OutputType, aggregate_type, output_struct
-from statefulspark.pipeline.step_arguments import check_column, check_event_time, warn_without_watermark, watermark_delay_ms
+from statefulspark.pipeline.step_arguments import arrow_input, check_column, check_event_time, warn_without_watermark, watermark_delay_ms
 from statefulspark.pipeline.tagged_streams import TaggedStream, side_outputs_of
 from statefulspark.pipeline.windowed_streams import KeyedInput, WindowedStream
 from statefulspark.process.batches.aggregates import Aggregate
@@ -129,7 +129,7 @@ class KeyedStream(KeyedTransformations):
         step = StepSpec(
             uid=uid,
             function=func,
-            input_schema=to_arrow_schema(self._df.schema, timezone=self._job.time_zone),
+            input_schema=arrow_input(self._df, self._job.time_zone),
             output_schema=to_arrow_schema(schema, timezone=self._job.time_zone),
             key_columns=self._keys,
             event_time=event_time,

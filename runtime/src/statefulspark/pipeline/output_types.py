@@ -38,7 +38,7 @@ def output_struct(given: OutputType, field: str) -> T.StructType:
         InvalidInputError: It is none of the forms, or a type has no counterpart in Spark; names ``field``.
     """
     if isinstance(given, T.StructType):
-        return given
+        return _without_lengths(given)
     if isinstance(given, TypeInformation):
         found = _data_type(given, field)
         return found if isinstance(found, T.StructType) else T.StructType([T.StructField("f0", found)])
@@ -51,7 +51,24 @@ def output_struct(given: OutputType, field: str) -> T.StructType:
     schema = T.StructType.fromDDL(given)
     if not isinstance(schema, T.StructType):
         raise InvalidInputError(f"{given!r} is not a list of columns", field=field, remedy="Write 'name type, name type'")
-    return schema
+    return _without_lengths(schema)
+
+
+def _without_lengths(schema: T.StructType) -> T.StructType:
+    """The same columns with CHAR and VARCHAR as STRING, which they are in Spark's rows: only tables know their lengths."""
+    return T.StructType([T.StructField(each.name, _stored(each.dataType), each.nullable, each.metadata) for each in schema.fields])
+
+
+def _stored(kind: T.DataType) -> T.DataType:
+    if isinstance(kind, T.CharType | T.VarcharType):
+        return T.StringType()
+    if isinstance(kind, T.StructType):
+        return _without_lengths(kind)
+    if isinstance(kind, T.ArrayType):
+        return T.ArrayType(_stored(kind.elementType), kind.containsNull)
+    if isinstance(kind, T.MapType):
+        return T.MapType(_stored(kind.keyType), _stored(kind.valueType), kind.valueContainsNull)
+    return kind
 
 
 def aggregate_type(aggregate: Aggregate, fields: Mapping[str, T.StructField]) -> T.DataType:

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from functools import cache
 
+import pyarrow as pa
 import structlog
+from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame
 from pyspark.sql import types as T  # noqa: N812  Spark's own convention
+from pyspark.sql.pandas.types import to_arrow_schema
 
 from statefulspark.config.durations import parse_duration
 from statefulspark.errors import InvalidInputError
 
-__all__ = ["check_column", "check_event_time", "warn_without_watermark", "watermark_delay_ms"]
+__all__ = ["arrow_input", "check_column", "check_event_time", "warn_without_watermark", "watermark_delay_ms"]
 
 _log = structlog.get_logger("statefulspark.pipeline")
 
@@ -56,6 +59,29 @@ def _log_without_watermark(uid: str, field: str) -> None:
         f"uid {uid!r} has event time and no {field}: a row that is older than a row of an earlier batch is late. "
         f"Set {field}='5 minutes' to wait for such rows, or {field}='0 seconds' if rows arrive in order"
     )
+
+
+def arrow_input(df: DataFrame, time_zone: str, field: str = "key_by") -> pa.Schema:
+    """The columns of a step's input as slots get them.
+
+    Args:
+        df: The stream.
+        time_zone: The session's, in which Spark hands timestamps to Python.
+        field: Where the stream was given, for error messages.
+
+    Raises:
+        InvalidInputError: A column cannot be sent to Python; names it and the remedy.
+    """
+    for each in df.schema.fields:
+        try:
+            to_arrow_schema(T.StructType([each]), timezone=time_zone)
+        except (PySparkException, ValueError) as error:
+            raise InvalidInputError(
+                f"column {each.name!r} of type {each.dataType.simpleString()} cannot be sent to Python",
+                field=field,
+                remedy="Cast or drop it; an empty array() has no type of elements: array().cast('array<string>')",
+            ) from error
+    return to_arrow_schema(df.schema, timezone=time_zone)
 
 
 def check_event_time(df: DataFrame, name: str, field: str = "event_time") -> None:

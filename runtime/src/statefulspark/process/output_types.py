@@ -57,6 +57,8 @@ class ValueType:
         self.kind = kind
         self._bases, self._refused = next(((bases, refused) for test, bases, refused in _ACCEPTED if test(kind)), ((object,), ()))
         self._known: set[type] = {type(None)}
+        self._has_numpy = False
+        """True once a value was a ``numpy.datetime64``."""
         self._plain = self._nested()
 
     def array(self, values: Sequence[Any]) -> pa.Array:
@@ -67,6 +69,8 @@ class ValueType:
         """
         self.check(values)
         plain = self._plain
+        if pt.is_timestamp(self.kind) and (self.kind.tz is None or self._has_numpy):
+            plain = self._time
         if plain is not None:
             values = [None if value is None else plain(value) for value in values]
         try:
@@ -83,13 +87,32 @@ class ValueType:
             if not issubclass(each, self._bases) or (self._refused and issubclass(each, self._refused)):
                 raise MisfitError(self.kind, type_name(each), remedy=self._remedy(each))
             self._known.add(each)
+            self._has_numpy = self._has_numpy or issubclass(each, np.datetime64)
 
     def plain(self, value: Any) -> Any:
         """Check one value inside another and return what Arrow takes for it."""
         if value is None:
             return None
         self.check((value,))
+        if pt.is_timestamp(self.kind):
+            return self._time(value)
         return value if self._plain is None else self._plain(value)
+
+    def _time(self, value: datetime | np.datetime64) -> Any:
+        """Return a time as Arrow takes it in every unit, and refuse one with a zone in a column without."""
+        if isinstance(value, np.datetime64):
+            # Arrow refuses units that are not the column's, and days.
+            found = value.astype("datetime64[us]").item()
+            if isinstance(found, int):
+                raise MisfitError(self.kind, "a datetime64 outside the years 1 to 9999", remedy="Give another value, or None")
+            return found
+        if self.kind.tz is None and value.tzinfo is not None:
+            raise MisfitError(
+                self.kind,
+                "a datetime with a zone",
+                remedy="Give the local time without its zone, value.replace(tzinfo=None), or make the column a TIMESTAMP, which is a point in time",
+            )
+        return value
 
     def _remedy(self, found: type) -> str:
         if pt.is_timestamp(self.kind):
