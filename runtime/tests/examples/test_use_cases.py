@@ -15,7 +15,6 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from statefulspark.process.function_adapters import FilterAdapter
 from statefulspark.testing import (
     BATCH,
     BROADCAST,
@@ -92,17 +91,18 @@ def test_the_model_learns_each_flight_once_whatever_fails(load: Load, tmp_path: 
 
 
 def test_a_delivery_is_passed_on_again_once_its_id_is_forgotten(load: Load) -> None:
-    """An hour of processing time later the id is unknown again, and its state is gone."""
+    """An hour of event time later the id is unknown again, however long that took."""
     example = load("07-deduplication/deduplication.py")
-    schema = "id STRING, value DOUBLE"
-    with KeyedProcessHarness(FilterAdapter(example.FirstDelivery()), schema, schema, key="id") as test:
+    schema = "id STRING, at TIMESTAMP, value DOUBLE"
+    with KeyedProcessHarness(example.FirstDelivery(), schema, schema, key="id", event_time="at") as test:
         for _ in range(3):
-            test.process_element(("a", 1.0))
-        test.process_element(("b", 2.0))
-        assert test.get_output() == [("a", 1.0), ("b", 2.0)]
-        test.set_processing_time(3_600_001)
-        test.process_element(("a", 1.0))
-        assert test.get_output() == [("a", 1.0), ("b", 2.0), ("a", 1.0)]
+            test.process_element(("a", 1.0), timestamp=0)
+        test.process_element(("b", 2.0), timestamp=0)
+        test.set_processing_time(24 * 3_600_000)
+        test.process_element(("a", 1.0), timestamp=3_599_999)
+        assert [row.id for row in test.get_output()] == ["a", "b"]
+        test.process_element(("a", 1.0), timestamp=3_600_000)
+        assert [row.id for row in test.get_output()] == ["a", "b", "a"]
 
 
 def with_both_inputs(load: Load, folder: Path, flights: int) -> list[Any]:
