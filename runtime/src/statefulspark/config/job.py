@@ -392,3 +392,8 @@ class StatefulSparkJob(Resource):
 
     spec: StatefulSparkJobSpec
     """Desired state of the job."""
+
+    @property
+    def job_id(self) -> str:
+        """Name of the job's directory: Kubernetes' uid of the object, so a new object of the same name does not take over old state."""
+        return self.metadata.uid or self.metadata.name

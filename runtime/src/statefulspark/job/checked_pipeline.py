@@ -10,7 +10,15 @@ from pyspark.sql.streaming.readwriter import DataStreamWriter
 from statefulspark.checkpoint.formats.pipeline import Pipeline as StoredPipeline
 from statefulspark.config.job import StatefulSparkJob
 from statefulspark.errors import InvalidInputError
-from statefulspark.job.preflight import RestorableState, check_mode, check_sink_batches, check_spark_steps, check_uids, check_way_back
+from statefulspark.job.preflight import (
+    RestorableState,
+    check_mode,
+    check_sink_batches,
+    check_spark_steps,
+    check_uids,
+    check_way_back,
+    warn_of_restored_ids,
+)
 from statefulspark.job.spark.file_sinks import file_sink_of
 from statefulspark.job.spark.query_plan import check_spark_state, spark_state_steps
 from statefulspark.job.spark.sinks import check_sink
@@ -76,6 +84,8 @@ def checked_pipeline(
         check_sink_batches(restorable, known)
     sink_batch = known if from_origin else -1
     check_way_back(store, restorable, state_steps, sink_batch)
+    if from_origin and sink is None:
+        warn_of_restored_ids(store, restorable)
     return CheckedPipeline(
         steps=steps,
         has_spark_state=bool(state_steps),

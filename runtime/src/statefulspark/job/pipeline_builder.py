@@ -42,6 +42,7 @@ class PipelineBuilder:
         job = Job(
             spark=self._spark,
             name=self._manifest.metadata.name,
+            id=self._manifest.job_id,
             args=list(self._manifest.spec.job.args),
             parallelism=parallelism,
             max_parallelism=self._max_parallelism,

@@ -179,6 +179,21 @@ def check_way_back(store: ObjectStore, restorable: RestorableState, steps: tuple
         )
 
 
+def warn_of_restored_ids(store: ObjectStore, restorable: RestorableState) -> None:
+    """Warn if a job starts from a checkpoint in a directory of its own: its sink may know the batch ids from another job.
+
+    Args:
+        store: opened at the job folder.
+        restorable: the state that is there.
+    """
+    if last_used_batch(store) < 0 <= restorable.batch:
+        _log.warning(
+            "this job has a directory of its own, so its batch ids continue from the snapshot's, and another job may have used the same ids since. A sink "
+            "that skips known batch ids drops their output: let it keep them together with job.id, or write to a new place. See docs/sinks.md",
+            first_batch=restorable.batch + 1,
+        )
+
+
 def check_mode(mode: CheckpointingMode, steps: tuple[str, ...], deleting: tuple[str, ...]) -> None:
     """Raise if a job with ``at-least-once`` could not go back to its last checkpoint after a failure.
 

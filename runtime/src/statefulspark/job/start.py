@@ -110,7 +110,7 @@ def start_job(manifest: StatefulSparkJob, options: RunOptions) -> RunningJob:
     rocksdb = rocksdb_choice(manifest)
     own_backend = own_backend_options(manifest)
     settings = storage_settings(manifest)
-    job_id = _job_id(manifest)
+    job_id = manifest.job_id
 
     def opened(url: str) -> ObjectStore:
         return open_store(url, settings)
@@ -194,7 +194,7 @@ class _Start:
         """Restore, and set slots and query going."""
         shared = self.manifest.spec.checkpointing.spark_location
         root = self.options.interactive.folder if self.options.interactive is not None else None
-        location = open_location(shared if self.has_spark_state else None, _job_id(self.manifest), self.lineage.attempt, root)
+        location = open_location(shared if self.has_spark_state else None, self.manifest.job_id, self.lineage.attempt, root)
         try:
             return self._run_in(location)
         except BaseException:
@@ -249,7 +249,7 @@ class _Start:
         return DurableJob(
             store=self.store,
             open_store=self.opened,
-            job_id=_job_id(self.manifest),
+            job_id=self.manifest.job_id,
             max_parallelism=self.max_parallelism,
             lineage=self.lineage,
             savepoint_places=_storage_locations(os.environ),
@@ -333,11 +333,6 @@ def _certificates(master: str) -> CertificateFolder | None:
             remedy="Set it, for the driver and the executors, to a folder with tls.crt, tls.key and ca.crt; on Kubernetes the operator does",
         )
     return found
-
-
-def _job_id(manifest: StatefulSparkJob) -> str:
-    """Name of the job's folder: Kubernetes' uid of the object, so a new object of the same name does not take over old state."""
-    return manifest.metadata.uid or manifest.metadata.name
 
 
 def _now_ms() -> int:

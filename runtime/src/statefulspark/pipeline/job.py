@@ -35,6 +35,7 @@ class Job:
         *,
         spark: SparkSession,
         name: str,
+        id: str = "",  # noqa: A002  the name of the property
         args: list[str],
         parallelism: int,
         max_parallelism: int,
@@ -43,6 +44,7 @@ class Job:
     ) -> None:
         self._spark = spark
         self._name = name
+        self._id = id or name
         self._args = args
         self._parallelism = parallelism
         self._max_parallelism = max_parallelism
@@ -62,6 +64,14 @@ class Job:
     def name(self) -> str:
         """The job's name, from the manifest's ``metadata.name``."""
         return self._name
+
+    @property
+    def id(self) -> str:
+        """Identifies the job's batch ids: the name of its directory in ``checkpointing.dir``, on Kubernetes the object's UID.
+
+        Batch ids only increase in a job's directory. A sink that remembers batch ids keeps them together with this id.
+        """
+        return self._id
 
     @property
     def args(self) -> list[str]:
