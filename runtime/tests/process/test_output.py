@@ -152,7 +152,7 @@ def test_numpy_times_of_every_unit_are_taken(unit: str, zone: str | None) -> Non
     """Alone and within other values; they are in UTC, and NaT is null."""
     kind = pa.timestamp("us", zone)
     schema = pa.schema([("t", kind), ("a", pa.list_(kind))])
-    at, missing = np.datetime64("2026-01-02", "D").astype(f"datetime64[{unit}]"), np.datetime64("NaT", unit)
+    at, missing = np.datetime64("2026-01-02", "D").astype(f"datetime64[{unit}]"), np.array(["NaT"], f"datetime64[{unit}]")[0]
     first, second = (
         (OutputSchema(schema, "the step 'u'").batch([(each, [each]) for each in (at, missing)]))
         .cast(pa.schema([("t", pa.timestamp("us")), ("a", pa.list_(pa.timestamp("us")))]))

@@ -22,7 +22,7 @@ from statefulspark.job.preflight import (
 from statefulspark.job.spark.file_sinks import file_sink_of
 from statefulspark.job.spark.query_plan import check_spark_state, spark_state_steps
 from statefulspark.job.spark.sinks import check_sink
-from statefulspark.job.spark.sources import deleting_sources
+from statefulspark.job.spark.sources import deleting_sources, warn_of_passing_sources
 from statefulspark.job.stored_pipeline import check_pipeline, pipeline_of, warn_of_repeated_steps
 from statefulspark.pipeline.job import Job
 from statefulspark.process.step_spec import StepSpec
@@ -78,6 +78,7 @@ def checked_pipeline(
     stored = pipeline_of(job, writer, restorable)
     check_pipeline(restorable, stored, may_drop=spec.allow_non_restored_state)
     warn_of_repeated_steps(stored)
+    warn_of_passing_sources(writer._df)  # noqa: SLF001  see above
     sink = file_sink_of(spark, writer)
     known = sink.last_batch() if sink is not None else -1
     if sink is not None and not from_origin:

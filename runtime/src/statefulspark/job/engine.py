@@ -21,7 +21,7 @@ from statefulspark.job.spark.file_sinks import file_sink_of
 from statefulspark.job.spark.last_progress import LastProgress
 from statefulspark.job.spark.session import quiet
 from statefulspark.job.spark.slot_supervisor import SlotSupervisors
-from statefulspark.job.spark.stream_writer import ends_by_itself, without_sink
+from statefulspark.job.spark.stream_writer import ends_by_itself, named, without_sink
 from statefulspark.pipeline.job import Job
 
 _PROGRESS_MAX = 100
@@ -100,7 +100,7 @@ class Engine:
             writer = without_sink(writer)
         elif (sink := file_sink_of(self.spark, writer)) is not None:
             sink.fill(self._lifecycle.committed_by_spark)
-        self.query = writer.option("checkpointLocation", self._local_checkpoint).queryName(self._name).start()
+        self.query = named(writer.option("checkpointLocation", self._local_checkpoint), self._name).start()
 
     def has_waited(self) -> bool:
         """True if the present query runs and has waited for rows since it began, so that it has no batch of an earlier query to repeat."""

@@ -187,7 +187,8 @@ def exchange_function(config: ExchangeConfig, names: Sequence[str]) -> Callable[
             raise InvalidInputError(
                 "a keyed step ran outside its streaming query",
                 field=config.uid,
-                remedy="Start the job with `statefulspark run`, or with start() in a notebook",
+                remedy="Start the job with `statefulspark run`, or with start() in a notebook. In threads of foreachBatch, use pyspark.InheritableThread: the "
+                "threads of a ThreadPoolExecutor do not know which batch they work for",
             )
         spare_collector()
         here = replace(config, coordinator=present(config.coordinator))

@@ -133,7 +133,7 @@ def _is_hashable(kind: pa.DataType) -> bool:
 
 
 def _is_list(kind: pa.DataType) -> bool:
-    return pt.is_list(kind) or pt.is_large_list(kind) or pt.is_fixed_size_list(kind)
+    return bool(pt.is_list(kind) or pt.is_large_list(kind) or pt.is_fixed_size_list(kind))
 
 
 def _inner(kind: pa.DataType) -> list[pa.DataType]:

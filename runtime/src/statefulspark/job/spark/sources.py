@@ -12,14 +12,19 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 from urllib.parse import urlsplit
 
+import structlog
 from pyspark.sql import DataFrame
 
 from statefulspark.checkpoint.formats.pipeline import TICKS, SourceId, tick_label
 from statefulspark.config.secret_names import is_secret_option
 
 _FILES = frozenset({"avro", "binaryfile", "csv", "json", "orc", "parquet", "text", "xml"})
+_PASSING = frozenset({"socket", "textsocket"})
+"""Sources that keep nothing of what they have sent."""
 _TELLING = {"kafka": ("assign", "subscribe", "subscribepattern")}
 """Options that tell where a source reads; for files it is the path, for sources that are not listed every option but secrets."""
+
+_log = structlog.get_logger("statefulspark.pipeline")
 
 
 def source_ids(df: DataFrame) -> tuple[SourceId, ...]:
@@ -36,6 +41,18 @@ def deleting_sources(df: DataFrame) -> tuple[str, ...]:
         if options.get("cleansource", "off") != "off":
             found.append(_source(relation, "", []).label)
     return tuple(found)
+
+
+def warn_of_passing_sources(df: DataFrame) -> None:
+    """Log, by name, the sources of a streaming query that cannot be read again after a failure."""
+    for relation, _ in _relations(df._jdf.queryExecution().analyzed(), ""):  # noqa: SLF001  PySpark has no public way to a plan
+        if _provider(relation) in _PASSING:
+            where = {name.lower(): value for name, value in _options(relation).items()}
+            _log.warning(
+                "the source cannot be read again: rows that are on their way are lost when the driver or a batch fails. Use it for trials, and "
+                "Kafka or files for data",
+                source=f"{_provider(relation)} {where.get('host', '')}:{where.get('port', '')}",
+            )
 
 
 def source_labels(plan: Any) -> tuple[str, ...]:

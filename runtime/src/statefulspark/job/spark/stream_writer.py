@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 from pyspark.sql import SparkSession
@@ -82,6 +83,14 @@ def _options(writer: DataStreamWriter) -> list[str]:
     while options.hasNext():
         found.append(str(options.next()))
     return found
+
+
+def named(writer: DataStreamWriter, job: str) -> DataStreamWriter:
+    """The query under the name that the pipeline gave it, else that of the job. Spark's memory sink makes a view of that name."""
+    if writer_setting(writer, "extraOptions").get("queryName").isDefined():
+        return writer
+    is_view = str(writer_setting(writer, "source")).lower() == "memory"
+    return writer.queryName(re.sub(r"\W", "_", job) if is_view else job)
 
 
 def without_sink(writer: DataStreamWriter) -> DataStreamWriter:
