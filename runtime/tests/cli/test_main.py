@@ -112,3 +112,10 @@ def test_help_does_not_load_the_engine() -> None:
     )
     finished = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False, timeout=60)
     assert finished.returncode == 0, finished.stderr
+
+
+def test_a_negative_number_of_slots_is_no_option() -> None:
+    """The error is about the number."""
+    result = CliRunner().invoke(main.app, ["rescale", "-2"])
+    assert result.exit_code == 2
+    assert "Invalid value for 'parallelism'" in result.output

@@ -97,6 +97,16 @@ def test_every_problem_gets_its_own_sentence() -> None:
             {"stateBackend": {"filesystem": {"asyncSnapshots": False}}},
             "spec.stateBackend.filesystem: has no effect with type rocksdb. Remove it or set type: filesystem",
         ),
+        ({"stateBackend": {"type": "jobmanager"}}, "spec.stateBackend.type: is not a state backend. Flink's jobmanager is memory here"),
+        ({"stateBackend": {"type": "hashmap"}}, "spec.stateBackend.type: is not a state backend. Flink's hashmap is filesystem here"),
+        (
+            {"checkpointing": {"dir": "./state"}},
+            "spec.checkpointing.dir: is not a storage URL: a relative directory would be another one for each process. Write file:///",
+        ),
+        (
+            {"checkpointing": {"dir": "file://state"}},
+            "spec.checkpointing.dir: is not an absolute path: a relative directory would be another one for each process. Write file:///",
+        ),
         ({"stateBackend": {"rocksdb": {"timerService": "disk"}}}, "spec.stateBackend.rocksdb.timerService: "),
         (
             {"stateBackend": {"rocksdb": {"options": {"timer-service.factory": "HEAP"}}}},

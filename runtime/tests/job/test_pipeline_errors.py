@@ -11,6 +11,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from statefulspark import KeyedStream
 from statefulspark.job.pipeline_errors import no_writer, pipeline_error
+from statefulspark.pipeline.connected_streams import ConnectedStreams
 
 
 def raised(error: Exception) -> Exception:
@@ -80,3 +81,19 @@ def test_a_pipeline_that_returns_no_writer_is_told_what_to_return(returned: obje
     """A missing `return` in words of Python's user, not of its interpreter."""
     told = f"the pipeline function returned {problem}. End the function with `return df.writeStream...`, the DataStreamWriter that {writer}"
     assert str(no_writer(returned)) == f"spec.job.entrypoint: {told}"
+
+
+@pytest.mark.parametrize(
+    ("owner", "method", "names"),
+    [
+        (ConnectedStreams, "process", "event_time1, event_time2, watermark1, watermark2"),
+        (KeyedStream, "process", "event_time, watermark, side_outputs"),
+    ],
+)
+def test_an_unknown_argument_is_answered_with_the_known_ones(owner: Any, method: str, names: str) -> None:
+    """A step with two inputs has others than one with one."""
+    with pytest.raises(TypeError) as found:
+        getattr(owner, method)(None, None, "n bigint", uid="u", watermarks="1 s")
+    told = str(pipeline_error(found.value))
+    assert told.endswith("; nothing was started")
+    assert f"Its arguments are func, output_type, uid, {names}" in told

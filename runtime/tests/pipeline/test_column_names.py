@@ -63,7 +63,7 @@ NAME = st.text(st.sampled_from("aAé.`'\"\\$*()[]{} ,;:%_1"), min_size=1, max_si
 NAMES = st.lists(NAME, min_size=3, max_size=5, unique_by=str.lower)
 
 
-@settings(max_examples=examples(15, 100))
+@settings(max_examples=examples(4, 60))
 @given(names=NAMES, others=NAMES)
 @example(names=["user.id", "a`b", "at"], others=["a.b", "*", "a.c"])
 def test_columns_of_any_names_can_be_keyed_connected_and_broadcast(spark: SparkSession, names: list[str], others: list[str]) -> None:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from typing import Annotated
 
 import typer
+from typer import Context
 
 from statefulspark.cli.connect import CaFileOption, JobOption, TimeoutOption, TokenFileOption, connect
 from statefulspark.cli.job_command import JobCommand
@@ -14,9 +16,20 @@ from statefulspark.cli.rescale_tables import plan_line, plan_tables, rescale_tab
 from statefulspark.cli.waiting import waiting
 
 
+class _NumberCommand(JobCommand):
+    """Takes ``-2`` for a number that is out of bounds, not for an option."""
+
+    def parse_args(self, ctx: Context, args: list[str]) -> list[str]:
+        """Put numbers behind ``--``."""
+        numbers = [each for each in args if re.fullmatch(r"-\d+", each)]
+        if numbers and "--" not in args:
+            args = [*(each for each in args if each not in numbers), "--", *numbers]
+        return super().parse_args(ctx, args)
+
+
 def register(app: typer.Typer) -> None:
     """Add the command to ``app``."""
-    app.command(name="rescale", cls=JobCommand)(rescale)
+    app.command(name="rescale", cls=_NumberCommand)(rescale)
 
 
 def rescale(

@@ -86,7 +86,10 @@ def _check_place(parts: SplitResult) -> None:
             raise refused("contains a colon, which HDFS does not allow in names", "Write a path without colons")
     elif parts.scheme == "file":
         if parts.netloc or not parts.path.startswith("/"):
-            raise refused("is not an absolute path", "Write file:/// and the absolute path")
+            raise refused(
+                "is not an absolute path: a relative directory would be another one for each process",
+                "Write file:/// and the absolute path",
+            )
     elif (remedy_instead := suggestion(parts.scheme)) is not None:
         raise refused("uses a scheme of another program", remedy_instead)
     else:

@@ -167,6 +167,11 @@ def _sentence(details: ErrorDetails, model: type[BaseModel]) -> tuple[str, str]:
             return f"{given!r} is not known" if short else "is not known", did_you_mean(str(given) if short else "", known)
         case "greater_than" | "greater_than_equal" | "less_than" | "less_than_equal" as kind:
             return f"{details['input']} is out of bounds", f"Use {_BOUNDS[kind].format(**context)}"
+        case "string_pattern_mismatch" if context["pattern"].endswith("://"):
+            return (
+                "is not a storage URL: a relative directory would be another one for each process",
+                "Write file:/// and the absolute path, or s3://bucket/prefix",
+            )
         case "string_pattern_mismatch":
             return "has characters that are not allowed here", _description(model, details["loc"]) or f"It must match {context['pattern']}"
         case "string_too_long":

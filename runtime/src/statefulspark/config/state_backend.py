@@ -31,12 +31,14 @@ class StateBackendType(StrEnum):
 
 BACKENDS: Final = tuple(each.value for each in StateBackendType)
 """Names of the state backends that are built in."""
+_FLINK_NAMES: Final = {"hashmap": StateBackendType.FILESYSTEM.value, "jobmanager": StateBackendType.MEMORY.value}
+"""Flink's names of a state backend and of a checkpoint storage, which are one choice here."""
 _CLASS: Final = r"[A-Za-z_][\w.]*:[A-Za-z_]\w*"
 
 
 def _known_backend(name: str) -> str:
     if name not in BACKENDS and re.fullmatch(_CLASS, name) is None:
-        near = did_you_mean(name, BACKENDS)
+        near = f"Flink's {name} is {_FLINK_NAMES[name]} here" if name in _FLINK_NAMES else did_you_mean(name, BACKENDS)
         raise refused("is not a state backend", f"{near}{'' if near.endswith('?') else '.'} Or name a StateBackend as module:Class")
     return name
 

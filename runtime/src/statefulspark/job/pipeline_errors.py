@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import os
 import re
 import traceback
@@ -17,13 +18,22 @@ from pyspark.sql.streaming.query import StreamingQuery
 from statefulspark.connectors.installed import connector_remedy
 from statefulspark.errors import InvalidInputError, type_name
 from statefulspark.job.spark.query_failures import spark_sentence
+from statefulspark.pipeline.broadcast_streams import BroadcastConnectedStream
+from statefulspark.pipeline.connected_streams import ConnectedStreams
+from statefulspark.pipeline.job import Job
+from statefulspark.pipeline.keyed_streams import KeyedStream
+from statefulspark.pipeline.keyed_transformations import KeyedTransformations
 from statefulspark.pipeline.script import trace_in_user_code
+from statefulspark.pipeline.windowed_streams import WindowedStream
 
 _NOT_THE_USERS: Final = tuple(f"{Path(file).resolve().parent}{os.sep}" for file in (pyspark.__file__, py4j.__file__, Path(__file__).parent))
 """Folders of the code that users call: pyspark, py4j, statefulspark."""
 
 _NO_UID: Final = "missing 1 required keyword-only argument: 'uid'"
 """How Python's error for a keyed step without a uid ends."""
+_UNKNOWN_ARGUMENT: Final = re.compile(r"(\w+)\.(\w+)\(\) got an unexpected keyword argument")
+_STREAMS: Final = (Job, KeyedStream, KeyedTransformations, ConnectedStreams, BroadcastConnectedStream, WindowedStream)
+"""Classes whose methods pipelines call."""
 _NO_CHECKPOINT_LOCATION: Final = "checkpointLocation must be specified"
 """What Spark says to a query that the user starts. Those of a job get their location from statefulspark."""
 _NO_SOURCE: Final = re.compile(r"Failed to find (?:the )?data source: ([\w-]+)")
@@ -44,7 +54,18 @@ def pipeline_error(error: Exception) -> InvalidInputError:
         return InvalidInputError(f"Spark refuses the pipeline{_place(error)}: {sentence}", field="spec.job", remedy=remedy)
     if isinstance(error, TypeError) and str(error).endswith(_NO_UID):
         remedy = 'Give the step a name, such as uid="count-clicks", and keep it: its state is found by it; nothing was started'
+    if isinstance(error, TypeError) and (known := _known_arguments(str(error))):
+        remedy = f"Its arguments are {', '.join(known)}; nothing was started"
     return InvalidInputError(f"the pipeline raised {type(error).__name__}\n{trace_in_user_code(error)}\n", field="spec.job", remedy=remedy)
+
+
+def _known_arguments(message: str) -> list[str]:
+    """Return the arguments of the method of ours that was called with an unknown one; empty if the message says nothing of that."""
+    found = _UNKNOWN_ARGUMENT.search(message)
+    owner = next((each for each in _STREAMS if found is not None and each.__name__ == found[1]), None)
+    if found is None or owner is None:
+        return []
+    return [name for name in inspect.signature(getattr(owner, found[2])).parameters if name != "self"]
 
 
 def no_writer(returned: object) -> InvalidInputError:

@@ -115,7 +115,7 @@ class KeyedBatchState(BatchValueState):
 def _values(array: pa.Array) -> list[Any]:
     try:
         return python_values(array)
-    except (ValueError, OverflowError) as error:  # a date outside the years 1 to 9999
+    except InvalidInputError as error:  # a date outside the years 1 to 9999
         raise InvalidInputError(f"a value of type {array.type} is out of range", field="put_batch", remedy="Check the values") from error
 
 
