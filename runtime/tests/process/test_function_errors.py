@@ -229,6 +229,8 @@ def test_a_function_that_exits_is_told_by_its_slot(error: type[BaseException]) -
             pytest.raises(UserFunctionError, match=f"the function raised {raised.__name__} in uid 'testing', key group") as caught,
         ):
             job.run([("a", 1, NOW)])
+        assert "/statefulspark/" not in caught.value.user_traceback
+        assert "in fail" in caught.value.user_traceback
         return caught.value
 
     assert told(error).key_group == told(ValueError).key_group

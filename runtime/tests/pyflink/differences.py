@@ -92,9 +92,11 @@ DIFFERENCES: dict[str, tuple[str, ...]] = {
             "only in PyFlink: {}", "DataStream DataStreamSink CachedDataStream CloseableIterator SinkFunction SourceFunction Partitioner"
         ),
         *_each("only in PyFlink: {}", "ProcessFunction NullByteKeySelector AllWindowedStream"),
-        *_each("only in PyFlink: {}", "AsyncFunction AsyncFunctionDescriptor AsyncRetryPredicate AsyncRetryStrategy"),
         *_each("only in PyFlink: KeyedStream.{}", "add_sink sink_to print execute_and_collect cache union project window_all"),
         *_each("only in PyFlink: KeyedStream.{}", "shuffle rescale rebalance forward broadcast partition_custom"),
+    ),
+    "There is no async I/O: what a row gives out belongs to the batch that reads it, so requests would have to end within the batch.": tuple(
+        _each("only in PyFlink: {}", "AsyncFunction AsyncFunctionDescriptor AsyncRetryPredicate AsyncRetryStrategy")
     ),
     "The manifest sets parallelism, and event time and watermark are arguments of a step.": tuple(
         _each(

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import re
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
-from typer import Context
 
 from statefulspark.cli.connect import CaFileOption, JobOption, TimeoutOption, TokenFileOption, connect
 from statefulspark.cli.job_command import JobCommand
@@ -19,7 +18,7 @@ from statefulspark.cli.waiting import waiting
 class _NumberCommand(JobCommand):
     """Takes ``-2`` for a number that is out of bounds, not for an option."""
 
-    def parse_args(self, ctx: Context, args: list[str]) -> list[str]:
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Put numbers behind ``--``."""
         numbers = [each for each in args if re.fullmatch(r"-\d+", each)]
         if numbers and "--" not in args:

@@ -22,7 +22,7 @@ _COLUMNS_MAX = 20
 _LINES_MAX: Final = 60
 _LINE_CHARS_MAX: Final = 1_000
 """Bounds of a user's traceback: a message may quote a whole document."""
-_OURS = tuple(f"{_PACKAGE / name}/" for name in ("process", "state", "testing"))
+_OURS = tuple(f"{_PACKAGE / name}/" for name in ("process", "state", "testing", "slot", "rpc"))
 
 
 def user_function_error(error: BaseException, *, uid: str, key_group: int | None, hint: str = "") -> UserFunctionError:
