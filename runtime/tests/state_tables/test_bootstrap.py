@@ -30,7 +30,6 @@ from statefulspark import (
     state_tables,
 )
 from statefulspark.checkpoint.catalog import open_checkpoint
-from statefulspark.checkpoint.inspect.key_hashes import xxh64
 from statefulspark.checkpoint.inspect.verify import verify
 from statefulspark.errors import InvalidInputError
 from statefulspark.state.api.names import RuntimeName
@@ -40,7 +39,6 @@ from statefulspark.state.encoding.segments import NEVER_MS, ListHead, pack_segme
 from statefulspark.state_tables import SavepointWriter
 from statefulspark.storage.open import open_store
 from statefulspark.testing import TestingJob
-from statefulspark.testing.key_hash import KeyHash
 
 from .canonical_savepoints import contents, restored
 from .snapshots import counts_of_users, hashed_groups, info_of
@@ -287,7 +285,6 @@ class Visits(KeyedProcessFunction):
 @pytest.mark.parametrize("backend", ["rocksdb", "memory"])
 def test_a_job_goes_on_from_rows_as_if_it_had_processed_them(backend: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A list of thousands of elements is one value in the savepoint, and in segments once the job has added to it."""
-    monkeypatch.setattr(KeyHash, "of_key", lambda _, key: (xxh64(key.encode(), 42) + (1 << 63)) % (1 << 64) - (1 << 63))
     schema = {"user": pa.string(), "number": pa.int64()}
     output = {"user": pa.string(), "count": pa.int64(), "text": pa.string()}
     job = partial(TestingJob, Visits(), schema, output, key="user", backend=backend)
