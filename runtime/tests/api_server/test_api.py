@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, replace
 
 import httpx
@@ -12,7 +13,7 @@ from openapi_spec_validator import validate
 from runtime.tests.api_server.fake_job import FakeJob
 from runtime.tests.checkpoint.sized import checkpoint_of
 
-from statefulspark.coordinator.controls import JobError, JobFailing, JobState, MemoryChange
+from statefulspark.coordinator.controls import JobError, JobFailing, JobState, JobStatus, MemoryChange
 from statefulspark.coordinator.slot_status import BusyKeyGroup, SlotMemory, SlotSpread, StepSkew
 from statefulspark.errors import (
     ClosedError,
@@ -56,6 +57,29 @@ def test_health_is_liveness_and_readiness(anonymous: httpx.Client, job: FakeJob)
         response = anonymous.get("/readyz")
         assert (response.status_code, response.json()) == (503, {"ready": False, "state": state.value})
         assert anonymous.get("/healthz").status_code == 200
+
+
+def test_a_flood_of_readiness_checks_asks_the_job_once_at_a_time(
+    anonymous: httpx.Client, job: FakeJob, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They need no token; each took the job's locks in a thread of its own, and `/v1/status` waited for them all."""
+    calls, finish, at_once = [0], threading.Event(), ThreadPoolExecutor(20)
+    status = job.status
+
+    def slow() -> JobStatus:
+        calls[0] += 1
+        assert finish.wait(60)
+        return status()
+
+    monkeypatch.setattr(job, "status", slow)
+    with at_once:
+        answers = [at_once.submit(anonymous.get, "/readyz", timeout=60) for _ in range(20)]
+        while calls[0] == 0:
+            time.sleep(0.01)
+        time.sleep(0.5)
+        assert calls[0] == 1
+        finish.set()
+        assert {each.result().status_code for each in answers} == {200}
 
 
 def test_checkpoints_and_savepoints(http: httpx.Client, job: FakeJob) -> None:

@@ -19,6 +19,7 @@ from typer.testing import CliRunner, Result
 
 from statefulspark.api_server.connection_files import Connection, ConnectionFile
 from statefulspark.api_server.pages import status_page
+from statefulspark.cli import ui as ui_command
 from statefulspark.cli.main import build_app
 
 
@@ -32,14 +33,19 @@ def home(tmp_path: Path, url: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[
 
 @pytest.fixture
 def opened(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """What the browser is started with."""
+    """What the browser is started with. It reads the page in that moment."""
     arguments: list[str] = []
 
     def start(url: str) -> bool:
         arguments.append(url)
+        path = Path(url.removeprefix("file://"))
+        assert stat.S_IMODE(path.stat().st_mode) == 0o600
+        assert stat.S_IMODE(path.parent.stat().st_mode) == 0o700
+        assert f"#token={TOKEN}" in path.read_text()
         return True
 
     monkeypatch.setattr(webbrowser, "open", start)
+    monkeypatch.setattr(ui_command, "_READ_S", 0.0)
     return arguments
 
 
@@ -65,12 +71,11 @@ def test_the_browser_is_led_to_the_page_by_a_private_file(home: Path, url: str, 
     assert TOKEN not in page + result.output
     path = Path(page.removeprefix("file://"))
     assert path.parent == home / "pages"
-    assert stat.S_IMODE(path.stat().st_mode) == 0o600
-    assert stat.S_IMODE(path.parent.stat().st_mode) == 0o700
-    assert f'location.replace("{url}/#token={TOKEN}")' in path.read_text()
+    assert list((home / "pages").iterdir()) == [], "a page with a token does not stay"
+    path.write_text("left by a command that was killed")
     os.utime(path, (time.time() - 61, time.time() - 61))
     ui()
-    assert len(list((home / "pages").iterdir())) == 1, "old pages do not pile up"
+    assert list((home / "pages").iterdir()) == []
 
 
 def test_without_a_browser_the_user_is_told_what_to_do(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -147,14 +147,19 @@ def create_app(job: JobControls, *, token: str, clock_ms: Callable[[], int], tai
 
 def _health_routes(job: JobControls) -> APIRouter:
     router = APIRouter(tags=["health"])
+    asked: asyncio.Future[JobStatus] | None = None
 
     @router.get("/healthz", summary="Liveness: the process responds")
     async def healthz() -> HealthModel:
         return HealthModel()
 
     @router.get("/readyz", summary="Readiness: batches are running", responses={503: {"model": ReadyModel, "description": "Not running."}})
-    def readyz(response: Response) -> ReadyModel:
-        state = job.status().state
+    async def readyz(response: Response) -> ReadyModel:
+        nonlocal asked
+        # Requests without a token must not make the others wait for the job's locks: those that come meanwhile share one answer.
+        if asked is None or asked.done():
+            asked = asyncio.ensure_future(asyncio.to_thread(job.status))
+        state = (await asyncio.shield(asked)).state
         ready = state is JobState.RUNNING
         if not ready:
             response.status_code = 503

@@ -19,8 +19,10 @@ from statefulspark.cli.job_command import JobCommand
 from statefulspark.cli.output import Output, OutputOption, show
 from statefulspark.errors import UnavailableError
 
+_READ_S: Final = 10.0
+"""Time in which a browser starts and reads the page with the token, which is deleted then."""
 _OLD_S: Final = 60.0
-"""Age in seconds from which a page that led to a job is deleted: the browser has read it."""
+"""Age in seconds from which a page is deleted that a killed command has left."""
 
 
 def register(app: typer.Typer) -> None:
@@ -48,10 +50,13 @@ def ui(
             typer.echo(url)
         return
     page = _redirecting_page(home_directory(os.environ, Path.home()) / "pages", url)
-    if not webbrowser.open(page.as_uri()):
+    try:
+        if not webbrowser.open(page.as_uri()):
+            raise UnavailableError("no browser could be started. Open the URL that statefulspark ui --print shows")
+        typer.echo(f"opened the status page of job {name}")
+        time.sleep(_READ_S)
+    finally:
         page.unlink(missing_ok=True)
-        raise UnavailableError("no browser could be started. Open the URL that statefulspark ui --print shows")
-    typer.echo(f"opened the status page of job {name}")
 
 
 def _redirecting_page(folder: Path, url: str) -> Path:
