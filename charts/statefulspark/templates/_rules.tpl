@@ -11,10 +11,6 @@ RBAC lets nobody grant what he does not have himself, so the operator has these 
 - apiGroups: [""]
   resources: [configmaps]
   verbs: [get, list, create, delete, deletecollection]
-# Spark looks for services and volume claims to remove when it ends.
-- apiGroups: [""]
-  resources: [services, persistentvolumeclaims]
-  verbs: [list, deletecollection]
 {{- end -}}
 
 {{/*
@@ -56,7 +52,7 @@ for the finalizer to be taken off. With watchNamespaces this is all that it may 
   verbs: [watch, patch]
 - apiGroups: [""]
   resources: [services]
-  verbs: [get, watch, create, patch]
+  verbs: [get, list, watch, create, patch]
 # Tokens and certificates of jobs. Nothing else: get, list, watch and update show a Secret, patch answers with it, and so does delete as a dry run.
 - apiGroups: [""]
   resources: [secrets]

@@ -120,7 +120,6 @@ def role(job: JobIdentity) -> dict[str, Any]:
         "rules": [
             {"apiGroups": [""], "resources": ["pods"], "verbs": ["get", "list", "watch", "create", "patch", "delete", "deletecollection"]},
             {"apiGroups": [""], "resources": ["configmaps"], "verbs": ["get", "list", "create", "delete", "deletecollection"]},
-            {"apiGroups": [""], "resources": ["services", "persistentvolumeclaims"], "verbs": ["list", "deletecollection"]},
         ],
     }
 

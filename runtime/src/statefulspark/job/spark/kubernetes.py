@@ -125,6 +125,9 @@ def kubernetes_settings(manifest: StatefulSparkJob, pod: DriverPod, parallelism:
         "spark.kubernetes.executor.apiPollingInterval": "5s",
         "spark.kubernetes.executor.missingPodDetectDelta": "10s",
         "spark.kubernetes.allocation.batch.delay": "200ms",
+        # The driver has no service of Spark's, and its Role no rights on volume claims.
+        "spark.kubernetes.driver.service.deleteOnTermination": "false",
+        "spark.kubernetes.driver.ownPersistentVolumeClaim": "false",
         # The driver is ready when batches run, for which executors must be there first.
         "spark.kubernetes.allocation.driver.readinessTimeout": "1s",
         # Over months any number of executors is lost; whether the job is well is decided by its slots and by the operator.
