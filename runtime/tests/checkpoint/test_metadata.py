@@ -67,6 +67,7 @@ def _metadata(**changes: Any) -> CheckpointMetadata:
         ("checkpoint-v10.json", "checkpoint", CheckpointMetadata),
         ("checkpoint-v4-two-inputs.json", "checkpoint", CheckpointMetadata),
         ("checkpoint-v14.json", "checkpoint", CheckpointMetadata),
+        ("checkpoint-v15.json", "checkpoint", CheckpointMetadata),
         ("batch-v14.json", "batch", BatchRecord),
         ("batch-v13.json", "batch", BatchRecord),
         ("batch-v12.json", "batch", BatchRecord),
@@ -111,6 +112,16 @@ def test_documents_with_xxh128_are_of_an_unknown_version_for_earlier_releases(
     monkeypatch.setattr(documents, "FORMAT_VERSION", 13)
     with pytest.raises(IncompatibleFormatError, match="expected format_version 1 to 13, found format_version 14"):
         decode_document(data, kind, model, path=name)
+
+
+def test_watermarks_of_chained_steps_are_of_an_unknown_version_for_earlier_releases() -> None:
+    """They would let a step pass those before it once. A checkpoint without any, as of a job without such steps, is written as before."""
+    data = (GOLDEN / "checkpoint-v15.json").read_bytes()
+    metadata = decode_metadata(data, path="golden")
+    assert metadata.batch_watermarks == {"turnaround": 1_356_999_940_000, "other": (1 << 63) - 1}
+    with pytest.raises(IncompatibleFormatError, match="fields do not match format_version 14: batch_watermarks"):
+        decode_metadata(data.replace(b'"format_version":15', b'"format_version":14', 1), path="golden")
+    assert encode_metadata(metadata.model_copy(update={"batch_watermarks": {}})) == (GOLDEN / "checkpoint-v14.json").read_bytes()
 
 
 @pytest.mark.parametrize(("time_ms", "version", "known_ms"), [(None, 1, 1_767_225_600_000), (0, 3, 0), (5, 3, 5)])

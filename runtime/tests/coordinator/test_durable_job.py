@@ -216,6 +216,7 @@ def _pending(files: LocationFiles) -> PendingCheckpoint:
             "spark_state": (),
             "watermarks": {},
             "second_watermarks": {},
+            "batch_watermarks": {},
             "processing_time_ms": 0,
             "parallelism": 1,
         },

@@ -212,6 +212,7 @@ class Past:
                 "spark_state": (),
                 "watermarks": {},
                 "second_watermarks": {},
+                "batch_watermarks": {},
                 "processing_time_ms": 1,
                 "parallelism": 1,
             },

@@ -107,6 +107,8 @@ class BatchActions:
         self._fatal = fatal
         self._fail = fail
         self._clock_behind = False
+        self._told_late: set[str] = set()
+        """Uids of which the log says that they drop rows."""
 
     def actions(self) -> tuple[Action, ...]:
         """Return the requests that exchange tasks and tick sources may send."""
@@ -247,7 +249,8 @@ class BatchActions:
         if recovered is not None and recovered.batch == batch:
             return replace(recovered, with_changelogs=with_changelogs), True
         now_ms, drain = self._now_ms(), self._query.draining
-        return log.next_parameters(batch, now_ms, drain=drain, with_changelogs=with_changelogs), False
+        ready = self._slots().all_ready()
+        return log.next_parameters(batch, now_ms, drain=drain, with_changelogs=with_changelogs, ready=ready), False
 
     def _acknowledge(self, ack: Acknowledge) -> None:
         self._slots().check(ack.slot, ack.epoch)
@@ -255,8 +258,23 @@ class BatchActions:
             self._completion.check_order(ack)
             if not self._batches.acknowledge(ack):
                 raise FencedError(f"batch {ack.batch} has ended")
+            self._see_late_rows(ack)
         self._completion.acknowledged(ack.uid, ack.batch)
         failpoints.reach("driver.acknowledged")
+
+    def _see_late_rows(self, ack: Acknowledge) -> None:
+        """Warn once per step that it drops rows. The caller holds the lock."""
+        late = ack.metrics.late_rows_dropped
+        if late and ack.uid not in self._told_late:
+            self._told_late.add(ack.uid)
+            _log.warning(
+                f"uid {ack.uid!r} drops rows that come after the watermark has passed their windows, and the metric "
+                "step_late_rows_dropped counts them. To have them, give the step a longer watermark, or its windows allowed_lateness(), or send "
+                "such rows to a side output with side_output_late_data()",
+                uid=ack.uid,
+                batch=ack.batch,
+                rows=late,
+            )
 
     def _tick(self, request: Tick) -> TickAnswer | Wait:
         """Offset of the tick source: a new one while a timer is due; otherwise that of the last batch."""

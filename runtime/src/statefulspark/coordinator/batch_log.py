@@ -1,6 +1,10 @@
 """The coordinator's knowledge of batches: the one that runs, what slots acknowledged, and the changelogs since the base checkpoint. Pure.
 
 A batch is *begun* by its first exchange and *committed* when Spark has written its commit, which is certain when the next batch begins.
+
+In one batch, a step fires its timers up to its watermark, and what it emits then is older than that. It reaches the next step in the same batch.
+So the watermark of a step never passes those that the steps before it had in the batch before, up to which they have emitted everything: a
+step after another lives one batch behind it.
 """
 
 from __future__ import annotations
@@ -56,6 +60,10 @@ class BatchLog:
 
     delays_ms: Mapping[str, Delays]
     """Watermark delay of each input per uid; its keys are all uids with event time or without."""
+    after: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    """Uids of the steps before each step whose watermarks it does not pass; steps without any may be left out."""
+    watermarks: Mapping[str, int | None] = field(default_factory=dict)
+    """Watermarks of the last committed batch per uid."""
     committed: int = -1
     """Last batch known to be committed."""
     commits: int = 0
@@ -102,6 +110,7 @@ class BatchLog:
         self.committed = batch
         self.commits += 1
         self.committed_time_ms = self.current.processing_time_ms
+        self.watermarks = self.current.watermarks
         if not self.current.with_changelogs:
             self.lacking.append(batch)
         rows = 0
@@ -123,11 +132,26 @@ class BatchLog:
     def _move(self, rows: int, batches: int) -> None:
         self.position = (self.position[0] + rows, self.position[1] + batches)
 
-    def next_parameters(self, batch: int, now_ms: int, *, drain: bool = False, with_changelogs: bool = True) -> BatchParameters:
-        """Fix a new batch's watermarks and processing time; neither ever goes back while no batch is abandoned."""
+    def chained_watermarks(self) -> dict[str, int]:
+        """Watermarks of the last committed batch that those of later batches depend on: of steps after others, and before others."""
+        chained = self.after.keys() | {uid for before in self.after.values() for uid in before}
+        return {uid: mark for uid, mark in self.watermarks.items() if uid in chained and mark is not None}
+
+    def next_parameters(
+        self, batch: int, now_ms: int, *, drain: bool = False, with_changelogs: bool = True, ready: bool = True
+    ) -> BatchParameters:
+        """Fix a new batch's watermarks and processing time; neither ever goes back while no batch is abandoned.
+
+        Args:
+            batch: Its number.
+            now_ms: Current time.
+            drain: Whether the job is drained.
+            with_changelogs: As in the parameters.
+            ready: Whether every slot has reported its timers.
+        """
         return BatchParameters(
             batch=batch,
-            watermarks={uid: self.watermark(uid, drain=drain) for uid in self.delays_ms},
+            watermarks={uid: self.watermark(uid, drain=drain, ready=ready) for uid in self.delays_ms},
             processing_time_ms=max(now_ms, self.processing_time_ms),
             with_changelogs=with_changelogs,
         )
@@ -159,23 +183,57 @@ class BatchLog:
             del self.acknowledgements[key]
         return bool(others)
 
-    def watermark(self, uid: str, *, drain: bool = False) -> int | None:
-        """Watermark of ``uid`` for a batch that begins now."""
-        if drain:
-            return _MAX_WATERMARK
-        return self.event_times.watermark(uid, self.delays_ms[uid])
+    def watermark(self, uid: str, *, drain: bool = False, ready: bool = True) -> int | None:
+        """Watermark of ``uid`` for a batch that begins now; see `next_parameters`."""
+        own = _MAX_WATERMARK if drain else self._own_watermark(uid, self.event_times)
+        before = self.after.get(uid, ())
+        if not before:
+            return own
+        reached = self.watermarks.get(uid)
+        if reached == _MAX_WATERMARK and not drain:
+            reached = None  # the job was drained, and goes on
+        if not ready or any(map(self._has_due_timers, before)):
+            return reached
+        return _greatest(reached, _least([own, *(self._passed_on(each, drain=drain) for each in before)]))
 
-    def pending_watermark(self, uid: str) -> int | None:
-        """Watermark that the next batch will have, counting what the current batch has acknowledged."""
+    def _own_watermark(self, uid: str, seen: EventTimes) -> int | None:
+        """Watermark of a step by the rows of its inputs alone; no bound if it has that of the steps before."""
+        delays = self.delays_ms[uid]
+        if uid in self.after and not any(delay is not None for delay in delays):
+            return _MAX_WATERMARK
+        return seen.watermark(uid, delays)
+
+    def _passed_on(self, uid: str, *, drain: bool) -> int | None:
+        """Up to where everything that ``uid`` emits has reached the steps after it."""
+        reached = self.watermarks.get(uid)
+        return self.watermark(uid) if reached == _MAX_WATERMARK and not drain else reached
+
+    def _has_due_timers(self, uid: str) -> bool:
+        """True if ``uid`` has yet to fire timers behind the watermark of the last batch, because that had no tick and did not reach every slot."""
+        reached = self.watermarks.get(uid)
+        timers = [event_timer for (owner, _), (event_timer, _) in list(self.timers.items()) if owner == uid and event_timer is not None]
+        return reached is not None and min(timers, default=_MAX_WATERMARK) < reached
+
+    def final_watermark(self, uid: str) -> int | None:
+        """Watermark that ``uid`` comes to if no more rows follow, counting what the current batch has acknowledged.
+
+        A step after others comes to it when each of these has had a batch of its own.
+        """
         seen = self.event_times.copy()
         for (owner, _), ack in self.acknowledgements.items():
-            if owner == uid:
-                seen.see(uid, ack.max_event_time_ms, ack.second_max_event_time_ms)
-        return seen.watermark(uid, self.delays_ms[uid])
+            seen.see(owner, ack.max_event_time_ms, ack.second_max_event_time_ms)
+        return self._final(uid, seen)
+
+    def _final(self, uid: str, seen: EventTimes) -> int | None:
+        own, before = self._own_watermark(uid, seen), self.after.get(uid, ())
+        if not before:
+            return own
+        reached = (self.watermarks if self.current is None else self.current.watermarks).get(uid)
+        return _greatest(None if reached == _MAX_WATERMARK else reached, _least([own, *(self._final(each, seen) for each in before)]))
 
     def tick_due(self, uid: str, now_ms: int, *, drain: bool = False) -> bool:
         """True if a timer of ``uid`` could fire in a batch that begins now."""
-        watermark = _MAX_WATERMARK if drain else self.pending_watermark(uid)
+        watermark = _MAX_WATERMARK if drain else self.final_watermark(uid)
         for (owner, _), (event_timer, processing_timer) in self.timers.items():
             if owner != uid:
                 continue
@@ -284,6 +342,16 @@ class BatchLog:
                 self.expected[(uid, index)] = parameters.batch
                 # Its timers are known once the slot has caught up, so let a tick go there.
                 self.timers[(uid, index)] = (UNKNOWN_TIMER_MS, None)
+
+
+def _least(marks: Iterable[int | None]) -> int | None:
+    """The smallest watermark; None if one of them is missing."""
+    every = list(marks)
+    return None if None in every else min(mark for mark in every if mark is not None)
+
+
+def _greatest(*marks: int | None) -> int | None:
+    return max((mark for mark in marks if mark is not None), default=None)
 
 
 def _touches(ref: ChangelogRef, key_groups: KeyGroupRange) -> bool:

@@ -165,6 +165,7 @@ class CheckpointSchedule:
                 "spark_state": self._spark_state.freeze(),
                 "watermarks": log.event_times.of_input(0),
                 "second_watermarks": log.event_times.of_input(1),
+                "batch_watermarks": log.chained_watermarks(),
                 "processing_time_ms": log.processing_time_ms,
                 "parallelism": len(slots),
             },

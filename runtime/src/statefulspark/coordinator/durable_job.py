@@ -283,6 +283,7 @@ class DurableJob:
             else store_in_savepoint(packs, self.store, store, folder, self.open_store),
             watermarks=progress.frame["watermarks"],
             second_watermarks=progress.frame["second_watermarks"],
+            batch_watermarks=progress.frame["batch_watermarks"],
             processing_time_ms=progress.frame["processing_time_ms"],
             pipeline=self.pipeline,
             operator_state=tuple(progress.operator_state[slot] for slot in sorted(progress.operator_state)),

@@ -65,8 +65,14 @@ def restore_spark_state(state: SparkStateUploader, lineage: Lineage, store: Obje
     state.restore(stored_packs(lineage, store), uncommitted)
 
 
-def batch_log(lineage: Lineage, delays_ms: Mapping[str, Delays]) -> BatchLog:
-    """The batch log of the lineage."""
+def batch_log(lineage: Lineage, delays_ms: Mapping[str, Delays], after: Mapping[str, tuple[str, ...]] | None = None) -> BatchLog:
+    """The batch log of the lineage.
+
+    Args:
+        lineage: What the attempt starts from.
+        delays_ms: Watermark delay of each input per uid.
+        after: Uids of the steps before each step, as in `BatchLog`; None if no step comes after another.
+    """
     seen = EventTimes()
     if lineage.base is not None:
         seen.reached(lineage.base.metadata.watermarks, lineage.base.metadata.second_watermarks)
@@ -77,6 +83,8 @@ def batch_log(lineage: Lineage, delays_ms: Mapping[str, Delays]) -> BatchLog:
     last = lineage.records[-1] if lineage.records else None
     return BatchLog(
         delays_ms=delays_ms,
+        after=after or {},
+        watermarks=_committed_watermarks(lineage),
         committed=lineage.committed_batch,
         event_times=seen,
         base=lineage.base.metadata.batch if lineage.base is not None else -1,
@@ -87,6 +95,14 @@ def batch_log(lineage: Lineage, delays_ms: Mapping[str, Delays]) -> BatchLog:
         ),
         committed_time_ms=_committed_time_ms(lineage),
     )
+
+
+def _committed_watermarks(lineage: Lineage) -> dict[str, int | None]:
+    """Watermarks of the last batch that is known to be committed, per uid. The record of a jump has none: it follows the batch before it."""
+    known: dict[str, int | None] = dict(lineage.base.metadata.batch_watermarks) if lineage.base is not None else {}
+    for record in lineage.records[:-1]:
+        known = dict(record.watermarks) or known
+    return known
 
 
 def _committed_time_ms(lineage: Lineage) -> int | None:

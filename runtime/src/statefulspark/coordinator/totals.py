@@ -17,6 +17,7 @@ class StepTotals:
     rows_out: int = 0
     timers_fired: int = 0
     timers_registered: int = 0
+    late_rows_dropped: int = 0
     changelog_bytes: int = 0
     seconds: dict[str, float] = field(default_factory=dict)
     """By part of a batch (``slot.step_metrics.PARTS``)."""
@@ -36,6 +37,7 @@ class StepTotals:
         self.rows_out += ack.rows_out
         self.timers_fired += ack.metrics.timers_fired
         self.timers_registered += ack.metrics.timers_registered
+        self.late_rows_dropped += ack.metrics.late_rows_dropped
         self.changelog_bytes += ack.changelog_bytes
         self.last_seconds = dict(ack.metrics.seconds)
         _add(self.seconds, ack.metrics.seconds)

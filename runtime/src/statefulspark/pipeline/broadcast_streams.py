@@ -11,8 +11,9 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from statefulspark.errors import InvalidInputError, type_name
 from statefulspark.pipeline.exchange_plan import add_step
 from statefulspark.pipeline.output_types import OutputType, output_struct
-from statefulspark.pipeline.step_arguments import arrow_input, check_event_time, warn_without_watermark, watermark_delay_ms
+from statefulspark.pipeline.step_arguments import arrow_input
 from statefulspark.pipeline.tagged_streams import TaggedStream, side_outputs_of
+from statefulspark.pipeline.watermarks import InputTimes, step_watermarks
 from statefulspark.process.broadcast_functions import KeyedBroadcastProcessFunction
 from statefulspark.process.broadcast_states import check_descriptors
 from statefulspark.process.co_functions import KeyedCoProcessFunction, check_function
@@ -77,9 +78,9 @@ class BroadcastConnectedStream:
         *,
         uid: str,
         event_time: str | None = ...,
-        watermark: str | int = ...,
+        watermark: str | int | None = ...,
         broadcast_event_time: str | None = ...,
-        broadcast_watermark: str | int = ...,
+        broadcast_watermark: str | int | None = ...,
         side_outputs: None = ...,
     ) -> DataFrame: ...
 
@@ -91,9 +92,9 @@ class BroadcastConnectedStream:
         *,
         uid: str,
         event_time: str | None = ...,
-        watermark: str | int = ...,
+        watermark: str | int | None = ...,
         broadcast_event_time: str | None = ...,
-        broadcast_watermark: str | int = ...,
+        broadcast_watermark: str | int | None = ...,
         side_outputs: Sequence[OutputTag],
     ) -> TaggedStream: ...
 
@@ -104,9 +105,9 @@ class BroadcastConnectedStream:
         *,
         uid: str,
         event_time: str | None = None,
-        watermark: str | int = 0,
+        watermark: str | int | None = None,
         broadcast_event_time: str | None = None,
-        broadcast_watermark: str | int = 0,
+        broadcast_watermark: str | int | None = None,
         side_outputs: Sequence[OutputTag] | None = None,
     ) -> DataFrame | TaggedStream:
         """Run ``func`` for each row of the keyed stream in the slot of its key, and for each row of the broadcast stream in every slot.
@@ -119,7 +120,8 @@ class BroadcastConnectedStream:
             output_type: the rows it emits, as DDL text, a StructType, or a type such as ``Types.ROW_NAMED(...)``.
             uid: stable name of this step; identifies its state permanently. 1 to 200 characters.
             event_time: timestamp column of the keyed stream that ``ctx.timestamp()`` and event-time timers go by.
-            watermark: how far behind its greatest event time the watermark of the keyed stream stays: ``"1 hour"`` or milliseconds.
+            watermark: how far behind its greatest event time the watermark of the keyed stream stays: ``"1 hour"`` or milliseconds. It
+                never passes that of the steps that the rows come from, which is the default; without such steps the default is 0.
             broadcast_event_time: timestamp column by which the rows of the broadcast stream in a batch are ordered.
             broadcast_watermark: how far behind its greatest event time the watermark of the broadcast stream stays.
             side_outputs: the tags of the outputs that the function emits to with ``yield tag, row``.
@@ -141,14 +143,11 @@ class BroadcastConnectedStream:
         check_function(func, inputs=2, field="func", broadcast=True)
         check_uid(uid)
         job = self.non_broadcast_stream.job
-        delays_ms = watermark_delay_ms(watermark), watermark_delay_ms(broadcast_watermark, "broadcast_watermark")
         (df, keys), broadcast = self.non_broadcast_stream.keyed, self.broadcast_stream.input_stream
-        if event_time is not None:
-            check_event_time(df, event_time)
-            warn_without_watermark(uid, watermark)
-        if broadcast_event_time is not None:
-            check_event_time(broadcast, broadcast_event_time, "broadcast_event_time")
-            warn_without_watermark(uid, broadcast_watermark, "broadcast_watermark")
+        times = InputTimes(
+            broadcast, job.upstream(broadcast), broadcast_event_time, broadcast_watermark, "broadcast_event_time", "broadcast_watermark"
+        )
+        delays_ms, after = step_watermarks(uid, [InputTimes(df, job.upstream(df), event_time, watermark, "event_time", "watermark"), times])
         step = StepSpec(
             uid=uid,
             function=func,
@@ -161,6 +160,7 @@ class BroadcastConnectedStream:
             side_outputs=() if side_outputs is None else side_outputs_of(side_outputs, job.time_zone),
             second=InputSpec(arrow_input(broadcast, job.time_zone, "broadcast"), (), broadcast_event_time, delays_ms[1]),
             broadcast=self.broadcast_state_descriptors,
+            after=after,
         )
         return add_step(job, step, [(df, keys)], schema, side_outputs, broadcast=broadcast)
 

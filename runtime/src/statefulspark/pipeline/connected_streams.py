@@ -11,8 +11,9 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from statefulspark.errors import InvalidInputError
 from statefulspark.pipeline.exchange_plan import add_step
 from statefulspark.pipeline.output_types import OutputType, output_struct
-from statefulspark.pipeline.step_arguments import arrow_input, check_event_time, warn_without_watermark, watermark_delay_ms
+from statefulspark.pipeline.step_arguments import arrow_input
 from statefulspark.pipeline.tagged_streams import TaggedStream, side_outputs_of
+from statefulspark.pipeline.watermarks import InputTimes, step_watermarks
 from statefulspark.process.broadcast_functions import KeyedBroadcastProcessFunction
 from statefulspark.process.co_function_adapters import CoFlatMapAdapter, CoMapAdapter
 from statefulspark.process.co_functions import CoFlatMapFunction, CoMapFunction, KeyedCoProcessFunction, check_function
@@ -52,8 +53,8 @@ class ConnectedStreams:
         uid: str,
         event_time1: str | None = ...,
         event_time2: str | None = ...,
-        watermark1: str | int = ...,
-        watermark2: str | int = ...,
+        watermark1: str | int | None = ...,
+        watermark2: str | int | None = ...,
         side_outputs: None = ...,
     ) -> DataFrame: ...
 
@@ -66,8 +67,8 @@ class ConnectedStreams:
         uid: str,
         event_time1: str | None = ...,
         event_time2: str | None = ...,
-        watermark1: str | int = ...,
-        watermark2: str | int = ...,
+        watermark1: str | int | None = ...,
+        watermark2: str | int | None = ...,
         side_outputs: Sequence[OutputTag],
     ) -> TaggedStream: ...
 
@@ -79,8 +80,8 @@ class ConnectedStreams:
         uid: str,
         event_time1: str | None = None,
         event_time2: str | None = None,
-        watermark1: str | int = 0,
-        watermark2: str | int = 0,
+        watermark1: str | int | None = None,
+        watermark2: str | int | None = None,
         side_outputs: Sequence[OutputTag] | None = None,
     ) -> DataFrame | TaggedStream:
         """Run ``func`` for each row of both streams, with state and timers of the row's key.
@@ -94,7 +95,8 @@ class ConnectedStreams:
             uid: stable name of this step; identifies its state permanently. 1 to 200 characters.
             event_time1: timestamp column of the first input that ``ctx.timestamp()`` and event-time timers go by.
             event_time2: the same of the second input; if both are given, of the same type.
-            watermark1: how far behind its greatest event time the watermark of the first input stays: ``"1 hour"`` or milliseconds.
+            watermark1: how far behind its greatest event time the watermark of the first input stays: ``"1 hour"`` or milliseconds. It
+                never passes that of the steps that the rows come from, which is the default; without such steps the default is 0.
             watermark2: the same of the second input.
             side_outputs: the tags of the outputs that the function emits to with ``yield tag, row``.
 
@@ -115,21 +117,21 @@ class ConnectedStreams:
         check_function(func, inputs=2, field="func")
         check_uid(uid)
         job = self.stream1.job
-        delays_ms = watermark_delay_ms(watermark1, "watermark1"), watermark_delay_ms(watermark2, "watermark2")
         inputs = [self.stream1.keyed, self.stream2.keyed]
-        for (df, _), event_time, field in zip(inputs, (event_time1, event_time2), ("event_time1", "event_time2"), strict=True):
-            if event_time is not None:
-                check_event_time(df, event_time, field)
-        for event_time, watermark, field in ((event_time1, watermark1, "watermark1"), (event_time2, watermark2, "watermark2")):
-            if event_time is not None:
-                warn_without_watermark(uid, watermark, field)
+        (first, keys), (second, second_keys) = inputs
+        delays_ms, after = step_watermarks(
+            uid,
+            [
+                InputTimes(first, job.upstream(first), event_time1, watermark1, "event_time1", "watermark1"),
+                InputTimes(second, job.upstream(second), event_time2, watermark2, "event_time2", "watermark2"),
+            ],
+        )
         if event_time1 is not None and event_time2 is not None:
             kinds = [df.schema[name].dataType.simpleString() for (df, _), name in zip(inputs, (event_time1, event_time2), strict=True)]
             if kinds[0] != kinds[1]:
                 raise InvalidInputError(
                     f"column {event_time2!r} is {kinds[1]}, and event_time1 is {kinds[0]}", field="event_time2", remedy="Cast one of them"
                 )
-        (first, keys), (second, second_keys) = inputs
         step = StepSpec(
             uid=uid,
             function=func,
@@ -141,6 +143,7 @@ class ConnectedStreams:
             max_parallelism=job.max_parallelism,
             side_outputs=() if side_outputs is None else side_outputs_of(side_outputs, job.time_zone),
             second=InputSpec(arrow_input(second, job.time_zone, "connect"), second_keys, event_time2, delays_ms[1]),
+            after=after,
         )
         return add_step(job, step, inputs, schema, side_outputs)
 

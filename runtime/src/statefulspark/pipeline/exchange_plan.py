@@ -66,7 +66,7 @@ def add_step(
         InvalidInputError: The uid is taken.
     """
     key = _step_key(job, step.uid, inputs)
-    job.add_step(step, key)
+    job.add_step(step, key, [*(df for df, _ in inputs), *(() if broadcast is None else (broadcast,))])
     if side_outputs is None:
         return _exchange(job, inputs, broadcast, key, schema)
     stream = TaggedStream(step.uid, _exchange(job, inputs, broadcast, key, tagged_struct(schema, side_outputs)))

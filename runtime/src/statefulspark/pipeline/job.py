@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import cloudpickle
@@ -18,6 +18,7 @@ from statefulspark.pipeline.keyed_streams import KeyedStream
 from statefulspark.pipeline.outputs import WriteOutput, outputs_writer
 from statefulspark.pipeline.tagged_streams import TaggedStream
 from statefulspark.pipeline.tick_source import FORMAT
+from statefulspark.pipeline.watermarks import Upstream, passed_on, upstream_of
 from statefulspark.state.api.descriptors import MapStateDescriptor
 
 if TYPE_CHECKING:
@@ -52,6 +53,8 @@ class Job:
         self._hashings = hashings
         self._steps: dict[str, StepSpec] = {}
         self._keys: dict[str, StepKey] = {}
+        self._passed: dict[str, Upstream] = {}
+        """The steps before the results of steps, by uid."""
         self._unwritten: dict[str, TaggedStream] = {}
         """Results of steps with side outputs, by uid, until `outputs` takes them."""
 
@@ -198,8 +201,12 @@ class Job:
         """Hash version of a step's key: the one its stored state was written with."""
         return self._hashings.get(uid, WIDENED)
 
-    def add_step(self, step: StepSpec, key: StepKey) -> None:
-        """Note a keyed step; called by ``KeyedStream.process``.
+    def upstream(self, df: DataFrame) -> Upstream:
+        """Return the steps that the rows of a stream come from."""
+        return upstream_of(df, self._passed)
+
+    def add_step(self, step: StepSpec, key: StepKey, inputs: Sequence[DataFrame] = ()) -> None:
+        """Note a keyed step, with all its inputs if other steps may follow; called by ``KeyedStream.process``.
 
         Raises:
             InvalidInputError: the uid is taken.
@@ -208,6 +215,7 @@ class Job:
             raise InvalidInputError(f"{step.uid!r} is used by two steps", field="uid", remedy="Give each keyed step a unique uid")
         self._steps[step.uid] = step
         self._keys[step.uid] = key
+        self._passed[step.uid] = passed_on(step, map(self.upstream, inputs))
 
     def add_tagged_stream(self, stream: TaggedStream) -> None:
         """Note a result that `outputs` must take; called by ``KeyedStream.process``."""

@@ -17,8 +17,9 @@ from statefulspark.pipeline.exchange_plan import Keyed, add_step
 from statefulspark.pipeline.key_selectors import Key, keyed_by
 from statefulspark.pipeline.keyed_transformations import KeyedTransformations
 from statefulspark.pipeline.output_types import OutputType, aggregate_type, output_struct
-from statefulspark.pipeline.step_arguments import arrow_input, check_column, check_event_time, warn_without_watermark, watermark_delay_ms
+from statefulspark.pipeline.step_arguments import arrow_input, check_column
 from statefulspark.pipeline.tagged_streams import TaggedStream, side_outputs_of
+from statefulspark.pipeline.watermarks import InputTimes, step_watermarks
 from statefulspark.pipeline.windowed_streams import KeyedInput, WindowedStream
 from statefulspark.process.batches.aggregates import Aggregate
 from statefulspark.process.batches.functions import BatchKeyedProcessFunction
@@ -71,7 +72,7 @@ class KeyedStream(KeyedTransformations):
         *,
         uid: str,
         event_time: str | None = ...,
-        watermark: str | int = ...,
+        watermark: str | int | None = ...,
         side_outputs: None = ...,
     ) -> DataFrame: ...
 
@@ -83,7 +84,7 @@ class KeyedStream(KeyedTransformations):
         *,
         uid: str,
         event_time: str | None = ...,
-        watermark: str | int = ...,
+        watermark: str | int | None = ...,
         side_outputs: Sequence[OutputTag],
     ) -> TaggedStream: ...
 
@@ -94,7 +95,7 @@ class KeyedStream(KeyedTransformations):
         *,
         uid: str,
         event_time: str | None = None,
-        watermark: str | int = 0,
+        watermark: str | int | None = None,
         side_outputs: Sequence[OutputTag] | None = None,
     ) -> DataFrame | TaggedStream:
         """Run ``func`` for each row, with state and timers of the row's key; a batch function for many keys at once.
@@ -104,7 +105,8 @@ class KeyedStream(KeyedTransformations):
             output_type: the rows it emits, as DDL text, a StructType, or a type such as ``Types.ROW_NAMED(...)``.
             uid: stable name of this step; identifies its state permanently. 1 to 200 characters.
             event_time: timestamp column that ``ctx.timestamp()`` and event-time timers go by; without it only processing time is there.
-            watermark: how far behind the greatest event time seen the watermark stays: ``"1 hour"`` or milliseconds. With 0, the default,
+            watermark: how far behind the greatest event time seen the watermark stays: ``"1 hour"`` or milliseconds. It never passes that of
+                the steps that the rows come from. Defaults to the watermark of these steps; without any to 0, by which
                 a row that is older than a row of an earlier batch is late, and a warning says so; ``"0 seconds"`` is silent.
             side_outputs: the tags of the outputs that the function emits to with ``yield tag, row``.
 
@@ -122,10 +124,8 @@ class KeyedStream(KeyedTransformations):
             )
         check_function(func, inputs=1, field="func")
         check_uid(uid)
-        delay_ms = watermark_delay_ms(watermark)
-        if event_time is not None:
-            check_event_time(self._df, event_time)
-            warn_without_watermark(uid, watermark)
+        times = InputTimes(self._df, self._job.upstream(self._df), event_time, watermark, "event_time", "watermark")
+        delays_ms, after = step_watermarks(uid, [times])
         step = StepSpec(
             uid=uid,
             function=func,
@@ -133,9 +133,10 @@ class KeyedStream(KeyedTransformations):
             output_schema=to_arrow_schema(schema, timezone=self._job.time_zone),
             key_columns=self._keys,
             event_time=event_time,
-            watermark_delay_ms=delay_ms,
+            watermark_delay_ms=delays_ms[0],
             max_parallelism=self._job.max_parallelism,
             side_outputs=() if side_outputs is None else side_outputs_of(side_outputs, self._job.time_zone),
+            after=after,
         )
         return add_step(self._job, step, [self.keyed], schema, side_outputs)
 

@@ -30,6 +30,7 @@ __all__ = [
     "ReduceAdapter",
     "adapted",
     "adapted_to",
+    "only_orders",
     "unwrapped",
 ]
 
@@ -116,6 +117,11 @@ def unwrapped(function: StepFunction) -> Function:
     """Return the function that the user passed to ``process``, ``map`` and so on, without its adapter."""
     user = function.user_function if isinstance(function, _Adapter | CoMapAdapter | CoFlatMapAdapter) else None
     return function if user is None else user
+
+
+def only_orders(function: StepFunction) -> bool:
+    """Return True if event time only orders the rows of a function: it has no timers, and nothing waits for its watermark."""
+    return isinstance(function, _Adapter | CoMapAdapter | CoFlatMapAdapter)
 
 
 class MapAdapter(_Adapter):

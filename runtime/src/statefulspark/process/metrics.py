@@ -6,9 +6,12 @@ from abc import ABC
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Literal
+from typing import Final, Literal
 
 __all__ = ["Counter", "Distribution", "Meter", "Metric", "MetricGroup"]
+
+LATE_RECORDS: Final = "numLateRecordsDropped"
+"""Name of the counter of rows that a step has dropped as late, Flink's."""
 
 MetricKind = Literal["counter", "gauge", "meter", "distribution"]
 
@@ -157,6 +160,12 @@ class MetricGroup:
                     yield full, UserMetric(kind="gauge", value=value)
         for group in list(self._groups.values()):
             yield from group.collect()
+
+
+def count_of(group: MetricGroup, name: str) -> int:
+    """Return the number of a counter of this very group, 0 if it has none of that name."""
+    metric = group._metrics.get(name)  # noqa: SLF001  of this module
+    return metric.get_count() if isinstance(metric, Counter) else 0
 
 
 def numbers(name: str, metric: UserMetric) -> Iterator[tuple[str, float]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -18,7 +19,7 @@ from statefulspark.process.reserved_columns import PART, RESERVED
 from statefulspark.process.side_outputs import SideOutput, check_side_outputs, tagged_schema
 from statefulspark.state.api.descriptors import MapStateDescriptor
 
-__all__ = ["InputSpec", "StepSpec"]
+__all__ = ["InputSpec", "StepSpec", "steps_before"]
 
 
 @dataclass(frozen=True)
@@ -30,8 +31,8 @@ class InputSpec:
     key_columns: tuple[str, ...]
     event_time: str | None = None
     """A timestamp column, or a bigint column of milliseconds since the epoch; None if the input has no event time."""
-    watermark_delay_ms: int = 0
-    """Delay of the input's watermark behind its latest event time, in milliseconds."""
+    watermark_delay_ms: int | None = 0
+    """Delay of the input's watermark behind its latest event time, in milliseconds; None if its watermark is that of the steps before."""
 
 
 @dataclass(frozen=True)
@@ -53,8 +54,8 @@ class StepSpec:
     key_columns: tuple[str, ...]
     event_time: str | None
     """A timestamp column, or a bigint column of milliseconds since the epoch; None when the step has no event time."""
-    watermark_delay_ms: int
-    """Delay of the watermark behind the latest event time, in milliseconds."""
+    watermark_delay_ms: int | None
+    """Delay of the watermark behind the latest event time, in milliseconds; None if the watermark is that of the steps before."""
     max_parallelism: int
     """Number of key groups, 1..32768."""
     side_outputs: tuple[SideOutput, ...] = ()
@@ -63,6 +64,8 @@ class StepSpec:
     """The second input of a step with two; the fields above describe the first. Without key columns if it is a broadcast stream."""
     broadcast: tuple[MapStateDescriptor, ...] = ()
     """The broadcast states of a step whose second input is a broadcast stream."""
+    after: tuple[str, ...] = ()
+    """Uids of the steps whose watermarks the step's own never passes: those with a watermark that rows of its inputs with event time come from."""
 
     @property
     def inputs(self) -> tuple[InputSpec, ...]:
@@ -72,7 +75,7 @@ class StepSpec:
 
     @property
     def delays_ms(self) -> tuple[int | None, ...]:
-        """Watermark delay of each input in milliseconds, None for an input without event time."""
+        """Watermark delay of each input in milliseconds, None for an input without event time or watermark of its own."""
         return tuple(None if each.event_time is None else each.watermark_delay_ms for each in self.inputs)
 
     @property
@@ -113,6 +116,11 @@ class StepSpec:
             )
 
 
+def steps_before(steps: Iterable[StepSpec]) -> dict[str, tuple[str, ...]]:
+    """Return the uids of the steps before each step that comes after others."""
+    return {step.uid: step.after for step in steps if step.after}
+
+
 def _check_input(spec: InputSpec, *, keyed: bool) -> None:
     if keyed and not spec.key_columns:
         raise InvalidInputError("is empty", field="key_columns", remedy="Pass at least one column to key by")
@@ -125,7 +133,7 @@ def _check_input(spec: InputSpec, *, keyed: bool) -> None:
     for name in (*RESERVED, *(() if keyed else (PART,))):
         if name in spec.schema.names:
             raise InvalidInputError(f"column {name!r} is reserved", field="input_schema", remedy="Rename the column")
-    if spec.watermark_delay_ms < 0:
+    if spec.watermark_delay_ms is not None and spec.watermark_delay_ms < 0:
         raise InvalidInputError(f"{spec.watermark_delay_ms} ms is negative", field="watermark", remedy="Give 0 or more")
 
 

@@ -20,6 +20,7 @@ from statefulspark.process.function_runner import KeyedFunctionRunner, StepSpec
 from statefulspark.process.key_group_rows import KeyGroupRows
 from statefulspark.process.keytypes import key_type_infos
 from statefulspark.process.lifecycle import FunctionLifecycle
+from statefulspark.process.metrics import LATE_RECORDS, count_of
 from statefulspark.process.two_inputs import runner_class
 from statefulspark.rpc.flight import ExchangeStream, FlightPeer
 from statefulspark.rpc.messages.batches import Acknowledge, BatchRun, ExchangeRequest, RunMetrics
@@ -235,6 +236,7 @@ class KeyedStep:
         finished = False
         try:
             self._function.renew_if_stale()
+            late_before = count_of(self._function.runner.metrics, LATE_RECORDS)
             # Closed before the batch is undone: a generator of the user's may still change state in its ``finally``.
             with closing(self._results(request.run, counted(clock.waits(stream.batches()), self._rows))) as results:
                 for result in results:
@@ -259,6 +261,7 @@ class KeyedStep:
                 timers_registered=self.backend.timers.registered - registered_before,
                 seconds=clock.seconds(),
                 exchange_seconds={"slot": request.waited_s, "send": stream.sender_waited_s},
+                late_rows_dropped=count_of(self._function.runner.metrics, LATE_RECORDS) - late_before,
             )
             ack = self._acknowledgement(batch, handed_over, metrics)
             failpoints.reach("slot.changelog.durable")

@@ -172,6 +172,7 @@ class CheckpointMetadata(Document):
         "operator_state": 4,
         "second_watermarks": 4,
         "tables": 9,
+        "batch_watermarks": 15,
     }
 
     job_id: str = Field(min_length=1, max_length=255)
@@ -200,6 +201,8 @@ class CheckpointMetadata(Document):
     """Largest event time seen per uid, milliseconds; None before its first row. Of steps with two inputs that of the first."""
     second_watermarks: dict[str, int | None] = Field(default_factory=dict)
     """The same of the second input, per uid of a step whose second input has had a row; empty in versions 1 to 3."""
+    batch_watermarks: dict[str, int] = Field(default_factory=dict)
+    """Watermark that ``batch`` used, milliseconds, per uid of a step after others or before others that had one; empty in versions 1 to 14."""
     processing_time_ms: int | None = Field(default=None, ge=0)
     """Processing time of ``batch``, milliseconds since the epoch; later batches have none that is earlier. None in versions 1 and 2, and for 0 in
     documents from before 2026-11-23."""

@@ -6,7 +6,7 @@ import atexit
 import logging
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from types import TracebackType
@@ -149,10 +149,10 @@ class LocalJob(Job):
             self.spark.dataSource.register(tick_source(self.endpoint))
         return super().tick_stream(uid)
 
-    def add_step(self, step: StepSpec, key: StepKey) -> None:
+    def add_step(self, step: StepSpec, key: StepKey, inputs: Sequence[DataFrame] = ()) -> None:
         """Note a keyed step; one of the same uid is replaced, because cells are run again."""
         self._steps.pop(step.uid, None)
-        super().add_step(step, key)
+        super().add_step(step, key, inputs)
 
     def _sink_of(self, stream: object, rows_max: int) -> _Sink:
         if isinstance(stream, DataStreamWriter):

@@ -77,6 +77,7 @@ def _step_samples(totals: Mapping[tuple[str, int], StepTotals]) -> Iterator[Metr
         yield sample("step_rows_out", total.rows_out, **labels)
         yield sample("step_timers_registered", total.timers_registered, **labels)
         yield sample("step_timers_fired", total.timers_fired, **labels)
+        yield sample("step_late_rows_dropped", total.late_rows_dropped, **labels)
         yield sample("step_changelog_bytes", total.changelog_bytes, **labels)
         for part, seconds in total.seconds.items():
             yield sample("step_seconds", seconds, part=part, **labels)

@@ -113,6 +113,7 @@ _STEPS = _group(
     ),
     ("step_timers_registered", "counter", "Timers that the function registered, including repeated ones.", "uid slot"),
     ("step_timers_fired", "counter", "Timers that fired.", "uid slot"),
+    ("step_late_rows_dropped", "counter", "Rows that came too late for their windows and went to no side output.", "uid slot"),
     ("step_changelog_bytes", "counter", "Changelogs of the batches in storage.", "uid slot"),
     ("user_metric", "gauge", "A metric that the function registered; at most 100 per uid.", "uid slot name"),
 )

@@ -17,6 +17,7 @@ from pyspark.sql import DataFrame
 
 from statefulspark.checkpoint.formats.pipeline import TICKS, SourceId, tick_label
 from statefulspark.config.secret_names import is_secret_option
+from statefulspark.pipeline.streaming_plan import children_of, name_of, options_of, step_of
 
 _FILES = frozenset({"avro", "binaryfile", "csv", "json", "orc", "parquet", "text", "xml"})
 _PASSING = frozenset({"socket", "textsocket"})
@@ -37,7 +38,7 @@ def deleting_sources(df: DataFrame) -> tuple[str, ...]:
     """Labels of the sources of a streaming query that delete or move what Spark has committed (``cleanSource``), so that it cannot be read again."""
     found = []
     for relation, _ in _relations(df._jdf.queryExecution().analyzed(), ""):  # noqa: SLF001  PySpark has no public way to a plan
-        options = {name.lower(): value.lower() for name, value in _options(relation).items()}
+        options = {name.lower(): value.lower() for name, value in options_of(relation).items()}
         if options.get("cleansource", "off") != "off":
             found.append(_source(relation, "", []).label)
     return tuple(found)
@@ -47,7 +48,7 @@ def warn_of_passing_sources(df: DataFrame) -> None:
     """Log, by name, the sources of a streaming query that cannot be read again after a failure."""
     for relation, _ in _relations(df._jdf.queryExecution().analyzed(), ""):  # noqa: SLF001  PySpark has no public way to a plan
         if _provider(relation) in _PASSING:
-            where = {name.lower(): value for name, value in _options(relation).items()}
+            where = {name.lower(): value for name, value in options_of(relation).items()}
             _log.warning(
                 "the source cannot be read again: rows that are on their way are lost when the driver or a batch fails. Use it for trials, and "
                 "Kafka or files for data",
@@ -65,26 +66,13 @@ def _relations(plan: Any, feeds: str) -> Iterator[tuple[Any, str]]:
     """Streaming relations below a node, with the keyed step that each feeds."""
     if not plan.isStreaming():
         return
-    children = [plan.children().apply(index) for index in range(plan.children().size())]
+    children = children_of(plan)
     if not children:
         yield plan, feeds
         return
-    if str(plan.nodeName()) == "Union" and (uid := _ticked(children[-1])) is not None:
-        # Spark makes one union of those of two inputs and of the tick source.
-        for child in children:
-            yield from _relations(child, uid)
-        return
+    uid = step_of(plan)
     for child in children:
-        yield from _relations(child, feeds)
-
-
-def _ticked(plan: Any) -> str | None:
-    """The uid whose tick source is all that a plan reads; None if it reads something else."""
-    while plan.children().size() == 1:
-        plan = plan.children().apply(0)
-    if plan.children().size() or _name(plan) != "StreamingRelationV2" or str(plan.sourceName()) != TICKS:
-        return None
-    return _options(plan)["uid"]
+        yield from _relations(child, feeds if uid is None else uid)
 
 
 def _source(relation: Any, feeds: str, seen: list[Any]) -> SourceId:
@@ -92,7 +80,7 @@ def _source(relation: Any, feeds: str, seen: list[Any]) -> SourceId:
     if number is None:
         number = len(seen)
         seen.append(relation)
-    provider, options = _provider(relation), _options(relation)
+    provider, options = _provider(relation), options_of(relation)
     if provider == TICKS:
         return SourceId(provider=provider, identity=options["uid"], label=tick_label(options["uid"]), feeds=feeds, number=number)
     where = telling(provider, options)
@@ -125,29 +113,9 @@ def _label(provider: str, where: Mapping[str, str]) -> str:
     return f"{provider} {shown.replace(f'{credentials}@', '') if credentials else shown}".strip()
 
 
-def _name(relation: Any) -> str:
-    return str(relation.getClass().getSimpleName())
-
-
 def _provider(relation: Any) -> str:
-    if _name(relation) == "StreamingRelation":
+    if name_of(relation) == "StreamingRelation":
         return str(relation.dataSource().className()).lower()
-    if _name(relation) == "StreamingRelationV2":
+    if name_of(relation) == "StreamingRelationV2":
         return str(relation.sourceName()).lower()
-    return _name(relation)
-
-
-def _options(relation: Any) -> dict[str, str]:
-    if _name(relation) == "StreamingRelation":
-        found = {}
-        entries = relation.dataSource().options().iterator()
-        while entries.hasNext():
-            entry = entries.next()
-            found[str(entry._1())] = str(entry._2())  # noqa: SLF001  a Scala tuple
-        return found
-    if _name(relation) == "StreamingRelationV2":
-        options = {str(name): str(value) for name, value in relation.extraOptions().asCaseSensitiveMap().items()}
-        if relation.identifier().isDefined():
-            options["identifier"] = str(relation.identifier().get().toString())
-        return options
-    return {}
+    return name_of(relation)

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 from statefulspark.errors import InvalidInputError, type_name
 from statefulspark.process.functions import KeyedProcessFunction, RuntimeContext, TimeDomain, TimerService
 from statefulspark.process.key_rows import DueTimers, KeyedRows, KeyRowsFunction, Visit
+from statefulspark.process.metrics import LATE_RECORDS
 from statefulspark.process.windows.assigners import MergingWindowAssigner, WindowAssigner
 from statefulspark.process.windows.merging_windows import MergingWindows
 from statefulspark.process.windows.session_forms import SessionForms, next_due
@@ -27,9 +28,6 @@ if TYPE_CHECKING:
     from statefulspark.process.contexts import ElementContext, TimerContext
 
 __all__ = ["WindowOperator"]
-
-_LATE_RECORDS: Final = "numLateRecordsDropped"
-"""Flink's name of the metric."""
 
 
 class WindowOperator(KeyRowsFunction):
@@ -79,7 +77,7 @@ class WindowOperator(KeyRowsFunction):
             if self._sessions is not None:
                 self._simple = SimpleSessions.of(windowing, self._combined, self._forms, self._sessions)
         self._results.open(runtime_context)
-        self._late_records = runtime_context.get_metrics_group().counter(_LATE_RECORDS)
+        self._late_records = runtime_context.get_metrics_group().counter(LATE_RECORDS)
 
     def close(self) -> None:
         self._results.close()

@@ -37,7 +37,7 @@ class StepTimes:
 
     uid: str
     event_time: str | None
-    watermark: str | int
+    watermark: str | int | None
     side_outputs: Sequence[OutputTag] | None
 
 
@@ -49,7 +49,7 @@ class WindowedTransformations(ABC, Generic[Result]):
 
     * ``uid``: stable name of the step, by which its state is found, 1 to 200 characters.
     * ``event_time``: the timestamp column. Event-time windows need it.
-    * ``watermark``: how far behind the greatest event time the watermark stays: ``"1 hour"`` or milliseconds.
+    * ``watermark``: how far behind the greatest event time the watermark stays: ``"1 hour"`` or milliseconds; see `KeyedStream.process`.
     * ``side_outputs``: tags to which a window function emits, beside that of late rows.
 
     Every method raises InvalidInputError, which names the argument and the remedy, before anything is started.
@@ -119,7 +119,7 @@ class WindowedTransformations(ABC, Generic[Result]):
         *,
         uid: str,
         event_time: str | None = None,
-        watermark: str | int = 0,
+        watermark: str | int | None = None,
         side_outputs: Sequence[OutputTag] | None = None,
     ) -> Result:
         """Combine the rows of each window as they come, and emit the combination.
@@ -162,7 +162,7 @@ class WindowedTransformations(ABC, Generic[Result]):
         *,
         uid: str,
         event_time: str | None = None,
-        watermark: str | int = 0,
+        watermark: str | int | None = None,
         side_outputs: Sequence[OutputTag] | None = None,
     ) -> Result:
         """Aggregate the rows of each window as they come, and emit the result.
@@ -198,7 +198,7 @@ class WindowedTransformations(ABC, Generic[Result]):
         *,
         uid: str,
         event_time: str | None = None,
-        watermark: str | int = 0,
+        watermark: str | int | None = None,
         side_outputs: Sequence[OutputTag] | None = None,
     ) -> Result:
         """Keep all rows of each window, and emit what ``window_function`` makes of them. Arguments as in `process`."""
@@ -213,7 +213,7 @@ class WindowedTransformations(ABC, Generic[Result]):
         *,
         uid: str,
         event_time: str | None = None,
-        watermark: str | int = 0,
+        watermark: str | int | None = None,
         side_outputs: Sequence[OutputTag] | None = None,
     ) -> Result:
         """Keep all rows of each window, and emit what ``process_window_function`` makes of them.

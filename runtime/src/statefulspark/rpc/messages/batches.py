@@ -89,6 +89,8 @@ class RunMetrics:
     """By part of the batch (`slot.step_metrics.PARTS`)."""
     exchange_seconds: dict[str, float]
     """Seconds for which the exchange waited: ``slot`` until it was ready, ``send`` until it took rows."""
+    late_rows_dropped: int = 0
+    """Rows that came too late and went nowhere."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
