@@ -48,7 +48,8 @@ def session_hours(rows: list[Input], times_ms: list[int]) -> list[tuple[str, int
     return [("sessions", START_MS + hour * HOUR_MS, sessions[hour], total[hour]) for hour in sessions]
 
 
-@pytest.mark.parametrize("seed", [1, *(pytest.param(seed, marks=pytest.mark.exhaustive) for seed in (2, 3))])
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("seed", [1, 2, 3])
 def test_all_sessions_come_out_of_their_hours(work: Work, seed: int) -> None:
     """Through a restart with another number of slots; and rows that are late are counted, once, where they are dropped."""
     work.script, work.entrypoint = Path(__file__).with_name("chained_steps.py"), "chained"
