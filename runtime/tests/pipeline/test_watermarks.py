@@ -27,7 +27,7 @@ from statefulspark.pipeline.job import Job
 
 ROWS = "k string, at timestamp, n bigint"
 RULES = MapStateDescriptor("rules", Types.STRING(), Types.STRING())
-pytestmark = [pytest.mark.slow, pytest.mark.exhaustive]
+pytestmark = pytest.mark.slow
 
 
 @pytest.fixture(scope="module")
