@@ -1,12 +1,13 @@
-"""A sink that raises: the driver says so, with the error, until a batch succeeds."""
+"""A sink that raises: the driver says so, with the error, until a batch succeeds, and takes commands all the time."""
 
 from __future__ import annotations
 
 import pytest
 
 from statefulspark.coordinator.controls import JobError, JobState
+from statefulspark.errors import UnavailableError
 
-from .oracles import files
+from .oracles import by, counted, files, finals
 from .work import Work, wait_until
 
 
@@ -39,3 +40,23 @@ def test_a_job_whose_batches_fail_says_so_until_one_succeeds(work: Work) -> None
     work.write(inputs[1])
     wait_until(lambda: job.status().committed_batches == before + 2, 240, "both batches are committed")
     wait_until(lambda: job.status().idle, 240, "the job waits for more")
+
+
+def test_commands_do_not_wait_for_the_pause_before_a_restart(work: Work) -> None:
+    """The query starts again after 20 s. A rescale is not refused as if another command ran, and a stop without a savepoint ends the job."""
+    inputs = files(seed=22, number=1)
+    work.entrypoint = "stubborn"
+    work.spec = {"restartStrategy": {"type": "fixed-delay", "fixedDelay": {"attempts": 1000, "delay": "20s"}}}
+    (work.folder / "broken").touch()
+    work.write(inputs[0])
+    job = work.start()
+    wait_until(lambda: (failing := job.status().failing) is not None and "warehouse" in failing.error.message, 300, "the batch fails")
+    with pytest.raises(UnavailableError, match="no checkpoint completed within 1 s"):
+        job.rescale(3, timeout_s=1.0)
+    assert job.stop(savepoint=False, target=None, drain=False, timeout_s=600.0) is None
+    assert job.status().state is JobState.SUSPENDED
+
+    (work.folder / "broken").unlink()
+    work.spec = {}
+    work.run()
+    assert work.state("count", "total") == finals(counted(by("account", inputs)), 2)

@@ -266,7 +266,8 @@ class JobControls(Protocol):
             form: Of the savepoint; None for native.
 
         Returns:
-            What the job can be restored from; None when it had no state to keep.
+            What the job can be restored from; None when it had no state to keep, or when a stop without a savepoint gave up a batch that fails:
+            the next run resumes from what storage has.
         """
 
     def cancel(self, *, retain: bool = False) -> None:

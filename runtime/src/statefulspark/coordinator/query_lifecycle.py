@@ -15,7 +15,7 @@ from statefulspark.coordinator.batch_log import BatchLog
 from statefulspark.coordinator.dry_runs import DryRuns
 from statefulspark.coordinator.durable_job import DurableJob
 from statefulspark.coordinator.slot_table import SlotTable
-from statefulspark.errors import ConflictError, UnavailableError
+from statefulspark.errors import UnavailableError
 
 
 class QueryLifecycle:
@@ -120,8 +120,12 @@ class QueryLifecycle:
         """Make every event-time timer due, or with ``on=False`` no longer."""
         self.draining = on
 
-    def pause(self, timeout_s: float) -> None:
+    def pause(self, timeout_s: float, check: Callable[[], None] = lambda: None) -> None:
         """Let no further batch begin; returns when the running one is committed.
+
+        Args:
+            timeout_s: For how long the batch may take.
+            check: Raises an error if its end is not worth waiting for; then batches continue.
 
         Raises:
             UnavailableError: it did not end in time; batches continue.
@@ -132,8 +136,9 @@ class QueryLifecycle:
             self.paused = True
         while time.monotonic() < deadline:
             try:
+                check()
                 self._interrupt()
-            except ConflictError:
+            except Exception:
                 self.resume()
                 raise
             with self._lock, suppress(UnavailableError):

@@ -117,18 +117,27 @@ class Engine:
             _, writer = self.build(self.parallelism)
             self.start_query(writer)
 
-    def change_query(self, ending: Callable[[], bool]) -> None:
-        """Switch to the dry run of a batch, or back to the real query. A command that pauses batches waits for that.
+    def replace_query(self, query: StreamingQuery, steady: Callable[[], bool]) -> None:
+        """Stop ``query`` if it runs, and start another one in its place. A command that pauses batches waits for that.
 
         Args:
-            ending: returns True if the job is ending, so that no query may be started.
+            query: Nothing happens if it is no longer the present one.
+            steady: Returns False if the job ends or is rescaled, so that no query may be started.
         """
         with self._changing:
-            if ending() or self.query is None:
-                return
-            _log.info("restarting the query for a dry run", batch=self._lifecycle.dry_run)
-            self.end_query()
-            self.start_query_again()
+            if steady() and query is self.query:
+                _log.info("restarting the query", dry_run=self._lifecycle.dry_run)
+                self.end_query()
+                self.start_query_again()
+
+    def is_over(self, query: StreamingQuery, steady: Callable[[], bool], *, end: bool) -> bool:
+        """Return True if ``query`` has ended by itself, or is ended now with ``end``; arguments as in `replace_query`."""
+        with self._changing:
+            if not steady() or query is not self.query:
+                return False
+            if end:
+                self.end_query()
+            return end or not query.isActive
 
     def end_query(self) -> None:
         """Stop the query in the middle of a batch, if it runs; slots and session stay."""

@@ -51,6 +51,7 @@ class Rescaling:
         slots: Replaced by others.
         view: Returns what the coordinator knows now.
         checkpoint: Takes a checkpoint within so many seconds.
+        check_open: Raises an error if the job has ended.
         enter: Sets the job's state.
         fail: Ends the job.
         last: What the last rescale of this driver did.
@@ -63,6 +64,7 @@ class Rescaling:
     engine: Engine
     settings: RunSettings
     checkpoint: Callable[[float], object]
+    check_open: Callable[[], None]
     enter: Callable[[JobState], None]
     fail: Callable[[Exception], None]
     last: Rescale | None = None
@@ -88,7 +90,7 @@ class Rescaling:
         # What takes long comes first, while batches still run: new executors start, most of the state goes up.
         grow_executors(self.spark, self.settings.executors_for(parallelism), min(timeout_s, EXECUTORS_TIMEOUT_S))
         self.checkpoint(timeout_s)
-        self.lifecycle.pause(timeout_s)
+        self.lifecycle.pause(timeout_s, self.check_open)
         paused_s = time.monotonic()
         try:
             view = self.view()

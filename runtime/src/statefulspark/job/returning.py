@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import time
 from dataclasses import dataclass
 from typing import Final
 
@@ -21,7 +21,7 @@ _log = structlog.get_logger("statefulspark.job")
 _AGAIN_S: Final = 1.0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True)
 class Returning:
     """Executes the way back; the running job runs one command at a time.
 
@@ -29,7 +29,6 @@ class Returning:
         going_back: The coordinator's part.
         slots: Replaced by others of the same number.
         draining: Ended, because rows come again.
-        ended: Waits so many seconds; True if the job has ended meanwhile.
     """
 
     spark: SparkSession
@@ -38,32 +37,32 @@ class Returning:
     engine: Engine
     settings: RunSettings
     draining: Draining
-    ended: Callable[[float], bool]
+    _stopped: bool = False
+    _again_s: float = 0.0
 
-    def run(self) -> None:
-        """Stop the query and all slots, go back, and start them again.
+    def run(self) -> bool:
+        """Stop the query and all slots, go back, and start them again. False if storage does not answer: call again, other commands come first.
 
         Raises:
             StatefulSparkError: The job cannot go back, which ends it.
         """
+        if time.monotonic() < self._again_s:
+            return False
         parallelism = self.engine.parallelism
-        self.engine.end_query_and_slots()
-        self.draining.went_back()
-        if not self._went_back():
-            return
+        if not self._stopped:
+            self.engine.end_query_and_slots()
+            self.draining.went_back()
+            self._stopped = True
+        try:
+            self.going_back.run()
+        except UnavailableError as error:
+            _log.warning("cannot go back yet", error=str(error)[:300])
+            self._again_s = time.monotonic() + _AGAIN_S
+            return False
+        self._stopped = False
         self.slots.replace(new_slots(self.spark, parallelism, self.settings.slots_per_executor))
         with self.engine.query_settings():
             job, writer = self.engine.build(parallelism)
             self.engine.start_slots(job)
             self.engine.start_query(writer)
-
-    def _went_back(self) -> bool:
-        """Let the coordinator go back, however long storage does not answer; False if the job has ended meanwhile."""
-        while True:
-            try:
-                self.going_back.run()
-                return True
-            except UnavailableError as error:
-                _log.warning("cannot go back yet", error=str(error)[:300])
-                if self.ended(_AGAIN_S):
-                    return False
+        return True

@@ -105,6 +105,7 @@ class RunningJob:
             engine=self._engine,
             settings=settings,
             checkpoint=lambda timeout_s: self._snapshots.of_command(None, timeout_s),
+            check_open=self._check_open,
             enter=self._enter,
             fail=self._fail,
         )
@@ -122,9 +123,11 @@ class RunningJob:
         self._idle = False
         self._draining = Draining(coordinator.query, when_idle=settings.drain_when_idle, check_open=self._check_open)
         self._checked_s = 0.0
+        self._failed_query: StreamingQuery | None = None
+        self._restart_s = 0.0
         self._returning = Returning(
             spark=spark, going_back=coordinator.going_back, slots=coordinator.slots, engine=self._engine, settings=settings,
-            draining=self._draining, ended=self._ended.wait,
+            draining=self._draining,
         )  # fmt: skip
         self._until_idle = UntilIdle(ended=self._ended, query=self._batches_of, idle=coordinator.query.idle)
         self._finish = Finish(self._stop_done, self._fail)
@@ -177,25 +180,31 @@ class RunningJob:
             return None
         if (failure := self._tolerance.fatal or self._coordinator.fatal) is not None:
             return failure
-        if change_query:
-            self._change_query()
+        query = self._engine.query
+        if change_query and query is not None and query is not self._failed_query:
+            self._replace(query)
         self._check_idle()
         if self._coordinator.going_back.wanted and not self._tolerance.query_failure:
             return self._go_back()
-        query = self._engine.query
-        if query is not None and (self._tolerance.query_failure or not query.isActive):
-            with self._commands.if_free() as free:
-                if free and query is self._engine.query and self._final is None:
-                    self._query_ended(query)
+        if query is not None and query is not self._failed_query:
+            failed = self._tolerance.query_failure is not None
+            if self._engine.is_over(query, self._is_steady, end=failed):
+                self._query_ended(query)
+        elif query is not None and time.monotonic() >= self._restart_s:
+            self._failed_query = None
+            self._replace(query)
         return None
+
+    def _is_steady(self) -> bool:
+        """True if no command has begun to end the query; one that waits for its batch needs it."""
+        return self._state is JobState.RUNNING and self._final is None
 
     def _go_back(self) -> StatefulSparkError | None:
         """Go back to the last checkpoint, because slots have lost what is stored nowhere. A command that runs must fail first."""
-        with self._commands.if_free() as free:
+        with self._commands.if_free("the way back to the last checkpoint") as free:
             if free and self._final is None:
-                self._restarts += 1
                 try:
-                    self._returning.run()
+                    self._restarts += self._returning.run()
                 except StatefulSparkError as error:
                     return error
         return None
@@ -216,20 +225,20 @@ class RunningJob:
         if self._idle:
             self._failing.idle()
 
-    def _change_query(self) -> None:
-        """Go over to the dry run of a batch, or from it to the real query."""
+    def _replace(self, query: StreamingQuery) -> None:
+        """Start another query in the place of ``query``: the dry run of a batch, or the real one."""
         try:
-            self._engine.change_query(lambda: self._final is not None)
-        except StatefulSparkError as error:
-            self._tolerance.fatal = error
+            self._engine.replace_query(query, self._is_steady)
+        except Exception as problem:  # noqa: BLE001  Py4J raises many kinds, and a watch that ends leaves a job that only seems to run
+            self._tolerance.fatal = UnavailableError(f"the query could not be restarted: {problem}")
 
     def _query_ended(self, query: StreamingQuery) -> None:
-        """The query ended or failed, or runs and counts as failed because its checkpoints did."""
+        """The query ended or failed, or counts as failed because its checkpoints did. No command waits for the pause that may follow."""
         error = self._tolerance.take_query_failure()
         if error is None:
             if (failure := query.exception()) is None:
                 if self._draining.query_must_run_again():
-                    self._start_query_again()
+                    self._replace(query)
                 else:
                     self._finish.begin(query, lambda: self._engine.query)
                 return
@@ -241,15 +250,7 @@ class RunningJob:
             return
         _log.warning("query failed, restarting", pause_s=pause_s, error=str(error)[:500])
         self._restarts += 1
-        self._engine.end_query()
-        self._ended.wait(pause_s)
-        self._start_query_again()
-
-    def _start_query_again(self) -> None:
-        try:
-            self._engine.start_query_again()
-        except Exception as problem:  # noqa: BLE001  Py4J raises many kinds, and a watch that ends leaves a job that only seems to run
-            self._tolerance.fatal = UnavailableError(f"the query could not be restarted: {problem}")
+        self._failed_query, self._restart_s = query, time.monotonic() + pause_s
 
     def _fail(self, error: Exception) -> None:
         self.failure = jvm_lost(self._spark, within_s=JVM_EXIT_S) or error
@@ -340,17 +341,23 @@ class RunningJob:
         return self._stop(to=to, timeout_s=timeout_s, final=JobState.FINISHED if drain else JobState.SUSPENDED, form=form)
 
     def _stop(self, *, to: str | None, timeout_s: float, final: JobState, form: SavepointFormat | None = None) -> CheckpointInfo | None:
-        with self._commands.alone():
+        with self._commands.alone("a stop"):
             self._check_open()
-            info = self._snapshots.last(to, timeout_s, form)
+            info = self._snapshots.last(
+                to, timeout_s, form, gives_up=lambda: final is JobState.SUSPENDED and to is None and self._cannot_finish_batch()
+            )
             self._close(final)
             return info
+
+    def _cannot_finish_batch(self) -> bool:
+        """True if a stop would wait for a batch that fails: storage has what the next driver resumes from."""
+        return self._failing.present() is not None or bool(self._coordinator.going_back.wanted)
 
     def cancel(self, *, retain: bool = False) -> None:
         """See JobControls."""
         if self._ended.is_set():
             return
-        with self._commands.in_turn():
+        with self._commands.in_turn("a cancel"):
             if retain:
                 self._canceled.keep()
             self._close(JobState.CANCELED)
@@ -359,7 +366,7 @@ class RunningJob:
         """See JobControls."""
         self._check_open()
         self._settings.check_parallelism(parallelism)
-        with self._commands.alone():
+        with self._commands.alone("a rescale"):
             replaced = self._rescaling.run(parallelism, timeout_s) if parallelism != self._engine.parallelism else None
         self._rescaling.finish(replaced, timeout_s, self._check_open)
         return self.status()

@@ -10,6 +10,10 @@ from statefulspark.coordinator.coordinator import Coordinator
 from statefulspark.errors import InvalidInputError, StatefulSparkError
 
 
+class _GivenUpError(Exception):
+    """The batch that a stop waits for is not worth it."""
+
+
 class Snapshots:
     """Takes them.
 
@@ -60,10 +64,29 @@ class Snapshots:
             )
         return None
 
-    def last(self, savepoint: str | None, timeout_s: float, form: SavepointFormat | None = None) -> CheckpointInfo | None:
-        """Let no further batch begin, and take the snapshot with which the job stops; None before the first batch. If it fails, batches go on."""
+    def last(
+        self, savepoint: str | None, timeout_s: float, form: SavepointFormat | None = None, *, gives_up: Callable[[], bool] = lambda: False
+    ) -> CheckpointInfo | None:
+        """Let no further batch begin, and take the snapshot with which the job stops; None before the first batch. If it fails, batches go on.
+
+        Args:
+            savepoint: URL below which a savepoint goes; None for a checkpoint.
+            timeout_s: For all of it.
+            form: Of the savepoint.
+            gives_up: Returns True if the running batch is not worth waiting for; then no snapshot is taken.
+        """
         coordinator = self._coordinator
-        coordinator.query.pause(timeout_s)
+
+        def check() -> None:
+            self._check_open()
+            if gives_up():
+                raise _GivenUpError
+
+        try:
+            check()
+            coordinator.query.pause(timeout_s, check)
+        except _GivenUpError:
+            return None
         if coordinator.view().committed < 0:
             return None
         try:
