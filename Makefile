@@ -98,9 +98,9 @@ dist: ## build the wheel and the source distribution in dist/ with the locked bu
 
 lock: ## write the lock files anew (needs uv)
 	uv lock
-	uv export --quiet --frozen --no-header --format requirements-txt --extra demo --extra operator --extra gcs --extra azure --extra hdfs --group dev --no-emit-project -o requirements.lock
+	uv export --quiet --frozen --no-header --format requirements-txt --extra demo --extra operator --extra gcs --extra azure --extra hdfs --extra kafka --group dev --no-emit-project -o requirements.lock
 	uv export --quiet --frozen --no-header --format requirements-txt --only-group java -o runtime/bootstrap/java.lock
-	uv export --quiet --frozen --no-header --format requirements-txt --no-dev --extra gcs --extra azure --extra hdfs --no-emit-project -o images/job.lock
+	uv export --quiet --frozen --no-header --format requirements-txt --no-dev --extra gcs --extra azure --extra hdfs --extra kafka --no-emit-project -o images/job.lock
 	uv export --quiet --frozen --no-header --format requirements-txt --only-group operator-image -o images/operator.lock
 	uv export --quiet --frozen --no-header --format requirements-txt --only-group build -o images/build.lock
 	uv export --quiet --frozen --no-header --format requirements-txt --only-group store-image -o e2e/images/store/store.lock

@@ -32,7 +32,22 @@ JAVA_REQUIREMENTS = ROOT / "runtime" / "bootstrap" / "java.lock"
 FIND_JAVA = ROOT / "runtime" / "src" / "statefulspark" / "job" / "spark" / "java.py"
 MADE_FROM = (ROOT / "uv.lock", REQUIREMENTS, JAVA_REQUIREMENTS, ROOT / "pyproject.toml", Path(__file__).resolve())
 PYTHON_MIN = (3, 11)
-UV_EXTRAS = ("--extra", "demo", "--extra", "operator", "--extra", "gcs", "--extra", "azure", "--extra", "hdfs", "--group", "dev")
+UV_EXTRAS = (
+    "--extra",
+    "demo",
+    "--extra",
+    "operator",
+    "--extra",
+    "gcs",
+    "--extra",
+    "azure",
+    "--extra",
+    "hdfs",
+    "--extra",
+    "kafka",
+    "--group",
+    "dev",
+)
 
 
 class SetUpError(Exception):

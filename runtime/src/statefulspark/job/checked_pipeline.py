@@ -38,7 +38,7 @@ class CheckedPipeline:
     has_spark_state: bool
     stored: StoredPipeline
     sink_batch: int
-    """Last batch that a file sink has; -1 if the job does not start from ``--from`` or has another sink."""
+    """Last batch that a sink with numbers has; -1 if the job does not start from ``--from`` or has another sink."""
 
 
 def checked_pipeline(
@@ -80,12 +80,13 @@ def checked_pipeline(
     warn_of_repeated_steps(stored)
     warn_of_passing_sources(writer._df)  # noqa: SLF001  see above
     sink = file_sink_of(spark, writer)
-    known = sink.last_batch() if sink is not None else -1
-    if sink is not None and not from_origin:
+    sinks = [*job.sinks, *([sink] if sink is not None else [])]
+    known = max((each.last_batch() for each in sinks), default=-1)
+    if sinks and not from_origin:
         check_sink_batches(restorable, known)
     sink_batch = known if from_origin else -1
     check_way_back(store, restorable, state_steps, sink_batch)
-    if from_origin and sink is None:
+    if from_origin and not sinks:
         warn_of_restored_ids(store, restorable)
     return CheckedPipeline(
         steps=steps,

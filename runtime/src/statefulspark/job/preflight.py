@@ -226,7 +226,7 @@ def check_mode(mode: CheckpointingMode, steps: tuple[str, ...], deleting: tuple[
 
 
 def check_sink_batches(restorable: RestorableState, sink_batch: int) -> None:
-    """Raise if a job that continues its own state writes to a file sink that knows later batches than the job has begun.
+    """Raise if a job that continues its own state writes to a sink, of files or Kafka, that knows later batches than the job has begun.
 
     The sink would skip those numbers, and the output of the job's next batches would be lost.
 
@@ -249,13 +249,13 @@ def check_sink_batches(restorable: RestorableState, sink_batch: int) -> None:
             f"the job has no state and begins with batch 0, but its sink has batches up to {sink_batch} and would drop the output of batches "
             "with the same numbers",
             field="spec.job",
-            remedy="Write to a new path, or delete the sink's folder; to continue from a savepoint, use --from",
+            remedy="Write to a new path, or delete the sink's folder (Kafka: give the sink a new uid); to continue from a savepoint, use --from",
         )
     raise InvalidInputError(
         f"the job has begun batches up to {restorable.last_begun}, but its sink has batches up to {sink_batch}, which another job has written, "
         "and would drop the output of batches with the same numbers",
         field="spec.job",
-        remedy="Write to a new path; to write to this one, start with --from the job's last checkpoint, which continues above the sink's numbers",
+        remedy="Write to a new path (Kafka: give the sink a new uid); to write to this one, start with --from the job's last checkpoint, which continues above the sink's numbers",
     )
 
 

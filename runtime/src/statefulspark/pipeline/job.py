@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 import cloudpickle
 from pyspark.sql import DataFrame, SparkSession
@@ -23,6 +23,14 @@ from statefulspark.state.api.descriptors import MapStateDescriptor
 
 if TYPE_CHECKING:
     from statefulspark.process.function_runner import StepSpec
+
+
+class Sink(Protocol):
+    """A sink that stores the number of each batch and ignores batches that it has."""
+
+    def last_batch(self) -> int:
+        """Returns the highest batch that the sink has; -1 for none."""
+        ...
 
 
 class Job:
@@ -55,6 +63,7 @@ class Job:
         self._keys: dict[str, StepKey] = {}
         self._passed: dict[str, Upstream] = {}
         """The steps before the results of steps, by uid."""
+        self._sinks: dict[str, Sink] = {}
         self._unwritten: dict[str, TaggedStream] = {}
         """Results of steps with side outputs, by uid, until `outputs` takes them."""
 
@@ -216,6 +225,21 @@ class Job:
         self._steps[step.uid] = step
         self._keys[step.uid] = key
         self._passed[step.uid] = passed_on(step, map(self.upstream, inputs))
+
+    def add_sink(self, uid: str, sink: Sink) -> None:
+        """Note a sink that stores batch numbers; called by the sink.
+
+        Raises:
+            InvalidInputError: the uid is taken.
+        """
+        if uid in self._sinks:
+            raise InvalidInputError(f"{uid!r} is used by two sinks", field="uid", remedy="Give each sink a unique uid")
+        self._sinks[uid] = sink
+
+    @property
+    def sinks(self) -> tuple[Sink, ...]:
+        """Sinks that store batch numbers."""
+        return tuple(self._sinks.values())
 
     def add_tagged_stream(self, stream: TaggedStream) -> None:
         """Note a result that `outputs` must take; called by ``KeyedStream.process``."""
