@@ -173,11 +173,11 @@ def test_a_bad_disk_does_not_come_in_through_this_door(world: World, driver: Dri
 
 
 def _ends_damaged(driver: Driver, process: subprocess.Popen[bytes]) -> None:
-    """A batch fails on the damage, and the slot ends, because it cannot mend its store."""
+    """A batch fails on the damage, and the slot ends, because it cannot mend its store; at once if it reads ahead of the batch."""
     batch = driver.plan(_KEYS)
     assert batch is not None
     driver.begin()
-    with pytest.raises(StatefulSparkError, match="the state store is damaged"):
+    with pytest.raises(StatefulSparkError, match=r"the state store is damaged|slot 0 is still lost"):
         driver.run(batch)
     assert process.wait(60) != 0
 

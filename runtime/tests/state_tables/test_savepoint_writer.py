@@ -137,7 +137,7 @@ ROWS = [(f"user-{number % 7}", number, pd.Timestamp(number, unit="ms", tz="UTC")
 
 
 @pytest.mark.parametrize(("first", "then"), [("rocksdb", "memory"), ("memory", "rocksdb")])
-def test_a_job_with_another_uid_and_other_states_goes_on(first: str, then: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_job_with_another_uid_and_other_states_goes_on(first: str, then: str, tmp_path: Path) -> None:
     """The oracle is a job that never stopped."""
     job = partial(TestingJob, Visits(), COLUMNS, OUTPUT, key="user", event_time="at")
     with job(parallelism=2, backend=first) as whole:
@@ -147,8 +147,7 @@ def test_a_job_with_another_uid_and_other_states_goes_on(first: str, then: str, 
         origin = before.savepoints[0]
     writer = SavepointWriter.from_existing_savepoint(origin).change_operator_identifier("testing", "visits")
     done = writer.rename_state("testing", "count", "numbers").rename_state("testing", "numbers", "list").write(str(tmp_path / "target"))
-    monkeypatch.setattr("statefulspark.testing.job.UID", "visits")
-    renamed = partial(TestingJob, RenamedVisits(), COLUMNS, OUTPUT, key="user", event_time="at")
+    renamed = partial(TestingJob, RenamedVisits(), COLUMNS, OUTPUT, uid="visits", key="user", event_time="at")
     with renamed(parallelism=3, backend=then, folder=tmp_path / "then", restore_from=done.url) as after:
         found += after.run([*ROWS[30:], SAVEPOINT])
         names = {(each.uid, each.state) for each in state_tables.list_states(after.savepoints[0])}
