@@ -64,3 +64,24 @@ def test_a_deployment_that_never_gets_its_executors_fails_with_the_cause() -> No
     world.settle(rounds=90)
     assert world.status.lifecycle_state == "FAILED"
     assert "Insufficient memory" in error_of(world)[1]
+
+
+def test_a_rollback_that_waits_for_its_slots_keeps_the_error_of_the_upgrade() -> None:
+    world = running(upgradeTimeout="1m")
+    world.missing_slots, world.executor_trouble = 1, SCHEDULING
+    world.change(image="shop/counts:2")
+    for _ in range(150):
+        world.reconcile()
+        world.tick()
+        if world.images[-1] != "shop/counts:2" and len(world.images) > 2:
+            world.executor_trouble = QUOTA
+            break
+    for _ in range(5):
+        world.reconcile()
+        world.tick()
+    assert world.status.lifecycle_state == "ROLLING_BACK"
+    assert "Insufficient memory" in error_of(world)[1]
+    world.missing_slots, world.executor_trouble = 0, None
+    world.settle()
+    assert world.status.lifecycle_state == "ROLLED_BACK"
+    assert "Insufficient memory" in error_of(world)[1]

@@ -250,7 +250,7 @@ def _wait(draft: Draft, transition: Transition) -> None:
     if failure is None and transition.deadline is not None and draft.now >= transition.deadline:
         failure = trouble or Failure(reason="NotReady", message=stability.NOT_READY)
     if failure is None:
-        if trouble is not None:
+        if trouble is not None and transition.kind is not TransitionKind.ROLLBACK:  # there the error is that of the failed upgrade
             draft.failed(trouble)
         draft.requeue_after(_POLL_S)
         return
