@@ -19,7 +19,7 @@ def text(given: Any) -> str:
 def test_a_schema_of_sparks_is_taken_as_it_is() -> None:
     """A StructType keeps its nullability."""
     schema = T.StructType([T.StructField("n", T.LongType(), nullable=False)])
-    assert output_struct(schema, "output_type") == schema
+    assert output_struct(schema, "output_type") is schema
 
 
 def test_types_of_pyflink_become_columns() -> None:

@@ -76,7 +76,7 @@ def connect(
             )
         return JobClient(job, token, ca_file=ca_file or _own_authority(environ), request_s=request_s)
     # The connection file's token, not the environment's: that one may be for another job.
-    connection = read_connection(home, _manifest_name(job) if job.endswith(_MANIFESTS) else job)
+    connection = read_connection(home, _job_name(job))
     return JobClient(connection.url, file_token or connection.token, ca_file=ca_file or _own_authority(environ), request_s=request_s)
 
 
@@ -92,7 +92,7 @@ def ended_run(job: str | None, *, environ: Mapping[str, str] = os.environ) -> La
     running = running_jobs(home_directory(environ, Path.home()))
     if job is None:
         return None if running else last_run(None)
-    name = _manifest_name(job) if job.endswith(_MANIFESTS) else job
+    name = _job_name(job)
     return None if name in running else last_run(name)
 
 
@@ -110,7 +110,13 @@ def _only_job(home: Path) -> str:
     raise InvalidInputError(found, field="--job", remedy="Name the job, or give the URL of its driver and --token-file")
 
 
-def _manifest_name(path: str) -> str:
+def is_manifest(job: str) -> bool:
+    """Return True if the argument is the path of a manifest."""
+    return job.endswith(_MANIFESTS)
+
+
+def _job_name(job: str) -> str:
+    """Return the name of a job that is given by its name or its manifest."""
     from statefulspark.config.manifest import load_manifest
 
-    return load_manifest(Path(path)).metadata.name
+    return load_manifest(Path(job)).metadata.name if is_manifest(job) else job

@@ -9,7 +9,7 @@ import typer
 
 from statefulspark.api_server.history_models import SAMPLES_MAX, HistoryModel, HistorySampleModel
 from statefulspark.api_server.instants import at
-from statefulspark.cli.connect import CaFileOption, JobOption, TokenFileOption, connect, ended_run
+from statefulspark.cli.connect import CaFileOption, JobOption, TokenFileOption, connect, ended_run, is_manifest
 from statefulspark.cli.job_command import JobCommand
 from statefulspark.cli.job_tables import cut, duration, size
 from statefulspark.cli.output import Output, OutputOption, TableView, show
@@ -61,7 +61,7 @@ def history(
 
 def _is_directory(job: str) -> bool:
     """Return True if the argument is a URL or path in storage, and neither a job's name, a manifest nor a driver's URL."""
-    return "/" in job and not job.startswith(("http://", "https://")) and not job.endswith((".yaml", ".yml"))
+    return "/" in job and not job.startswith(("http://", "https://")) and not is_manifest(job)
 
 
 def _stored(store: ObjectStore, since_ms: int, samples: int) -> HistoryModel:

@@ -56,7 +56,8 @@ def output_struct(given: OutputType, field: str) -> T.StructType:
 
 def _without_lengths(schema: T.StructType) -> T.StructType:
     """The same columns with CHAR and VARCHAR as STRING, which they are in Spark's rows: only tables know their lengths."""
-    return T.StructType([T.StructField(each.name, _stored(each.dataType), each.nullable, each.metadata) for each in schema.fields])
+    found = T.StructType([T.StructField(each.name, _stored(each.dataType), each.nullable, each.metadata) for each in schema.fields])
+    return schema if found == schema else found
 
 
 def _stored(kind: T.DataType) -> T.DataType:
