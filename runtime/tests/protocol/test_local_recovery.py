@@ -46,6 +46,11 @@ class _SlotEndedError(Exception):
     """Before it was ready."""
 
 
+def _stderr(driver: Driver) -> Path:
+    """What the newest slot has written there."""
+    return driver.world.folder / "slot.stderr"
+
+
 @contextmanager
 def _slot(
     driver: Driver, config: SlotConfig, index: int = 0, *, kept_s: float = 30.0
@@ -53,7 +58,10 @@ def _slot(
     """A slot in a process of its own until the block ends, which kills it: what it has restored, and the process."""
     before = driver.coordinator.view().slots[index].epoch
     command = [sys.executable, "-c", _SLOT, str(index), str(kept_s)]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, env=os.environ | {"PYTHONPATH": str(_ROOT)}) as process:
+    with (
+        _stderr(driver).open("wb") as stderr,
+        subprocess.Popen(command, stdin=subprocess.PIPE, stderr=stderr, env=os.environ | {"PYTHONPATH": str(_ROOT)}) as process,
+    ):
         try:
             assert process.stdin is not None
             process.stdin.write(cloudpickle.dumps(config))
@@ -180,6 +188,7 @@ def _ends_damaged(driver: Driver, process: subprocess.Popen[bytes]) -> None:
     with pytest.raises(StatefulSparkError, match=r"the state store is damaged|slot 0 is still lost"):
         driver.run(batch)
     assert process.wait(60) != 0
+    assert "CorruptDataError: " in _stderr(driver).read_text()
 
 
 def test_the_disk_of_a_slot_that_runs_goes_bad(world: World, driver: Driver) -> None:

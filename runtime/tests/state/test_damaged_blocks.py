@@ -74,6 +74,16 @@ def test_a_sweep_fails_at_a_damaged_block(damaged: RocksDBStore) -> None:
     assert sweep.next_expiry_ms(_EXPIRY_MS, None) == _EXPIRY_MS, "the key group has not been visited"
 
 
+def test_a_damaged_store_says_so_after_it_was_closed(damaged: RocksDBStore) -> None:
+    """A slot closes it while calls are under way. Their error is the cause, not that somebody closed the store."""
+    first = _first_missing(damaged)
+    damaged.close()
+    with pytest.raises(CorruptDataError, match="checksum"):
+        damaged.get(_key(first))
+    with pytest.raises(CorruptDataError, match="checksum"):
+        list(damaged.scan(_BEGIN, _END))
+
+
 def test_a_sound_store_is_read_to_its_end(tmp_path: Path) -> None:
     for count in (0, 1, 15, 16, 17, 32, 33):
         store = RocksDBStore(tmp_path / str(count))

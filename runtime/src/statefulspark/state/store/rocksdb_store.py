@@ -15,7 +15,7 @@ from typing import Any, Final
 
 from rocksdict import Checkpoint, DbClosedError, IngestExternalFileOptions, Rdict, ReadOptions, WriteBatch, WriteOptions
 
-from statefulspark.errors import ClosedError, ConflictError, CorruptDataError, InternalError
+from statefulspark.errors import ClosedError, ConflictError, CorruptDataError, InternalError, StatefulSparkError
 from statefulspark.memory.split import HIGH_PRIO_POOL_RATIO
 from statefulspark.rocksdb.settings import RocksDBSettings
 from statefulspark.state.store.base import Change, StoreSnapshot
@@ -291,8 +291,12 @@ class RocksDBStore:
 
     def _open(self) -> Rdict:
         if self._db is None:
-            raise ClosedError(f"the state store {self.path} is closed")
+            raise self._closed()
         return self._db
+
+    def _closed(self) -> StatefulSparkError:
+        """Say why the store is closed: a slot closes one that is damaged while calls are still under way, and damage is what they report."""
+        return self.damage or ClosedError(f"the state store {self.path} is closed")
 
     def _opened(self) -> MetadataPinning:
         """Open the instance, with all index and filter blocks pinned if they fit the high-priority pool.
@@ -369,7 +373,7 @@ class RocksDBStore:
 
     def _error(self, error: Exception) -> Exception:
         if isinstance(error, DbClosedError):
-            return ClosedError(f"the state store {self.path} is closed")
+            return self._closed()
         if isinstance(error, OSError):
             return disk_failure(error.filename or self.path, error.strerror or str(error))
         if type(error) is not Exception:
