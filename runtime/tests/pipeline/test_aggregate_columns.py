@@ -11,6 +11,7 @@ from pyspark.sql import types as T  # noqa: N812  Spark's own convention
 from statefulspark import count, last, max_, max_by, sum_
 from statefulspark.errors import InvalidInputError
 from statefulspark.pipeline import keyed_streams
+from statefulspark.pipeline.watermarks import Upstream
 from statefulspark.process.batches.running_aggregates import RunningAggregates
 from statefulspark.process.step_spec import StepSpec
 
@@ -31,7 +32,7 @@ def aggregated(**arguments: Any) -> tuple[StepSpec, T.StructType]:
     """The step, and the columns that Spark is told."""
     made: list[Any] = []
     df = SimpleNamespace(schema=SCHEMA, columns=SCHEMA.names, isStreaming=True)
-    job = SimpleNamespace(time_zone="UTC", max_parallelism=8)
+    job = SimpleNamespace(time_zone="UTC", max_parallelism=8, upstream=lambda _: Upstream())
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(keyed_streams, "add_step", lambda _job, step, _inputs, schema, _outputs: made.extend([step, schema]))
         stream: Any = keyed_streams.KeyedStream(job, df, ("user",))  # type: ignore[arg-type]  # stand-ins, which need no Java

@@ -45,7 +45,7 @@ def test_a_source_that_cannot_be_read_again_is_warned_of_by_name(monkeypatch: py
     """The socket source keeps nothing; files do."""
     monkeypatch.setattr(sources, "_relations", lambda plan, feeds: [("json", feeds), ("socket", feeds)])
     monkeypatch.setattr(sources, "_provider", lambda relation: relation)
-    monkeypatch.setattr(sources, "_options", lambda _: {"Host": "localhost", "port": "9999"})
+    monkeypatch.setattr(sources, "options_of", lambda _: {"Host": "localhost", "port": "9999"})
     execution = SimpleNamespace(analyzed=lambda: None)
     df: Any = SimpleNamespace(_jdf=SimpleNamespace(queryExecution=lambda: execution))
     with capture_logs() as logs:
