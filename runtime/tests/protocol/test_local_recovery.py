@@ -47,7 +47,7 @@ class _SlotEndedError(Exception):
 
 
 def _stderr(driver: Driver) -> Path:
-    """What the newest slot has written there."""
+    """Path of the standard error of the newest slot."""
     return driver.world.folder / "slot.stderr"
 
 
