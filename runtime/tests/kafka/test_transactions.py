@@ -9,13 +9,17 @@ import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
+import confluent_kafka
 import pytest
 from runtime.tests.storage.emulators import free_port
 
 from statefulspark.errors import FencedError, InvalidInputError, UnavailableError
+from statefulspark.kafka import transactions
 from statefulspark.kafka.bounded import bounded
 from statefulspark.kafka.transactions import Marker, Message, SinkSettings, write_partition, written_batches
 
@@ -193,6 +197,65 @@ def test_a_call_that_hangs_is_given_up() -> None:
     finally:
         release.set()
     assert bounded(lambda: 7, 60) == 7
+
+
+def test_a_client_in_which_a_call_hangs_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is neither aborted nor closed under its call: librdkafka frees what the call uses. The batch fails in time."""
+    called, release = [], threading.Event()
+
+    class Stub:
+        def __init__(self, options: dict[str, Any]) -> None:
+            self.options = options
+
+        def committed(self, *_: Any) -> list[Any]:
+            return [SimpleNamespace(error=None, offset=-1001)]
+
+        def send_offsets_to_transaction(self, *_: Any) -> None:
+            release.wait(600)
+
+        def __getattr__(self, name: str) -> Any:
+            return lambda *_, **__: called.append((name, "transactional.id" in self.options))
+
+    monkeypatch.setattr(confluent_kafka, "Producer", Stub)
+    monkeypatch.setattr(confluent_kafka, "Consumer", Stub)
+    monkeypatch.setattr(transactions, "_CLOSE_S", 3.0)
+    settings = SinkSettings(identity="a", topic="out", partitions=1, options={}, transaction_timeout_s=10.0, call_timeout_s=2.0)
+    try:
+        with pytest.raises(UnavailableError, match="cannot add the batch's number: no response within"):
+            write_partition(settings, 0, 0, rows("out", 0, 1))
+    finally:
+        release.set()
+    assert ("close", False) in called
+    assert not {("close", True), ("abort_transaction", True)} & set(called)
+
+
+@pytest.mark.exhaustive
+@pytest.mark.kill
+@pytest.mark.parametrize("point", ["executor.kafka.produced", "executor.kafka.numbered"])
+def test_a_broker_that_is_frozen_in_a_transaction(
+    point: str, monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    """The client may wait past its time limit for the batch's number (its issue 5456). The batch fails in time, and when it runs again it is there once."""
+    from .broker import running_broker  # noqa: PLC0415  one of its own
+
+    with running_broker(tmp_path_factory.mktemp("frozen")) as own, ExitStack() as freezing:
+        topic = own.topic()
+        settings = SinkSettings(**fields(own, topic, call_timeout_s=5.0))
+        with monkeypatch.context() as patched:
+            patched.setattr(transactions, "reach", lambda name: freezing.enter_context(own.frozen()) if name == point else None)
+            begun = time.monotonic()
+            with pytest.raises(UnavailableError, match="The batch runs again"):
+                write_partition(settings, 0, 0, rows(topic, 0))
+        assert time.monotonic() - begun < 120
+        freezing.close()
+        end_s = time.monotonic() + 300
+        while time.monotonic() < end_s:
+            try:
+                write_partition(settings, 0, 0, rows(topic, 0))
+            except UnavailableError:
+                continue
+            break
+        assert values(own, topic) == expected(0)
 
 
 @pytest.mark.exhaustive

@@ -101,7 +101,7 @@ def write_partition(settings: SinkSettings, partition: int, batch: int, messages
             rows = client.produce(producer, messages)
             reach("executor.kafka.produced")
             offset = client.offset(batch)
-            group = consumer.consumer_group_metadata()
+            group = client.call("add the batch's number", consumer.consumer_group_metadata, consumer)
             client.call(
                 "add the batch's number", lambda: producer.send_offsets_to_transaction([offset], group, settings.call_timeout_s), producer
             )
@@ -111,7 +111,7 @@ def write_partition(settings: SinkSettings, partition: int, batch: int, messages
         except BaseException:
             # The next task with this id aborts the transaction too, but until then consumers would wait.
             with suppress(Exception):
-                bounded(lambda: producer.abort_transaction(_CLOSE_S), _CLOSE_S)
+                client.bounded(lambda: producer.abort_transaction(_CLOSE_S), 2 * _CLOSE_S, producer)
             raise
         return rows
 
@@ -155,6 +155,8 @@ class _Client:
         """The last error of a connection, as librdkafka reports it."""
         self._undelivered = ""
         """The first row that Kafka refused, and why."""
+        self._hanging: list[Any] = []
+        """Clients with a call that has not returned. Closing one under its call could crash the process, so it is left to the call's thread."""
 
     @contextmanager
     def producer(self, partition: int) -> Iterator[Any]:
@@ -193,7 +195,7 @@ class _Client:
             yield client
         finally:
             with suppress(Exception):
-                bounded(client.close, _CLOSE_S)
+                self.bounded(client.close, _CLOSE_S, client)
 
     def marker(self, consumer: Any) -> Marker | None:
         """Returns the last batch that the consumer's sink partition has written."""
@@ -252,7 +254,7 @@ class _Client:
             UnavailableError: It failed or took too long.
         """
         try:
-            return bounded(work, self._settings.call_timeout_s + _CLOSE_S)
+            return self.bounded(work, self._settings.call_timeout_s + _CLOSE_S, client)
         except TimeoutError as error:
             problem = str(error)
         except self._library.KafkaException as error:
@@ -260,6 +262,16 @@ class _Client:
         with suppress(Exception):
             bounded(lambda: client.poll(0), _CLOSE_S)
         raise self._unavailable(purpose, self._undelivered or problem)
+
+    def bounded(self, work: Callable[[], T], limit_s: float, client: Any) -> T:
+        """Runs a call of a client, unless an earlier one hangs: librdkafka may wait past the time limit that it is given (its issue 5456)."""
+        if client in self._hanging:
+            raise TimeoutError("an earlier call has not returned")
+        try:
+            return bounded(work, limit_s)
+        except TimeoutError:
+            self._hanging.append(client)
+            raise
 
     def _unavailable(self, purpose: str, problem: str) -> UnavailableError:
         connection = f" ({self._problem})" if self._problem and self._problem not in problem else ""
