@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -10,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from statefulspark.errors import UnavailableError
-from statefulspark_operator.api.jobs import ErrorInfo, SnapshotInfo
+from statefulspark_operator.api.jobs import ErrorInfo, LagInfo, SnapshotInfo
 from statefulspark_operator.api.responses import (
     CheckpointsResponse,
     EndingResponse,
@@ -40,13 +41,23 @@ GOOD: dict[str, Any] = {
 }  # fmt: skip
 
 
+def test_the_lag_of_the_sources_is_read_and_absent_before_the_first_batch() -> None:
+    """To the second, which is what the status holds: else each look at an idle job would be a change."""
+    said: dict[str, Any] = {"rows": 1204, "files": None, "bytes": 4096, "unknown_sources": 1, "at_ms": 1_795_944_600_123, "added later": {}}
+    lag = driver_of(parse(StatusResponse, json.dumps(GOOD | {"lag": said})), None, None).lag
+    assert lag == LagInfo(rows=1204, size_bytes=4096, unknown_sources=1, at=datetime(2026, 11, 29, 9, 30, tzinfo=UTC))
+    assert driver_of(parse(StatusResponse, json.dumps(GOOD)), None, None).lag is None
+    with pytest.raises(UnavailableError, match=r"lag\.rows"):
+        parse(StatusResponse, json.dumps(GOOD | {"lag": {"rows": 1 << 60}}))
+
+
 @given(st.dictionaries(Names, Anything, max_size=4) | Anything | st.binary(max_size=40))
 def test_no_answer_is_anything_but_a_value_or_unavailable(part: Any) -> None:
     document = GOOD | part if isinstance(part, dict) else part
     body = part if isinstance(part, bytes) else json.dumps(document).encode()
     for kind in KINDS:
         try:
-            said = parse(kind, body)
+            said: Any = parse(kind, body)
         except UnavailableError:
             continue
         if isinstance(said, StatusResponse):

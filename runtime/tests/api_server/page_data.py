@@ -10,7 +10,7 @@ from runtime.tests.api_server.fake_job import FakeJob
 
 from statefulspark.coordinator.controls import CheckpointInfo, JobStatus
 from statefulspark.coordinator.history import HistoryEvent, HistorySample, HistorySnapshot, JobHistory
-from statefulspark.coordinator.reported_metrics import SourceStatus, UserMetricStatus
+from statefulspark.coordinator.reported_metrics import PartitionBacklog, SourceStatus, UserMetricStatus
 from statefulspark.coordinator.slot_status import BusyKeyGroup, SlotMemory, SlotSpread, StepSkew
 from statefulspark.job.history.samples import thinned
 from statefulspark.logs.tail import LogTail
@@ -73,7 +73,9 @@ def eventful(job: FakeJob, *, now_ms: int, uid: str = "turnaround", message: str
 def _sources() -> tuple[SourceStatus, ...]:
     kafka = SourceStatus(
         description="KafkaV2[Subscribe[flights]]", input_rows=61_204, input_rows_per_second=22_310.5, processed_rows_per_second=24_881.2,
-        backlog_rows=184_220, metrics={"avgOffsetsBehindLatest": 46_055.0, "maxOffsetsBehindLatest": 51_873.0, "minOffsetsBehindLatest": 40_101.0},
+        backlog_rows=184_220,
+        partitions=(PartitionBacklog(topic="flights", partition="2", rows=51_873), PartitionBacklog(topic="flights", partition="0", rows=46_124)),
+        metrics={"avgOffsetsBehindLatest": 46_055.0, "maxOffsetsBehindLatest": 51_873.0, "minOffsetsBehindLatest": 40_101.0},
     )  # fmt: skip
     return kafka, SourceStatus(description="FileStreamSource[s3://input/carriers]", input_rows=16)
 

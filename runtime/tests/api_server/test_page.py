@@ -237,8 +237,9 @@ def test_what_sources_and_functions_report_is_shown(browser: Chromium, url: str,
 
     kafka, files = rows("sources")
     assert kafka[:5] == ["KafkaV2[Subscribe[flights]]", "61,204", "22 k", "25 k", "184,220 rows"]
-    assert kafka[5].startswith("avgOffsetsBehindLatest 46,055, ")
-    assert files[4] == "not reported by this source"
+    assert kafka[5] == "flights 2: 51,873, flights 0: 46,124"
+    assert kafka[6].startswith("avgOffsetsBehindLatest 46,055, ")
+    assert files[4] == "unknown: not reported by this source"
     assert [row[1:] for row in rows("user")] == [
         ["cancelled", "counter", "1,289", "0: 340, 1: 301, 2: 322, 3: 326"],
         ["delay_minutes", "distribution", "470,021 values, mean 12.66, -43 to 1,301", ""],

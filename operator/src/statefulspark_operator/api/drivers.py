@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final, Literal
 
-from statefulspark_operator.api.jobs import SnapshotInfo
+from statefulspark_operator.api.jobs import LagInfo, SnapshotInfo
 
 _FAILS: Final = 2
 
@@ -78,6 +78,8 @@ class Driver:
     """Number of query restarts after failures."""
     committed_batches: int | None = None
     """Batches that this driver has committed; None if its version does not report them."""
+    lag: LagInfo | None = None
+    """Over all sources; None before the first batch, and if its version does not report it."""
     idle: bool = False
     """True if the query waits for new rows."""
     failures: int = 0

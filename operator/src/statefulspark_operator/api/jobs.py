@@ -20,7 +20,7 @@ MEMORY_KILLS_MAX = 16
 """Maximum number of executor pods listed with OOM-killed processes."""
 SPEC_CHARACTERS_MAX = 262_144
 PROGRESS_EVERY: Final = timedelta(seconds=30)
-"""Interval at which ``batch`` and ``lastCheckpoint`` are written if nothing else in the status changes."""
+"""Interval at which ``batch``, ``lag`` and ``lastCheckpoint`` are written if nothing else in the status changes."""
 
 ObservedParallelism = Annotated[int, Field(ge=0, le=32768)]
 SpecText = Annotated[str, Field(max_length=SPEC_CHARACTERS_MAX)]
@@ -163,6 +163,25 @@ class SnapshotInfo(StatusModel):
 
     batch: int | None = None
     """Last batch whose changes are included."""
+
+
+class LagInfo(StatusModel):
+    """Rows, files and bytes that the sources had and the last batch did not read. Absent if no source reports them."""
+
+    rows: Count | None = None
+    """Rows, or Kafka records."""
+
+    files: Count | None = None
+    """Files."""
+
+    size_bytes: Count | None = None
+    """Size of unread files in bytes."""
+
+    unknown_sources: Count = 0
+    """Number of sources that report nothing and are not included."""
+
+    at: Timestamp | None = None
+    """Time at which Spark planned the last batch."""
 
 
 class MemoryKill(StatusModel):
@@ -329,7 +348,7 @@ class StatefulSparkJobStatus(StatusModel):
     """Key groups of the first 512 slots. The others follow from slot = key group * parallelism / maxParallelism."""
 
     progress_at: Timestamp | None = None
-    """Time when batch and lastCheckpoint were read from the driver. Updated with every other status change, and at least every
+    """Time when batch, lag and lastCheckpoint were read from the driver. Updated with every other status change, and at least every
     30 s."""
 
     batch: int | None = None
@@ -337,6 +356,9 @@ class StatefulSparkJobStatus(StatusModel):
 
     last_checkpoint: SnapshotInfo | None = None
     """Latest checkpoint."""
+
+    lag: LagInfo | None = None
+    """Lag of the sources as of the last batch, in total. Absent before the first batch. The driver's status lists sources and partitions."""
 
     last_savepoint: SnapshotInfo | None = None
     """Latest savepoint."""

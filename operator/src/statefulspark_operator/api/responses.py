@@ -15,7 +15,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationEr
 from statefulspark.errors import UnavailableError
 from statefulspark_operator.api.base import MESSAGE_MAX, SHORT_MAX, Count
 from statefulspark_operator.api.drivers import Driver, Failure, Operation, Rescale, Slot
-from statefulspark_operator.api.jobs import JobStateName, SnapshotInfo
+from statefulspark_operator.api.jobs import JobStateName, LagInfo, SnapshotInfo
 
 _SLOTS_MAX: Final = 32_768
 _LISTED_MAX: Final = 10_000
@@ -129,6 +129,23 @@ class _Rescale(_Answer):
         )
 
 
+class _Lag(_Answer):
+    rows: Count | None = None
+    files: Count | None = None
+    bytes: Count | None = None
+    unknown_sources: Count = 0
+    at_ms: Milliseconds | None = None
+
+    def info(self) -> LagInfo:
+        return LagInfo(
+            rows=self.rows,
+            files=self.files,
+            size_bytes=self.bytes,
+            unknown_sources=self.unknown_sources,
+            at=datetime.fromtimestamp(self.at_ms // 1000, UTC) if self.at_ms is not None else None,
+        )
+
+
 class StatusResponse(_Answer):
     """Answer to ``GET /v1/status``."""
 
@@ -144,6 +161,7 @@ class StatusResponse(_Answer):
     failed_checkpoints: Count = 0
     restarts: Count = 0
     committed_batches: Count | None = None
+    lag: _Lag | None = None
     idle: bool = False
     failing: _Failing | None = None
     last_rescale: _Rescale | None = None
@@ -252,6 +270,7 @@ def driver_of(status: StatusResponse, operations: OperationsResponse | None, kep
         failed_checkpoints=status.failed_checkpoints,
         restarts=status.restarts,
         committed_batches=status.committed_batches,
+        lag=status.lag.info() if status.lag is not None else None,
         idle=status.idle,
         failures=status.failing.failures if status.failing is not None else 0,
         failing=status.failing.error.failure() if status.failing is not None else None,

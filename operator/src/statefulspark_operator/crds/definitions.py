@@ -28,6 +28,7 @@ _JOB_COLUMNS: Final = (
     ("State", "string", ".status.lifecycleState", 0, "Lifecycle state."),
     ("Ready", "string", '.status.conditions[?(@.type=="Ready")].status', 0, "True if the job is in the desired state."),
     ("Slots", "integer", ".status.parallelism", 0, "Slots that run."),
+    ("Behind", "integer", ".status.lag.rows", 0, "Rows, or Kafka records, that the sources had and the last batch did not read."),
     ("Restarts", "integer", ".status.restarts", 0, "Restarts of a lost driver since the job was last stable."),
     ("Checkpoint", "date", ".status.lastCheckpoint.completedAt", 0, "Age of the latest checkpoint."),
     ("Restored from", "string", ".status.restoredFrom", 0, "Checkpoint or savepoint that the running attempt restored from."),

@@ -174,6 +174,24 @@ class PendingTimersModel(_Answer):
     next_processing_ms: int | None = Field(description="Time of the first processing-time timer, milliseconds since the epoch.")
 
 
+class PartitionBacklogModel(_Answer):
+    """A partition of a topic, as Kafka's."""
+
+    topic: str = Field(examples=["orders"])
+    partition: str = Field(examples=["3"])
+    rows: int = Field(description="Rows that it had and the last batch did not read.", examples=[900])
+
+
+class LagModel(_Answer):
+    """Sum over all sources, as of the last batch. null for a unit that no source reports."""
+
+    rows: int | None = Field(description="Rows that the sources had and the last batch did not read.", examples=[1_204])
+    files: int | None = Field(description="Files that are not read yet.")
+    bytes: int | None = Field(description="Bytes that are not read yet.")
+    unknown_sources: int = Field(description="Sources that report none of them, which the sums leave out.", examples=[0])
+    at_ms: Milliseconds | None = Field(description="Time at which Spark planned the last batch; null if it is unknown.")
+
+
 class SourceModel(_Answer):
     """A source of the query, as Spark reported it with the last batch."""
 
@@ -187,6 +205,10 @@ class SourceModel(_Answer):
     )
     backlog_files: int | None = Field(description="Files that are not read yet.")
     backlog_bytes: int | None = Field(description="Bytes that are not read yet.")
+    partitions: list[PartitionBacklogModel] = Field(
+        default_factory=list, description="Those with most rows first, at most 100 over all sources; empty for sources without partitions."
+    )
+    partitions_left_out: int = Field(default=0, description="Further partitions of the source.")
     metrics: dict[str, float] = Field(description="The source's own metrics, at most 20.", examples=[{"maxOffsetsBehindLatest": 60_000}])
 
 
@@ -239,6 +261,7 @@ class StatusModel(_Answer):
     slots: list[SlotModel]
     skew: dict[str, StepSkewModel] = Field(default_factory=dict, description="Per uid that has had rows.")
     sources: list[SourceModel] = Field(default_factory=list, description="In Spark's order; empty before the first batch.")
+    lag: LagModel | None = Field(default=None, description="Over all sources; null before the first batch.")
     user_metrics: dict[str, list[UserMetricModel]] = Field(
         default_factory=dict, description="Per uid whose function has registered any; at most 200 in all."
     )

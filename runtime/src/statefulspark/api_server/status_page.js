@@ -1,5 +1,5 @@
 "use strict";
-const KEY = "statefulspark-token", PERIOD_MS = 2000, WINDOW_MS = 10000, SLOTS_SHOWN = 20;
+const KEY = "statefulspark-token", PERIOD_MS = 2000, WINDOW_MS = 10000, SLOTS_SHOWN = 20, PARTITIONS_SHOWN = 5;
 const at = id => document.getElementById(id);
 let seen = [], timer = 0, last = null, noted = "";
 
@@ -141,9 +141,10 @@ function showReported(status) {  // what sources and functions report
   const amount = value => value === null ? "-" : Math.abs(value) >= 1e15 ? value.toExponential(3) : Number.isInteger(value) ? number(value) : value.toPrecision(5).replace(/\.?0+$/, "");
   const per = value => value === null ? null : short(value);
   const behind = one => [[one.backlog_rows, "rows"], [one.backlog_files, "files"]].filter(([count]) => count !== null).map(([count, unit]) => number(count) + " " + unit)
-    .concat(one.backlog_bytes === null ? [] : [bytes(one.backlog_bytes)]).join(", ") || element("span", "not reported by this source", "soft");
-  fill(at("sources"), [["source", "path"], ["rows of the last batch", "number"], ["rows/s arrived", "number"], ["rows/s processed", "number"], ["behind", "number"], ["its own metrics", "path"]],
-    status.sources.map(one => [one.description, number(one.input_rows), per(one.input_rows_per_second), per(one.processed_rows_per_second), behind(one),
+    .concat(one.backlog_bytes === null ? [] : [bytes(one.backlog_bytes)]).join(", ") || element("span", "unknown: not reported by this source", "soft");
+  const worst = one => one.partitions.filter(part => part.rows > 0).slice(0, PARTITIONS_SHOWN).map(part => part.topic + " " + part.partition + ": " + number(part.rows)).join(", ");
+  fill(at("sources"), [["source", "path"], ["rows of the last batch", "number"], ["rows/s arrived", "number"], ["rows/s processed", "number"], ["behind", "number"], ["most in (topic, partition)", "path"], ["its own metrics", "path"]],
+    status.sources.map(one => [one.description, number(one.input_rows), per(one.input_rows_per_second), per(one.processed_rows_per_second), behind(one), worst(one),
       Object.entries(one.metrics).map(([name, value]) => name + " " + amount(value)).join(", ")]), "No batch has run yet.");
   const rows = Object.entries(status.user_metrics).flatMap(([uid, metrics]) => metrics.map(metric => [uid, metric]));
   const said = metric => metric.kind === "distribution" ? amount(metric.value) + " values" + (metric.value ? ", mean " + amount(metric.sum / metric.value) + ", " + amount(metric.min) + " to " + amount(metric.max) : "")

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
+from typing import Final
 
 from statefulspark.api_server.instants import at
 from statefulspark.api_server.models import (
@@ -14,12 +16,15 @@ from statefulspark.api_server.models import (
     StatusModel,
     UserMetricModel,
 )
-from statefulspark.cli.output import TableView
+from statefulspark.cli.output import TableView, printable
 from statefulspark.coordinator.controls import JobStatus
 
 _KIB = 1024
 _MANY = 10_000_000
 """From here on rows are shown in millions."""
+_KAFKA: Final = re.compile(r"Kafka\w*\[(?:Subscribe|SubscribePattern|Assign)\[(.*)\]\]", re.DOTALL)
+_FILES: Final = re.compile(r"FileStreamSource\[(.*)\]", re.DOTALL)
+_STALE_MS: Final = 60_000
 
 
 def status_tables(status: StatusModel) -> list[TableView]:
@@ -55,7 +60,7 @@ def _reported_tables(status: StatusModel) -> list[TableView]:
     """Return what sources and functions report, as far as they report anything."""
     tables = []
     if status.sources:
-        tables.append(TableView("sources", ("source", "rows", "rows/s in / done", "behind"), list(map(_source_row, status.sources))))
+        tables.append(TableView("sources", ("source", "rows", "rows/s in / done"), list(map(_source_row, status.sources))))
     if status.user_metrics:
         rows = [
             (cut(uid, 20), cut(metric.name, 24), metric.kind, _said(metric))
@@ -69,14 +74,46 @@ def _reported_tables(status: StatusModel) -> list[TableView]:
 
 def _source_row(source: SourceModel) -> tuple[object, ...]:
     rates = [f"{rate:,.0f}" if rate is not None else "-" for rate in (source.input_rows_per_second, source.processed_rows_per_second)]
-    return (cut(source.description, 28), f"{source.input_rows:,}", cut(" / ".join(rates), 18), cut(_behind(source), 18))
+    return (cut(source.description, 35), f"{source.input_rows:,}", cut(" / ".join(rates), 18))
+
+
+def lag_lines(status: StatusModel, now_ms: int) -> list[str]:
+    """Return a line per source: ``clicks (Kafka): 1,204 records behind, most in partition 3 (900)``, and the time of these figures if they are old.
+
+    Args:
+        status: The job's.
+        now_ms: Current time.
+    """
+    lines = [f"{_name(source)}: {_behind(source)}" for source in status.sources]
+    reported_ms = status.lag.at_ms if status.lag is not None else None
+    if lines and reported_ms is not None and not status.idle and now_ms - reported_ms > _STALE_MS:
+        lines.append(f"The sources reported this for the last batch, which began at {at(reported_ms)}.")
+    return lines
+
+
+def _name(source: SourceModel) -> str:
+    for pattern, kind in ((_KAFKA, "Kafka"), (_FILES, "files")):
+        if (found := pattern.match(source.description)) is not None:
+            return f"{_one_line(found[1])} ({kind})"
+    return _one_line(source.description)
+
+
+def _one_line(text: str) -> str:
+    return printable(" ".join(text.split()))
 
 
 def _behind(source: SourceModel) -> str:
-    counts = ((source.backlog_rows, "rows"), (source.backlog_files, "files"))
-    known = [f"{count:,} {unit}" for count, unit in counts if count is not None]
+    unit = "records" if _KAFKA.match(source.description) else "rows"
+    counts = ((source.backlog_rows, unit), (source.backlog_files, "files"))
+    known = [f"{count:,} {name}" for count, name in counts if count is not None]
     known += [size(source.backlog_bytes)] if source.backlog_bytes is not None else []
-    return ", ".join(known) or "not reported by it"
+    if not known:
+        return "unknown how far behind, because this source does not report it"
+    worst = source.partitions[0] if source.partitions else None
+    if worst is None or not worst.rows or len(source.partitions) + source.partitions_left_out == 1:
+        return f"{', '.join(known)} behind"
+    topic = f"{_one_line(worst.topic)}, " if len({one.topic for one in source.partitions}) > 1 else ""
+    return f"{', '.join(known)} behind, most in {topic}partition {_one_line(worst.partition)} ({worst.rows:,})"
 
 
 def _said(metric: UserMetricModel) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import TYPE_CHECKING
 
 import typer
@@ -9,7 +10,7 @@ import typer
 from statefulspark.api_server.instants import at
 from statefulspark.cli.connect import CaFileOption, JobOption, TokenFileOption, connect, ended_run
 from statefulspark.cli.job_command import JobCommand
-from statefulspark.cli.job_tables import in_progress, paths, status_tables
+from statefulspark.cli.job_tables import in_progress, lag_lines, paths, status_tables
 from statefulspark.cli.output import Output, OutputOption, TableView, printable, show
 
 if TYPE_CHECKING:
@@ -32,6 +33,8 @@ def status(
         answer = client.status()
     show(answer.model_dump(mode="json"), output, *status_tables(answer))
     if output is Output.TABLE:
+        for line in lag_lines(answer, int(time.time() * 1000)):
+            typer.echo(line)
         for line in paths(
             ("last checkpoint", answer.last_checkpoint.path if answer.last_checkpoint else None),
             ("last savepoint", answer.last_savepoint.path if answer.last_savepoint else None),

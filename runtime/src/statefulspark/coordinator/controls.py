@@ -15,7 +15,7 @@ from statefulspark.config.savepoints import SavepointFormat
 from statefulspark.coordinator.history import JobHistory
 from statefulspark.coordinator.ongoing_work import PendingSnapshot
 from statefulspark.coordinator.queried_state import StateReads
-from statefulspark.coordinator.reported_metrics import SourceStatus, UserMetricStatus
+from statefulspark.coordinator.reported_metrics import Lag, SourceStatus, UserMetricStatus
 from statefulspark.coordinator.rescales import Rescale, RescalePlan
 from statefulspark.coordinator.savepoint_formats import MissingTable
 from statefulspark.coordinator.slot_status import SlotStatus, StepSkew
@@ -189,6 +189,8 @@ class JobStatus:
     """Per uid that has had rows."""
     sources: tuple[SourceStatus, ...] = ()
     """In Spark's order; empty before the first batch."""
+    lag: Lag | None = None
+    """Over all sources; None before the first batch."""
     user_metrics: Mapping[str, tuple[UserMetricStatus, ...]] = field(default_factory=dict)
     """Per uid whose function has registered any; at most 200 in all."""
     user_metrics_left_out: int = 0

@@ -9,6 +9,29 @@ from statefulspark.process.metrics import MetricKind
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class PartitionBacklog:
+    """A partition of a topic, as Kafka's."""
+
+    topic: str
+    partition: str
+    rows: int
+    """Rows that it had and the last batch did not read."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Lag:
+    """Sum over the sources of a query, as of its last batch. None for a unit that no source reports."""
+
+    rows: int | None
+    files: int | None
+    bytes: int | None
+    unknown_sources: int
+    """Sources that report none of them."""
+    at_ms: int | None
+    """Time at which Spark planned that batch, milliseconds since the epoch; None if it is unknown."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class SourceStatus:
     """A source of the query, as Spark reported it with the last batch."""
 
@@ -23,6 +46,9 @@ class SourceStatus:
     """Rows that the source had and the last batch did not read; None if the source does not report it, as in the next two."""
     backlog_files: int | None = None
     backlog_bytes: int | None = None
+    partitions: tuple[PartitionBacklog, ...] = ()
+    """Those with most rows first; at most 100 over all sources. Empty if the source has none, or does not report them."""
+    partitions_left_out: int = 0
     metrics: Mapping[str, float] = field(default_factory=dict)
     """The source's own, at most 20."""
 

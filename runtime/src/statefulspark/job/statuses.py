@@ -13,7 +13,7 @@ from statefulspark.coordinator.slot_state import LOST, READY, RESTORING, STARTIN
 from statefulspark.coordinator.slot_status import SlotMemory, SlotStatus
 from statefulspark.coordinator.view import CoordinatorView
 from statefulspark.job.metrics.skew import skew_of
-from statefulspark.job.metrics.sources import sources_of
+from statefulspark.job.metrics.sources import lag_of, sources_of
 from statefulspark.job.metrics.user_metrics import number_of_user_metrics, user_metrics_of
 from statefulspark.job.pending_timers import pending_timers
 from statefulspark.keygroups import key_group_range
@@ -56,6 +56,7 @@ def status_of(
 ) -> JobStatus:
     """Describe the job; never blocks on storage or slots."""
     user_metrics = user_metrics_of(view.slots)
+    sources = sources_of(query.progress)
     return JobStatus(
         job_id=view.job_id,
         name=name,
@@ -71,7 +72,8 @@ def status_of(
         timers=pending_timers(view),
         slots=_slots(view, max_parallelism, ended=ended),
         skew={uid: skew.to_status() for uid, skew in skew_of(view.slots, top=TOP_KEY_GROUPS).items()},
-        sources=sources_of(query.progress),
+        sources=sources,
+        lag=lag_of(sources, query.progress),
         user_metrics=user_metrics,
         user_metrics_left_out=number_of_user_metrics(view.slots) - sum(map(len, user_metrics.values())),
         last_checkpoint=view.last_checkpoint,

@@ -37,7 +37,23 @@ KAFKA = {
     "metrics": {"avgOffsetsBehindLatest": "15.0", "maxOffsetsBehindLatest": "20", "minOffsetsBehindLatest": "10"},
 }  # fmt: skip
 """As Spark's Kafka source reports it."""
-LABELS = {"source", "job_id", "attempt", "state", "part", "uid", "slot", "for", "name", "key_group", "kind", "outcome", "level"}
+LABELS = {
+    "source",
+    "topic",
+    "partition",
+    "job_id",
+    "attempt",
+    "state",
+    "part",
+    "uid",
+    "slot",
+    "for",
+    "name",
+    "key_group",
+    "kind",
+    "outcome",
+    "level",
+}
 
 
 def test_the_page_lists_every_metric() -> None:
@@ -192,6 +208,7 @@ def test_what_slots_and_batches_report_becomes_samples() -> None:
     assert value("user_metric", uid="u", slot="1", name="seen") == 3
     assert [value("user_metric", uid="u", slot="1", name=f"size.{each}") for each in ("count", "sum", "min", "max")] == [2, 6, 0, 4]
     assert value("source_backlog_rows", source="0 KafkaV2[Subscribe[orders]]") == 30
+    assert value("source_partition_backlog_rows", source="0 KafkaV2[Subscribe[orders]]", topic="orders", partition="0") == 20
     assert {one.labels["source"] for one in found if one.name.startswith("source_")} == {"0 KafkaV2[Subscribe[orders]]"}
     assert value("slot_restore_seconds", slot="0") == 1.5
     assert value("slot_managed_budget_bytes", slot="0") == 64 << 20

@@ -5,11 +5,13 @@ from __future__ import annotations
 import math
 from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from runtime.tests.job.metrics.test_collection import KAFKA
 
-from statefulspark.job.metrics.sources import METRICS_MAX, SOURCES_MAX, sources_of
+from statefulspark.coordinator.reported_metrics import Lag
+from statefulspark.job.metrics.sources import METRICS_MAX, PARTITIONS_MAX, SOURCES_MAX, lag_of, sources_of
 from statefulspark.pipeline.tick_reader import TICK
 
 FILES = {
@@ -55,7 +57,7 @@ def test_whatever_a_connector_says_is_bounded_and_finite(sources: list[dict[str,
     for found in sources_of({"sources": sources}):
         assert len(found.description) <= 300
         assert all(math.isfinite(value) for value in found.metrics.values())
-        assert all(count is None or count >= 0 for count in (found.backlog_rows, found.backlog_files, found.backlog_bytes))
+        assert all(count is None or 0 <= count < 1 << 53 for count in (found.backlog_rows, found.backlog_files, found.backlog_bytes))
 
 
 def test_their_number_and_that_of_their_metrics_are_bounded() -> None:
@@ -63,3 +65,57 @@ def test_their_number_and_that_of_their_metrics_are_bounded() -> None:
     found = sources_of({"sources": [many] * 1000})
     assert len(found) == SOURCES_MAX
     assert len(found[0].metrics) == METRICS_MAX
+
+
+def test_the_total_leaves_out_what_is_unknown() -> None:
+    """And says of how many sources it is. Without any source, or before the first batch, there is none."""
+    loader = FILES | {"metrics": {"numFilesOutstanding": "17", "numBytesOutstanding": "4096"}}
+    progress: dict[str, Any] = {"sources": [KAFKA, KAFKA, FILES, loader], "timestamp": "2026-11-29T09:30:00.123Z"}
+    assert lag_of(sources_of(progress), progress) == Lag(rows=60, files=17, bytes=4096, unknown_sources=1, at_ms=1_795_944_600_123)
+    unknown = {"sources": [FILES], "timestamp": None}
+    assert lag_of(sources_of(unknown), unknown) == Lag(rows=None, files=None, bytes=None, unknown_sources=1, at_ms=None)
+    assert lag_of((), None) is lag_of((), {"sources": []}) is None
+
+
+def test_the_partitions_that_are_listed_are_those_that_are_furthest_behind() -> None:
+    """At most 100 over all sources; the totals have all of them."""
+    latest = {"t": {str(i): i for i in range(1000)}}
+    many = KAFKA | {"latestOffset": latest, "endOffset": {"t": dict.fromkeys(latest["t"], 0)}}
+    (one,) = sources_of({"sources": [many]})
+    assert [part.rows for part in one.partitions] == list(range(999, 899, -1))
+    assert (one.backlog_rows, one.partitions_left_out) == (499_500, 900)
+    found = sources_of({"sources": [many] * 30})
+    assert all([part.rows for part in each.partitions] == [999, 998, 997] for each in found)
+    assert sum(len(each.partitions) for each in sources_of({"sources": [many] * 1000})) <= PARTITIONS_MAX
+
+
+@pytest.mark.parametrize(
+    "latest",
+    [None, "", "{", "null", "[" * 100_000, [], 7, {}, {"t": None}, {"t": 7}, {"t": {"0": None}}, {"t": {"0": True}}, {"t": {"0": "9"}}],
+)
+def test_offsets_of_another_form_are_unknown(latest: Any) -> None:
+    (found,) = sources_of({"sources": [KAFKA | {"latestOffset": latest}]})
+    assert (found.backlog_rows, found.partitions) == (None, ())
+
+
+@pytest.mark.parametrize("sources", [None, {}, 7, "x", [None, 7, "x", []]])
+def test_a_report_without_sources_has_none(sources: Any) -> None:
+    assert sources_of({"sources": sources}) == ()
+
+
+@pytest.mark.parametrize("timestamp", [None, 7, "", "yesterday", "2026-11-29T09:30:00", "2026-13-29T09:30:00Z"])
+def test_a_time_of_another_form_is_unknown(timestamp: Any) -> None:
+    lag = lag_of(sources_of({"sources": [KAFKA]}), {"timestamp": timestamp})
+    assert lag is not None
+    assert lag.at_ms is None
+
+
+def test_huge_offsets_and_metrics_stay_within_what_the_api_holds() -> None:
+    huge = KAFKA | {
+        "latestOffset": {"orders": {"0": 10**30, "1": 50}},
+        "numInputRows": 10**400,
+        "metrics": {"numFilesOutstanding": "1e300"},
+    }
+    (found,) = sources_of({"sources": [huge]})
+    assert found.backlog_rows == found.partitions[0].rows == found.backlog_files == (1 << 53) - 1
+    assert found.input_rows == 0, "not a number of any machine"

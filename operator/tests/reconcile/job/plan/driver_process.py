@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from statefulspark_operator.api.drivers import Driver, Failure, Operation, Rescale, Slot
-from statefulspark_operator.api.jobs import SnapshotInfo
+from statefulspark_operator.api.jobs import LagInfo, SnapshotInfo
 from statefulspark_operator.reconcile.job.plan.actions import AskDriver
 
 if TYPE_CHECKING:
@@ -62,6 +62,7 @@ def status(world: World) -> Driver | None:
             for i in range(process.parallelism)
         ),
         last_checkpoint=process.last_checkpoint,
+        lag=LagInfo(rows=1000 * committed_batch(world)) if process.age >= process.began else None,
         operations=dict(process.operations),
         last_rescale=process.last_rescale,
     )

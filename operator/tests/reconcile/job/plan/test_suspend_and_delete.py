@@ -19,16 +19,25 @@ pytestmark = pytest.mark.usefixtures("defaults")
 FOLDERS = {"dir": "s3://bucket/checkpoints", "savepointDir": "s3://bucket/savepoints"}
 
 
+def shown_lag(world: World) -> int | None:
+    """Rows that the sources are behind."""
+    return world.status.lag.rows if world.status.lag is not None else None
+
+
 def test_suspend_keeps_the_state_and_resume_goes_on() -> None:
+    """The lag of the sources goes with the driver, and comes back with it."""
     world = running(upgradeMode="savepoint")
+    assert shown_lag(world)
     world.change(state="suspended")
     world.settle()
     assert world.pod is None
     assert world.savepoints == 1
     assert world.status.lifecycle_state == "SUSPENDED"
     assert condition(world, "Ready") == ("True", "Suspended")
+    assert shown_lag(world) is None
     world.change(state="running")
     world.settle()
+    assert shown_lag(world)
     assert world.status.lifecycle_state == "STABLE"
     assert world.pods_made == 2
 

@@ -374,4 +374,4 @@ def deaths(seed: int) -> random.Random:
 
 def _steady(status: StatefulSparkJobStatus) -> StatefulSparkJobStatus:
     """The status without what changes all the time."""
-    return status.model_copy(update={"batch": 0, "last_checkpoint": None, "progress_at": None})
+    return status.model_copy(update={"batch": 0, "lag": None, "last_checkpoint": None, "progress_at": None})

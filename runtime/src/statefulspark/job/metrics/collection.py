@@ -60,6 +60,8 @@ def _trigger_samples(progress: Mapping[str, Any] | None) -> Iterator[MetricSampl
         label = f"{number} {source.description}"  # two sources may have the same description
         found = {"rows": source.backlog_rows, "files": source.backlog_files, "bytes": source.backlog_bytes}
         yield from (sample(f"source_backlog_{unit}", behind, source=label) for unit, behind in found.items() if behind is not None)
+        for one in source.partitions:
+            yield sample("source_partition_backlog_rows", one.rows, source=label, topic=one.topic, partition=one.partition)
 
 
 def _number(value: Any) -> float:

@@ -1,7 +1,8 @@
 """Defines every metric of the driver: name, meaning, unit and labels. Only metrics defined here are exported.
 
 The exposition adds the prefix ``statefulspark_`` and, to counters, ``_total``; each sample has the label ``job`` in addition to those
-listed here. All label values are bounded: slots and key groups by the manifest, uids and states by the code, memory parts by this program.
+listed here. All label values are bounded: slots and key groups by the manifest, uids and states by the code, memory parts by this program,
+topics and partitions by a maximum.
 """
 
 from __future__ import annotations
@@ -85,6 +86,12 @@ _JOB = _group(
         "gauge",
         "Bytes that the source had and the last batch did not read; only of sources that report it.",
         "source",
+    ),
+    (
+        "source_partition_backlog_rows",
+        "gauge",
+        "Rows that a partition of a Kafka topic had and the last batch did not read; at most 100 partitions at a time, those with most rows first.",
+        "source topic partition",
     ),
     ("watermark_seconds", "gauge", "Watermark of a keyed step, seconds since the epoch; absent before the first event.", "uid"),
     ("watermark_lag_seconds", "gauge", "Lag of the watermark behind the wall clock.", "uid"),

@@ -10,7 +10,7 @@ from statefulspark_operator.reconcile.job.plan.draft import Draft
 from statefulspark_operator.reconcile.job.plan.memory_status import memory_plan
 
 _NEXT_S: Final = 1.0
-_PROGRESS: Final = ("batch", "last_checkpoint")
+_PROGRESS: Final = ("batch", "lag", "last_checkpoint")
 
 
 def report(draft: Draft) -> None:
@@ -31,12 +31,13 @@ def report(draft: Draft) -> None:
         draft.set(memory_plan=memory_plan(observed.spec, observed.spec.parallelism))
     if driver is None:
         if observed.pod is None:
-            draft.set(parallelism=0, key_groups=(), job_state=None)
+            draft.set(parallelism=0, key_groups=(), job_state=None, lag=None)
         return
     draft.set(
         job_state=JobStateName(driver.state),
         attempt=driver.attempt,
         batch=driver.batch,
+        lag=driver.lag,
         parallelism=driver.parallelism,
         max_parallelism=driver.max_parallelism,
         key_groups=tuple(
