@@ -60,3 +60,25 @@ def test_a_checkpoint_that_does_not_exist(tmp_path: Path) -> None:
     }
     with pytest.raises(InvalidInputError):
         start_job(validate_job(document), run_options)
+
+
+@pytest.mark.parametrize(
+    ("master", "is_refused"), [(None, True), ("local[2]", True), ("local-cluster[2,1,1024]", True), ("spark://h:7077", False)]
+)
+@pytest.mark.parametrize("shared_dir", [False, True])
+def test_a_folder_that_others_may_write(tmp_path: Path, master: str | None, is_refused: bool, shared_dir: bool) -> None:
+    """Nothing in it is read before the user has said that it is shared; a cluster shares it anyway."""
+    folder = tmp_path / "state" / "clicks"
+    (folder / "chk-1").mkdir(parents=True)
+    (folder / "chk-1" / "_metadata").write_bytes(b"hostile")
+    folder.chmod(0o777)
+    (tmp_path / "job.py").write_text("def pipeline(job):\n    raise AssertionError\n")
+    document = {
+        "apiVersion": "statefulspark.io/v1alpha1",
+        "kind": "StatefulSparkJob",
+        "metadata": {"name": "clicks"},
+        "spec": {"job": {"script": str(tmp_path / "job.py")}, "checkpointing": {"dir": (tmp_path / "state").as_uri()}},
+    }
+    expected = "--shared-dir" if is_refused and not shared_dir else "Spark was started"
+    with pytest.raises((StatefulSparkError, pytest.fail.Exception), match=expected):
+        start_job(validate_job(document), RunOptions(master=master, shared_dir=shared_dir))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import tempfile
 from collections.abc import Iterator
 from contextlib import closing
 
@@ -158,6 +159,18 @@ def test_a_foreign_error_becomes_an_internal_one() -> None:
 def test_nothing_is_served_in_clear(location: str) -> None:
     with pytest.raises(InvalidInputError, match="unencrypted"):
         FlightService(location, "s3cret", [])
+
+
+@pytest.mark.parametrize(("length", "is_served"), [(107, True), (108, False)])
+def test_a_socket_s_path_has_a_largest_length(length: int, is_served: bool) -> None:
+    """Of Linux; Arrow says only that the server did not start."""
+    with tempfile.TemporaryDirectory(dir="/tmp") as folder:  # pytest's own folder may be too long already
+        location = f"grpc+unix://{folder}/{'s' * (length - len(folder) - 1)}"
+        if is_served:
+            FlightService(location, "s3cret", []).shutdown()
+        else:
+            with pytest.raises(InvalidInputError, match=r"TMPDIR.*shorter"):
+                FlightService(location, "s3cret", [])
 
 
 def test_an_action_has_a_largest_size(service: FlightListener, monkeypatch: pytest.MonkeyPatch) -> None:

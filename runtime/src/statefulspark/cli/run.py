@@ -52,6 +52,9 @@ def run(
             help="Spark master, for example local[4], or kubernetes for the cluster that this pod runs in. Overrides the manifest."
         ),
     ] = None,
+    shared_dir: Annotated[
+        bool, typer.Option("--shared-dir", help="Take a file:// checkpoint directory that other users of this machine own or may write.")
+    ] = False,
     progress: Annotated[bool | None, typer.Option(help="Show a live progress line. Defaults to true if stderr is a terminal.")] = None,
     api_host: Annotated[
         str | None,
@@ -127,6 +130,7 @@ def run(
                 until_idle=until_idle,
                 drain=drain,
                 master=master,
+                shared_dir=shared_dir,
                 spark_output=logs.spark_output,
                 slot_logs=logs.slots,
             )

@@ -15,6 +15,7 @@ from contextlib import nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+from urllib.parse import unquote, urlsplit
 
 import structlog
 from pyspark.sql import SparkSession
@@ -54,7 +55,7 @@ from statefulspark.job.run_settings import RunSettings
 from statefulspark.job.running import RunningJob
 from statefulspark.job.spark.checkpoint_location import open_location, remove_location
 from statefulspark.job.spark.query_plan import shares_disk
-from statefulspark.job.spark.session import check_spark_version, open_session, parallelism_max
+from statefulspark.job.spark.session import check_spark_version, is_local, open_session, parallelism_max
 from statefulspark.job.stored_pipeline import hashings
 from statefulspark.pipeline.first_build import printing_once
 from statefulspark.pipeline.job import Job
@@ -65,6 +66,7 @@ from statefulspark.rpc.certificates import CertificateFolder
 from statefulspark.storage.base import ObjectStore
 from statefulspark.storage.open import check_reachable, open_store
 from statefulspark.storage.os_errors import local_disk
+from statefulspark.storage.private_folder import check_private, make_private
 
 _log = structlog.get_logger("statefulspark.start")
 
@@ -89,6 +91,8 @@ class RunOptions:
     """Descriptor of the file that Spark's JVM writes its log and output to; None leaves them on this process's stderr and stdout."""
     slot_logs: SlotLogs = field(default_factory=SlotLogs)
     """Level and destination of the slots' log records."""
+    shared_dir: bool = False
+    """Take a folder on this machine that other users own or may write."""
     interactive: Interactive | None = None
     """For a job in a notebook, on the user's session."""
 
@@ -116,6 +120,9 @@ def start_job(manifest: StatefulSparkJob, options: RunOptions) -> RunningJob:
         return open_store(url, settings)
 
     store = opened(paths.url_of(manifest.spec.checkpointing.dir, job_id))
+    private = _private_folder(manifest, options)
+    if private is not None:
+        check_private(private)
     check_reachable(opened(manifest.spec.checkpointing.dir))  # not the job's folder: a job that is refused leaves none
     origin = options.restore_from or _initial_savepoint(manifest, store)
     claims = origin is not None and (options.claim_mode or manifest.spec.claim_mode) is ClaimMode.CLAIM
@@ -133,6 +140,8 @@ def start_job(manifest: StatefulSparkJob, options: RunOptions) -> RunningJob:
             spark, manifest, pipeline, max_parallelism, Endpoint(location="grpc+unix:///", secret=""), hashings(restorable)
         )
         checked = checked_pipeline(spark, manifest, store, restorable, trial.build(parallelism), from_origin=origin is not None)
+        if private is not None:
+            make_private(private)
         ensure_job(store, manifest.metadata.name, max_parallelism)
         lineage = begin_attempt(
             store,
@@ -320,6 +329,13 @@ class _Start:
             query_settings=interactive.query_settings if interactive is not None else nullcontext,
             executors_for=spec.executor.instances_for,
         )
+
+
+def _private_folder(manifest: StatefulSparkJob, options: RunOptions) -> Path | None:
+    """Return the job's folder if it is this user's alone: executors on other machines may run as another user, and share a volume with the driver."""
+    master = options.master or manifest.spec.spark_conf.get("spark.master", "local")
+    url = urlsplit(paths.url_of(manifest.spec.checkpointing.dir, manifest.job_id))
+    return Path(unquote(url.path)) if url.scheme == "file" and is_local(master) and not options.shared_dir else None
 
 
 def _certificates(master: str) -> CertificateFolder | None:

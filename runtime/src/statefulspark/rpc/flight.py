@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hmac
 import json
+import os
 import threading
 import time
 from collections.abc import Iterable, Iterator, Mapping
@@ -26,6 +27,8 @@ from statefulspark.rpc.messages.batches import ExchangeEnd, ExchangeRequest
 _HEADER = "x-statefulspark-secret"
 _UNIX = "grpc+unix:"
 _TLS = "grpc+tls:"
+_SOCKET_PATH_MAX = 107
+"""Of ``sun_path``, which has 108 bytes and ends with a zero: unix(7)."""
 ACTION_BYTES_MAX = 64 << 20
 """Largest body of an action. Callers are the job's own processes; what is longer is a mistake."""
 _END = b"end"
@@ -155,7 +158,7 @@ class FlightService(fl.FlightServerBase):  # type: ignore[misc]  # pyarrow.fligh
         """Start listening.
 
         Raises:
-            InvalidInputError: ``location`` is neither a Unix socket nor TLS with certificates.
+            InvalidInputError: ``location`` is neither a Unix socket nor TLS with certificates, or the socket's path is too long.
             UnavailableError: The location cannot be bound, or the certificates are not usable.
         """
         try:
@@ -195,6 +198,13 @@ class FlightService(fl.FlightServerBase):  # type: ignore[misc]  # pyarrow.fligh
 
 def _server_options(location: str, certificates: Certificates | None) -> dict[str, Any]:
     if location.startswith(_UNIX):
+        path = location.removeprefix(_UNIX).removeprefix("//")
+        if len(os.fsencode(path)) > _SOCKET_PATH_MAX:
+            raise errors.InvalidInputError(
+                f"the path of a socket takes {_SOCKET_PATH_MAX} bytes at most, and {path} is longer",
+                field="TMPDIR",
+                remedy="Set TMPDIR to a directory with a shorter path",
+            )
         return {}
     if not location.startswith(_TLS) or certificates is None:
         raise errors.InvalidInputError(

@@ -23,15 +23,15 @@ STALE_S = 3600.0
 """A temporary file not written to for so long has lost its writer (every write of a living one moves its time)."""
 
 
-def make_folder(folder: Path) -> None:
-    """Make ``folder`` and its parents so that they survive a power loss."""
+def make_folder(folder: Path, mode: int = 0o777) -> None:
+    """Make ``folder`` and its parents so that they survive a power loss; ``mode`` is that of those that are missing, less the umask."""
     missing = []
     while not folder.is_dir():
         missing.append(folder)
         folder = folder.parent
     for step in reversed(missing):
         try:
-            step.mkdir()
+            step.mkdir(mode)
         except FileExistsError:
             # Vanished again means a concurrent prune: the sync below then finds nothing, the caller's use of it tells.
             if step.exists() and not step.is_dir():
