@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from datetime import UTC, datetime
 from typing import Any
 
@@ -78,3 +79,52 @@ def test_depth_is_bounded(kind: Any, levels: int) -> None:
     for body in (b"[" * levels + b"]" * levels, b'{"error":' * levels + b"1" + b"}" * levels, b'{"unknown": ' + b"[" * levels):
         with pytest.raises(UnavailableError):
             parse(kind, body)
+
+
+HEAD = b'{"state":"RUNNING","attempt":1,"batch":1,"parallelism":1,"max_parallelism":1,"slots":['
+BODY_BYTES = 4 << 20
+
+
+@pytest.mark.parametrize(
+    ("kind", "start", "unit", "end"),
+    [
+        (StatusResponse, HEAD, b"0,", b"0]}"),
+        (StatusResponse, HEAD, b"{},", b"{}]}"),
+        (StatusResponse, HEAD, b'{"slot":"a","first":"b","last":"c","state":1,"executor":1,"host":2,"memory":3},', b"{}]}"),
+        (StatusResponse, HEAD, b'{"slot":1,"first":1,"last":1,"state":"R","unknown":"field"},', b"{}]}"),
+        (
+            OperationsResponse,
+            b'{"operations":[',
+            b'{"id":1,"key":2,"state":3,"checkpoint":{"id":-1,"kind":"","path":""},"error":{}},',
+            b"{}]}",
+        ),
+        (CheckpointsResponse, b'{"checkpoints":[', b'{"id":-1,"kind":"","path":"","completed_ms":-1,"batch":-9},', b"{}]}"),
+        (CheckpointsResponse, b"[", b"{},", b"{}]"),
+        (EndingResponse, b'{"version":1,"state":"x","batch":1,"path":null,"error":null,"checkpoints":"', b"5-1,", b'1"}'),
+        (EndingResponse, b'{"version":1,"state":"x","batch":1,"path":null,"error":null,"checkpoints":"', b"12345-1234567,", b'1"}'),
+        (StatusResponse, b'{"attempt":', b"9", b"}"),
+        (StatusResponse, b'{"attempt":"', b"9", b'"}'),
+    ],
+)
+def test_wrong_values_take_little_time(kind: Any, start: bytes, unit: bytes, end: bytes) -> None:
+    """As many as a response may have took up to two minutes and 5 GiB, in the loop that all jobs share: an error was made for each."""
+    body = start + unit * ((BODY_BYTES - len(start) - len(end)) // len(unit)) + end
+    began = time.thread_time()
+    with pytest.raises(UnavailableError):
+        parse(kind, body)
+    assert time.thread_time() - began < 2
+
+
+def test_many_unknown_fields_take_little_time() -> None:
+    body = json.dumps({f"{number:x}": 0 for number in range(240_000)}).encode()
+    began = time.thread_time()
+    with pytest.raises(UnavailableError, match="state: missing"):
+        parse(StatusResponse, body)
+    assert time.thread_time() - began < 5
+
+
+def test_a_driver_of_8000_slots_is_understood() -> None:
+    slot = {"first": 0, "last": 3, "state": "RUNNING", "executor": "12", "host": "10.1.2.3", "memory": {"container_oom_kills": 1}}
+    slot |= {f"field_{number}": number for number in range(22)}
+    document = GOOD | {"slots": [slot | {"slot": number} for number in range(8_000)]}
+    assert len(parse(StatusResponse, json.dumps(document, separators=(",", ":")).encode()).slots) == 8_000

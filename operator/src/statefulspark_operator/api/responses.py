@@ -1,7 +1,8 @@
 """Responses of a job's own code (driver API and termination messages), validated before use. Pure.
 
-A driver runs a tenant's code, so its responses are untrusted: every text and number is bounded, unknown fields are ignored, and an invalid
-response raises a single error type. pydantic's parser bounds the depth of JSON.
+A driver runs a tenant's code, so its responses are untrusted: every text, number and list is bounded, unknown fields are ignored, and an invalid
+response raises a single error type. pydantic keeps an error for each wrong value, with a copy of it if it parses JSON itself: so the JSON is parsed
+first, within bounds, and a list ends at its first wrong element.
 """
 
 from __future__ import annotations
@@ -10,7 +11,8 @@ import re
 from datetime import UTC, datetime
 from typing import Annotated, Final, Literal, TypeVar
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, BeforeValidator, ConfigDict, FailFast, Field, ValidationError
+from pydantic_core import from_json
 
 from statefulspark.errors import UnavailableError
 from statefulspark_operator.api.base import MESSAGE_MAX, SHORT_MAX, Count
@@ -19,6 +21,10 @@ from statefulspark_operator.api.jobs import JobStateName, LagInfo, SnapshotInfo
 
 _SLOTS_MAX: Final = 32_768
 _LISTED_MAX: Final = 10_000
+_VALUES_MAX: Final = 250_000
+"""Commas in a response; a driver of 8000 slots writes fewer."""
+_RANGES_LENGTH_MAX: Final = 1 << 16
+"""Kubernetes cuts a termination message at 4 KiB."""
 _REASON: Final = re.compile(r"[A-Z][A-Za-z0-9]{0,252}")
 
 
@@ -154,7 +160,7 @@ class StatusResponse(_Answer):
     batch: Batch
     parallelism: Annotated[int, Field(ge=0, le=_SLOTS_MAX)]
     max_parallelism: Annotated[int, Field(ge=0, le=_SLOTS_MAX)]
-    slots: Annotated[tuple[_Slot, ...], Field(max_length=_SLOTS_MAX)]
+    slots: Annotated[tuple[_Slot, ...], FailFast(), Field(max_length=_SLOTS_MAX)]
     last_checkpoint: _Checkpoint | None = None
     last_savepoint: _Checkpoint | None = None
     restored_from: Place | None = None
@@ -187,13 +193,13 @@ class _Operation(_Answer):
 class OperationsResponse(_Answer):
     """Answer to ``GET /v1/operations``."""
 
-    operations: Annotated[tuple[_Operation, ...], Field(max_length=_LISTED_MAX)] = ()
+    operations: Annotated[tuple[_Operation, ...], FailFast(), Field(max_length=_LISTED_MAX)] = ()
 
 
 class CheckpointsResponse(_Answer):
     """Answer to ``GET /v1/checkpoints``."""
 
-    checkpoints: Annotated[tuple[_Checkpoint, ...], Field(max_length=_LISTED_MAX)] = ()
+    checkpoints: Annotated[tuple[_Checkpoint, ...], FailFast(), Field(max_length=_LISTED_MAX)] = ()
 
 
 class EndingResponse(_Answer):
@@ -204,7 +210,9 @@ class EndingResponse(_Answer):
     batch: Batch
     path: Place | None
     error: FailureResponse | None
-    checkpoints: Annotated[str, Field(pattern=r"^(\d{1,16}(-\d{1,16})?(,\d{1,16}(-\d{1,16})?)*)?$")] | None = None
+    checkpoints: (
+        Annotated[str, Field(max_length=_RANGES_LENGTH_MAX, pattern=r"^(\d{1,16}(-\d{1,16})?(,\d{1,16}(-\d{1,16})?)*)?$")] | None
+    ) = None
     """IDs of the retained checkpoints, as ranges."""
     snapshot: _Checkpoint | None = None
 
@@ -246,13 +254,26 @@ def parse(kind: type[A], body: bytes | str) -> A:
         UnavailableError: It has another structure, or a value is out of bounds. The message contains none of the values.
     """
     try:
-        return kind.model_validate_json(body)
+        return kind.model_validate(_document(body))
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False, include_context=False)[0]
         where = ".".join(str(part) for part in first["loc"])
-        raise UnavailableError(
-            f"a response of the job cannot be parsed ({where or 'JSON'}: {first['type']}). Check that the job's image matches the operator's version"
-        ) from None
+        raise _unusable(f"{where or 'JSON'}: {first['type']}") from None
+
+
+def _document(body: bytes | str) -> object:
+    if (body.count(b",") if isinstance(body, bytes) else body.count(",")) > _VALUES_MAX:
+        raise _unusable(f"more than {_VALUES_MAX} values")
+    try:
+        return from_json(body, cache_strings="keys")
+    except ValueError:
+        raise _unusable("JSON: invalid") from None
+
+
+def _unusable(problem: str) -> UnavailableError:
+    return UnavailableError(
+        f"a response of the job cannot be parsed ({problem}). Check that the job's image matches the operator's version"
+    )
 
 
 def driver_of(status: StatusResponse, operations: OperationsResponse | None, kept: CheckpointsResponse | None) -> Driver:

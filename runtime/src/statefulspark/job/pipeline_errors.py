@@ -31,7 +31,7 @@ _NOT_THE_USERS: Final = tuple(f"{Path(file).resolve().parent}{os.sep}" for file 
 
 _NO_UID: Final = "missing 1 required keyword-only argument: 'uid'"
 """How Python's error for a keyed step without a uid ends."""
-_UNKNOWN_ARGUMENT: Final = re.compile(r"(\w+)\.(\w+)\(\) got an unexpected keyword argument")
+_UNKNOWN_ARGUMENT: Final = re.compile(r"\b(\w+)\.(\w+)\(\) got an unexpected keyword argument")
 _STREAMS: Final = (Job, KeyedStream, KeyedTransformations, ConnectedStreams, BroadcastConnectedStream, WindowedStream)
 """Classes whose methods pipelines call."""
 _NO_CHECKPOINT_LOCATION: Final = "checkpointLocation must be specified"

@@ -17,7 +17,7 @@ _LENGTH_MIN: Final = 8
 """Shorter texts, such as a password of a test, occur in ordinary words."""
 _USER_INFO: Final = re.compile(r"(\b(?!abfss?:)[a-zA-Z][a-zA-Z0-9+.-]{0,31}://)[^\s/@\"'<>]{1,1024}@")
 """User and password of a URL. In abfss:// URLs, the name of a container is in this place."""
-_WORD: Final = r"secret|password|passwd|token|access[._-]?key|account[._-]?key(?:\.[\w.-]{1,80})?|signature|credential|(?<![a-z])sig"
+_WORD: Final = r"secret|password|passwd|token|access[._-]?key|account[._-]?key(?:\.[\w.-]{1,80}+)?+|signature|credential|(?<![a-z])sig"
 _ASSIGNED: Final = re.compile(rf"((?:{_WORD})=[\"']?|(?:{_WORD})[\"']\s?:\s?[\"'])[^\s\"'&,;)\\]{{1,4096}}", re.IGNORECASE)
 """The value of an argument, a parameter of a URL (such as the signature of a SAS token), or a member of a mapping."""
 _AWS_KEY_ID: Final = re.compile(r"\b(?:AKIA|ASIA)[0-9A-Z]{16}\b")

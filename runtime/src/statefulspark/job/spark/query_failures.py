@@ -21,10 +21,10 @@ _FOUND = re.compile(
 )
 _WHERE = re.compile(r"in uid '([^']*)'(?:, key group (\d+))?")
 _SINK = "raised by the Python Proxy"
-_OUTPUT = re.compile(r"^\s*The output (.*) of batch \d+ failed\.$", re.MULTILINE)
+_OUTPUT = re.compile(r"^[ \t]*The output (.*) of batch \d+ failed\.$", re.MULTILINE)
 """The note of `pipeline.outputs`."""
 _RAISED = re.compile(r"(?!Traceback |During |The above )[A-Za-z_][\w.]*(: |$)")
-_END = re.compile(r"^(?: SQLSTATE|\tat |\s+at org\.|=== Streaming)", re.MULTILINE)
+_END = re.compile(r"^(?: SQLSTATE|\tat |[ \t]+at org\.|=== Streaming)", re.MULTILINE)
 
 _CONDITION = re.compile(r"\[([A-Z0-9_]+(?:\.[A-Z0-9_]+)*)\] ([^\n]*)")
 """Spark's error conditions, and the sentence that follows."""
