@@ -8,6 +8,8 @@ from typing import Final
 Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 METADATA: Final = frozenset(ipaddress.ip_address(each) for each in ("100.100.100.200", "fd00:ec2::254", "168.63.129.16"))
 """Metadata services outside of the link-local range."""
+_TRANSLATED: Final = tuple(ipaddress.IPv6Network(each) for each in ("64:ff9b::/96", "::/96"))
+"""Networks whose addresses end with one of IPv4: NAT64, and IPv4-compatible ones."""
 METADATA_NAMES: Final = ("metadata", "metadata.google.internal")
 
 
@@ -21,11 +23,17 @@ def is_metadata(host: str) -> bool:
 
 def address_of(host: str) -> Address | None:
     """The address that a host is written as, in any way that resolvers take: ``0x7f000001`` and ``127.1`` are 127.0.0.1."""
+    host = host.rstrip(".")
     try:
         address = ipaddress.ip_address(host.partition("%")[0])
     except ValueError:
-        return _old_address(host)
-    return getattr(address, "ipv4_mapped", None) or address
+        return _old_address(host.lower())
+    if isinstance(address, ipaddress.IPv4Address):
+        return address
+    inner = int(address) & 0xFFFFFFFF
+    if inner > 1 and any(address in network for network in _TRANSLATED):
+        return ipaddress.IPv4Address(inner)
+    return address.ipv4_mapped or address.sixtofour or address
 
 
 def _old_address(host: str) -> ipaddress.IPv4Address | None:
