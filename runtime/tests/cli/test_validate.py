@@ -202,3 +202,32 @@ def test_no_java_is_started(tmp_path: Path) -> None:
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False, timeout=120)
     assert done.returncode == 0, done.stderr
     assert not (tmp_path / "called").exists()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("key", "arguments", "said"),
+    [
+        ("user", 'uid="one"', ""),
+        ("usr", 'uid="one"', "'usr' does not exist"),
+        ("user", 'uid="one", watermark1="1 s"', "Its arguments are func"),
+    ],
+)
+def test_a_plan_is_built_and_not_started(tmp_path: Path, key: str, arguments: str, said: str) -> None:
+    """Columns and arguments are checked where Spark is; nothing is written."""
+    script = (
+        "from statefulspark import KeyedProcessFunction\n\n\n"
+        "class One(KeyedProcessFunction):\n    def process_element(self, value, ctx):\n        yield value.user\n\n\n"
+        "def pipeline(job):\n"
+        f"    rows = job.spark.readStream.schema('user string').json({str(tmp_path)!r})\n"
+        f"    return job.key_by(rows, {key!r}).process(One(), 'user string', {arguments}).writeStream.format('noop')\n"
+    )
+    path = manifest(tmp_path, script=script)
+    assert problems(path, "--pipeline") == {}
+    found = subprocess.run(
+        [sys.executable, "-m", "statefulspark.cli.main", "validate", str(path), "--plan"],
+        capture_output=True, text=True, check=False, timeout=300,
+    )  # fmt: skip
+    assert found.returncode == (1 if said else 0), found.stderr
+    assert said in found.stdout
+    assert not (tmp_path / "state").exists()

@@ -26,12 +26,19 @@ def validate(
     pipeline: Annotated[
         bool, typer.Option("--pipeline", help="Also import the program, and the classes that the manifest names. This runs your code.")
     ] = False,
+    plan: Annotated[
+        bool,
+        typer.Option(
+            "--plan",
+            help="Also build the pipeline in Spark, which checks columns, types, uids and the sink. Starts no query. Implies --pipeline.",
+        ),
+    ] = False,
     kubernetes: Annotated[
         bool, typer.Option("--kubernetes", help="Check the manifest for the operator instead of for statefulspark run.")
     ] = False,
     output: OutputOption = Output.TABLE,
 ) -> None:
-    """Check a manifest without starting Spark and without touching storage, and list everything that is wrong with it.
+    """Check a manifest without starting a job and without touching storage, and list everything that is wrong with it.
 
     Checks the fields and their rules, the memory plan, Spark settings, and that the program's files exist, are Python and define the entry
     point. Exits with 0 if the manifest is valid, 1 if it has problems, and 2 if it cannot be read.
@@ -41,7 +48,7 @@ def validate(
 
     backend = default_state_backend(os.environ)
     with redirect_stdout(sys.stderr):  # stdout is the answer's, whatever the program prints when it is imported
-        found = validate_manifest(manifest, default_backend=backend, kubernetes=kubernetes, run_script=pipeline)
+        found = validate_manifest(manifest, default_backend=backend, kubernetes=kubernetes, run_script=pipeline or plan, plan=plan)
     document = {
         "valid": not found.problems,
         "name": found.job.metadata.name if found.job is not None else None,

@@ -66,19 +66,14 @@ def checked_pipeline(
     """
     job, writer = built
     spec = manifest.spec
+    state_steps = check_plan(spark, manifest, built)
     steps = {step.uid: step for step in job.steps}
-    if not steps:
-        raise InvalidInputError("the pipeline has no keyed step", field="spec.job", remedy="Use job.key_by(...).process(...)")
-    state_steps = spark_state_steps(writer._df)  # noqa: SLF001  the DataFrame is what the user gave
-    check_spark_state(state_steps, dict(spark.sparkContext.getConf().getAll()), spec.checkpointing.spark_location)
-    check_mode(spec.checkpointing.mode, state_steps, deleting_sources(writer._df))  # noqa: SLF001  see above
-    check_sink(spark, writer)
     check_uids(restorable, set(steps), spec.allow_non_restored_state)
     check_spark_steps(restorable, state_steps, spec.allow_non_restored_state)
     stored = pipeline_of(job, writer, restorable)
     check_pipeline(restorable, stored, may_drop=spec.allow_non_restored_state)
     warn_of_repeated_steps(stored)
-    warn_of_passing_sources(writer._df)  # noqa: SLF001  see above
+    warn_of_passing_sources(writer._df)  # noqa: SLF001  the DataFrame is what the user gave
     sink = file_sink_of(spark, writer)
     sinks = [*job.sinks, *([sink] if sink is not None else [])]
     known = max((each.last_batch() for each in sinks), default=-1)
@@ -94,3 +89,29 @@ def checked_pipeline(
         stored=stored,
         sink_batch=sink_batch,
     )
+
+
+def check_plan(spark: SparkSession, manifest: StatefulSparkJob, built: tuple[Job, DataStreamWriter]) -> tuple[str, ...]:
+    """Check a pipeline by itself, whatever state there is.
+
+    Args:
+        spark: the session.
+        manifest: the job.
+        built: the pipeline's job and query.
+
+    Returns:
+        Spark's own stateful steps, as users write them.
+
+    Raises:
+        InvalidInputError: the pipeline is wrong.
+    """
+    job, writer = built
+    if not job.steps:
+        raise InvalidInputError("the pipeline has no keyed step", field="spec.job", remedy="Use job.key_by(...).process(...)")
+    checkpointing = manifest.spec.checkpointing
+    state_steps = spark_state_steps(writer._df)  # noqa: SLF001  the DataFrame is what the user gave
+    check_spark_state(state_steps, dict(spark.sparkContext.getConf().getAll()), checkpointing.spark_location)
+    check_mode(checkpointing.mode, state_steps, deleting_sources(writer._df))  # noqa: SLF001  see above
+    check_sink(spark, writer)
+    job.pickled_steps()
+    return state_steps

@@ -14,6 +14,7 @@ from statefulspark.errors import InvalidInputError
 from statefulspark.job.metrics.native import check_native_metrics
 from statefulspark.job.options_factory import checked_choice
 from statefulspark.job.own_backend import own_backend_options
+from statefulspark.job.planning import build_plan
 from statefulspark.job.spark.session import FIXED_SETTINGS, changed_settings, check_spark_version
 from statefulspark.pipeline.script import load_pipeline, missing_files
 from statefulspark.pipeline.static_checks import script_problems
@@ -31,7 +32,9 @@ class Validation:
     """What works badly."""
 
 
-def validate_manifest(path: Path, *, default_backend: str, kubernetes: bool = False, run_script: bool = False) -> Validation:
+def validate_manifest(
+    path: Path, *, default_backend: str, kubernetes: bool = False, run_script: bool = False, plan: bool = False
+) -> Validation:
     """Check a manifest file; starts nothing.
 
     Rules across fields are checked once each field of a section is right by itself, and files and settings once the whole manifest is.
@@ -41,6 +44,7 @@ def validate_manifest(path: Path, *, default_backend: str, kubernetes: bool = Fa
         default_backend: ``stateBackend.type`` of a manifest without one.
         kubernetes: Check it for the operator instead of for ``statefulspark run``. Absolute paths are those of the image: they are not checked.
         run_script: Import the program, and the classes that the manifest names. This runs the user's code.
+        plan: Build the pipeline in an embedded Spark too, unless something else is wrong.
 
     Raises:
         InvalidInputError: The file cannot be read.
@@ -52,6 +56,8 @@ def validate_manifest(path: Path, *, default_backend: str, kubernetes: bool = Fa
     problems += kubernetes_problems(found) if kubernetes else _local_problems(found)
     if not kubernetes or _is_here(found, path.resolve().parent):
         problems += _program_problems(found, run_script=run_script)
+    if plan and not problems:
+        problems += _raised(lambda: build_plan(found))
     return Validation(job=found, problems=tuple(problems), warnings=tuple(found.spec.memory_plan().warnings))
 
 
