@@ -38,6 +38,6 @@ def test_slots_are_restored_and_the_output_is_right(work: Work, tmp_path: Path, 
         work.write(inputs[number])
     assert work.wait_rows(3 * _ROWS, 300) == sorted(expected)
     told = capsys.readouterr().out
-    assert "was lost: the local disk has damaged its state" in told, told
+    assert "was lost: its local state cannot be used" in told, told
     job.stop(savepoint=False, target=None, drain=False, timeout_s=100)
     assert work.state("count", "total") == finals(expected, 2)

@@ -89,6 +89,9 @@ def test_rocksdb_errors_are_told_apart_by_text(text: str, expected: type[Excepti
         def write(self, *_arguments: object) -> None:
             raise Exception(text)  # noqa: TRY002  # what rocksdict raises
 
+        def property_int_value(self, _name: str) -> int:
+            return 0
+
         def close(self) -> None:
             pass
 

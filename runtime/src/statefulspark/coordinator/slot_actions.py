@@ -174,7 +174,7 @@ class SlotActions:
         )
 
     def _store_damaged(self, request: StoreDamaged) -> None:
-        self.slots().retire(request.slot, request.epoch, f"the local disk has damaged its state ({request.error})")
+        self.slots().retire(request.slot, request.epoch, f"its local state cannot be used ({request.error})")
 
     def _slot_unreachable(self, request: SlotUnreachable) -> None:
         self.slots().lose(request.slot, request.epoch)

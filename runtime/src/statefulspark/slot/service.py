@@ -356,7 +356,10 @@ class SlotService:
         self._sweeps.close()
         for keyed_step in self.keyed_steps.values():
             keyed_step.close()
-        with self._gate.turn(can_hold=False), suppress(UnavailableError):  # of the disk: all that is in the store is in storage too
+        with (
+            self._gate.turn(can_hold=False),
+            suppress(UnavailableError, CorruptDataError),
+        ):  # of the disk: all that is in the store is in storage too
             self.store.close()
         for server in self.servers:
             threading.Thread(target=server.shutdown, daemon=True).start()  # waits for open calls, which die with the process

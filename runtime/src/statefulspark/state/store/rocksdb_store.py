@@ -20,6 +20,7 @@ from statefulspark.memory.split import HIGH_PRIO_POOL_RATIO
 from statefulspark.rocksdb.settings import RocksDBSettings
 from statefulspark.state.store.base import Change, StoreSnapshot
 from statefulspark.state.store.compaction_pause import CompactionPause
+from statefulspark.state.store.full_disk import FullDisk
 from statefulspark.state.store.metadata_pinning import Metadata, MetadataPinning, TableFile
 from statefulspark.state.store.rocksdb_memory import RocksDBMemory
 from statefulspark.state.store.rocksdb_options import (
@@ -85,12 +86,14 @@ class RocksDBStore:
         UnavailableError: The disk is full or fails.
 
     Attributes:
-        damage: The first damage that any reader has found in its files; None while there is none.
+        damage: Why only another slot, which restores, can go on: the first damage that any reader has found in its files, or that RocksDB takes
+            no writes since the disk was full. None while there is nothing of the kind.
     """
 
     def __init__(self, path: Path, options: RocksDBOptions | None = None) -> None:
         self.path = path
         self.damage: CorruptDataError | None = None
+        self._full_disk = FullDisk(path)
         self.options = options or RocksDBOptions()
         settings = self.options.settings
         self.memory = self.options.memory or RocksDBMemory.of_instance(settings.block_cache_bytes, self.options.high_prio_pool_ratio)
@@ -265,8 +268,14 @@ class RocksDBStore:
             database = self._open()
             # Read with every heartbeat: compactions continue while nothing is written.
             self._follow_files()
-            files = database.property_int_value("rocksdb.estimate-live-data-size") or 0
-            return files + (database.property_int_value("rocksdb.cur-size-all-mem-tables") or 0)
+            return (database.property_int_value("rocksdb.estimate-live-data-size") or 0) + self._buffered_bytes()
+
+    def _buffered_bytes(self) -> int:
+        """Size of what is in memory only; 0 when the store is closed."""
+        try:
+            return 0 if self._db is None else self._db.property_int_value("rocksdb.cur-size-all-mem-tables") or 0
+        except DbClosedError:
+            return 0
 
     def property_int_value(self, name: str) -> int | None:
         """Return a property of the instance that is a number; None when it has none of that name."""
@@ -386,7 +395,10 @@ class RocksDBStore:
             self.damage = self.damage or damage
             return damage
         if "No space left" in text or text.startswith("IO error: NoSpace"):
-            return disk_failure(self.path, "No space left on device")
+            if self.damage is None and self._full_disk.stuck(self._buffered_bytes()):
+                message = "the state store takes no writes since its disk was full, although there is room again"
+                self.damage = CorruptDataError(message, path=str(self.path))
+            return self.damage or disk_failure(self.path, "No space left on device")
         if text.startswith("IO error"):
             return disk_failure(self.path, _first_line(text))
         return InternalError(f"RocksDB rejected the request: {_first_line(text)}")
