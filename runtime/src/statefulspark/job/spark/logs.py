@@ -43,6 +43,20 @@ def limit_polling_errors(session: SparkSession) -> None:
     context.updateLoggers()
 
 
+FILE_LISTER: Final = "org.apache.spark.util.HadoopFSUtils"
+
+
+def show_missing_files(session: SparkSession) -> None:
+    """Let Spark's warning through that names an input file which was deleted before a batch read it: the batch goes on without its rows."""
+    jvm: Any = session.sparkContext._jvm  # noqa: SLF001  see above
+    log4j = jvm.org.apache.logging.log4j
+    context = log4j.LogManager.getContext(False)
+    configuration = context.getConfiguration()
+    if not configuration.getLoggers().containsKey(FILE_LISTER):  # one that the user has configured stays as it is
+        configuration.addLogger(FILE_LISTER, log4j.core.config.LoggerConfig(FILE_LISTER, log4j.Level.WARN, True))
+        context.updateLoggers()
+
+
 FAILURE_LOGGERS: Final = (
     "org.apache.spark.executor.Executor",
     "org.apache.spark.scheduler.TaskSetManager",

@@ -23,7 +23,7 @@ from statefulspark.job.spark import worker_daemon
 from statefulspark.job.spark.java import find_java_home, passed_over
 from statefulspark.job.spark.jvm import own_signal_handlers, start_jvm
 from statefulspark.job.spark.kubernetes import MASTER, DriverPod, is_on_kubernetes, kubernetes_settings
-from statefulspark.job.spark.logs import limit_polling_errors, silence_query_contexts
+from statefulspark.job.spark.logs import limit_polling_errors, show_missing_files, silence_query_contexts
 from statefulspark.job.spark.worker_daemon import DAEMON_MODULE
 from statefulspark.job.spark.worker_python import worker_environment
 from statefulspark.memory.baselines import MEBIBYTE
@@ -215,6 +215,7 @@ def open_session(
         start_jvm(settings, output)
         session = builder.getOrCreate()
     session.sparkContext.setLogLevel(_log_level())
+    show_missing_files(session)
     if is_on_kubernetes(settings["spark.master"]):
         limit_polling_errors(session)
     for path in manifest.spec.job.py_files:
