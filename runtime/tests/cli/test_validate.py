@@ -208,9 +208,9 @@ def test_no_java_is_started(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("key", "arguments", "said"),
     [
-        ("user", 'uid="one"', ""),
+        pytest.param("user", 'uid="one"', "", marks=pytest.mark.exhaustive),
         ("usr", 'uid="one"', "'usr' does not exist"),
-        ("user", 'uid="one", watermark1="1 s"', "Its arguments are func"),
+        pytest.param("user", 'uid="one", watermark1="1 s"', "Its arguments are func", marks=pytest.mark.exhaustive),
     ],
 )
 def test_a_plan_is_built_and_not_started(tmp_path: Path, key: str, arguments: str, said: str) -> None:

@@ -32,6 +32,8 @@ def test_a_driver_that_is_killed(broker: Broker, tmp_path: Path) -> None:
     job.check()
 
 
+# integration/test_snapshots.py has the same rule with a sink of files, and test_transactions.py reads what numbers Kafka has.
+@pytest.mark.exhaustive
 def test_a_job_without_state_does_not_take_the_sink_of_another_for_its_own(broker: Broker, tmp_path: Path) -> None:
     """Its first batches would have numbers that Kafka has, and be dropped."""
     job = PaymentsJob(broker, tmp_path)

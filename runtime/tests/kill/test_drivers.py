@@ -15,7 +15,7 @@ pytestmark = [pytest.mark.kill, pytest.mark.slow, pytest.mark.timeout(1800)]
 @pytest.mark.parametrize(
     ("driver_points", "slot_points", "moments", "again", "files"),
     [
-        ((DRIVER_POINTS[3], GROUP_POINTS[0]), (), 1, 0, 28),
+        ((DRIVER_POINTS[3], GROUP_POINTS[0]), (), 0, 0, 20),
         pytest.param((*DRIVER_POINTS, *GROUP_POINTS), SLOT_POINTS, 8, 1, 200, marks=pytest.mark.exhaustive),
     ],
     ids=["once", "twice"],
