@@ -1,12 +1,15 @@
-"""A step with event time and without a watermark says so once."""
+"""A step with event time and without a watermark says so once; a time after which inputs are idle has to be one."""
 
 from __future__ import annotations
+
+from typing import Any
 
 import pytest
 from structlog.testing import capture_logs
 
+from statefulspark.errors import InvalidInputError
 from statefulspark.pipeline import step_arguments
-from statefulspark.pipeline.step_arguments import warn_without_watermark
+from statefulspark.pipeline.step_arguments import idle_ms, warn_without_watermark
 
 
 @pytest.fixture(autouse=True)
@@ -35,3 +38,16 @@ def test_a_watermark_that_was_chosen_is_nothing_to_say(watermark: str | int) -> 
     with capture_logs() as logs:
         warn_without_watermark("visits", watermark)
     assert logs == []
+
+
+def test_the_time_after_which_an_input_is_idle() -> None:
+    assert idle_ms("1 minute", has_event_time=True) == idle_ms(60_000, has_event_time=True) == 60_000
+    assert idle_ms(None, has_event_time=True) is idle_ms(None, has_event_time=False) is None
+    with pytest.raises(InvalidInputError, match="idle_after: needs event time"):
+        idle_ms("1 minute", has_event_time=False)
+
+
+@pytest.mark.parametrize("wrong", [0, "0 seconds", -1, "soon", True, 1.5])
+def test_a_time_that_is_none_is_refused_by_name(wrong: Any) -> None:
+    with pytest.raises(InvalidInputError, match=r"^idle_after: "):
+        idle_ms(wrong, has_event_time=True)

@@ -22,8 +22,10 @@ from statefulspark import (
     TumblingEventTimeWindows,
     Types,
 )
+from statefulspark.errors import InvalidInputError
 from statefulspark.pipeline import step_arguments
 from statefulspark.pipeline.job import Job
+from statefulspark.process.step_spec import idle_afters_ms
 
 ROWS = "k string, at timestamp, n bigint"
 RULES = MapStateDescriptor("rules", Types.STRING(), Types.STRING())
@@ -131,6 +133,18 @@ def test_rows_that_come_past_the_steps_have_no_watermark_of_theirs(job: Job, sou
         "mixed": ((0,), ("first",)),
         "after mapped": ((0,), ("first",)),
     }
+
+
+def test_steps_of_every_kind_take_the_time_after_which_an_input_is_idle(job: Job, source: DataFrame) -> None:
+    first = job.key_by(source, "k").process(One(), ROWS, uid="first", event_time="at", watermark=5, idle_after="1 minute")
+    both = job.key_by(first, "k").connect(job.key_by(source, "k"))
+    both.process(Both(), ROWS, uid="both", event_time2="at", watermark2=5, idle_after=7)
+    windows = job.key_by(source, "k").window(TumblingEventTimeWindows.of(Time.minutes(1)))
+    windows.reduce(lambda a, _: a, uid="window", event_time="at", watermark=5, idle_after="2 hours")
+    one(job, source, "never", watermark=5)
+    assert idle_afters_ms(job.steps) == {"first": 60_000, "both": 7, "window": 7_200_000}
+    with pytest.raises(InvalidInputError, match="idle_after: needs event time"):
+        job.key_by(source, "k").process(One(), ROWS, uid="untimed", idle_after="1 minute")
 
 
 def test_each_input_has_the_steps_before_it(job: Job, source: DataFrame) -> None:

@@ -5,6 +5,9 @@ A batch is *begun* by its first exchange and *committed* when Spark has written 
 In one batch, a step fires its timers up to its watermark, and what it emits then is older than that. It reaches the next step in the same batch.
 So the watermark of a step never passes those that the steps before it had in the batch before, up to which they have emitted everything: a
 step after another lives one batch behind it.
+
+An input of a step with ``idle_after`` is idle when the batches up to the last committed one show that it has had no rows for so long, by their
+processing times: each batch reads what has arrived, so a batch that takes long makes no input idle.
 """
 
 from __future__ import annotations
@@ -13,7 +16,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields, replace
 
 from statefulspark.checkpoint.formats.records import BatchRecord, ChangelogRef
-from statefulspark.coordinator.event_times import Delays, EventTimes
+from statefulspark.coordinator.event_times import Delays, EventTimes, Mark, watermark_of
 from statefulspark.coordinator.totals import StepTotals
 from statefulspark.errors import InternalError
 from statefulspark.keygroups import KeyGroupRange
@@ -62,6 +65,8 @@ class BatchLog:
     """Watermark delay of each input per uid; its keys are all uids with event time or without."""
     after: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     """Uids of the steps before each step whose watermarks it does not pass; steps without any may be left out."""
+    idle_after_ms: Mapping[str, int] = field(default_factory=dict)
+    """Per uid of a step with ``idle_after``: time without rows after which an input of it is idle."""
     watermarks: Mapping[str, int | None] = field(default_factory=dict)
     """Watermarks of the last committed batch per uid."""
     committed: int = -1
@@ -118,7 +123,7 @@ class BatchLog:
             self.expected[(uid, slot)] = batch
             if ack.changelog is not None:
                 self.changelogs.append(ack.changelog)
-            self.event_times.see(uid, ack.max_event_time_ms, ack.second_max_event_time_ms)
+            self.event_times.see(uid, ack.max_event_time_ms, ack.second_max_event_time_ms, processed_ms=self.current.processing_time_ms)
             if isinstance(ack, Acknowledge):
                 rows += ack.rows_in
                 self.rows_out += ack.rows_out
@@ -133,8 +138,8 @@ class BatchLog:
         self.position = (self.position[0] + rows, self.position[1] + batches)
 
     def chained_watermarks(self) -> dict[str, int]:
-        """Watermarks of the last committed batch that those of later batches depend on: of steps after others, and before others."""
-        chained = self.after.keys() | {uid for before in self.after.values() for uid in before}
+        """Watermarks of the last committed batch that those of later batches depend on: of steps after others, before others, and with ``idle_after``."""
+        chained = self.after.keys() | self.idle_after_ms.keys() | {uid for before in self.after.values() for uid in before}
         return {uid: mark for uid, mark in self.watermarks.items() if uid in chained and mark is not None}
 
     def next_parameters(
@@ -149,10 +154,13 @@ class BatchLog:
             with_changelogs: As in the parameters.
             ready: Whether every slot has reported its timers.
         """
+        processed_ms = max(now_ms, self.processing_time_ms)
+        for uid in self.idle_after_ms:
+            self.event_times.await_rows(uid, processed_ms)
         return BatchParameters(
             batch=batch,
             watermarks={uid: self.watermark(uid, drain=drain, ready=ready) for uid in self.delays_ms},
-            processing_time_ms=max(now_ms, self.processing_time_ms),
+            processing_time_ms=processed_ms,
             with_changelogs=with_changelogs,
         )
 
@@ -185,23 +193,26 @@ class BatchLog:
 
     def watermark(self, uid: str, *, drain: bool = False, ready: bool = True) -> int | None:
         """Watermark of ``uid`` for a batch that begins now; see `next_parameters`."""
-        own = _MAX_WATERMARK if drain else self._own_watermark(uid, self.event_times)
-        before = self.after.get(uid, ())
-        if not before:
-            return own
+        before, seen, until_ms = self.after.get(uid, ()), self.event_times, self.committed_time_ms
+        marks = [Mark(_MAX_WATERMARK)] if drain else self._own_marks(uid, seen, until_ms)
+        if not before and uid not in self.idle_after_ms:
+            return watermark_of(marks)
         reached = self.watermarks.get(uid)
         if reached == _MAX_WATERMARK and not drain:
             reached = None  # the job was drained, and goes on
-        if not ready or any(map(self._has_due_timers, before)):
+        if before and (not ready or any(map(self._has_due_timers, before))):
             return reached
-        return _greatest(reached, _least([own, *(self._passed_on(each, drain=drain) for each in before)]))
+        marks += [Mark(self._passed_on(each, drain=drain), not drain and self._is_idle(each, seen, until_ms)) for each in before]
+        return _greatest(reached, watermark_of(marks))
 
-    def _own_watermark(self, uid: str, seen: EventTimes) -> int | None:
-        """Watermark of a step by the rows of its inputs alone; no bound if it has that of the steps before."""
-        delays = self.delays_ms[uid]
-        if uid in self.after and not any(delay is not None for delay in delays):
-            return _MAX_WATERMARK
-        return seen.watermark(uid, delays)
+    def _own_marks(self, uid: str, seen: EventTimes, until_ms: int | None) -> list[Mark]:
+        """Marks of a step's inputs; none of those that have the watermark of the steps before."""
+        return seen.marks(uid, self.delays_ms[uid], idle_after_ms=self.idle_after_ms.get(uid), until_ms=until_ms)
+
+    def _is_idle(self, uid: str, seen: EventTimes, until_ms: int | None) -> bool:
+        """True if all inputs of a step are idle, and all steps before it."""
+        marks, before = self._own_marks(uid, seen, until_ms), self.after.get(uid, ())
+        return bool(marks or before) and all(mark.idle for mark in marks) and all(self._is_idle(each, seen, until_ms) for each in before)
 
     def _passed_on(self, uid: str, *, drain: bool) -> int | None:
         """Up to where everything that ``uid`` emits has reached the steps after it."""
@@ -214,26 +225,32 @@ class BatchLog:
         timers = [event_timer for (owner, _), (event_timer, _) in list(self.timers.items()) if owner == uid and event_timer is not None]
         return reached is not None and min(timers, default=_MAX_WATERMARK) < reached
 
-    def final_watermark(self, uid: str) -> int | None:
+    def final_watermark(self, uid: str, until_ms: int | None = None) -> int | None:
         """Watermark that ``uid`` comes to if no more rows follow, counting what the current batch has acknowledged.
 
         A step after others comes to it when each of these has had a batch of its own.
+
+        Args:
+            uid: The step.
+            until_ms: Time up to which the inputs stay without rows; None if no input becomes idle.
         """
         seen = self.event_times.copy()
+        processed_ms = self.current.processing_time_ms if self.current is not None else 0
         for (owner, _), ack in self.acknowledgements.items():
-            seen.see(owner, ack.max_event_time_ms, ack.second_max_event_time_ms)
-        return self._final(uid, seen)
+            seen.see(owner, ack.max_event_time_ms, ack.second_max_event_time_ms, processed_ms=processed_ms)
+        return self._final(uid, seen, until_ms)
 
-    def _final(self, uid: str, seen: EventTimes) -> int | None:
-        own, before = self._own_watermark(uid, seen), self.after.get(uid, ())
-        if not before:
-            return own
+    def _final(self, uid: str, seen: EventTimes, until_ms: int | None) -> int | None:
+        marks, before = self._own_marks(uid, seen, until_ms), self.after.get(uid, ())
+        if not before and uid not in self.idle_after_ms:
+            return watermark_of(marks)
         reached = (self.watermarks if self.current is None else self.current.watermarks).get(uid)
-        return _greatest(None if reached == _MAX_WATERMARK else reached, _least([own, *(self._final(each, seen) for each in before)]))
+        marks += [Mark(self._final(each, seen, until_ms), self._is_idle(each, seen, until_ms)) for each in before]
+        return _greatest(None if reached == _MAX_WATERMARK else reached, watermark_of(marks))
 
     def tick_due(self, uid: str, now_ms: int, *, drain: bool = False) -> bool:
         """True if a timer of ``uid`` could fire in a batch that begins now."""
-        watermark = _MAX_WATERMARK if drain else self.final_watermark(uid)
+        watermark = _MAX_WATERMARK if drain else self.final_watermark(uid, now_ms)
         for (owner, _), (event_timer, processing_timer) in self.timers.items():
             if owner != uid:
                 continue
@@ -342,12 +359,6 @@ class BatchLog:
                 self.expected[(uid, index)] = parameters.batch
                 # Its timers are known once the slot has caught up, so let a tick go there.
                 self.timers[(uid, index)] = (UNKNOWN_TIMER_MS, None)
-
-
-def _least(marks: Iterable[int | None]) -> int | None:
-    """The smallest watermark; None if one of them is missing."""
-    every = list(marks)
-    return None if None in every else min(mark for mark in every if mark is not None)
 
 
 def _greatest(*marks: int | None) -> int | None:

@@ -153,7 +153,7 @@ class GoingBack:
             failpoints.reach("driver.jumped")
             files.clear()
             restore_location(files, lineage, self._durable.pipeline, may_drop=True)  # it was accepted when the driver started
-            log.go_back(batch_log(lineage, log.delays_ms, log.after))
+            log.go_back(batch_log(lineage, log.delays_ms, log.after, log.idle_after_ms))
             self._dry_runs.go_back()
             self._completion.go_back(recovered_batch(lineage, log))
             self._operator_states.forget()

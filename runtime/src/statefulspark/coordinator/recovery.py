@@ -65,13 +65,19 @@ def restore_spark_state(state: SparkStateUploader, lineage: Lineage, store: Obje
     state.restore(stored_packs(lineage, store), uncommitted)
 
 
-def batch_log(lineage: Lineage, delays_ms: Mapping[str, Delays], after: Mapping[str, tuple[str, ...]] | None = None) -> BatchLog:
+def batch_log(
+    lineage: Lineage,
+    delays_ms: Mapping[str, Delays],
+    after: Mapping[str, tuple[str, ...]] | None = None,
+    idle_after_ms: Mapping[str, int] | None = None,
+) -> BatchLog:
     """The batch log of the lineage.
 
     Args:
         lineage: What the attempt starts from.
         delays_ms: Watermark delay of each input per uid.
         after: Uids of the steps before each step, as in `BatchLog`; None if no step comes after another.
+        idle_after_ms: As in `BatchLog`; None if no input becomes idle.
     """
     seen = EventTimes()
     if lineage.base is not None:
@@ -84,6 +90,7 @@ def batch_log(lineage: Lineage, delays_ms: Mapping[str, Delays], after: Mapping[
     return BatchLog(
         delays_ms=delays_ms,
         after=after or {},
+        idle_after_ms=idle_after_ms or {},
         watermarks=_committed_watermarks(lineage),
         committed=lineage.committed_batch,
         event_times=seen,

@@ -11,7 +11,7 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from statefulspark.errors import InvalidInputError
 from statefulspark.pipeline.exchange_plan import add_step
 from statefulspark.pipeline.output_types import OutputType, output_struct
-from statefulspark.pipeline.step_arguments import arrow_input
+from statefulspark.pipeline.step_arguments import arrow_input, idle_ms
 from statefulspark.pipeline.tagged_streams import TaggedStream, side_outputs_of
 from statefulspark.pipeline.watermarks import InputTimes, step_watermarks
 from statefulspark.process.broadcast_functions import KeyedBroadcastProcessFunction
@@ -55,6 +55,7 @@ class ConnectedStreams:
         event_time2: str | None = ...,
         watermark1: str | int | None = ...,
         watermark2: str | int | None = ...,
+        idle_after: str | int | None = ...,
         side_outputs: None = ...,
     ) -> DataFrame: ...
 
@@ -69,6 +70,7 @@ class ConnectedStreams:
         event_time2: str | None = ...,
         watermark1: str | int | None = ...,
         watermark2: str | int | None = ...,
+        idle_after: str | int | None = ...,
         side_outputs: Sequence[OutputTag],
     ) -> TaggedStream: ...
 
@@ -82,6 +84,7 @@ class ConnectedStreams:
         event_time2: str | None = None,
         watermark1: str | int | None = None,
         watermark2: str | int | None = None,
+        idle_after: str | int | None = None,
         side_outputs: Sequence[OutputTag] | None = None,
     ) -> DataFrame | TaggedStream:
         """Run ``func`` for each row of both streams, with state and timers of the row's key.
@@ -98,6 +101,8 @@ class ConnectedStreams:
             watermark1: how far behind its greatest event time the watermark of the first input stays: ``"1 hour"`` or milliseconds. It
                 never passes that of the steps that the rows come from, which is the default; without such steps the default is 0.
             watermark2: the same of the second input.
+            idle_after: an input without rows for so long does not hold the watermark back any more until it has rows again: ``"1 minute"`` or
+                milliseconds, longer than a batch takes; by default it always does. Rows that it has then are late if they are older than the watermark.
             side_outputs: the tags of the outputs that the function emits to with ``yield tag, row``.
 
         Returns:
@@ -144,6 +149,7 @@ class ConnectedStreams:
             side_outputs=() if side_outputs is None else side_outputs_of(side_outputs, job.time_zone),
             second=InputSpec(arrow_input(second, job.time_zone, "connect"), second_keys, event_time2, delays_ms[1]),
             after=after,
+            idle_after_ms=idle_ms(idle_after, has_event_time=event_time1 is not None or event_time2 is not None),
         )
         return add_step(job, step, inputs, schema, side_outputs)
 

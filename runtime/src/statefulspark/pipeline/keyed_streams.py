@@ -17,7 +17,7 @@ from statefulspark.pipeline.exchange_plan import Keyed, add_step
 from statefulspark.pipeline.key_selectors import Key, keyed_by
 from statefulspark.pipeline.keyed_transformations import KeyedTransformations
 from statefulspark.pipeline.output_types import OutputType, aggregate_type, output_struct
-from statefulspark.pipeline.step_arguments import arrow_input, check_column
+from statefulspark.pipeline.step_arguments import arrow_input, check_column, idle_ms
 from statefulspark.pipeline.tagged_streams import TaggedStream, side_outputs_of
 from statefulspark.pipeline.watermarks import InputTimes, step_watermarks
 from statefulspark.pipeline.windowed_streams import KeyedInput, WindowedStream
@@ -73,6 +73,7 @@ class KeyedStream(KeyedTransformations):
         uid: str,
         event_time: str | None = ...,
         watermark: str | int | None = ...,
+        idle_after: str | int | None = ...,
         side_outputs: None = ...,
     ) -> DataFrame: ...
 
@@ -85,6 +86,7 @@ class KeyedStream(KeyedTransformations):
         uid: str,
         event_time: str | None = ...,
         watermark: str | int | None = ...,
+        idle_after: str | int | None = ...,
         side_outputs: Sequence[OutputTag],
     ) -> TaggedStream: ...
 
@@ -96,6 +98,7 @@ class KeyedStream(KeyedTransformations):
         uid: str,
         event_time: str | None = None,
         watermark: str | int | None = None,
+        idle_after: str | int | None = None,
         side_outputs: Sequence[OutputTag] | None = None,
     ) -> DataFrame | TaggedStream:
         """Run ``func`` for each row, with state and timers of the row's key; a batch function for many keys at once.
@@ -108,6 +111,8 @@ class KeyedStream(KeyedTransformations):
             watermark: how far behind the greatest event time seen the watermark stays: ``"1 hour"`` or milliseconds. It never passes that of
                 the steps that the rows come from. Defaults to the watermark of these steps; without any to 0, by which
                 a row that is older than a row of an earlier batch is late, and a warning says so; ``"0 seconds"`` is silent.
+            idle_after: without rows for so long, the step does not hold back the watermark of steps after it, until it has rows again:
+                ``"1 minute"`` or milliseconds, longer than a batch takes. By default it always does.
             side_outputs: the tags of the outputs that the function emits to with ``yield tag, row``.
 
         Returns:
@@ -137,6 +142,7 @@ class KeyedStream(KeyedTransformations):
             max_parallelism=self._job.max_parallelism,
             side_outputs=() if side_outputs is None else side_outputs_of(side_outputs, self._job.time_zone),
             after=after,
+            idle_after_ms=idle_ms(idle_after, has_event_time=event_time is not None),
         )
         return add_step(self._job, step, [self.keyed], schema, side_outputs)
 

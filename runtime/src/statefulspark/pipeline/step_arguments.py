@@ -14,7 +14,7 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from statefulspark.config.durations import parse_duration
 from statefulspark.errors import InvalidInputError
 
-__all__ = ["arrow_input", "check_column", "check_event_time", "warn_without_watermark", "watermark_delay_ms"]
+__all__ = ["arrow_input", "check_column", "check_event_time", "idle_ms", "warn_without_watermark", "watermark_delay_ms"]
 
 _log = structlog.get_logger("statefulspark.pipeline")
 
@@ -42,6 +42,30 @@ def watermark_delay_ms(watermark: str | int, field: str = "watermark") -> int:
     if watermark < 0:
         raise InvalidInputError("must not be negative", field=field, remedy=remedy)
     return watermark
+
+
+def idle_ms(idle_after: str | int | None, *, has_event_time: bool) -> int | None:
+    """The time without rows, in milliseconds, after which an input is idle.
+
+    Args:
+        idle_after: As `watermark_delay_ms` takes it; None if no input becomes idle.
+        has_event_time: Whether the step has event time.
+
+    Raises:
+        InvalidInputError: It is no duration, it is 0, or the step has no watermark.
+    """
+    if idle_after is None:
+        return None
+    if not has_event_time:
+        raise InvalidInputError(
+            "needs event time: the step has no watermark", field="idle_after", remedy="Give event_time, or leave idle_after out"
+        )
+    found = watermark_delay_ms(idle_after, "idle_after")
+    if not found:
+        raise InvalidInputError(
+            "must not be 0", field="idle_after", remedy="Give the longest time without rows that is normal, such as '1 minute'"
+        )
+    return found
 
 
 def warn_without_watermark(uid: str, watermark: str | int, field: str = "watermark") -> None:

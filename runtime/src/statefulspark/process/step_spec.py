@@ -19,7 +19,7 @@ from statefulspark.process.reserved_columns import PART, RESERVED
 from statefulspark.process.side_outputs import SideOutput, check_side_outputs, tagged_schema
 from statefulspark.state.api.descriptors import MapStateDescriptor
 
-__all__ = ["InputSpec", "StepSpec", "steps_before"]
+__all__ = ["InputSpec", "StepSpec", "idle_afters_ms", "steps_before"]
 
 
 @dataclass(frozen=True)
@@ -66,6 +66,8 @@ class StepSpec:
     """The broadcast states of a step whose second input is a broadcast stream."""
     after: tuple[str, ...] = ()
     """Uids of the steps whose watermarks the step's own never passes: those with a watermark that rows of its inputs with event time come from."""
+    idle_after_ms: int | None = None
+    """Time without rows, in milliseconds, after which an input does not hold the watermark any more; None if it always does."""
 
     @property
     def inputs(self) -> tuple[InputSpec, ...]:
@@ -119,6 +121,11 @@ class StepSpec:
 def steps_before(steps: Iterable[StepSpec]) -> dict[str, tuple[str, ...]]:
     """Return the uids of the steps before each step that comes after others."""
     return {step.uid: step.after for step in steps if step.after}
+
+
+def idle_afters_ms(steps: Iterable[StepSpec]) -> dict[str, int]:
+    """Return the times without rows after which an input is idle, by uid of the steps that have one."""
+    return {step.uid: step.idle_after_ms for step in steps if step.idle_after_ms is not None}
 
 
 def _check_input(spec: InputSpec, *, keyed: bool) -> None:

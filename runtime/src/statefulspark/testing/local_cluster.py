@@ -25,7 +25,7 @@ from statefulspark.coordinator.slot_table import SlotTable
 from statefulspark.errors import CorruptDataError, NotRestorableError, UnavailableError
 from statefulspark.exchange.config import ExchangeConfig, SlotConfig
 from statefulspark.process.checkpointed_functions import is_checkpointed
-from statefulspark.process.step_spec import steps_before
+from statefulspark.process.step_spec import idle_afters_ms, steps_before
 from statefulspark.rpc.flight import FlightPeer
 from statefulspark.rpc.messages.heartbeat import Heartbeat, SlotReport
 from statefulspark.rpc.messages.slots import Ready, Register, RestoreFailed
@@ -72,7 +72,7 @@ class LocalCluster:
         )
         if job.stored_key is not None:
             durable.pipeline = Pipeline(steps=(job.stored_key,))
-        batches = batch_log(lineage, job.delays_ms(), steps_before(job.all_steps()))
+        batches = batch_log(lineage, job.delays_ms(), steps_before(job.all_steps()), idle_afters_ms(job.all_steps()))
         self.coordinator = Coordinator(
             durable=durable,
             batches=batches,

@@ -38,6 +38,7 @@ class StepTimes:
     uid: str
     event_time: str | None
     watermark: str | int | None
+    idle_after: str | int | None
     side_outputs: Sequence[OutputTag] | None
 
 
@@ -50,6 +51,7 @@ class WindowedTransformations(ABC, Generic[Result]):
     * ``uid``: stable name of the step, by which its state is found, 1 to 200 characters.
     * ``event_time``: the timestamp column. Event-time windows need it.
     * ``watermark``: how far behind the greatest event time the watermark stays: ``"1 hour"`` or milliseconds; see `KeyedStream.process`.
+    * ``idle_after``: time without rows after which the step does not hold back the watermark of steps after it; see there too.
     * ``side_outputs``: tags to which a window function emits, beside that of late rows.
 
     Every method raises InvalidInputError, which names the argument and the remedy, before anything is started.
@@ -120,6 +122,7 @@ class WindowedTransformations(ABC, Generic[Result]):
         uid: str,
         event_time: str | None = None,
         watermark: str | int | None = None,
+        idle_after: str | int | None = None,
         side_outputs: Sequence[OutputTag] | None = None,
     ) -> Result:
         """Combine the rows of each window as they come, and emit the combination.
@@ -139,6 +142,7 @@ class WindowedTransformations(ABC, Generic[Result]):
             uid: See the class.
             event_time: See the class.
             watermark: See the class.
+            idle_after: See the class.
             side_outputs: See the class.
         """
         if (window_function is None) != (output_type is None):
@@ -150,7 +154,7 @@ class WindowedTransformations(ABC, Generic[Result]):
         if evictor is not None:
             contents = EvictedContents(schema, evictor, ReducedRows(function, schema))
         _refuse_operator_state(function)
-        times = StepTimes(uid, event_time, watermark, side_outputs)
+        times = StepTimes(uid, event_time, watermark, idle_after, side_outputs)
         return self._step(contents, window_function, output_type, times)
 
     def aggregate(
@@ -163,6 +167,7 @@ class WindowedTransformations(ABC, Generic[Result]):
         uid: str,
         event_time: str | None = None,
         watermark: str | int | None = None,
+        idle_after: str | int | None = None,
         side_outputs: Sequence[OutputTag] | None = None,
     ) -> Result:
         """Aggregate the rows of each window as they come, and emit the result.
@@ -175,6 +180,7 @@ class WindowedTransformations(ABC, Generic[Result]):
             uid: See the class.
             event_time: See the class.
             watermark: See the class.
+            idle_after: See the class.
             side_outputs: See the class.
         """
         if not isinstance(aggregate_function, AggregateFunction):
@@ -188,7 +194,7 @@ class WindowedTransformations(ABC, Generic[Result]):
         contents: WindowContents = AggregatedContents(aggregate_function, accumulator_type or Types.PICKLED_BYTE_ARRAY())
         if evictor is not None:
             contents = EvictedContents(self._columns(), evictor, AggregatedRows(aggregate_function))
-        times = StepTimes(uid, event_time, watermark, side_outputs)
+        times = StepTimes(uid, event_time, watermark, idle_after, side_outputs)
         return self._step(contents, window_function, _given(output_type), times)
 
     def apply(
@@ -199,12 +205,13 @@ class WindowedTransformations(ABC, Generic[Result]):
         uid: str,
         event_time: str | None = None,
         watermark: str | int | None = None,
+        idle_after: str | int | None = None,
         side_outputs: Sequence[OutputTag] | None = None,
     ) -> Result:
         """Keep all rows of each window, and emit what ``window_function`` makes of them. Arguments as in `process`."""
         if not isinstance(window_function, WindowFunction):
             raise _wrong_function("WindowFunction", window_function)
-        return self._of_rows(window_function, output_type, StepTimes(uid, event_time, watermark, side_outputs))
+        return self._of_rows(window_function, output_type, StepTimes(uid, event_time, watermark, idle_after, side_outputs))
 
     def process(
         self,
@@ -214,6 +221,7 @@ class WindowedTransformations(ABC, Generic[Result]):
         uid: str,
         event_time: str | None = None,
         watermark: str | int | None = None,
+        idle_after: str | int | None = None,
         side_outputs: Sequence[OutputTag] | None = None,
     ) -> Result:
         """Keep all rows of each window, and emit what ``process_window_function`` makes of them.
@@ -224,11 +232,12 @@ class WindowedTransformations(ABC, Generic[Result]):
             uid: See the class.
             event_time: See the class.
             watermark: See the class.
+            idle_after: See the class.
             side_outputs: See the class.
         """
         if not isinstance(process_window_function, ProcessWindowFunction):
             raise _wrong_function("ProcessWindowFunction", process_window_function)
-        return self._of_rows(process_window_function, output_type, StepTimes(uid, event_time, watermark, side_outputs))
+        return self._of_rows(process_window_function, output_type, StepTimes(uid, event_time, watermark, idle_after, side_outputs))
 
     def _of_rows(self, function: AnyWindowFunction, output_type: Any, times: StepTimes) -> Result:
         schema, evictor = self._columns(), self._windowing.evictor
