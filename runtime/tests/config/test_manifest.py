@@ -124,3 +124,16 @@ def test_managed_memory_per_slot() -> None:
     assert managed(slots=4, memory="4Gi", managedMemory={"fraction": 0.4}) == int((4 << 30) * 0.4) // 4
     assert managed(slots=4, memory="4Gi", managedMemory={"size": "100Mi"}) == 100 << 20
     assert [ExecutorSpec(slots=4).instances_for(parallelism) for parallelism in (1, 4, 5)] == [1, 1, 2]
+
+
+@pytest.mark.parametrize("lines", [1, 8])
+def test_merged_mappings_are_bounded(lines: int) -> None:
+    """Eight lines stood for a hundred million entries, which took all memory."""
+    names = [f"a{line}: &a{line}\n  <<: [{', '.join([f'*a{line - 1}'] * (10 if lines > 1 else 20_000))}]\n" for line in range(1, lines + 1)]
+    with pytest.raises(InvalidInputError, match="copies more than"):
+        parse_manifest("a0: &a0 {k0: v}\n" + "".join(names))
+
+
+def test_a_merged_mapping_is_read() -> None:
+    text = yaml.safe_dump(manifest()).replace("spec:\n", "spec:\n  <<: [{parallelism: 3}, {parallelism: 4}]\n")
+    assert parse_manifest(text).spec.parallelism == 3

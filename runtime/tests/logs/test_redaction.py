@@ -42,6 +42,12 @@ def _nothing_known() -> Iterator[None]:
         ("fs.azure.account.key.me.dfs.core.windows.net=Eby8vdM02xNO", "Eby8vdM02xNO"),
         ("-Djavax.net.ssl.trustStorePassword=pa55word", "pa55word"),
         ('sasl.jaas.config=... password="pa55word";', "pa55word"),
+        ('{"body": "{\\"password\\": \\"pa55word\\"}"}', "pa55word"),
+        ("{'password': b'pa55word'}", "pa55word"),
+        ("Authorization: Bearer 3f2a9c8e7d", "3f2a9c8e7d"),
+        ("{'Authorization': 'Basic dXNlcjpwYTU1d29yZA=='}", "dXNlcjpwYTU1d29yZA"),
+        ("cookie eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxMjM0In0.dozjgNryP4J3 of", "dozjgNryP4J3"),
+        ("-----BEGIN RSA PRIVATE KEY-----\\nMIIEpAIBAAKCAQEA\\n-----END RSA PRIVATE KEY-----", "MIIEpAIBAAKCAQEA"),
     ],
 )  # fmt: skip
 def test_secrets_are_recognized_by_their_form(text: str, secret: str) -> None:
@@ -58,6 +64,8 @@ def test_secrets_are_recognized_by_their_form(text: str, secret: str) -> None:
         "abfss://container@account/x",
         "5 keys, key=7",
         "design=blue",
+        "Basic authentication and bearer tokens are refused",
+        "eyJ is how a token begins",
     ],
 )
 def test_ordinary_texts_stay(text: str) -> None:
@@ -65,12 +73,12 @@ def test_ordinary_texts_stay(text: str) -> None:
 
 
 def test_control_characters_do_not_reach_a_terminal() -> None:
-    assert redact("a\x1b[2Jb\x9bc\r\n\td") == "a\\x1b[2Jb\\x9bc\\x0d\n\td"
+    assert redact("a\x1b[2Jb\x9bc\r\n\td\u202e") == "a\\x1b[2Jb\\x9bc\\x0d\n\td\\u202e"
 
 
 @pytest.mark.parametrize(
     "piece",
-    ["a.", "a", ".", "a://", "a://b", "://", "secret", "secret=", "secret='", "account.key.", "account.key.a", "token ", "sig", "AKIA", "\\", "é", "@", "a@", "s\x1b"],
+    ["a.", "a", ".", "a://", "a://b", "://", "secret", "secret=", "secret='", "account.key.", "account.key.a", "token ", "sig", "AKIA", "\\", "é", "@", "a@", "s\x1b", "Bearer ", "Basic a", "basic bearer1", "eyJ", "eyJ-", "eyJ.", "eyJaaaaaaaa.", " eyJa", "-----BEGIN PRIVATE KEY-----", "PRIVATE KEY", "password\\\\"],
 )  # fmt: skip
 def test_time_grows_with_the_length_only(piece: str) -> None:
     """An expression that is quadratic took 6.5 s for 64 KiB of dots; this counts the processor's time of one thread."""

@@ -13,7 +13,7 @@ from typing import Annotated, Final
 
 import typer
 
-from statefulspark.cli.output import Output, OutputOption, TableView, show
+from statefulspark.cli.output import Output, OutputOption, TableView, say, show
 from statefulspark.cli.storage_options import (
     BackendOption,
     EndpointOption,
@@ -121,7 +121,7 @@ def bootstrap(
             open_checkpoint(origin, opener) if origin is not None else None,
             open_store=opener,
             open_rows=storage_opener(None, None, None) if is_here else opener,
-            progress=lambda what: typer.echo(f"writing {what}", err=True),
+            progress=lambda what: say(f"writing {what}", err=True),
         )
     savepoint, changed = done.savepoint, "merged" if done.merged else "new"
     facts = {"uid": uid, "state": state, "kind": done.declared.kind, "type": type_text(done.declared.type.to_json()), "rows": done.rows}

@@ -6,7 +6,7 @@ import typer
 
 from statefulspark.cli.connect import CaFileOption, JobOption, TimeoutOption, TokenFileOption, connect
 from statefulspark.cli.job_command import JobCommand
-from statefulspark.cli.output import Output, OutputOption, show
+from statefulspark.cli.output import Output, OutputOption, say, show
 from statefulspark.cli.waiting import waiting
 
 
@@ -33,5 +33,5 @@ def cancel(
         status = client.cancel(timeout_s=timeout)
     show(status.model_dump(mode="json"), output)
     if output is Output.TABLE:
-        typer.echo(f"job {status.name} {status.state}")
-        typer.echo(after_cancel(status))
+        say(f"job {status.name} {status.state}")
+        say(after_cancel(status))

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
-from statefulspark.cli.output import Output, OutputOption, TableView, show
+from statefulspark.cli.output import Output, OutputOption, TableView, say, show
 from statefulspark.cli.storage_options import EndpointOption, PathStyleOption, RegionOption, age_text, bytes_text, storage_opener
 
 if TYPE_CHECKING:
@@ -49,7 +49,7 @@ def checkpoints(
     show(document, output, *tables)
     if output is Output.TABLE and long:
         for number, name in enumerate(names, start=1):
-            typer.echo(f"{number}: {name}")
+            say(f"{number}: {name}")
 
 
 _COLUMNS: Final = ("kind", "status", "batch", "slots", "age", "took", "size", "new")

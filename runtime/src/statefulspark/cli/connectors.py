@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from statefulspark.cli.groups import CommandGroup
-from statefulspark.cli.output import Output, OutputOption, show
+from statefulspark.cli.output import Output, OutputOption, say, show
 
 
 def register(app: typer.Typer) -> None:
@@ -37,7 +37,7 @@ def add(
     from statefulspark.connectors.installed import add_connector, connector_jars
     from statefulspark.connectors.jars import repository_url
 
-    folder = add_connector(name, lambda line: typer.echo(line, err=True), source=repository_url(repository))
+    folder = add_connector(name, lambda line: say(line, err=True), source=repository_url(repository))
     show({"connector": name, "folder": str(folder), "jars": [jar.name for jar in connector_jars(name)]}, output)
     if output is Output.TABLE:
-        typer.echo(f"{name}: {folder}")
+        say(f"{name}: {folder}")

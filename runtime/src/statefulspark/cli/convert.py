@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import typer
 
-from statefulspark.cli.output import Output, OutputOption, TableView, show
+from statefulspark.cli.output import Output, OutputOption, TableView, say, show
 from statefulspark.cli.storage_options import (
     BackendOption,
     CheckpointArgument,
@@ -38,7 +38,7 @@ def convert(
         path,
         directory,
         open_store=storage_opener(endpoint, region, path_style, backend=backend),
-        progress=lambda what: typer.echo(f"converting {what}", err=True),
+        progress=lambda what: say(f"converting {what}", err=True),
     )
     files = list(made.metadata.files())
     size_bytes = sum(file.size_bytes for file in files)

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from statefulspark.cli.output import Output, OutputOption, TableView, show
+from statefulspark.cli.output import Output, OutputOption, TableView, say, show
 from statefulspark.cli.storage_options import (
     BackendOption,
     CheckpointArgument,
@@ -53,7 +53,7 @@ def delete_keys(
     origin = open_checkpoint(path, opener)
     info = keyed_states(origin, uid)[0]
     keys = [parse_key(info, text) for text in texts]
-    done = delete_keys_of(origin, directory, uid, keys, open_store=opener, progress=lambda what: typer.echo(f"writing {what}", err=True))
+    done = delete_keys_of(origin, directory, uid, keys, open_store=opener, progress=lambda what: say(f"writing {what}", err=True))
     missing = [text for text, parsed in zip(texts, keys, strict=True) if any(parsed is each for each in done.not_found)]
     document = {"path": done.url, "deleted": done.deleted, "not_found": missing, "not_searched": done.not_searched}
     tables = [TableView(done.url, ("state", "deleted entries"), list(done.deleted.items()))]

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from statefulspark.cli.output import Output, OutputOption, TableView, show
+from statefulspark.cli.output import Output, OutputOption, TableView, say, show
 from statefulspark.cli.storage_options import EndpointOption, PathStyleOption, RegionOption, age_text, bytes_text, storage_opener
 from statefulspark.errors import InvalidInputError
 
@@ -46,11 +46,11 @@ def gc(
         open_store=storage_opener(endpoint, region, path_style),
         older_than_s=_seconds(older_than),
         dry_run=dry_run,
-        progress=lambda count: typer.echo(f"deleted {count} objects", err=True),
+        progress=lambda count: say(f"deleted {count} objects", err=True),
     )
     show(_as_json(result, dry_run), output, *_tables(result, dry_run))
     if result.missing:
-        typer.echo("error: objects that a restore needs are missing. Run `statefulspark verify` on each checkpoint", err=True)
+        say("error: objects that a restore needs are missing. Run `statefulspark verify` on each checkpoint", err=True)
         raise typer.Exit(_EXIT_DAMAGED)
 
 

@@ -15,7 +15,7 @@ from typing import Annotated, Final
 import typer
 import yaml
 
-from statefulspark.cli.output import Output, OutputOption, show
+from statefulspark.cli.output import Output, OutputOption, say, show
 from statefulspark.errors import InvalidInputError
 
 _TEMPLATES: Final = {
@@ -52,8 +52,8 @@ def init(
     _write(folder, texts)
     show({"name": job, "directory": str(folder), "files": list(texts)}, output)
     if output is Output.TABLE:
-        typer.echo("\n".join(f"wrote {_shown(directory, file)}" for file in texts))
-        typer.echo(f"next: statefulspark run {_shown(directory, 'job.yaml')} --until-idle")
+        say("\n".join(f"wrote {_shown(directory, file)}" for file in texts))
+        say(f"next: statefulspark run {_shown(directory, 'job.yaml')} --until-idle")
 
 
 def _shown(directory: Path, file: str) -> str:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import typer
 
 from statefulspark.cli.job_tables import cut
-from statefulspark.cli.output import Output, OutputOption, TableView, show
+from statefulspark.cli.output import Output, OutputOption, TableView, say, show
 from statefulspark.cli.storage_options import EndpointOption, PathStyleOption, RegionOption, age_text, bytes_text, storage_opener
 from statefulspark.errors import StatefulSparkError
 
@@ -72,7 +72,7 @@ def _show_running(output: Output, now_ms: int) -> None:
     table = TableView("jobs on this machine", _RUNNING, [_running_row(each, now_ms) for each in documents], right=("for",))
     show({"jobs": documents}, output, *([table] if documents else []))
     if output is Output.TABLE and not documents:
-        typer.echo(f"no job runs on this machine (by {home / 'jobs'})")
+        say(f"no job runs on this machine (by {home / 'jobs'})")
     _warn(output, [(each["name"], each["problem"]) for each in documents])
 
 
@@ -80,7 +80,7 @@ def _warn(output: Output, problems: list[tuple[str, str | None]]) -> None:
     """Tell the problems that a table has no room for."""
     for name, problem in problems if output is Output.TABLE else ():
         if problem is not None:
-            typer.echo(f"warning: {name}: {problem}", err=True)
+            say(f"warning: {name}: {problem}", err=True)
 
 
 def _status(name: str) -> tuple[StatusModel | None, str | None]:

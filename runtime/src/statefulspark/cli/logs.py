@@ -10,7 +10,7 @@ import typer
 
 from statefulspark.cli.connect import CaFileOption, JobOption, TokenFileOption, connect
 from statefulspark.cli.job_command import JobCommand
-from statefulspark.cli.output import Output, OutputOption, printable
+from statefulspark.cli.output import Output, OutputOption, printable, say
 from statefulspark.errors import UnavailableError
 from statefulspark.logs.levels import LogLevel
 from statefulspark.logs.tail import RECORDS_MAX
@@ -48,13 +48,13 @@ def logs(
         answer = client.logs(after=0, records=records, level=level.value, slot=slot, uid=uid)
         _show(answer.records, output)
         if answer.elsewhere is not None:
-            typer.echo(answer.elsewhere, err=True)
+            say(answer.elsewhere, err=True)
         while follow:
             time.sleep(_POLL_S)
             try:
                 answer = client.logs(after=answer.last, records=RECORDS_MAX, level=level.value, slot=slot, uid=uid)
             except UnavailableError:
-                typer.echo("the driver no longer answers", err=True)
+                say("the driver no longer answers", err=True)
                 return
             _show(answer.records, output)
 

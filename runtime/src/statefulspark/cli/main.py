@@ -16,6 +16,7 @@ from typing import Annotated, Any, ClassVar, Final
 import typer
 
 from statefulspark.cli.groups import CommandGroup
+from statefulspark.cli.output import say
 from statefulspark.errors import InvalidInputError, StatefulSparkError
 from statefulspark.logs.redaction import redact
 
@@ -48,7 +49,7 @@ class _Commands(CommandGroup):
 
 def _print_version(wanted: bool) -> None:
     if wanted:
-        typer.echo(f"statefulspark {importlib.metadata.version('statefulspark')}")
+        say(f"statefulspark {importlib.metadata.version('statefulspark')}")
         raise typer.Exit
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from statefulspark.cli.output import Output, OutputOption, TableView, show
+from statefulspark.cli.output import Output, OutputOption, TableView, say, show
 from statefulspark.errors import InvalidInputError
 from statefulspark.memory.split import (
     HIGH_PRIO_POOL_RATIO,
@@ -180,4 +180,4 @@ def _bar(size_bytes: int, whole_bytes: int) -> str:
 
 def _tell(warnings: tuple[str, ...]) -> None:
     for warning in warnings:
-        typer.echo(f"warning: {warning}", err=True)
+        say(f"warning: {warning}", err=True)

@@ -93,6 +93,11 @@ def printable(text: str) -> str:
     return "".join(each if each.isprintable() or each in "\n\t" else each.encode("unicode_escape").decode() for each in text)
 
 
+def say(text: str, *, err: bool = False) -> None:
+    """Print a line for people, which may have a job's texts in it."""
+    typer.echo(printable(text), err=err)
+
+
 def _text(cell: object) -> Text:
     """Return a cell as it is: a string would be read as rich's markup, in which ``[name]`` disappears and ``[/name]`` is an error."""
     return Text(printable("-" if cell is None else str(cell)))

@@ -10,7 +10,7 @@ import typer
 from statefulspark.cli.connect import CaFileOption, JobOption, TimeoutOption, TokenFileOption, connect
 from statefulspark.cli.job_command import JobCommand
 from statefulspark.cli.job_tables import status_tables
-from statefulspark.cli.output import Output, OutputOption, show
+from statefulspark.cli.output import Output, OutputOption, say, show
 from statefulspark.cli.rescale_tables import plan_line, plan_tables, rescale_tables
 from statefulspark.cli.waiting import waiting
 
@@ -49,7 +49,7 @@ def rescale(
         if dry_run:
             show(plan.model_dump(mode="json"), output, *plan_tables(plan))
             return
-        typer.echo(plan_line(plan), err=True)
+        say(plan_line(plan), err=True)
         with waiting(client, f"waiting for the job to run with {parallelism} slots", timeout):
             answer = client.rescale(parallelism, timeout_s=timeout)
     done = answer.last_rescale if plan.from_parallelism != parallelism else None

@@ -10,7 +10,7 @@ from typing import Annotated, Any
 
 import typer
 
-from statefulspark.cli.output import Output, OutputOption, TableView, show
+from statefulspark.cli.output import Output, OutputOption, TableView, say, show
 from statefulspark.cli.storage_options import (
     BackendOption,
     CheckpointArgument,
@@ -68,7 +68,7 @@ def rewrite_savepoint(
         changes,
         max_parallelism=max_parallelism,
         open_store=opener,
-        progress=lambda what: typer.echo(f"writing {what}", err=True),
+        progress=lambda what: say(f"writing {what}", err=True),
     )
     states = [{"uid": uid, "state": state} for uid, state in done.states]
     document = {"path": done.url, "entries": done.entries, "states": states}

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, NoReturn
 
 import typer
 
-from statefulspark.cli.output import Output, OutputOption, kept_for_answer
+from statefulspark.cli.output import Output, OutputOption, kept_for_answer, say
 from statefulspark.config.claim_mode import ClaimMode
 from statefulspark.errors import InvalidInputError, StatefulSparkError
 from statefulspark.logs.levels import LogLevel
@@ -186,7 +186,7 @@ def _supervised(
                 tail=logs.tail,
             )
     except Interrupted as interrupted:
-        typer.echo(f"{interrupted}: stopped immediately; run the manifest again to resume after the last committed batch", err=True)
+        say(f"{interrupted}: stopped immediately; run the manifest again to resume after the last committed batch", err=True)
         _leave(interrupted.exit_code)
 
 
@@ -203,9 +203,9 @@ def _end(result: RunResult, output: Output, termination_log: Path | None, logs: 
         show(status.model_dump(mode="json"), output, *status_tables(status))
     if status.error is not None:
         where = f"; Spark's log is {logs.file.path}" if logs.file is not None else ""
-        typer.echo(f"error: job {status.name} failed ({status.error.reason}){where}\n{status.error.message}", err=True)
+        say(f"error: job {status.name} failed ({status.error.reason}){where}\n{status.error.message}", err=True)
     if advice := what_to_do(result.status):
-        typer.echo(advice, err=True)
+        say(advice, err=True)
     if result.abandoned:
         _leave(result.exit_code)
     if termination_log is not None:
@@ -231,7 +231,7 @@ def _settling(termination_log: Path | None) -> Iterator[None]:
     except StatefulSparkError as error:
         if termination_log is None or not termination.settled(error):
             raise
-        typer.echo(f"error: {redact(str(error))}", err=True)
+        say(f"error: {redact(str(error))}", err=True)
         termination.write(termination_log, termination.of_error(error))
         raise typer.Exit from error
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from statefulspark.cli.output import Output, TableView, show
+from statefulspark.cli.output import Output, TableView, say, show
 from statefulspark.cli.storage_options import time_text
 from statefulspark.coordinator.queried_state import ENTRIES_MAX, StateQuery
 from statefulspark.errors import InvalidInputError
@@ -65,11 +65,11 @@ def show_running(
     title = f"{uid} / {state} (slot {answer.slot}, key group {answer.key_group}, after batch {answer.committed})"
     show(answer.model_dump(mode="json"), output, TableView(title, columns, [_row(entry) for entry in answer.entries]))
     if not answer.entries and not answer.remarks:
-        typer.echo("the key has no such state", err=True)
+        say("the key has no such state", err=True)
     for remark in answer.remarks:
-        typer.echo(f"note: {remark}", err=True)
+        say(f"note: {remark}", err=True)
     if answer.next is not None:
-        typer.echo(f"continue with --after {answer.next}", err=True)
+        say(f"continue with --after {answer.next}", err=True)
 
 
 def _show_states(client: JobClient, job: str, uid: str | None, output: Output) -> None:

@@ -10,7 +10,7 @@ import typer
 from statefulspark.cli.connect import CaFileOption, JobOption, TimeoutOption, TokenFileOption, connect
 from statefulspark.cli.job_command import JobCommand
 from statefulspark.cli.job_tables import paths, snapshot_table, without_table
-from statefulspark.cli.output import Output, OutputOption, show
+from statefulspark.cli.output import Output, OutputOption, say, show
 from statefulspark.cli.waiting import waiting
 
 
@@ -45,4 +45,4 @@ def savepoint(
     show(info.model_dump(mode="json"), output, snapshot_table(info), *without_table(info.without_table))
     if output is Output.TABLE:
         for line in paths(("path", info.path)):
-            typer.echo(line)
+            say(line)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from statefulspark.cli.groups import CommandGroup
-from statefulspark.cli.output import Output, OutputOption, TableView, show
+from statefulspark.cli.output import Output, OutputOption, TableView, say, show
 from statefulspark.cli.storage_options import EndpointOption, PathStyleOption, RegionOption, bytes_text, storage_opener, time_text
 from statefulspark.errors import StatefulSparkError
 
@@ -75,7 +75,7 @@ def dispose(
     with _reported(report) as write:
         there = dispose_savepoint(path, storage_opener(endpoint, region, path_style, ca_bundle))
         write(SnapshotReport(disposed=True))
-    typer.echo(f"{path} is deleted" if there else f"{path} does not exist", err=True)
+    say(f"{path} is deleted" if there else f"{path} does not exist", err=True)
 
 
 @contextmanager

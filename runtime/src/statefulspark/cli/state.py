@@ -10,7 +10,7 @@ import typer
 
 from statefulspark.checkpoint.inspect.plain_values import plain
 from statefulspark.cli.connect import CaFileOption, TokenFileOption, connect
-from statefulspark.cli.output import Output, OutputOption, TableView, show
+from statefulspark.cli.output import Output, OutputOption, TableView, say, show
 from statefulspark.cli.running_state import OptionalJobOption, refuse_options, show_running
 from statefulspark.cli.storage_options import (
     BackendOption,
@@ -145,7 +145,7 @@ def _show_entries(
     columns = in_lists if in_slots else ("key group", "key", "map key", "value", "due (UTC)", "expires (UTC)")
     show({"entries": [_as_json(entry) for entry in shown], "more": more}, output, TableView(f"{uid} / {state_name}", columns, rows))
     if more:
-        typer.echo(f"only the first {limit} entries are shown; raise --limit for more", err=True)
+        say(f"only the first {limit} entries are shown; raise --limit for more", err=True)
 
 
 def _as_json(entry: StateEntry) -> dict[str, Any]:

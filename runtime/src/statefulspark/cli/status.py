@@ -11,7 +11,7 @@ from statefulspark.api_server.instants import at
 from statefulspark.cli.connect import CaFileOption, JobOption, TokenFileOption, connect, ended_run
 from statefulspark.cli.job_command import JobCommand
 from statefulspark.cli.job_tables import in_progress, lag_lines, paths, status_tables
-from statefulspark.cli.output import Output, OutputOption, TableView, printable, show
+from statefulspark.cli.output import Output, OutputOption, TableView, printable, say, show
 
 if TYPE_CHECKING:
     from statefulspark.api_server.last_runs import LastRun
@@ -34,21 +34,21 @@ def status(
     show(answer.model_dump(mode="json"), output, *status_tables(answer))
     if output is Output.TABLE:
         for line in lag_lines(answer, int(time.time() * 1000)):
-            typer.echo(line)
+            say(line)
         for line in paths(
             ("last checkpoint", answer.last_checkpoint.path if answer.last_checkpoint else None),
             ("last savepoint", answer.last_savepoint.path if answer.last_savepoint else None),
             ("restored from", answer.restored_from),
         ):
-            typer.echo(line)
+            say(line)
         for line in in_progress(answer):
-            typer.echo(line)
+            say(line)
         if answer.failing is not None:
             count = "once" if answer.failing.failures == 1 else f"{answer.failing.failures} times in a row"
             since, error = at(answer.failing.since_ms), answer.failing.error
-            typer.echo(f"failing: {count} since {since}, the last time with {error.reason}: {error.message}")
+            say(f"failing: {count} since {since}, the last time with {error.reason}: {error.message}")
         if answer.error is not None:
-            typer.echo(f"failed: {answer.error.reason}: {answer.error.message}")
+            say(f"failed: {answer.error.reason}: {answer.error.message}")
 
 
 def _show_ended(run: LastRun, output: Output) -> None:
@@ -63,11 +63,11 @@ def _show_ended(run: LastRun, output: Output) -> None:
     if output is Output.JSON:
         return
     for line in paths(("state in", run.directory), ("Spark's log", run.log_file), ("manifest", run.manifest)):
-        typer.echo(line)
+        say(line)
     if run.error is not None:
-        typer.echo(f"failed: {run.reason}: {printable(run.error)}")
+        say(f"failed: {run.reason}: {printable(run.error)}")
     if run.state == "KILLED":
-        typer.echo("Its process was killed. Run the manifest again: it resumes after the last committed batch, nothing is lost.")
+        say("Its process was killed. Run the manifest again: it resumes after the last committed batch, nothing is lost.")
     elif run.advice:
-        typer.echo(run.advice)
-    typer.echo(f"`statefulspark history {run.name}` shows what it did.")
+        say(run.advice)
+    say(f"`statefulspark history {run.name}` shows what it did.")

@@ -9,7 +9,7 @@ import typer
 from statefulspark.cli.connect import CaFileOption, JobOption, TimeoutOption, TokenFileOption, connect
 from statefulspark.cli.job_command import JobCommand
 from statefulspark.cli.job_tables import paths, snapshot_table, without_table
-from statefulspark.cli.output import Output, OutputOption, show
+from statefulspark.cli.output import Output, OutputOption, say, show
 from statefulspark.cli.savepoint import Format
 from statefulspark.cli.waiting import waiting
 from statefulspark.errors import InvalidInputError
@@ -51,5 +51,5 @@ def stop(
     show(answer.model_dump(mode="json"), output, *([snapshot_table(taken), *without_table(taken.without_table)] if taken else []))
     if output is Output.TABLE:
         for line in paths(("path", answer.checkpoint.path if answer.checkpoint else None)):
-            typer.echo(line)
-        typer.echo(f"job {answer.state}")
+            say(line)
+        say(f"job {answer.state}")

@@ -10,7 +10,7 @@ from statefulspark.api_server.models import MemoryRequest
 from statefulspark.cli.connect import CaFileOption, JobOption, TimeoutOption, TokenFileOption, connect
 from statefulspark.cli.job_command import JobCommand
 from statefulspark.cli.job_tables import memory_table
-from statefulspark.cli.output import Output, OutputOption, show
+from statefulspark.cli.output import Output, OutputOption, say, show
 from statefulspark.errors import InvalidInputError
 from statefulspark.sizes import parse_size
 
@@ -50,7 +50,7 @@ def tune(
     show(answer.model_dump(mode="json"), output, memory_table(answer))
     if output is Output.TABLE:
         for warning in answer.warnings:
-            typer.echo(f"warning: {warning}")
+            say(f"warning: {warning}")
 
 
 def _size(text: str) -> int:

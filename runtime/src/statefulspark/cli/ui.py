@@ -16,7 +16,7 @@ import typer
 from statefulspark.api_server.connection_files import home_directory
 from statefulspark.cli.connect import CaFileOption, JobOption, TokenFileOption, connect
 from statefulspark.cli.job_command import JobCommand
-from statefulspark.cli.output import Output, OutputOption, show
+from statefulspark.cli.output import Output, OutputOption, say, show
 from statefulspark.errors import UnavailableError
 
 _READ_S: Final = 10.0
@@ -47,13 +47,13 @@ def ui(
     if print_ or output is Output.JSON:
         show({"name": name, "url": url}, output)
         if output is Output.TABLE:
-            typer.echo(url)
+            say(url)
         return
     page = _redirecting_page(home_directory(os.environ, Path.home()) / "pages", url)
     try:
         if not webbrowser.open(page.as_uri()):
             raise UnavailableError("no browser could be started. Open the URL that statefulspark ui --print shows")
-        typer.echo(f"opened the status page of job {name}")
+        say(f"opened the status page of job {name}")
         time.sleep(_READ_S)
     finally:
         page.unlink(missing_ok=True)

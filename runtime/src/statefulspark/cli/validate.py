@@ -11,7 +11,7 @@ from typing import Annotated
 
 import typer
 
-from statefulspark.cli.output import Output, OutputOption, show
+from statefulspark.cli.output import Output, OutputOption, say, show
 
 _EXIT_PROBLEMS = 1
 
@@ -58,12 +58,12 @@ def validate(
     show(document, output)
     if output is Output.TABLE:
         for problem in found.problems:
-            typer.echo(str(problem))
+            say(str(problem))
         for warning in found.warnings:
-            typer.echo(f"warning: {warning}", err=True)
+            say(f"warning: {warning}", err=True)
         if found.job is not None and not found.problems:
-            typer.echo(f"job {found.job.metadata.name} is valid")
+            say(f"job {found.job.metadata.name} is valid")
     if found.problems:
         count = len(found.problems)
-        typer.echo(f"error: {manifest} has {'one problem' if count == 1 else f'{count} problems'}", err=True)
+        say(f"error: {manifest} has {'one problem' if count == 1 else f'{count} problems'}", err=True)
         raise typer.Exit(_EXIT_PROBLEMS)

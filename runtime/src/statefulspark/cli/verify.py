@@ -6,7 +6,7 @@ import dataclasses
 
 import typer
 
-from statefulspark.cli.output import Output, OutputOption, TableView, show
+from statefulspark.cli.output import Output, OutputOption, TableView, say, show
 from statefulspark.cli.storage_options import (
     BackendOption,
     CheckpointArgument,
@@ -39,7 +39,7 @@ def verify(
     report = run(
         path,
         open_store=storage_opener(endpoint, region, path_style, backend=backend),
-        progress=lambda what: typer.echo(f"verifying {what}", err=True),
+        progress=lambda what: say(f"verifying {what}", err=True),
     )
     document = dataclasses.asdict(report) | {"sound": report.sound}
     facts: list[tuple[object, object]] = [
@@ -53,7 +53,7 @@ def verify(
         tables.append(TableView("damaged", ("problem",), [(problem,) for problem in report.problems]))
     show(document, output, *tables)
     if not report.sound:
-        typer.echo(_advice(report.alternative), err=True)
+        say(_advice(report.alternative), err=True)
         raise typer.Exit(_EXIT_DAMAGED)
 
 

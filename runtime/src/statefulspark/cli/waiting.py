@@ -7,9 +7,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final
 
-import typer
-
 from statefulspark.cli.job_tables import in_progress
+from statefulspark.cli.output import say
 from statefulspark.errors import StatefulSparkError
 
 if TYPE_CHECKING:
@@ -27,7 +26,7 @@ def waiting(client: JobClient, what: str, timeout_s: float) -> Iterator[None]:
         what: What the command waits for.
         timeout_s: For how long at most.
     """
-    typer.echo(f"{what}, for at most {timeout_s:g} s", err=True)
+    say(f"{what}, for at most {timeout_s:g} s", err=True)
     ended = threading.Event()
     thread = threading.Thread(target=_report, args=(client, ended), name="progress", daemon=True)
     thread.start()
@@ -47,5 +46,5 @@ def _report(client: JobClient, ended: threading.Event) -> None:
             continue  # the request itself tells what is wrong
         for line in found:
             if line not in said and not ended.is_set():
-                typer.echo(line, err=True)
+                say(line, err=True)
         said = found

@@ -17,6 +17,9 @@ from statefulspark.config.state_backend import StateBackendType
 from statefulspark.errors import InvalidInputError
 
 _BYTES_MAX = 1 << 20
+_MERGE = "tag:yaml.org,2002:merge"
+_MERGED_MAX = 10_000
+"""Entries that one file copies with ``<<``, and mappings that it names for that."""
 """Kubernetes does not store larger objects either."""
 
 
@@ -109,6 +112,19 @@ def _checked(document: object, folder: Path | None) -> StatefulSparkJob | tuple[
 
 class _Loader(yaml.SafeLoader):
     """Refuses a name that occurs twice in one mapping; plain YAML keeps the last one silently."""
+
+    _merged = 0
+
+    def flatten_mapping(self, node: yaml.MappingNode) -> None:
+        """Bound what ``<<`` copies: it may name mappings that copy others, ten times in each of ten lines."""
+        merges = [value for key, value in node.value if key.tag == _MERGE]
+        self._merged += sum(len(value.value) for value in merges)
+        if self._merged <= _MERGED_MAX:
+            before = len(node.value)
+            super().flatten_mapping(node)
+            self._merged += len(node.value) - before
+        if self._merged > _MERGED_MAX:
+            raise yaml.constructor.ConstructorError(None, None, f"<< copies more than {_MERGED_MAX} entries", node.start_mark)
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
         seen: set[str] = set()

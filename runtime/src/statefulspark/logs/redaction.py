@@ -18,13 +18,24 @@ _LENGTH_MIN: Final = 8
 _USER_INFO: Final = re.compile(r"(\b(?!abfss?:)[a-zA-Z][a-zA-Z0-9+.-]{0,31}://)[^\s/@\"'<>]{1,1024}@")
 """User and password of a URL. In abfss:// URLs, the name of a container is in this place."""
 _WORD: Final = r"secret|password|passwd|token|access[._-]?key|account[._-]?key(?:\.[\w.-]{1,80}+)?+|signature|credential|(?<![a-z])sig"
-_ASSIGNED: Final = re.compile(rf"((?:{_WORD})=[\"']?|(?:{_WORD})[\"']\s?:\s?[\"'])[^\s\"'&,;)\\]{{1,4096}}", re.IGNORECASE)
+_QUOTE: Final = r"\\{0,3}[\"']"
+"""As JSON within JSON has it, too."""
+_ASSIGNED: Final = re.compile(rf"((?:{_WORD})=(?:{_QUOTE})?|(?:{_WORD}){_QUOTE}\s?:\s?b?{_QUOTE})[^\s\"'&,;)\\]{{1,4096}}", re.IGNORECASE)
 """The value of an argument, a parameter of a URL (such as the signature of a SAS token), or a member of a mapping."""
+_SHOWN: Final = re.compile(
+    r"(\b(?:Bearer|Basic)\s{1,4})(?=[a-z+/._~-]{0,255}[0-9=])[a-z0-9+/._~=-]{8,4096}"
+    r"|(-----BEGIN [A-Z ]{0,32}PRIVATE KEY-----)[^-]{1,16384}"
+    r"|()(?<![\w-])eyJ[\w-]{8,4096}\.[\w-]{8,4096}(?:\.[\w-]{1,4096})?",
+    re.IGNORECASE,
+)
+"""The credentials of a header, a private key, and a JSON Web Token."""
 _AWS_KEY_ID: Final = re.compile(r"\b(?:AKIA|ASIA)[0-9A-Z]{16}\b")
 _NAME: Final = re.compile(rf"(?:{_WORD})$", re.IGNORECASE)
-_SUSPECT: Final = re.compile(rf"://|AKIA|ASIA|{_WORD}", re.IGNORECASE)
-_CONTROLS: Final = {code: f"\\x{code:02x}" for code in (*range(9), *range(11, 32), *range(127, 160))}
-"""Control characters, which a terminal would obey; tabs and line ends stay."""
+_SUSPECT: Final = re.compile(rf"://|AKIA|ASIA|Bearer|Basic|PRIVATE KEY|eyJ|{_WORD}", re.IGNORECASE)
+_CONTROLS: Final = {code: f"\\x{code:02x}" for code in (*range(9), *range(11, 32), *range(127, 160))} | {
+    code: f"\\u{code:04x}" for code in (0x200E, 0x200F, *range(0x2028, 0x202F), *range(0x2066, 0x206A))
+}
+"""Control characters, which a terminal would obey, and those that change the direction of a text; tabs and line ends stay."""
 
 
 class Redaction:
@@ -71,7 +82,8 @@ class Redaction:
             text = self._secrets.sub(HIDDEN, text)
         if _SUSPECT.search(text) is None:
             return text
-        return _AWS_KEY_ID.sub(HIDDEN, _ASSIGNED.sub(rf"\1{HIDDEN}", _USER_INFO.sub(rf"\1{HIDDEN}@", text)))
+        text = _SHOWN.sub(lambda found: f"{found[1] or found[2] or ''}{HIDDEN}", _USER_INFO.sub(rf"\1{HIDDEN}@", text))
+        return _AWS_KEY_ID.sub(HIDDEN, _ASSIGNED.sub(rf"\1{HIDDEN}", text))
 
 
 _of_process = Redaction()
