@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import math
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,6 +16,8 @@ from statefulspark.coordinator.reported_metrics import Lag
 from statefulspark.job.metrics.sources import METRICS_MAX, PARTITIONS_MAX, SOURCES_MAX, lag_of, sources_of
 from statefulspark.pipeline.tick_reader import TICK
 
+RECORDED = json.loads(Path(__file__).with_name("kafka-progress.json").read_text(encoding="utf-8"))
+"""Of the third batch of `kafka/limited_query.py`, which reads 30 records at a time, on PySpark 4.3.0."""
 FILES = {
     "description": "FileStreamSource[s3://user:secret@bucket/in]", "startOffset": {"logOffset": 3}, "endOffset": {"logOffset": 4}, "latestOffset": None,
     "numInputRows": 9, "inputRowsPerSecond": "NaN", "processedRowsPerSecond": 4.5,
@@ -65,6 +69,18 @@ def test_their_number_and_that_of_their_metrics_are_bounded() -> None:
     found = sources_of({"sources": [many] * 1000})
     assert len(found) == SOURCES_MAX
     assert len(found[0].metrics) == METRICS_MAX
+
+
+def test_the_lag_of_each_partition_in_what_spark_says_of_kafka() -> None:
+    sources = sources_of(RECORDED)
+    (kafka,) = sources
+    assert [(one.topic, one.partition, one.rows) for one in kafka.partitions] == [
+        ("clicks", "2", 292),
+        ("clicks", "1", 221),
+        ("clicks", "0", 0),
+    ]
+    assert kafka.metrics == {"avgOffsetsBehindLatest": 171.0, "maxOffsetsBehindLatest": 292.0, "minOffsetsBehindLatest": 0.0}
+    assert lag_of(sources, RECORDED) == Lag(rows=513, files=None, bytes=None, unknown_sources=0, at_ms=1_795_948_268_247)
 
 
 def test_the_total_leaves_out_what_is_unknown() -> None:
