@@ -175,4 +175,4 @@ def test_an_unknown_connector_is_refused() -> None:
 
 def test_a_missing_format_is_told_with_its_remedy() -> None:
     assert connector_remedy("Kafka").startswith("Run `statefulspark connectors add kafka` once")
-    assert "spec.sparkConf[spark.jars]" in connector_remedy("pulsar")
+    assert "spec.job.jars" in connector_remedy("pulsar")

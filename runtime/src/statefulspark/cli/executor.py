@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import base64
 import importlib.util
+import json
 import os
 import re
 from collections.abc import Mapping
@@ -45,7 +46,7 @@ def executor() -> None:
     home = find_java_home()
     if home is None:
         raise InvalidInputError("an executor needs Java 17 or later", field="JAVA_HOME", remedy="Use an image with a JRE")
-    command = executor_command(os.environ, java=f"{home}/bin/java", jars=f"{_spark_jars()}/*")
+    command = executor_command(os.environ, java=f"{home}/bin/java", jars=":".join([*_job_jars(os.environ), f"{_spark_jars()}/*"]))
     # In place of this process: signals of the container reach the JVM, and the options (which may hold secrets) stay in the environment
     # of a process that only its owner can read.
     environ = {**os.environ, "JAVA_HOME": home, **_spark_secret(Path(SPARK_SECRET_FOLDER) / SPARK_SECRET_KEY)}
@@ -74,6 +75,14 @@ def _spark_secret(path: Path) -> dict[str, str]:
     of all its bytes (Spark's ``SecurityManager.secretKeyFromFile``).
     """
     return {_SECRET_VARIABLE: base64.b64encode(path.read_bytes()).decode("ascii")} if path.is_file() else {}
+
+
+def _job_jars(environ: Mapping[str, str]) -> list[str]:
+    """The jars that the job names, after fetching them."""
+    from statefulspark.connectors.job_jars import VARIABLE, JobJar, resolved_jars
+
+    given = json.loads(environ.get(VARIABLE, "[]"))
+    return [str(path) for path in resolved_jars([JobJar(**each) for each in given], typer.echo, environ=environ)]
 
 
 def _spark_jars() -> Path:

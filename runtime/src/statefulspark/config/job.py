@@ -28,6 +28,7 @@ from statefulspark.config.base import (
 from statefulspark.config.checkpointing import CheckpointingSpec
 from statefulspark.config.claim_mode import ClaimMode
 from statefulspark.config.durations import Duration, at_least
+from statefulspark.config.jars import JarSpec
 from statefulspark.config.locations import StorageUrl
 from statefulspark.config.memory import JobMemory, job_memory
 from statefulspark.config.problems import Problem
@@ -156,6 +157,9 @@ class JobSpec(Model):
     py_files: Annotated[tuple[Text, ...], Field(max_length=256)] = Field(default=(), json_schema_extra=UPGRADE)
     """Python files, directories or zip files that slots and executors must be able to import (at most 256). Relative paths are resolved
     like script."""
+
+    jars: Annotated[tuple[JarSpec, ...], Field(max_length=64)] = Field(default=(), json_schema_extra=UPGRADE)
+    """Jars on the class path of the driver and the executors (at most 64), for sources, sinks and functions that Spark lacks."""
 
     def conflicts(self) -> Iterator[Problem]:
         """The program is in one place."""

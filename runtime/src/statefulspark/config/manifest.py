@@ -185,6 +185,9 @@ def _with_absolute_paths(job: StatefulSparkJob, folder: Path) -> StatefulSparkJo
             "py_files": tuple(absolute(each) for each in spec.job.py_files),
         }
     )
+    if spec.job.jars:  # a field that was not set stays so
+        jars = (each.model_copy(update={"path": absolute(each.path)}) if each.path is not None else each for each in spec.job.jars)
+        program = program.model_copy(update={"jars": tuple(jars)})
     update: dict[str, Any] = {"job": program}
     if storage.ca_bundle is not None:
         reachable = storage.model_copy(update={"ca_bundle": absolute(storage.ca_bundle)})

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -55,30 +55,31 @@ def connector_jars(name: str) -> list[Path]:
     return [] if missing_jars(jars, folder) else [folder / jar.name for jar in jars]
 
 
-def with_connectors(settings: Mapping[str, str], *, same_image: bool) -> dict[str, str]:
-    """Returns the settings that put the added connectors on the class path of driver and executors, beside the jars that ``settings`` names.
+def with_connectors(settings: Mapping[str, str], jars: Sequence[Path] = (), *, same_image: bool) -> dict[str, str]:
+    """Returns the settings that put the job's jars and the added connectors on the class path of driver and executors.
 
-    A connector is left out if the settings name a version of it themselves.
+    They come beside the jars that ``settings`` names. A connector is left out if the job names a version of it itself.
 
     Args:
         settings: The job's own settings of Spark.
+        jars: The files of ``spec.job.jars``. On Kubernetes, executors fetch those themselves.
         same_image: True if executors have the jars under the same paths. They would copy those of ``spark.jars`` into their working directory, which
             they cannot write on Kubernetes.
     """
-    named = " ".join(settings.get(name, "") for name in (_JARS, *_CLASS_PATHS, "spark.jars.packages"))
+    own = [str(jar) for jar in jars]
+    named = " ".join([*own, *(settings.get(name, "") for name in (_JARS, *_CLASS_PATHS, "spark.jars.packages"))])
     found = [str(jar) for name in CONNECTORS if f"spark-sql-{name}" not in named for jar in connector_jars(name)]
-    if not found:
-        return {}
     if same_image:
-        return {name: ":".join([*filter(None, [settings.get(name)]), *found]) for name in _CLASS_PATHS}
-    return {_JARS: ",".join([*filter(None, [settings.get(_JARS)]), *found])}
+        added = zip(_CLASS_PATHS, ([*own, *found], found), strict=True)
+        return {name: ":".join([*filter(None, [settings.get(name)]), *paths]) for name, paths in added if paths}
+    return {_JARS: ",".join([*filter(None, [settings.get(_JARS)]), *own, *found])} if own or found else {}
 
 
 def connector_remedy(name: str) -> str:
     """Returns the remedy for a format that Spark does not know."""
     if name.lower() in CONNECTORS:
         return f"Run `statefulspark connectors add {name.lower()}` once, or use the job image, which has the connector"
-    return "Add the connector's jar, for example with spec.sparkConf[spark.jars] or spec.sparkConf[spark.jars.packages]"
+    return "Add the connector's jar to spec.job.jars"
 
 
 def _jars(name: str) -> list[Jar]:
@@ -86,6 +87,6 @@ def _jars(name: str) -> list[Jar]:
         raise InvalidInputError(
             f"there is no connector {name!r}",
             field="NAME",
-            remedy=f"Choose one of: {', '.join(CONNECTORS)}; add others with spec.sparkConf[spark.jars]",
+            remedy=f"Choose one of: {', '.join(CONNECTORS)}; name the jars of others in spec.job.jars",
         )
     return read_lock(Path(__file__).with_name(f"{name}.lock"))

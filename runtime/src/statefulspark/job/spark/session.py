@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import os
 import sys
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Final, cast
 
@@ -18,6 +20,7 @@ from statefulspark.config.job import StatefulSparkJob
 from statefulspark.config.memory import JobMemory
 from statefulspark.config.problems import Problem, sentences
 from statefulspark.connectors.installed import with_connectors
+from statefulspark.connectors.job_jars import VARIABLE, JobJar, resolved_jars
 from statefulspark.errors import InvalidInputError
 from statefulspark.job.spark import worker_daemon
 from statefulspark.job.spark.java import find_java_home, passed_over
@@ -112,8 +115,15 @@ def memory_settings(plan: JobMemory, *, embedded: bool) -> dict[str, str]:
     return {"spark.driver.memory": f"{(plan.driver.heap_bytes + plan.executor.heap_bytes) // MEBIBYTE}m"}
 
 
-def session_settings(manifest: StatefulSparkJob, master: str | None, parallelism: int) -> dict[str, str]:
-    """Spark's configuration for a job. The manifest's ``sparkConf`` wins over defaults, not over what the protocol needs."""
+def session_settings(manifest: StatefulSparkJob, master: str | None, parallelism: int, jars: Sequence[Path] = ()) -> dict[str, str]:
+    """Spark's configuration for a job. The manifest's ``sparkConf`` wins over defaults, not over what the protocol needs.
+
+    Args:
+        manifest: The job.
+        master: Instead of the manifest's.
+        parallelism: Number of slots.
+        jars: The files of ``spec.job.jars``.
+    """
     spec = manifest.spec
     given = dict(spec.spark_conf)
     chosen = master or given.get("spark.master") or f"local[{local_threads(parallelism)},4]"
@@ -136,6 +146,8 @@ def session_settings(manifest: StatefulSparkJob, master: str | None, parallelism
         # Spark waits for its own pod to be ready before it asks for executors, and logs it as an error with a stack that it is not: it is ready
         # when batches run, for which executors must be there. What really fails until Spark is up is raised; from then on `_log_level` holds.
         defaults["spark.log.level"] = "FATAL"
+        if spec.job.jars:
+            cluster |= executor_environment({VARIABLE: json.dumps([asdict(each) for each in job_jars(manifest)])})
     if is_local(chosen) or is_on_kubernetes(chosen):
         # Elsewhere, executors may get this package from Spark, after the daemon has started.
         defaults[DAEMON_MODULE] = worker_daemon.__name__
@@ -154,7 +166,12 @@ def session_settings(manifest: StatefulSparkJob, master: str | None, parallelism
     }
     if problems := tuple(changed_settings(given, needed)):
         raise sentences(problems)
-    return defaults | given | needed | excluded_rules(given) | with_connectors(given, same_image=is_on_kubernetes(chosen))
+    return defaults | given | needed | excluded_rules(given) | with_connectors(given, jars, same_image=is_on_kubernetes(chosen))
+
+
+def job_jars(manifest: StatefulSparkJob) -> list[JobJar]:
+    """Return the jars that the manifest names."""
+    return [JobJar(path=each.path, url=each.url, maven=each.maven, sha256=each.sha256) for each in manifest.spec.job.jars]
 
 
 def excluded_rules(given: Mapping[str, str]) -> dict[str, str]:
@@ -205,7 +222,8 @@ def open_session(
     workers = worker_environment()
     os.environ |= workers | {"PYSPARK_DRIVER_PYTHON": sys.executable}
     builder = SparkSession.builder
-    settings = executor_environment(workers) | session_settings(manifest, master, parallelism)
+    jars = resolved_jars(job_jars(manifest), lambda text: _log.info("jar", text=text))
+    settings = executor_environment(workers) | session_settings(manifest, master, parallelism, jars)
     if not continued:
         settings.setdefault("spark.sql.streaming.fileSink.log.compactInterval", "1000000")
     for key, value in settings.items():
