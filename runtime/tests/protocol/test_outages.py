@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from statefulspark.checkpoint.formats import paths
@@ -63,3 +65,32 @@ def test_the_batch_uses_the_processing_time_of_its_record(world: World, start: S
     running = driver.coordinator._batches.current
     assert running is not None
     assert running.processing_time_ms == read_record(world.store, paths.batch_key(1, 1)).processing_time_ms
+
+
+@pytest.mark.parametrize("world", ["memory"], indirect=True)
+def test_a_checkpoint_that_cannot_start_leaves_the_batch_its_record(world: World, start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The record is stored before the checkpoint starts, so the batch has begun, and its rows and parameters stay."""
+    world.input = [(f"k{number % 3}", 10 * number) for number in range(20)]
+    driver = start(2)
+    _run_next(driver, 2)
+    outages = [UnavailableError("503")]
+    capture = driver.coordinator._durable.capture_state
+
+    def failing_once(*args: Any) -> None:
+        if outages:
+            raise outages.pop()
+        capture(*args)
+
+    monkeypatch.setattr(driver.coordinator._durable, "capture_state", failing_once)
+    assert driver.plan(2) == 1
+    driver.coordinator.snapshots.request(None)
+    _begin_at_last(driver, 1)
+    running, record = driver.coordinator._batches.current, read_record(world.store, paths.batch_key(1, 1))
+    assert running is not None
+    assert (running.processing_time_ms, dict(running.watermarks)) == (record.processing_time_ms, dict(record.watermarks))
+    driver.run(1)
+    driver.coordinator.query.drain()
+    while (batch := driver.plan(4)) is not None:
+        driver.run(batch)
+    given = [(key, kind, number) for rows in world.sink.values() for key, kind, number, *_ in rows]
+    assert sorted(given) == sorted(expected(world.input).elements())

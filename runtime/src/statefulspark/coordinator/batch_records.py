@@ -1,7 +1,8 @@
 """Writes the record of each batch before the batch runs.
 
 A record whose write failed may have reached storage although the answer did not. From then on its batch has begun: the same record is
-written again, and the batch runs with its offsets, watermarks and processing time and no others, also in a query that was restarted.
+written again, and the batch runs with its offsets, watermarks and processing time and no others, also in a query that was restarted, and
+also if the write was answered and something after it failed.
 """
 
 from __future__ import annotations
@@ -42,17 +43,17 @@ class BatchRecords:
         self._lineage = lineage
         self._check_fence = check_fence
         self._changelogs = changelogs
-        self._pending: BatchRecord | None = None
+        self._last: BatchRecord | None = None
 
     def go_back(self, lineage: Lineage) -> None:
-        """Go on after the jump that ends ``lineage``. A record whose write was not answered is of an abandoned batch."""
+        """Go on after the jump that ends ``lineage``. The last record is of an abandoned batch."""
         self._lineage = lineage
-        self._pending = None
+        self._last = None
 
     @property
     def begun(self) -> BatchParameters | None:
-        """The batch whose record is not known to be durable yet; None if there is none."""
-        return parameters_of(self._pending) if self._pending is not None else None
+        """The last batch whose record this attempt has written or tried to write; None if there is none."""
+        return parameters_of(self._last) if self._last is not None else None
 
     def write(
         self,
@@ -62,22 +63,21 @@ class BatchRecords:
         state: SparkStateUploader,
         log: BatchLog,
     ) -> None:
-        """Make the record of a new batch durable; when that failed before, the same record is tried again.
+        """Make the record of a new batch durable; of a batch that was tried before, the same record is written again.
 
         Raises:
             FencedError: a newer attempt runs the job.
             UnavailableError: storage does not answer.
         """
-        record = self._pending
+        record = self._last
         if record is None or record.batch != parameters.batch:
             state.capture(self._store, self._lineage.attempt, parameters.batch - 1)
             failpoints.reach("driver.state.stored")
             files, packs = location.new_files(), state.record()
             record = self._recovered(parameters, pipeline, files) or self._new(parameters, files, log)
             update = {"spark_state": (*record.spark_state, *packs), "pipeline": pipeline}
-            self._pending = record = record.model_copy(update=update)
+            self._last = record = record.model_copy(update=update)
         write_record(self._store, record, self._check_fence)
-        self._pending = None
         location.confirm()
         state.confirm()
 
