@@ -11,8 +11,9 @@ from typing import Any
 import pytest
 
 from e2e.harness.evidence import keep
-from e2e.harness.images import OUT, Images, make_images
+from e2e.harness.images import OUT, Images, make_images, make_kafka_image
 from e2e.harness.jobs import HUNDRED_MB, KIND, SMALL, SNAPSHOTS, CountingJob, Load, end_jobs
+from e2e.harness.kafka import Kafka, kafka_in
 from e2e.harness.kubectl import Kubectl
 from e2e.harness.operators import Operator, operator_in
 from e2e.harness.providers import NONE, PROVIDER, Provider, choose
@@ -126,6 +127,13 @@ def kubectl(operator: Operator, request: pytest.FixtureRequest) -> Iterator[Kube
     if request.node.stash.get(FAILED, False):
         keep(OUT / request.node.name, namespace, operator.kubectl)
     end_jobs(namespace)
+
+
+@pytest.fixture
+def kafka(kubectl: Kubectl, provider: Provider) -> Iterator[Kafka]:
+    """A broker in the test's namespace; the operator of ``kubectl`` has had the job image built."""
+    with kafka_in(kubectl, make_kafka_image(provider)) as running:
+        yield running
 
 
 @pytest.fixture

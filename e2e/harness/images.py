@@ -14,6 +14,11 @@ from e2e.harness.timeouts import COMMAND_S
 
 OUT: Final = ROOT / "out" / "e2e"
 SOURCES: Final = ROOT / "e2e" / "images"
+_OF_KAFKA: Final = (
+    ROOT / "runtime" / "src" / "statefulspark" / "connectors" / "jars.py",
+    ROOT / "runtime" / "tests" / "kafka" / "broker.lock",
+    ROOT / "examples" / "14-kafka" / "payments.py",
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,14 +51,27 @@ def build_images(provider: Provider) -> Images:
     return Images(operator=names["operator"], job=jobs[1], job_next=jobs[2], store=names["store"])
 
 
+def make_kafka_image(provider: Provider) -> str:
+    """Build and load the image that is both a Kafka broker and the job of examples/14-kafka, on top of the job image that is there."""
+    context = OUT / "images" / "kafka"
+    context.mkdir(parents=True, exist_ok=True)
+    for file in (*(SOURCES / "kafka").iterdir(), *_OF_KAFKA):
+        shutil.copy(file, context)
+    base, job = f"BASE_IMAGE={provider.base_image()}", f"JOB_IMAGE={provider.prefix}statefulspark-job:e2e"
+    tag = f"{provider.prefix}kafka:e2e"
+    provider.build(tag, context, "--build-arg", base, "--build-arg", job)
+    load_images(provider, tag)
+    return tag
+
+
 def make_images(provider: Provider) -> Images:
     """Build all images and load those that the cluster does not have."""
     images = build_images(provider)
-    _load(provider, (images.operator, images.store, images.job, images.job_next))
+    load_images(provider, images.operator, images.store, images.job, images.job_next)
     return images
 
 
-def _load(provider: Provider, tags: tuple[str, ...]) -> None:
+def load_images(provider: Provider, *tags: str) -> None:
     """Load what is new since this cluster was given it last."""
     cluster = Kubectl("kube-system").get("namespace", "kube-system")["metadata"]["uid"]
     noted = OUT / "loaded.json"

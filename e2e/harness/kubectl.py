@@ -48,10 +48,14 @@ class Kubectl:
     def __init__(self, namespace: str) -> None:
         self.namespace = namespace
 
+    def command(self, *arguments: str) -> list[str]:
+        """The command line of kubectl."""
+        return ["kubectl", "--namespace", self.namespace, *arguments]
+
     def run(self, *arguments: str, given: object = None) -> subprocess.CompletedProcess[str]:
         """Run kubectl; ``given`` becomes its standard input, as JSON."""
         return subprocess.run(
-            ["kubectl", "--namespace", self.namespace, *arguments],
+            self.command(*arguments),
             input=None if given is None else json.dumps(given),
             capture_output=True,
             text=True,
@@ -102,7 +106,7 @@ class Kubectl:
     def forwarded(self, target: str, port: int) -> Iterator[int]:
         """A port of this machine that leads to one of a service or pod while the context lasts."""
         with subprocess.Popen(
-            ["kubectl", "--namespace", self.namespace, "port-forward", "--address=127.0.0.1", target, f":{port}"],
+            self.command("port-forward", "--address=127.0.0.1", target, f":{port}"),
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+from statefulspark.config.kubernetes import validate_on_kubernetes
 from statefulspark.config.manifest import parse_manifest
 
 LINES_MAX = 30
@@ -46,6 +47,14 @@ def test_every_manifest_that_is_mentioned_exists(readme: str, examples: Path) ->
 def test_the_manifest_that_is_shown_is_valid(readme: str) -> None:
     (shown,) = re.findall(r"```yaml\n(.*?)```", readme, flags=re.DOTALL)
     assert parse_manifest(shown).spec.parallelism == 2
+
+
+def test_the_manifest_of_the_kafka_page_is_the_one_that_runs_on_a_cluster(examples: Path) -> None:
+    """An end-to-end test runs the file."""
+    page = (examples.parent / "docs" / "how-to" / "kafka.md").read_text()
+    shown = [each for block in re.findall(r"```yaml\n(.*?)```", page, flags=re.DOTALL) for each in yaml.safe_load_all(block)]
+    assert shown == list(yaml.safe_load_all((examples / "14-kafka" / "kubernetes.yaml").read_text()))[1:]
+    assert validate_on_kubernetes(shown[0]).spec.job.script == "/opt/job/payments.py"
 
 
 def test_no_two_examples_are_jobs_of_one_name(examples: Path) -> None:
