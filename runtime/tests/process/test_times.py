@@ -49,7 +49,7 @@ class Times(KeyedProcessFunction):
 def test_every_time_is_in_utc(machine_zone: None) -> None:
     """With the two functions of the page, which the machine's zone must not change."""
     names: dict[str, Any] = {}
-    (code,) = re.findall(r"```python\n(.*?)```", PAGE.read_text(), re.DOTALL)
+    (code,) = (each for each in re.findall(r"```python\n(.*?)```", PAGE.read_text(), re.DOTALL) if "def to_ms" in each)
     exec(compile(code, str(PAGE), "exec"), names)
     local = datetime(2026, 7, 1, 8, 0)  # noqa: DTZ001  # a timestamp_ntz has no zone
     columns = "user STRING, at TIMESTAMP, local TIMESTAMP_NTZ", "at TIMESTAMP, local TIMESTAMP_NTZ, ms BIGINT"
