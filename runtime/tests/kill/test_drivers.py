@@ -12,11 +12,13 @@ from .kills import DRIVER_POINTS, GROUP_POINTS, MOMENT, SLOT_POINTS, DriverKille
 pytestmark = [pytest.mark.kill, pytest.mark.slow, pytest.mark.timeout(1800)]
 
 
+# make test has drivers that are killed and lose their disks in test_rescaling, test_storage and kafka/test_kafka_jobs.
+@pytest.mark.exhaustive
 @pytest.mark.parametrize(
     ("driver_points", "slot_points", "moments", "again", "files"),
     [
-        ((DRIVER_POINTS[3], GROUP_POINTS[0]), (), 0, 0, 20),
-        pytest.param((*DRIVER_POINTS, *GROUP_POINTS), SLOT_POINTS, 8, 1, 200, marks=pytest.mark.exhaustive),
+        ((DRIVER_POINTS[3], GROUP_POINTS[0]), (), 1, 0, 28),
+        ((*DRIVER_POINTS, *GROUP_POINTS), SLOT_POINTS, 8, 1, 200),
     ],
     ids=["once", "twice"],
 )

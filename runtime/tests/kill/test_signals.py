@@ -89,7 +89,8 @@ def test_a_signal_stops_a_running_job_with_its_last_state(
         ledger.check()
 
 
-@pytest.mark.parametrize("target", [pytest.param("process", marks=pytest.mark.exhaustive), "group"])
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("target", ["process", "group"])
 def test_a_signal_while_spark_starts_ends_the_process_at_once(tmp_path: Path, java_options: str, target: str) -> None:
     """128 + its number and one sentence, whatever the start is at; nothing of the next start is lost."""
     ledger = Ledger(folder=tmp_path, java_options=java_options, seed=302, files=4)
