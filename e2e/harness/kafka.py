@@ -33,14 +33,14 @@ class Kafka:
         self.image = image
         """The broker's, which is also that of the job."""
         self.address = address
-        """Where pods find it."""
+        """Address for pods."""
 
     def create(self, topic: str, partitions: int) -> None:
         """Create a topic."""
         self._kubectl.ok(*_TOPICS, "create", topic, str(partitions))
 
     def balances(self, topic: str) -> Balances:
-        """What a consumer that reads committed messages sees now."""
+        """Read all committed messages of a topic."""
         found: Balances = {}
         for line in self._kubectl.ok(*_TOPICS, "read", topic).splitlines():
             key, value = json.loads(line)

@@ -24,7 +24,7 @@ class Store:
 
     def __init__(self, *, port: int, endpoint: str) -> None:
         self.endpoint = endpoint
-        """Where pods find it."""
+        """Address for pods."""
         self._client: Any = boto3.client(
             "s3",
             endpoint_url=f"http://127.0.0.1:{port}",

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import hashlib
-import http.server
 import subprocess
 import sys
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler
 from pathlib import Path
-from typing import Any
 
 import pytest
 from typer.testing import CliRunner
@@ -20,6 +18,8 @@ from statefulspark.connectors import connector_jars, installed, jars
 from statefulspark.connectors.installed import connector_remedy, connectors_folder, with_connectors
 from statefulspark.connectors.jars import ChecksumError, FetchError, Jar, fetch_jars, read_lock
 from statefulspark.errors import InvalidInputError
+
+from .http_server import http_server
 
 CONTENTS = {"org/a/a-1.jar": b"one", "org/b/b-2.jar": b"two"}
 LOCKED = [Jar(path, hashlib.sha256(content).hexdigest()) for path, content in CONTENTS.items()]
@@ -71,27 +71,16 @@ def test_another_file_is_refused_and_leaves_nothing(repository: Path, tmp_path: 
 def served(statuses: list[int]) -> Iterator[str]:
     """A repository over HTTP that answers with these statuses first."""
 
-    class Handler(http.server.BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            status = statuses.pop(0) if statuses else 200
-            content = CONTENTS[self.path[1:]] if status == 200 else b""
-            self.send_response(status)
-            self.send_header("Content-Length", str(len(content)))
-            self.end_headers()
-            self.wfile.write(content)
+    def answer(request: BaseHTTPRequestHandler) -> None:
+        status = statuses.pop(0) if statuses else 200
+        content = CONTENTS[request.path[1:]] if status == 200 else b""
+        request.send_response(status)
+        request.send_header("Content-Length", str(len(content)))
+        request.end_headers()
+        request.wfile.write(content)
 
-        def log_message(self, *_: Any) -> None:
-            pass
-
-    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    thread = threading.Thread(target=server.serve_forever)
-    thread.start()
-    try:
-        yield f"http://127.0.0.1:{server.server_port}"
-    finally:
-        server.shutdown()
-        thread.join()
-        server.server_close()
+    with http_server(answer) as url:
+        yield url
 
 
 @pytest.mark.filterwarnings("ignore::ResourceWarning")

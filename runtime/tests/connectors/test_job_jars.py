@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import hashlib
-import http.server
 import json
-import threading
 import time
 import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -21,6 +19,8 @@ from statefulspark.connectors.installed import with_connectors
 from statefulspark.connectors.jars import FetchError, fetch_jar
 from statefulspark.connectors.job_jars import VARIABLE, JobJar, _file_name, jars_folder, resolved_jars
 from statefulspark.errors import InvalidInputError, UnavailableError
+
+from .http_server import http_server
 
 CONTENT = b"a jar"
 SHA256 = hashlib.sha256(CONTENT).hexdigest()
@@ -91,31 +91,18 @@ def test_names_are_safe_on_a_class_path(url: str, name: str) -> None:
 
 
 @contextmanager
-def served(length: int | None, content: bytes, location: str = "") -> Iterator[str]:
+def served(length: int | None, content: bytes) -> Iterator[str]:
     """A server that gives every caller this, whatever length it says."""
 
-    class Handler(http.server.BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            self.send_response(302 if location else 200)
-            if location:
-                self.send_header("Location", location)
-            if length is not None:
-                self.send_header("Content-Length", str(length))
-            self.end_headers()
-            self.wfile.write(content)
+    def answer(request: BaseHTTPRequestHandler) -> None:
+        request.send_response(200)
+        if length is not None:
+            request.send_header("Content-Length", str(length))
+        request.end_headers()
+        request.wfile.write(content)
 
-        def log_message(self, *_: Any) -> None:
-            pass
-
-    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    thread = threading.Thread(target=server.serve_forever)
-    thread.start()
-    try:
-        yield f"http://127.0.0.1:{server.server_port}/a.jar"
-    finally:
-        server.shutdown()
-        thread.join()
-        server.server_close()
+    with http_server(answer) as url:
+        yield f"{url}/a.jar"
 
 
 @pytest.mark.filterwarnings("ignore::ResourceWarning")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from statefulspark.coordinator.event_times import EventTimes
+from statefulspark.coordinator.event_times import EventTimes, watermark_of
 
 TIME = st.none() | st.integers(-5, 5)
 
@@ -30,15 +30,15 @@ def test_it_is_the_smallest_of_the_inputs_with_event_time(
     counting = [(place, delay) for place, delay in enumerate(delays) if delay is not None]
     known = [[time for batch in batches if (time := batch[place]) is not None] for place, _ in counting]
     expected = min((max(seen) - delay for seen, (_, delay) in zip(known, counting, strict=True)), default=None) if all(known) else None
-    assert times.watermark("u", delays) == expected
-    assert times.watermark("other", delays) is None
+    assert watermark_of(times.marks("u", delays)) == expected
+    assert watermark_of(times.marks("other", delays)) is None
 
 
 def test_a_step_that_loses_its_second_input_goes_on_by_the_first() -> None:
     """And one that gets a second input has no watermark until that has had a row."""
     times = EventTimes()
     times.see("u", 100, 40)
-    assert times.watermark("u", (0,)) == 100
+    assert watermark_of(times.marks("u", (0,))) == 100
     times = EventTimes()
     times.see("u", 100)
-    assert times.watermark("u", (0, 0)) is None
+    assert watermark_of(times.marks("u", (0, 0))) is None

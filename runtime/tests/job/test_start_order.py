@@ -21,7 +21,7 @@ def without_spark(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(storage, "_PROBE_BUDGET_S", 0.2)
 
 
-def run(folder: Path, directory: str, **fields: Any) -> None:
+def run(folder: Path, directory: str, options: RunOptions | None = None, **fields: Any) -> None:
     (folder / "job.py").write_text("def pipeline(job):\n    raise AssertionError\n")
     document = {
         "apiVersion": "statefulspark.io/v1alpha1",
@@ -29,7 +29,7 @@ def run(folder: Path, directory: str, **fields: Any) -> None:
         "metadata": {"name": "clicks"},
         "spec": {"job": {"script": str(folder / "job.py")}, "checkpointing": {"dir": directory, **fields}},
     }
-    start_job(validate_job(document), RunOptions())
+    start_job(validate_job(document), options or RunOptions())
 
 
 def test_an_s3_store_that_does_not_answer(tmp_path: Path) -> None:
@@ -51,15 +51,8 @@ def test_a_folder_that_cannot_be_written(tmp_path: Path) -> None:
 
 def test_a_checkpoint_that_does_not_exist(tmp_path: Path) -> None:
     run_options = RunOptions(restore_from=(tmp_path / "chk-1").as_uri())
-    (tmp_path / "job.py").write_text("def pipeline(job):\n    raise AssertionError\n")
-    document = {
-        "apiVersion": "statefulspark.io/v1alpha1",
-        "kind": "StatefulSparkJob",
-        "metadata": {"name": "clicks"},
-        "spec": {"job": {"script": str(tmp_path / "job.py")}, "checkpointing": {"dir": (tmp_path / "state").as_uri()}},
-    }
     with pytest.raises(InvalidInputError):
-        start_job(validate_job(document), run_options)
+        run(tmp_path, (tmp_path / "state").as_uri(), run_options)
 
 
 @pytest.mark.parametrize(
@@ -72,13 +65,6 @@ def test_a_folder_that_others_may_write(tmp_path: Path, master: str | None, is_r
     (folder / "chk-1").mkdir(parents=True)
     (folder / "chk-1" / "_metadata").write_bytes(b"hostile")
     folder.chmod(0o777)
-    (tmp_path / "job.py").write_text("def pipeline(job):\n    raise AssertionError\n")
-    document = {
-        "apiVersion": "statefulspark.io/v1alpha1",
-        "kind": "StatefulSparkJob",
-        "metadata": {"name": "clicks"},
-        "spec": {"job": {"script": str(tmp_path / "job.py")}, "checkpointing": {"dir": (tmp_path / "state").as_uri()}},
-    }
     expected = "--shared-dir" if is_refused and not shared_dir else "Spark was started"
     with pytest.raises((StatefulSparkError, pytest.fail.Exception), match=expected):
-        start_job(validate_job(document), RunOptions(master=master, shared_dir=shared_dir))
+        run(tmp_path, (tmp_path / "state").as_uri(), RunOptions(master=master, shared_dir=shared_dir))

@@ -11,7 +11,7 @@ from statefulspark.api_server.instants import at
 from statefulspark.cli.connect import CaFileOption, JobOption, TokenFileOption, connect, ended_run
 from statefulspark.cli.job_command import JobCommand
 from statefulspark.cli.job_tables import in_progress, lag_lines, paths, status_tables
-from statefulspark.cli.output import Output, OutputOption, TableView, printable, say, show
+from statefulspark.cli.output import Output, OutputOption, TableView, say, show
 
 if TYPE_CHECKING:
     from statefulspark.api_server.last_runs import LastRun
@@ -65,7 +65,7 @@ def _show_ended(run: LastRun, output: Output) -> None:
     for line in paths(("state in", run.directory), ("Spark's log", run.log_file), ("manifest", run.manifest)):
         say(line)
     if run.error is not None:
-        say(f"failed: {run.reason}: {printable(run.error)}")
+        say(f"failed: {run.reason}: {run.error}")
     if run.state == "KILLED":
         say("Its process was killed. Run the manifest again: it resumes after the last committed batch, nothing is lost.")
     elif run.advice:

@@ -42,9 +42,9 @@ class EventTimes:
 
     >>> times = EventTimes()
     >>> times.see("joined", 1_000, None)
-    >>> times.watermark("joined", (0, 100))
+    >>> watermark_of(times.marks("joined", (0, 100)))
     >>> times.see("joined", 5_000, 3_000)
-    >>> times.watermark("joined", (0, 100))
+    >>> watermark_of(times.marks("joined", (0, 100)))
     2900
     """
 
@@ -97,10 +97,6 @@ class EventTimes:
             self._awaited.add(uid)
             for active_ms in self._active_ms:
                 active_ms[uid] = processed_ms
-
-    def watermark(self, uid: str, delays_ms: Delays) -> int | None:
-        """Return the watermark of a step: the smallest of its inputs with event time; None until each of them has had a row."""
-        return watermark_of(self.marks(uid, delays_ms))
 
     def marks(self, uid: str, delays_ms: Delays, *, idle_after_ms: int | None = None, until_ms: int | None = None) -> list[Mark]:
         """Return the marks of a step's inputs with event time.

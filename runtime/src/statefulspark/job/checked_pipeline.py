@@ -113,5 +113,4 @@ def check_plan(spark: SparkSession, manifest: StatefulSparkJob, built: tuple[Job
     check_spark_state(state_steps, dict(spark.sparkContext.getConf().getAll()), checkpointing.spark_location)
     check_mode(checkpointing.mode, state_steps, deleting_sources(writer._df))  # noqa: SLF001  see above
     check_sink(spark, writer)
-    job.pickled_steps()
     return state_steps

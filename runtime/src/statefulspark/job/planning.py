@@ -28,6 +28,8 @@ def build_plan(manifest: StatefulSparkJob, *, output: int | None = None) -> None
     try:
         nowhere = Endpoint(location="grpc+unix:///", secret="")
         builder = PipelineBuilder(spark, manifest, pipeline, manifest.spec.max_parallelism, nowhere, {})
-        check_plan(spark, manifest, builder.build(parallelism))
+        built = builder.build(parallelism)
+        check_plan(spark, manifest, built)
+        built[0].pickled_steps()  # a start pickles them for the slots
     finally:
         spark.stop()
