@@ -138,8 +138,10 @@ class SlotService:
             raise
 
     def _check_epoch(self, epoch: int) -> None:
-        if epoch != self._epoch or self.stopping.is_set():
+        if epoch != self._epoch:
             raise FencedError(f"slot {self._slot} is at epoch {self._epoch}, the caller expects epoch {epoch}")
+        if self.stopping.is_set():
+            raise FencedError(f"slot {self._slot} is ending: {self.damage() or 'it was told to stop'}")
 
     def ping(self, request: Ping) -> None:
         """Answer while this incarnation serves."""
