@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import logging
+import time
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -10,11 +13,15 @@ from typer.testing import CliRunner
 
 from statefulspark.api_server.connection_files import Connection, ConnectionFile
 from statefulspark.api_server.last_runs import LastRun, recorded
+from statefulspark.checkpoint.formats import paths
 from statefulspark.cli.main import app
+from statefulspark.cli.progress import PROGRESS_LOGGER
+from statefulspark.cli.run_logs import run_logs
 from statefulspark.coordinator.controls import JobError, JobState
 from statefulspark.coordinator.history import HistoryEvent, JobHistory
 from statefulspark.errors import ConflictError, InvalidInputError
 from statefulspark.job.history.storing import StoredHistory
+from statefulspark.logs.levels import LogLevel
 from statefulspark.storage.open import open_store
 
 
@@ -106,3 +113,52 @@ def test_the_newest_stored_history_is_shown_by_name_and_by_directory(home: Path,
     result = CliRunner().invoke(app, ["history", f"file://{tmp_path}/state/other"])
     assert result.exit_code == 2
     assert "contains no history of a job" in result.stderr
+
+
+def test_the_checkpoint_directory_of_one_job_is_enough_and_of_several_is_refused(
+    home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = run_of(tmp_path)
+    store_history(run, 1, "the only driver")
+    open_store(run.directory).put(paths.JOB_KEY, b"{}")
+    monkeypatch.chdir(tmp_path)
+    for named in ("state", "state/payments", f"file://{tmp_path}/state"):
+        assert "the only driver" in shown("history", named)
+    open_store(f"file://{tmp_path}/state/refunds").put(paths.JOB_KEY, b"{}")
+    result = CliRunner().invoke(app, ["history", "state"])
+    assert result.exit_code == 2
+    assert "has 2 jobs (payments, refunds)" in result.stderr
+
+
+def test_a_reason_is_never_cut(home: Path, tmp_path: Path) -> None:
+    """Of a traceback, the first line and the one with the error are shown; JSON has it whole."""
+    run = run_of(tmp_path)
+    run.end(JobState.FAILED, None)
+    words = " ".join(f"word{i}" for i in range(60))
+    store_history(run, 1, f"{words}\nTraceback (most recent call last):\n  File x\nValueError: not a number")
+    cells = [
+        line.split("│")[-2].strip() for line in shown("history", "payments").split("failures and changes")[1].splitlines() if "│" in line
+    ]
+    assert " ".join(cells) == f"{words}: ValueError: not a number"
+
+
+def test_the_log_of_a_job_is_readable_after_its_end(home: Path, tmp_path: Path, logging_as_before: None) -> None:
+    """Of its last run only, without the line of progress every few seconds, and whether or not its process was killed."""
+    path = home / "logs/payments.jsonl"
+    for started, message in ((1_000, "of an earlier run"), (0, "carrier ZZ is not known")):
+        with run_logs("payments", None, LogLevel.INFO, progress=False, master=None, secrets=["a-secret-0123"]) as logs:
+            logging.getLogger("flights").warning("%s, password a-secret-0123", message, extra={"slot": 1, "uid": "legs"})
+            logging.getLogger(PROGRESS_LOGGER).info("progress")
+            assert len(logs.tail.read(after=0, most=9, level=0, slot=None, uid=None)[0]) == 1
+        if started:
+            path.write_text("damaged\n[]\n" + path.read_text().replace(str(datetime.now(UTC).year), "2020"))
+    run = run_of(tmp_path, started_ms=int(time.time() * 1000) - 3_600_000)
+    run.write()
+    result = CliRunner().invoke(app, ["logs", "payments", "--slot", "1"])
+    assert result.exit_code == 0, result.output
+    assert "WARNING [slot 1, uid legs] carrier ZZ is not known, password ***" in result.stdout
+    assert "of an earlier run" not in result.stdout
+    assert "progress" not in path.read_text()
+    assert path.stat().st_mode & 0o077 == 0
+    assert "does not run now" in result.stderr
+    assert shown("logs", "payments", "--level", "error") == ""

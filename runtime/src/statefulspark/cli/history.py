@@ -1,23 +1,21 @@
-"""``statefulspark history``: show what a running job has done over time."""
+"""``statefulspark history``: show what a job has done over time."""
 
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING, Annotated, Final
+from typing import Annotated, Final
 
 import typer
 
 from statefulspark.api_server.history_models import SAMPLES_MAX, HistoryModel, HistorySampleModel
 from statefulspark.api_server.instants import at
-from statefulspark.cli.connect import CaFileOption, JobOption, TokenFileOption, connect, ended_run, is_manifest
+from statefulspark.cli.connect import CaFileOption, JobOption, TokenFileOption, connect
+from statefulspark.cli.ended import ended_job
 from statefulspark.cli.job_command import JobCommand
-from statefulspark.cli.job_tables import cut, duration, size
+from statefulspark.cli.job_tables import duration, size
 from statefulspark.cli.output import Output, OutputOption, TableView, show
-from statefulspark.cli.storage_options import EndpointOption, PathStyleOption, RegionOption, storage_opener
+from statefulspark.cli.storage_options import EndpointOption, PathStyleOption, RegionOption
 from statefulspark.errors import InvalidInputError
-
-if TYPE_CHECKING:
-    from statefulspark.storage.base import ObjectStore
 
 _SAMPLES: Final = 20
 _LATEST: Final = 20
@@ -45,39 +43,16 @@ def history(
 ) -> None:
     """Show throughput, state sizes, checkpoints and failures of a job over time. Earlier drivers of the job are included.
 
-    JOB may also be the directory of a job in storage, or a job that has ended on this machine: then the history that the job stored is shown.
+    JOB may also be a job that has ended on this machine, or a directory in storage: of a job, or the checkpoint directory of one job. Then the
+    history that the job stored is shown.
     """
     most = samples if samples is not None else _SAMPLES if output is Output.TABLE else SAMPLES_MAX
-    if job is not None and _is_directory(job):
-        answer = _stored(storage_opener(endpoint, region, path_style)(job), _since_ms(since), most)
-    elif (run := ended_run(job)) is not None:
-        opener = storage_opener(endpoint or run.endpoint, region or run.region, run.path_style if path_style is None else path_style)
-        answer = _stored(opener(run.directory), _since_ms(since), most)
+    if (ended := ended_job(job, endpoint, region, path_style)) is not None:
+        answer = HistoryModel.of(ended.history(), since_ms=_since_ms(since), samples=most)
     else:
         with connect(job, token_file, ca_file) as client:
             answer = client.history(since_ms=_since_ms(since), samples=most)
     show(answer.model_dump(mode="json"), output, *_tables(answer))
-
-
-def _is_directory(job: str) -> bool:
-    """Return True if the argument is a URL or path in storage, and neither a job's name, a manifest nor a driver's URL."""
-    return "/" in job and not job.startswith(("http://", "https://")) and not is_manifest(job)
-
-
-def _stored(store: ObjectStore, since_ms: int, samples: int) -> HistoryModel:
-    """Read the history that a job stored in its folder.
-
-    Raises:
-        InvalidInputError: No job stored any there.
-    """
-    from statefulspark.job.history.storing import newest_history
-
-    found = newest_history(store)
-    if found is None:
-        raise InvalidInputError(
-            f"{store.url} contains no history of a job", field="JOB", remedy="Pass a job's directory, as `statefulspark list DIR` shows it"
-        )
-    return HistoryModel.of(found, since_ms=since_ms, samples=samples)
 
 
 def _since_ms(since: str) -> int:
@@ -104,11 +79,17 @@ def _tables(answer: HistoryModel) -> list[TableView]:
             )
             for one in answer.snapshots[-_LATEST:]
         ]
-        tables.append(TableView("checkpoints and savepoints", ("ended", "id", "kind", "outcome"), rows))
+        tables.append(TableView("checkpoints and savepoints", ("ended", "id", "kind", "outcome"), rows, whole=("ended", "id", "kind")))
     if answer.events:
-        events = [(at(one.last_ms), one.kind, one.count, cut(one.message.split("\n")[0], 40)) for one in answer.events[-_LATEST:]]
-        tables.append(TableView("failures and changes", ("last", "kind", "count", "message"), events))
+        events = [(at(one.last_ms), one.kind, one.count, _first_and_last(one.message)) for one in answer.events[-_LATEST:]]
+        tables.append(TableView("failures and changes", ("last", "kind", "count", "message"), events, whole=("last", "kind", "count")))
     return tables
+
+
+def _first_and_last(message: str) -> str:
+    """Return the line that says what failed and, of a traceback, the line with the error."""
+    lines = message.strip().splitlines() or [""]
+    return lines[0] if len(lines) == 1 else f"{lines[0]}: {lines[-1].strip()}"
 
 
 def _row(sample: HistorySampleModel) -> tuple[object, ...]:
@@ -123,4 +104,4 @@ def _row(sample: HistorySampleModel) -> tuple[object, ...]:
 
 
 def _outcome(error: str | None, duration_ms: int | None, size_bytes: int | None) -> tuple[str]:
-    return (cut(error, 36) if error is not None else f"{size(size_bytes or 0)} in {duration(duration_ms or 0)}",)
+    return (error if error is not None else f"{size(size_bytes or 0)} in {duration(duration_ms or 0)}",)

@@ -1,4 +1,4 @@
-"""``statefulspark logs``: show the last log records of a running job."""
+"""``statefulspark logs``: show the last log records of a job."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
-from statefulspark.cli.connect import CaFileOption, JobOption, TokenFileOption, connect
+from statefulspark.cli.connect import CaFileOption, JobOption, TokenFileOption, connect, ended_run
+from statefulspark.cli.ended import stored_records
 from statefulspark.cli.job_command import JobCommand
 from statefulspark.cli.output import Output, OutputOption, printable, say
 from statefulspark.errors import UnavailableError
@@ -39,11 +40,15 @@ def logs(
     ca_file: CaFileOption = None,
     output: OutputOption = Output.TABLE,
 ) -> None:
-    """Show the last log records of a running job's driver and of its slots.
+    """Show the last log records of a job's driver and of its slots, also of a job that has ended on this machine.
 
     The driver keeps 5000 records, and at most 8 MiB. Slots on other machines, as on Kubernetes, send it records of WARNING and above; the
     executors' own logs have all. With -o json, each record is one line.
     """
+    if (run := ended_run(job)) is not None:
+        _show(stored_records(run, records=records, level=level, slot=slot, uid=uid), output)
+        say(f"job {run.name} does not run now" + (f"; Spark's log is {run.log_file}" if run.log_file else ""), err=True)
+        return
     with connect(job, token_file, ca_file) as client:
         answer = client.logs(after=0, records=records, level=level.value, slot=slot, uid=uid)
         _show(answer.records, output)

@@ -19,6 +19,8 @@ from statefulspark.cli.job_tables import duration, in_progress, size
 from statefulspark.coordinator.controls import JobStatus
 
 _WINDOW_S = 10.0
+PROGRESS_LOGGER = "statefulspark.progress"
+"""Logger of the line every few seconds, which the records that the driver keeps leave out: the status says it."""
 
 
 class Throughput:
@@ -103,6 +105,7 @@ class LogReporter:
 
     def __init__(self, *, clock_s: Callable[[], float], every_s: float = 10.0) -> None:
         self._log = structlog.stdlib.get_logger("statefulspark.run")
+        self._progress_log = structlog.stdlib.get_logger(PROGRESS_LOGGER)
         self._clock_s = clock_s
         self._every_s = every_s
         self._throughput = Throughput(clock_s)
@@ -137,7 +140,7 @@ class LogReporter:
         if telling == self._told and now - self._told_s < self._every_s:
             return
         self._told, self._told_s = telling, now
-        self._log.info(
+        self._progress_log.info(
             "progress", job=status.name, state=status.state.value, batch=status.batch, input_rows=status.input_rows,
             output_rows=status.output_rows, rows_per_second=round(rate) if rate is not None else None, watermarks=dict(status.watermarks),
             last_checkpoint=telling[1], failed_checkpoints=status.failed_checkpoints, **({"restoring": restoring} if restoring else {}),

@@ -8,7 +8,7 @@ import sys
 import time
 import traceback
 from collections.abc import Iterable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -19,15 +19,15 @@ import structlog
 from rich.console import Console
 
 from statefulspark.cli.log_output import configure_logging, log_levels
-from statefulspark.cli.progress import LogReporter, TerminalReporter
+from statefulspark.cli.progress import PROGRESS_LOGGER, LogReporter, TerminalReporter
 from statefulspark.errors import InvalidInputError
 from statefulspark.exchange.config import SlotLogs
 from statefulspark.job.spark.kubernetes import MASTER
 from statefulspark.logs.levels import LogLevel
-from statefulspark.logs.log_file import LogFile, log_directory
+from statefulspark.logs.log_file import LogFile, log_directory, records_path
 from statefulspark.logs.redaction import hide_secrets, redact
 from statefulspark.logs.socket_lines import LogReceiver
-from statefulspark.logs.tail import LogTail
+from statefulspark.logs.tail import BYTES_MAX, LogTail
 from statefulspark.storage.working_folder import open_socket_folder
 
 _log = structlog.get_logger("statefulspark.run")
@@ -77,9 +77,13 @@ def run_logs(
     live = console.is_terminal if progress is None else progress
     configure_logging(console if live else None, level)
     sys.excepthook = _report
-    tail = LogTail(hide_secrets(secrets), elsewhere=_elsewhere(name) if master == MASTER else None)
-    logging.getLogger().addHandler(tail)
     with ExitStack() as stack:
+        tail = LogTail(
+            hide_secrets(secrets), elsewhere=_elsewhere(name) if master == MASTER else None, file=_kept(name, log_file, master, stack)
+        )
+        tail.addFilter(lambda record: record.name != PROGRESS_LOGGER)
+        logging.getLogger().addHandler(tail)
+        stack.callback(logging.getLogger().removeHandler, tail)  # its file is closed with the run
         file = _open(name, log_file, master)
         if file is not None:
             stack.callback(file.close)
@@ -110,6 +114,17 @@ def _elsewhere(name: str) -> str:
         "records of slots below WARNING are in the executors' pods: "
         f"kubectl logs --selector statefulspark.io/job={name},statefulspark.io/component=executor --prefix --tail 100"
     )
+
+
+def _kept(name: str, log_file: str | None, master: str | None, stack: ExitStack) -> LogFile | None:
+    """Open the file that keeps the records for `statefulspark logs` after the job's end; None in a pod, for ``-``, and where it cannot be written."""
+    if log_file == _STDERR or master == MASTER:
+        return None
+    with suppress(InvalidInputError):
+        file = LogFile(records_path(name, os.environ, Path.home()), bytes_max=BYTES_MAX)
+        stack.callback(file.close)
+        return file
+    return None
 
 
 def _open(name: str, log_file: str | None, master: str | None) -> LogFile | None:

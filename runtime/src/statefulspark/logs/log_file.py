@@ -25,6 +25,11 @@ def log_directory(environ: Mapping[str, str], user_home: Path) -> Path:
     return Path(environ.get("STATEFULSPARK_HOME") or user_home / ".statefulspark") / "logs"
 
 
+def records_path(name: str, environ: Mapping[str, str], user_home: Path) -> Path:
+    """Return the path of the file with the log records of a job's driver and slots, one JSON object per line."""
+    return log_directory(environ, user_home) / f"{name}.jsonl"
+
+
 class LogFile:
     """A file to which Spark's log is appended.
 

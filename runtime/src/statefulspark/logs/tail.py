@@ -1,15 +1,19 @@
-"""LogTail: the last log records of this process and of slots on its machine, in memory."""
+"""LogTail: the last log records of this process and of slots on its machine, in memory and, if wanted, in a file."""
 
 from __future__ import annotations
 
 import json
 import logging
+import os
 import threading
 from collections import deque
+from contextlib import suppress
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Final
 
 from statefulspark.logs.json_lines import json_formatter
+from statefulspark.logs.log_file import LogFile
 from statefulspark.logs.redaction import Redaction
 
 RECORDS_MAX: Final = 5_000
@@ -42,6 +46,7 @@ class LogTail(logging.Handler):
         redaction: Hides secrets.
         records_max: Records that are kept.
         bytes_max: Bytes that are kept.
+        file: Takes every record too, so that it can be read after the end of this process.
         elsewhere: Says where the records are that this process does not get; None if it gets all.
     """
 
@@ -52,6 +57,7 @@ class LogTail(logging.Handler):
         records_max: int = RECORDS_MAX,
         bytes_max: int = BYTES_MAX,
         elsewhere: str | None = None,
+        file: LogFile | None = None,
     ) -> None:
         super().__init__()
         self.elsewhere = elsewhere
@@ -59,6 +65,7 @@ class LogTail(logging.Handler):
         self._redaction = redaction or Redaction()
         self._records_max = records_max
         self._bytes_max = bytes_max
+        self._file = file
         self._changing = threading.Lock()
         self._records: deque[TailRecord] = deque()
         self._bytes = 0
@@ -73,9 +80,34 @@ class LogTail(logging.Handler):
         except Exception:  # noqa: BLE001  a record that cannot be kept must not fail the code that logs
             self.handleError(record)
             return
+        self._keep(record.levelno, line)
+        if self._file is not None:
+            self._file.write(line)
+            self._file.cut()
+
+    @classmethod
+    def stored(cls, path: Path, since: str) -> LogTail:
+        """Read the last records that another process has kept in a file.
+
+        Args:
+            path: The file; one that is absent or damaged has no records.
+            since: Only records from this time on, in the form of their timestamps.
+        """
+        tail, levels = cls(), logging.getLevelNamesMapping()
+        for each in (path.with_name(f"{path.name}.1"), path):
+            with suppress(OSError), each.open("rb") as file:
+                file.seek(max(0, os.fstat(file.fileno()).st_size - 2 * BYTES_MAX))
+                for line in file.read(2 * BYTES_MAX).decode(errors="replace").splitlines():
+                    with suppress(ValueError, KeyError, TypeError):
+                        facts = json.loads(line)
+                        if facts["timestamp"] >= since:
+                            tail._keep(levels.get(str(facts["level"]).upper(), logging.INFO), line)
+        return tail
+
+    def _keep(self, level: int, line: str) -> None:
         with self._changing:
             self._last += 1
-            self._records.append(TailRecord(self._last, record.levelno, line))
+            self._records.append(TailRecord(self._last, level, line))
             self._bytes += len(line)
             while len(self._records) > self._records_max or self._bytes > self._bytes_max:
                 self._bytes -= len(self._records.popleft().line)
