@@ -24,8 +24,8 @@ JVM_OVERHEAD_OF_HEAP: Final = 10
 """A JVM with a large heap needs a tenth of it beside the heap (Spark's ``memoryOverheadFactor`` of JVM jobs)."""
 
 PYTHON_DAEMON_BYTES: Final = 80 * MEBIBYTE
-"""PySpark's daemons, from which an executor's Python workers are forked: one for slots, one for exchanges and data sources, 37 MiB each. Where they have
-our modules loaded (`worker_daemon`), they hold up to 115 MiB, and each slot 57 MiB and each exchange 60 MiB less than below."""
+"""PySpark's daemon, from which an executor's Python workers are forked, and a second one where the job's own code has an environment of its own: 37 MiB
+each. Where it has our modules loaded (`worker_daemon`), it holds up to 120 MiB, and each slot 57 MiB and each exchange 60 MiB less than below."""
 
 SLOT_BASELINE_BYTES: Final = 96 * MEBIBYTE
 """A slot process that is ready and has seen no row: 83 MiB (143 MiB of RSS, with what it shares with the others)."""

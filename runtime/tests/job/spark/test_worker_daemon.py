@@ -1,7 +1,8 @@
-"""Python workers of slots and exchanges are forks of a daemon that has their modules loaded."""
+"""Python workers of slots and exchanges are forks of one daemon that has their modules loaded."""
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -12,8 +13,8 @@ import pytest
 from runtime.tests.small_session import small_session
 
 from statefulspark.config.manifest import validate_job
-from statefulspark.job.spark.session import session_settings
-from statefulspark.job.spark.worker_daemon import DAEMON_MODULE
+from statefulspark.job.spark.session import executor_environment, session_settings
+from statefulspark.job.spark.worker_daemon import DAEMON_MODULE, ENVIRONMENT
 
 _MODULE = "statefulspark.job.spark.worker_daemon"
 _SLOT, _EXCHANGE = "statefulspark.slot.process", "statefulspark.exchange.task"
@@ -44,17 +45,22 @@ def test_workers_have_their_modules_and_can_use_them() -> None:
     def loaded() -> list[bool]:
         return [name in sys.modules for name in (_SLOT, _EXCHANGE)]
 
-    def of_rdd(_: Iterable[int]) -> Iterable[list[bool]]:
+    def of_rdd(_: Iterable[int]) -> Iterable[tuple[int, list[bool]]]:
         before = loaded()
         table = pa.table({"n": list(range(100_000))}).group_by("n").aggregate([("n", "sum")])
-        yield [*before, table.num_rows == 100_000]
+        yield os.getppid(), [*before, table.num_rows == 100_000]
 
     def of_sql(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         before = loaded()
         for batch in batches:
-            yield pa.RecordBatch.from_pydict({"n": batch.column("id"), "loaded": [before] * batch.num_rows})
+            yield pa.RecordBatch.from_pydict({"daemon": [os.getppid()] * batch.num_rows, "loaded": [before] * batch.num_rows})
 
-    with small_session("local[2]", {DAEMON_MODULE: _MODULE}) as session:
-        assert session.sparkContext.parallelize(range(2), 2).mapPartitions(of_rdd).collect() == [[True, True, True]] * 2
-        rows = session.range(2).mapInArrow(of_sql, "n long, loaded array<boolean>").collect()
-        assert {tuple(row.loaded) for row in rows} == {(False, True)}
+    with small_session("local[2]", {DAEMON_MODULE: _MODULE} | executor_environment(ENVIRONMENT)) as session:
+        daemons = set()
+        for daemon, found in session.sparkContext.parallelize(range(2), 2).mapPartitions(of_rdd).collect():
+            assert found == [True, True, True]
+            daemons.add(daemon)
+        for row in session.range(2).mapInArrow(of_sql, "daemon long, loaded array<boolean>").collect():
+            assert row.loaded == [True, True]
+            daemons.add(row.daemon)
+        assert len(daemons) == 1

@@ -140,7 +140,7 @@ def session_settings(manifest: StatefulSparkJob, master: str | None, parallelism
         "spark.python.sql.dataFrameDebugging.enabled": "false",
         "spark.sql.session.timeZone": "UTC",
     }
-    defaults |= executor_environment(allocator_environment())
+    defaults |= executor_environment(allocator_environment() | worker_daemon.ENVIRONMENT)
     defaults |= memory_settings(spec.memory_plan(parallelism), embedded=is_embedded(chosen))
     if is_on_kubernetes(chosen):
         # Spark waits for its own pod to be ready before it asks for executors, and logs it as an error with a stack that it is not: it is ready
