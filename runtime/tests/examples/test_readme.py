@@ -53,8 +53,19 @@ def test_the_manifest_of_the_kafka_page_is_the_one_that_runs_on_a_cluster(exampl
     """An end-to-end test runs the file."""
     page = (examples.parent / "docs" / "how-to" / "kafka.md").read_text()
     shown = [each for block in re.findall(r"```yaml\n(.*?)```", page, flags=re.DOTALL) for each in yaml.safe_load_all(block)]
-    assert shown == list(yaml.safe_load_all((examples / "14-kafka" / "kubernetes.yaml").read_text()))[1:]
-    assert validate_on_kubernetes(shown[0]).spec.job.script == "/opt/job/payments.py"
+    manifest, mounted = shown
+    assert [manifest] == list(yaml.safe_load_all((examples / "14-kafka" / "kubernetes.yaml").read_text()))[1:]
+    assert validate_on_kubernetes(manifest).spec.job.script == "/opt/job/payments.py"
+    manifest["spec"] |= mounted["spec"]
+    assert validate_on_kubernetes(manifest).spec.driver.pod_template
+
+
+def test_the_security_of_the_kafka_page_is_that_of_the_example(examples: Path) -> None:
+    """A test runs the example with it."""
+    (shown,) = re.findall(
+        r"^def security.*?^    return source, sink$", (examples / "14-kafka" / "payments.py").read_text(), re.DOTALL | re.MULTILINE
+    )
+    assert shown in (examples.parent / "docs" / "how-to" / "kafka.md").read_text()
 
 
 def test_no_two_examples_are_jobs_of_one_name(examples: Path) -> None:

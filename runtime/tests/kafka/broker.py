@@ -19,8 +19,9 @@ from uuid import uuid4
 
 import pytest
 from confluent_kafka import Consumer, KafkaException, Message, Producer, TopicPartition
-from confluent_kafka.admin import AdminClient
+from confluent_kafka.admin import AdminClient, ScramCredentialInfo, ScramMechanism, UserScramCredentialUpsertion
 from confluent_kafka.cimpl import NewTopic
+from runtime.tests.certificates import authority_of, signed_by
 from runtime.tests.storage.emulators import free_port
 
 from statefulspark.connectors.jars import (
@@ -44,9 +45,13 @@ _PROPERTIES = """\
 process.roles=broker,controller
 node.id=1
 controller.quorum.voters=1@127.0.0.1:{controller}
-listeners=CLIENT://127.0.0.1:{client},CONTROLLER://127.0.0.1:{controller}
-advertised.listeners=CLIENT://127.0.0.1:{client}
-listener.security.protocol.map=CLIENT:PLAINTEXT,CONTROLLER:PLAINTEXT
+listeners=CLIENT://127.0.0.1:{client},SECURED://127.0.0.1:{secured},CONTROLLER://127.0.0.1:{controller}
+advertised.listeners=CLIENT://127.0.0.1:{client},SECURED://127.0.0.1:{secured}
+listener.security.protocol.map=CLIENT:PLAINTEXT,SECURED:SASL_SSL,CONTROLLER:PLAINTEXT
+listener.name.secured.sasl.enabled.mechanisms=SCRAM-SHA-512
+listener.name.secured.scram-sha-512.sasl.jaas.config=org.apache.kafka.common.security.scram.ScramLoginModule required;
+listener.name.secured.ssl.keystore.type=PEM
+listener.name.secured.ssl.keystore.location={folder}/broker.pem
 inter.broker.listener.name=CLIENT
 controller.listener.names=CONTROLLER
 log.dirs={data}
@@ -95,7 +100,15 @@ class Broker:
         self._jars = jars
         self._port = free_port()
         self._process: subprocess.Popen[bytes] | None = None
-        text = _PROPERTIES.format(client=self._port, controller=free_port(), data=folder / "data")
+        self._secured_port = free_port()
+        authority = authority_of()
+        signed = signed_by(authority)
+        (folder / "broker.pem").write_bytes(signed.key + signed.certificate)
+        self.authority = authority.certificate
+        """Certificate by which clients know the broker at its secured address."""
+        text = _PROPERTIES.format(
+            client=self._port, secured=self._secured_port, controller=free_port(), folder=folder, data=folder / "data"
+        )
         (folder / "server.properties").write_text(text)
         formatted = self._command(
             "kafka.tools.StorageTool", "format", "-t", "MkU3OEVBNTcwNTJENDM2Qg", "-c", str(folder / "server.properties")
@@ -107,6 +120,18 @@ class Broker:
     def address(self) -> str:
         """For ``bootstrap.servers``."""
         return f"127.0.0.1:{self._port}"
+
+    @property
+    def secured_address(self) -> str:
+        """Address with TLS, and SCRAM-SHA-512 for users that `add_user` has added."""
+        return f"127.0.0.1:{self._secured_port}"
+
+    def add_user(self, name: str, password: str) -> None:
+        """Add a user, or change the password of one."""
+        credential = ScramCredentialInfo(ScramMechanism.SCRAM_SHA_512, 4096)
+        admin = self.admin
+        changed = admin.alter_user_scram_credentials([UserScramCredentialUpsertion(name, credential, password.encode())])
+        changed[name].result(60)
 
     @property
     def admin(self) -> AdminClient:

@@ -37,7 +37,9 @@ class PaymentsJob:
     folder: Path
     spec: dict[str, Any] = field(default_factory=dict)
     sent: list[Payment] = field(default_factory=list)
-    options: tuple[str, ...] = ()
+    address: str = ""
+    """Where it finds the broker; by default without TLS."""
+    environment: dict[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.source, self.target = self.broker.topic(2), self.broker.topic(3)
@@ -49,23 +51,31 @@ class PaymentsJob:
         self.broker.produce(self.source, [(account, json.dumps({"account": account, "cents": cents})) for account, cents in found])
         self.sent += found
 
+    def variables(self) -> dict[str, str]:
+        """Environment of the job and of commands about it."""
+        home, connectors = str(self.folder / "home"), str(fetched(CONNECTOR_LOCK, "kafka-connector"))
+        return os.environ | {"STATEFULSPARK_HOME": home, "STATEFULSPARK_CONNECTORS": connectors} | self.environment
+
+    def command(self, *arguments: str) -> str:
+        """Standard output of a command."""
+        command = [sys.executable, "-m", "statefulspark.cli.main", *arguments]
+        done = subprocess.run(command, env=self.variables(), cwd=self.folder, capture_output=True, text=True, timeout=120, check=False)
+        assert done.returncode == 0, done.stdout + done.stderr
+        return done.stdout
+
     @contextmanager
     def driver(self, *options: str, **environment: str) -> Iterator[subprocess.Popen[bytes]]:
         """A driver process, killed at the end of the block if it has not ended."""
         document = yaml.safe_load((EXAMPLE / "job.yaml").read_text())
         spec = document["spec"]
-        spec["job"] = {"script": str(EXAMPLE / "payments.py"), "args": [self.broker.address, self.source, self.target]}
+        spec["job"] = {"script": str(EXAMPLE / "payments.py"), "args": [self.address or self.broker.address, self.source, self.target]}
         spec["checkpointing"] = {"dir": f"file://{self.folder}/storage", "interval": "5s"}
         spec |= {"driver": {"memory": "1Gi"}, "stateBackend": {"type": "memory"}} | self.spec
         path = self.folder / "job.yaml"
         path.write_text(yaml.safe_dump(document))
-        variables = {
-            "STATEFULSPARK_HOME": str(self.folder / "home"),
-            "STATEFULSPARK_CONNECTORS": str(fetched(CONNECTOR_LOCK, "kafka-connector")),
-        }
         command = [sys.executable, "-m", "statefulspark.cli.main", "run", str(path), "--no-progress", *options]
         with self.log.open("ab") as log:
-            process = subprocess.Popen(command, env=os.environ | variables | environment, stdout=log, stderr=log, cwd=self.folder)
+            process = subprocess.Popen(command, env=self.variables() | environment, stdout=log, stderr=log, cwd=self.folder)
         try:
             yield process
         finally:
