@@ -5,14 +5,18 @@ from __future__ import annotations
 import logging
 import math
 from dataclasses import replace
+from typing import Any
 
 from runtime.tests.api_server.fake_job import FakeJob
 
+from statefulspark.api_server.history_models import HistoryModel
+from statefulspark.api_server.log_models import LogRecordModel
 from statefulspark.coordinator.controls import CheckpointInfo, JobStatus
 from statefulspark.coordinator.history import HistoryEvent, HistorySample, HistorySnapshot, JobHistory
 from statefulspark.coordinator.reported_metrics import PartitionBacklog, SourceStatus, UserMetricStatus
 from statefulspark.coordinator.slot_status import BusyKeyGroup, SlotMemory, SlotSpread, StepSkew
 from statefulspark.job.history.samples import thinned
+from statefulspark.job.metrics.sources import lag_of
 from statefulspark.logs.tail import LogTail
 
 MIB = 1 << 20
@@ -65,7 +69,7 @@ def eventful(job: FakeJob, *, now_ms: int, uid: str = "turnaround", message: str
     job.change(
         slots=slots, skew={uid: skew}, watermarks={uid: now_ms - 12_000, "carriers": now_ms - 9_000}, since_ms=now_ms - 10_800_000,
         attempt=3, batch=2_041, input_rows=48_211_904, output_rows=47_988_113, failed_checkpoints=2, restarts=3,
-        sources=_sources(), user_metrics=_user_metrics(uid),
+        sources=_sources(), lag=lag_of(_sources(), None), user_metrics=_user_metrics(uid),
     )  # fmt: skip
     return job
 
@@ -147,6 +151,18 @@ def _events(now_ms: int, message: str) -> tuple[HistoryEvent, ...]:
         ),
         HistoryEvent(first_ms=start + 7_530_000, last_ms=start + 7_530_000, kind="rescale", message="rescaled from 2 to 4 slots"),
     )  # fmt: skip
+
+
+def stored(job: FakeJob, tail: LogTail, *, name: str = "turnaround", error: str) -> dict[str, Any]:
+    """Return the document of the page of a job that has failed, as `statefulspark ui` makes it."""
+    records, _ = tail.read(after=0, most=500, level=0, slot=None, uid=None)
+    return {
+        "name": name, "state": "FAILED", "ended_ms": job.past.samples[-1].to_ms, "reason": "UserFunction", "error": error,
+        "advice": "Fix the function and run the manifest again: it resumes after batch 2041, nothing is lost.",
+        "directory": "s3://state/turnaround", "manifest": "/home/ada/turnaround/job.yaml",
+        "history": HistoryModel.of(job.past, since_ms=0, samples=600).model_dump(mode="json"),
+        "records": [LogRecordModel.of(one).model_dump(mode="json") for one in records],
+    }  # fmt: skip
 
 
 def record(tail: LogTail, level: int, text: str, **facts: object) -> None:

@@ -9,6 +9,7 @@ import re
 import time
 from collections.abc import Iterator
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import httpx
@@ -16,14 +17,15 @@ import pytest
 from runtime.tests.api_server.chromium import Chromium, program
 from runtime.tests.api_server.conftest import TOKEN
 from runtime.tests.api_server.fake_job import FakeJob
-from runtime.tests.api_server.page_data import MARKUP, eventful, logged, record
+from runtime.tests.api_server.page_data import MARKUP, eventful, logged, record, stored
 from runtime.tests.checkpoint.sized import checkpoint_of
 
-from statefulspark.api_server.pages import status_page
-from statefulspark.coordinator.controls import JobError, JobFailing
+from statefulspark.api_server.pages import status_page, stored_page
+from statefulspark.coordinator.controls import JobError, JobFailing, JobState
 from statefulspark.coordinator.ongoing_work import PendingSnapshot, SlotRestoring
 from statefulspark.coordinator.reported_metrics import SourceStatus, UserMetricStatus
 from statefulspark.errors import UnavailableError
+from statefulspark.job.metrics.sources import lag_of
 from statefulspark.logs.tail import LogTail
 
 SHOWN = "document.querySelectorAll('figure svg').length >= 10 && document.getElementById('events').children.length > 0"
@@ -115,6 +117,34 @@ def test_what_a_hostile_job_says_is_text(browser: Chromium, url: str, job: FakeJ
     assert browser.run("document.title").startswith(MARKUP), "the name, and nobody renamed it"
     places = "['name', 'error', 'notes', 'charts', 'map', 'skew', 'watermarks', 'sources', 'user', 'user-charts', 'events', 'action']"
     assert browser.run(f"{places}.filter(id => !document.getElementById(id).textContent.includes({MARKUP!r}))") == []
+    assert browser.violations == []
+
+
+def test_the_page_of_a_job_that_has_ended_needs_no_driver(browser: Chromium, job: FakeJob, tail: LogTail, tmp_path: Path) -> None:
+    """A file with its error, its past and its last log records; whatever these say is text."""
+    eventful(job, now_ms=1_790_000_000_000, uid=MARKUP, message=MARKUP)
+    logged(tail)
+    record(tail, logging.ERROR, MARKUP)
+    page = tmp_path / "page.html"
+    page.write_text(stored_page(stored(job, tail, name=MARKUP, error=MARKUP)))
+    browser.open(page.as_uri())
+    browser.wait("document.body && " + SHOWN)
+    assert browser.run("document.getElementById('state').textContent") == "FAILED"
+    text = browser.run("document.getElementById('page').innerText")
+    for part in (
+        "ended 2026-09-21 14:13:20 UTC",
+        "UserFunction: " + MARKUP,
+        "Fix the function",
+        "State: s3://state/turnaround",
+        "carrier ZZ is not known",
+    ):
+        assert part in text, part
+    assert "Savepoint…" not in text
+    assert "Key-group skew" not in text
+    assert browser.run("document.title").startswith(MARKUP)
+    assert browser.run("document.querySelectorAll('img').length") == 0
+    browser.run("document.getElementById('range').value = '900000'; document.getElementById('range').dispatchEvent(new Event('change'))")
+    assert "2026-09-21 14:13:20" in browser.run("document.querySelector('#charts svg').getAttribute('aria-label')")
     assert browser.violations == []
 
 
@@ -224,6 +254,60 @@ def test_on_a_phone_what_is_cut_can_be_scrolled_by_keyboard_and_nothing_is_annou
     assert browser.run("document.getElementById('fresh').textContent").startswith("the driver does not answer")
 
 
+def test_a_driver_that_is_gone_is_grey(browser: Chromium, url: str, job: FakeJob) -> None:
+    """It neither looks as if it ran, nor takes commands; what is shown says from when it is. A driver that answers again is shown as before."""
+    eventful(job, now_ms=int(time.time() * 1000))
+    browser.open(f"{url}/#token={TOKEN}")
+    browser.wait(SHOWN)
+    job.failures["status"] = UnavailableError("gone")
+    browser.wait("document.getElementById('state').textContent === 'UNREACHABLE'")
+    assert re.fullmatch(r"last seen \d\d:\d\d:\d\d UTC", browser.run("document.getElementById('since').textContent"))
+    assert browser.run("['savepoint', 'rescale', 'stop'].every(id => document.getElementById(id).disabled)")
+    assert browser.run("getComputedStyle(document.getElementById('facts')).opacity") == "0.45"
+    assert browser.run("document.querySelector('#state.good')") is None
+    assert browser.run("document.title") == "turnaround - unreachable"
+    del job.failures["status"]
+    browser.wait("document.getElementById('state').textContent === 'RUNNING' && !document.getElementById('stop').disabled")
+    assert browser.run("getComputedStyle(document.getElementById('facts')).opacity") == "1"
+    assert browser.violations == []
+
+
+def test_the_first_sentence_says_how_the_job_is(browser: Chromium, url: str, job: FakeJob) -> None:
+    """Whether it keeps up with its sources, by their rows and not those of its steps, and what keeps it from that."""
+    eventful(job, now_ms=int(time.time() * 1000))
+    kafka = SourceStatus(description="KafkaV2[Subscribe[flights]]", input_rows=6_000, input_rows_per_second=3_000.0, backlog_rows=1_200)
+
+    def behind(rows: int, **fields: object) -> None:
+        sources = (replace(kafka, backlog_rows=rows),)
+        job.change(sources=sources, lag=lag_of(sources, None), **fields)
+
+    def says(text: str) -> None:
+        browser.wait(f"document.getElementById('headline').textContent.startsWith({text!r})")
+
+    behind(1_200)
+    browser.open(f"{url}/#token={TOKEN}")
+    browser.wait(SHOWN)
+    says("keeping up: 1200 rows, 400 ms of input to read")
+    pipeline = browser.run("[...document.querySelectorAll('#pipeline .group')].map(group => group.innerText.split('\\n')[1])")
+    assert pipeline == ["flights (Kafka)", "turnaround", "rows of all steps"]
+    facts = browser.run("document.getElementById('facts').innerText")
+    assert "1,200\nrows behind the sources" in facts
+    assert "3000\nrows per second from the sources" in facts
+    browser.wait("document.getElementById('facts').innerText.includes('last checkpoint, every 1 min 0 s')")
+    behind(0)
+    says("keeping up: all input is read")
+    behind(184_000)
+    says("falling behind: 184 k rows, 1 min 1 s of input to read, growing by ")
+    slots = tuple(replace(slot, state="RESTORING") if slot.slot == 3 else slot for slot in job.status().slots)
+    job.change(slots=slots)
+    says("waiting for slot 3, which is restoring")
+    job.change(failing=JobFailing(failures=2, since_ms=0, error=JobError(reason="UserFunction", message="no\nTraceback")))
+    says("failing since 00:00:00 UTC: UserFunction: no")
+    job.change(error=JobError(reason="UserFunction", message="no"), state=JobState.FAILED)
+    says("failed: UserFunction: no")
+    assert browser.violations == []
+
+
 def test_what_sources_and_functions_report_is_shown(browser: Chromium, url: str, job: FakeJob) -> None:
     """With the values of slots, and over time; a source that does not report how far it is behind is said to."""
     eventful(job, now_ms=int(time.time() * 1000))
@@ -236,9 +320,10 @@ def test_what_sources_and_functions_report_is_shown(browser: Chromium, url: str,
         return browser.run(f"[...document.querySelectorAll('#{table} tr')].slice(1).map(row => {cells})")
 
     kafka, files = rows("sources")
-    assert kafka[:5] == ["KafkaV2[Subscribe[flights]]", "61,204", "22 k", "25 k", "184,220 rows"]
+    assert kafka[:5] == ["flights (Kafka)", "61,204", "22 k", "25 k", "184,220 rows"]
     assert kafka[5] == "flights 2: 51,873, flights 0: 46,124"
     assert kafka[6].startswith("avgOffsetsBehindLatest 46,055, ")
+    assert files[0] == "s3://input/carriers (files)"
     assert files[4] == "unknown: not reported by this source"
     assert [row[1:] for row in rows("user")] == [
         ["cancelled", "counter", "1,289", "0: 340, 1: 301, 2: 322, 3: 326"],

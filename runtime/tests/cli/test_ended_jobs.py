@@ -162,3 +162,17 @@ def test_the_log_of_a_job_is_readable_after_its_end(home: Path, tmp_path: Path, 
     assert path.stat().st_mode & 0o077 == 0
     assert "does not run now" in result.stderr
     assert shown("logs", "payments", "--level", "error") == ""
+
+
+def test_the_page_of_a_job_that_has_ended_is_a_private_file(home: Path, tmp_path: Path) -> None:
+    """By its name, and by a directory of which this machine knows no run; it stays, so that it can be loaded again."""
+    run = run_of(tmp_path)
+    run.end(JobState.FAILED, JobError(reason="UserFunction", message="</script>no"))
+    store_history(run, 1, "the only driver")
+    page = home / "runs/payments.html"
+    for named, state in ((["payments"], '"state": "FAILED"'), ([str(tmp_path / "state/payments")], "the only driver")):
+        assert shown("ui", "--print", *named) == f"{page.as_uri()}\n"
+        assert page.stat().st_mode & 0o077 == 0
+        assert state in page.read_text()
+        assert "</script>no" not in page.read_text()
+    assert json.loads(shown("ui", "payments", "-o", "json")) == {"name": "payments", "url": page.as_uri()}

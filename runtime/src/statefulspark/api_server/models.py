@@ -251,7 +251,9 @@ class StatusModel(_Answer):
     max_parallelism: int = Field(description="Number of key groups; fixed for the job's life.", examples=[128])
     attempt: int = Field(description="Number of this driver start in the job's lineage.", examples=[3])
     batch: int = Field(description="Last committed batch; -1 before the first.", examples=[204])
-    input_rows: int = Field(description="Rows read from the sources by this driver.", examples=[336_776])
+    input_rows: int = Field(
+        description="Rows that reached the keyed steps in this driver; a row counts for each of them.", examples=[336_776]
+    )
     output_rows: int = Field(description="Rows emitted by the keyed steps in this driver.", examples=[330_000])
     watermarks: dict[str, int | None] = Field(
         description="Per uid, milliseconds since the epoch; null before the first event.",

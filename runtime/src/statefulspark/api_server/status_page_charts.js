@@ -109,8 +109,8 @@ function panels(parent, number) {
 }
 const rate = (sample, value) => sample.active_ms > 0 ? value * 1000 / sample.active_ms : null;
 function drawCharts(found) {
-  const samples = found.samples, range = Number(at("range").value), to = Date.now();
-  const from = range ? to - range : Math.min(to - 60000, samples.length ? samples[0].from_ms : to), when = {from, to};
+  const range = Number(at("range").value), to = found.to || Date.now(), samples = range ? found.samples.filter(one => one.to_ms > to - range) : found.samples;
+  const first = Math.min(to - 60000, samples.length ? samples[0].from_ms : to), from = range ? Math.max(to - range, first) : first, when = {from, to};  // a young job fills its charts
   const charts = panels(at("charts"), 8), seconds = value => span(value * 1000);
   const uids = [...new Set(samples.flatMap(sample => Object.keys(sample.states)))].sort();
   chart(charts[0], "Rows per second", samples, [["rows in", s => rate(s, s.rows_in)], ["rows out", s => rate(s, s.rows_out)]], short, when);
@@ -163,6 +163,12 @@ function showEvents(events) {
     box.append(line, element("pre", event.message));
     return box;
   });
+  const earlier = rows.splice(5);
+  if (earlier.length) {
+    const box = element("details");
+    box.append(element("summary", "Earlier: " + number(earlier.length)), ...earlier);
+    rows.push(box);
+  }
   at("events").replaceChildren(...(rows.length ? rows : [element("p", "None.", "soft")]));
 }
 function showFailedSnapshots(snapshots) {
@@ -217,6 +223,6 @@ function showMap(status) {  // key groups from left to right, darker where the s
   if (steps.length > STRIPS) strips.push(element("p", "The " + STRIPS + " keyed steps with most skew; the table has all " + number(steps.length) + ".", "soft"));
   at("map").replaceChildren(...strips);
 }
-at("range").addEventListener("change", () => refreshHistory().catch(() => {}));
+at("range").addEventListener("change", () => drawn && drawn.to ? drawCharts(drawn) : refreshHistory().catch(() => {}));
 addEventListener("resize", () => { if (drawn) drawCharts(drawn); });
 at("samples").closest("details").addEventListener("toggle", scrollable);

@@ -4,4 +4,4 @@ if (given) {
   sessionStorage.setItem(KEY, given);
   history.replaceState(null, "", location.pathname);
 }
-sessionStorage.getItem(KEY) ? refresh() : login(false);
+if (location.protocol === "file:") showStored(JSON.parse(at("stored").textContent)); else if (sessionStorage.getItem(KEY)) refresh(); else login(false);

@@ -36,6 +36,11 @@ class EndedJob:
     run: LastRun | None
     opener: OpenStore
 
+    @property
+    def name(self) -> str:
+        """Name of the job, or of its directory."""
+        return self.run.name if self.run is not None else Path(self.directory.rstrip("/")).name
+
     def history(self) -> JobHistory:
         """Read the history that the job stored.
 

@@ -1,4 +1,4 @@
-"""``statefulspark ui``: open the status page of a running job in a browser."""
+"""``statefulspark ui``: open the status page of a job in a browser."""
 
 from __future__ import annotations
 
@@ -15,12 +15,17 @@ import typer
 
 from statefulspark.api_server.connection_files import home_directory
 from statefulspark.cli.connect import CaFileOption, JobOption, TokenFileOption, connect
+from statefulspark.cli.ended import EndedJob, ended_job, stored_records
 from statefulspark.cli.job_command import JobCommand
 from statefulspark.cli.output import Output, OutputOption, say, show
+from statefulspark.cli.storage_options import EndpointOption, PathStyleOption, RegionOption
 from statefulspark.errors import UnavailableError
+from statefulspark.logs.levels import LogLevel
 
 _READ_S: Final = 10.0
 """Time in which a browser starts and reads the page with the token, which is deleted then."""
+_RECORDS: Final = 500
+"""Log records on the page of a job that has ended."""
 _OLD_S: Final = 60.0
 """Age in seconds from which a page is deleted that a killed command has left."""
 
@@ -36,11 +41,18 @@ def ui(
     token_file: TokenFileOption = None,
     ca_file: CaFileOption = None,
     output: OutputOption = Output.TABLE,
+    endpoint: EndpointOption = None,
+    region: RegionOption = None,
+    path_style: PathStyleOption = None,
 ) -> None:
-    """Open the status page of a running job in a browser, signed in.
+    """Open the status page of a running job in a browser, signed in, or a page of a job that has ended.
 
-    The token is passed in the fragment of the URL, which the browser sends to no server.
+    The token is passed in the fragment of the URL, which the browser sends to no server. JOB may also be a job that has ended on this machine, or
+    its directory in storage: then the page shows the history that the job stored.
     """
+    if (ended := ended_job(job, endpoint, region, path_style)) is not None:
+        _open_stored(ended, output, print_=print_)
+        return
     with connect(job, token_file, ca_file) as client:
         name = client.status().name
         url = client.page_url()
@@ -51,12 +63,50 @@ def ui(
         return
     page = _redirecting_page(home_directory(os.environ, Path.home()) / "pages", url)
     try:
-        if not webbrowser.open(page.as_uri()):
-            raise UnavailableError("no browser could be started. Open the URL that statefulspark ui --print shows")
+        _open(page)
         say(f"opened the status page of job {name}")
         time.sleep(_READ_S)
     finally:
         page.unlink(missing_ok=True)
+
+
+def _open(page: Path) -> None:
+    if not webbrowser.open(page.as_uri()):
+        raise UnavailableError("no browser could be started. Open the URL that statefulspark ui --print shows")
+
+
+def _open_stored(ended: EndedJob, output: Output, *, print_: bool) -> None:
+    """Write the page of a job that has ended into a file of this user, and open it. It stays there until the next time."""
+    from statefulspark.api_server.history_models import SAMPLES_MAX, HistoryModel
+    from statefulspark.api_server.pages import stored_page
+
+    run = ended.run
+    history = HistoryModel.of(ended.history(), since_ms=0, samples=SAMPLES_MAX)
+    records = stored_records(run, records=_RECORDS, level=LogLevel.INFO, slot=None, uid=None) if run is not None else []
+    document = {
+        "name": ended.name,
+        "directory": ended.directory,
+        **(run.model_dump(mode="json") if run is not None else {}),
+        "history": history.model_dump(mode="json"),
+        "records": [one.model_dump(mode="json") for one in records],
+    }
+    page = home_directory(os.environ, Path.home()) / "runs" / f"{ended.name}.html"
+    page.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    page.unlink(missing_ok=True)
+    _write(page, stored_page(document))
+    if print_ or output is Output.JSON:
+        show({"name": ended.name, "url": page.as_uri()}, output)
+        if output is Output.TABLE:
+            say(page.as_uri())
+        return
+    _open(page)
+    say(f"opened the history of job {ended.name}, which does not run now")
+
+
+def _write(path: Path, text: str) -> None:
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
+    with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+        file.write(text)
 
 
 def _redirecting_page(folder: Path, url: str) -> Path:
@@ -65,12 +115,11 @@ def _redirecting_page(folder: Path, url: str) -> Path:
     _delete_old(folder)
     path = folder / f"{secrets.token_hex(8)}.html"
     script = json.dumps(url).replace("<", "\\u003c")
-    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
-    with os.fdopen(descriptor, "w", encoding="utf-8") as file:
-        file.write(
-            f'<!doctype html><meta charset="utf-8"><title>statefulspark</title><script>location.replace({script})</script>'
-            f'<a rel="noreferrer" href="{html.escape(url)}">Open the status page</a>\n'
-        )
+    _write(
+        path,
+        f'<!doctype html><meta charset="utf-8"><title>statefulspark</title><script>location.replace({script})</script>'
+        f'<a rel="noreferrer" href="{html.escape(url)}">Open the status page</a>\n',
+    )
     return path
 
 

@@ -177,7 +177,7 @@ class JobStatus:
     batch: int
     """Last committed batch; -1 before the first."""
     input_rows: int
-    """Rows read from the sources by this driver."""
+    """Rows that reached the keyed steps in this driver; a row counts for each of them."""
     output_rows: int
     """Rows that the keyed steps emitted in this driver."""
     watermarks: Mapping[str, int | None] = field(default_factory=dict)
