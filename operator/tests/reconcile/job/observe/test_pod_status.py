@@ -12,7 +12,7 @@ from statefulspark.config.job import StatefulSparkJobSpec
 from statefulspark.coordinator.controls import CheckpointInfo, JobState, JobStatus
 from statefulspark_operator.builders import pods as builders
 from statefulspark_operator.builders.identities import JobIdentity
-from statefulspark_operator.reconcile.job.observe.pod_status import driver_pod, executors, relevant_part
+from statefulspark_operator.reconcile.job.observe.pod_status import dead_executors, driver_pod, executors, relevant_part
 
 
 def pod(name: str = "counts-driver", *, phase: str = "Running", container: dict[str, Any] | None = None, **status: Any) -> dict[str, Any]:
@@ -190,6 +190,37 @@ def test_executors_that_were_ended_for_lack_of_memory_are_found_with_their_limit
     running, lost, _ = executors([pod("e-1"), pod("e-2", phase="Failed", container=dead)])
     assert running == 1
     assert [(each.pod, each.limit_bytes) for each in lost] == [("e-2", 2 << 30)]
+
+
+def test_executors_that_ended_before_the_drivers_container_began_are_dead() -> None:
+    """Those of the present container are Spark's, whatever their phase, and other pods are nobody's business."""
+    driver = driver_pod(
+        relevant_part(
+            {
+                "metadata": {"name": "driver", "uid": "driver"},
+                "status": {
+                    "phase": "Running",
+                    "containerStatuses": [
+                        {"name": "driver", "restartCount": 1, "state": {"running": {"startedAt": "2026-11-29T12:00:00Z"}}}
+                    ],
+                },
+            }
+        )
+    )
+
+    def executor(name: str, phase: str, created_at: str, owner: str = "driver") -> dict[str, Any]:
+        metadata = {"name": name, "uid": name, "creationTimestamp": f"2026-11-29T{created_at}Z", "ownerReferences": [{"uid": owner}]}
+        return relevant_part({"metadata": metadata, "status": {"phase": phase}})
+
+    pods = [
+        executor("failed", "Failed", "11:59:00"),
+        executor("succeeded", "Succeeded", "11:59:59"),
+        executor("runs", "Running", "11:59:00"),
+        executor("failed-now", "Failed", "12:00:01"),
+        executor("another-owner", "Failed", "11:59:00", "somebody"),
+    ]
+    assert [each.pod for each in dead_executors(pods, driver)] == ["failed", "succeeded"]
+    assert dead_executors(pods, None) == ()
 
 
 def test_the_object_cache_holds_only_the_part_of_a_pod_that_is_read() -> None:

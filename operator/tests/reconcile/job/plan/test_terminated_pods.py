@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from statefulspark_operator.reconcile.job.observe.observation import DeadExecutor
+from statefulspark_operator.reconcile.job.plan.actions import DeleteExecutor
 from tests.manifests import defaults, manifest
 from tests.reconcile.job.plan.stable_jobs import error_of, running
 from tests.reconcile.job.plan.world import World
@@ -54,6 +56,14 @@ def test_a_recovering_job_survives_that_its_new_pod_is_evicted() -> None:
     world.settle(rounds=120)
     assert world.status.lifecycle_state == "STABLE"
     assert "Failed" not in world.events
+
+
+def test_executors_of_an_earlier_container_of_the_driver_are_deleted() -> None:
+    """Spark deletes those that end, but a container of the driver does not know those of the one before it."""
+    world = running()
+    world.dead_executors = (DeadExecutor(pod="counts-exec-1", uid="u1"), DeadExecutor(pod="counts-exec-2", uid="u2"))
+    assert [action.pod for action in world.reconcile().actions if isinstance(action, DeleteExecutor)] == ["counts-exec-1", "counts-exec-2"]
+    assert not world.reconcile().actions
 
 
 def test_an_upgrade_whose_pod_is_evicted_goes_on_with_the_new_spec() -> None:

@@ -21,6 +21,7 @@ from statefulspark_operator.api.jobs import SnapshotInfo, StatefulSparkJobStatus
 from statefulspark_operator.api.snapshots import SnapshotState
 from statefulspark_operator.reconcile.job.observe import kept_checkpoints
 from statefulspark_operator.reconcile.job.observe.observation import (
+    DeadExecutor,
     DriverPod,
     Ending,
     Observation,
@@ -36,6 +37,7 @@ from statefulspark_operator.reconcile.job.plan.actions import (
     CheckSecrets,
     CreateDriver,
     DeleteDriver,
+    DeleteExecutor,
     DeleteSnapshot,
     Plan,
     RemoveFinalizer,
@@ -107,6 +109,7 @@ class World:
     driver_state: str = "RUNNING"
     """What the driver says of a job that is started."""
     out_of_memory: tuple[OutOfMemory, ...] = ()
+    dead_executors: tuple[DeadExecutor, ...] = ()
     oom_kills: int = 0
     """Slots that the kernel has ended in the one executor."""
     stuck: bool = False
@@ -179,6 +182,7 @@ class World:
             kept_paths=self._kept_paths(driver),
             snapshots=tuple(self.snapshots.values()),
             out_of_memory=self.out_of_memory,
+            dead_executors=self.dead_executors,
             initial=self.others.get(spec.initial_snapshot.name) if spec is not None and spec.initial_snapshot is not None else None,
         )
 
@@ -227,6 +231,8 @@ class World:
                 self._create(action)
             case DeleteDriver():
                 self._delete(action)
+            case DeleteExecutor():
+                self.dead_executors = tuple(each for each in self.dead_executors if each.uid != action.uid)
             case AskDriver():
                 driver_process.ask(self, action)
             case CheckSecrets():

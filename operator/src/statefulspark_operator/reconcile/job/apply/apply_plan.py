@@ -35,6 +35,7 @@ from statefulspark_operator.reconcile.job.plan.actions import (
     CheckSecrets,
     CreateDriver,
     DeleteDriver,
+    DeleteExecutor,
     DeleteSnapshot,
     Plan,
     RemoveFinalizer,
@@ -101,6 +102,8 @@ async def _carry_out(context: ReconcileContext, job: Tree, observed: Observation
             await _create_driver(context, observed, action)
         case DeleteDriver():
             await cluster.delete("v1", "Pod", observed.namespace, _identity(observed, 0).driver, uid=action.uid, grace_s=action.grace_s)
+        case DeleteExecutor():
+            await cluster.delete("v1", "Pod", observed.namespace, action.pod, uid=action.uid)
         case AskDriver():
             await _ask_driver(context, observed, action)
         case CheckSecrets():

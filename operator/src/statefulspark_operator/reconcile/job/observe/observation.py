@@ -52,6 +52,8 @@ class DriverPod:
     created_at: datetime | None = None
     started: bool = False
     """True once its container has run."""
+    running_since: datetime | None = None
+    """Start of its container, which may not be its first; None while it does not run."""
     failure: Failure | None = None
     """Reason for which the pod as a whole failed, for example an eviction; None if it has not, or Kubernetes gives no reason."""
     key_id: str | None = None
@@ -89,6 +91,14 @@ class OutOfMemory:
     pod: str
     uid: str
     limit_bytes: int | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeadExecutor:
+    """An executor pod that has ended, of a container of the driver that has ended too."""
+
+    pod: str
+    uid: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -132,6 +142,7 @@ class Observation:
     executor_trouble: Failure | None = None
     """Reason for which an executor does not run: scheduling, image, volume, eviction, or a refusal by the API server."""
     out_of_memory: tuple[OutOfMemory, ...] = ()
+    dead_executors: tuple[DeadExecutor, ...] = ()
     snapshots: tuple[ObservedSnapshot, ...] = ()
     initial: ObservedSnapshot | None = None
     """The StateSnapshot that ``spec.initialSnapshot`` names, of any job."""

@@ -40,7 +40,8 @@ async def observe(context: ReconcileContext, job: Tree, now: datetime) -> Observ
     listing = kept_checkpoints.needs_listing(spec, status, snapshots, now)
     driver = await query_driver(context, job, pod, operations=asked, checkpoints=listing)
     initial = _initial(context, namespace, spec)
-    running, lost, trouble = pod_status.executors(context.cache.executor_pods(namespace, name))
+    executor_pods = context.cache.executor_pods(namespace, name)
+    running, lost, trouble = pod_status.executors(executor_pods)
     identity = JobIdentity(name=name, namespace=namespace, uid=metadata["uid"], generation=metadata.get("generation", 0))
     return Observation(
         now=now,
@@ -59,6 +60,7 @@ async def observe(context: ReconcileContext, job: Tree, now: datetime) -> Observ
         executor_trouble=trouble
         or await refused_executor(context, identity, spec=_started_spec(status) or spec, pod=pod, driver=driver, running=running, now=now),
         out_of_memory=lost,
+        dead_executors=pod_status.dead_executors(executor_pods, pod),
         snapshots=snapshots,
         initial=initial,
         initial_problem=_initial_problem(context, namespace, initial),

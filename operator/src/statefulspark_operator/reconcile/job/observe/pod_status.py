@@ -13,7 +13,7 @@ from statefulspark_operator.api.drivers import Failure
 from statefulspark_operator.api.names import ANNOTATION_GENERATION, ANNOTATION_KEY_ID
 from statefulspark_operator.api.responses import EndingResponse, StorageReport, parse
 from statefulspark_operator.builders.pods import stop_grace_s
-from statefulspark_operator.reconcile.job.observe.observation import DriverPod, Ending, OutOfMemory
+from statefulspark_operator.reconcile.job.observe.observation import DeadExecutor, DriverPod, Ending, OutOfMemory
 
 _TROUBLE: Final = frozenset(
     {
@@ -98,12 +98,13 @@ def driver_pod(pod: Mapping[str, Any] | None) -> DriverPod | None:
         generation=int((metadata.get("annotations") or {}).get(ANNOTATION_GENERATION, 0)),
         phase=phase,
         deleting=metadata.get("deletionTimestamp") is not None,
-        gone_by=datetime.fromisoformat(metadata["deletionTimestamp"]) if metadata.get("deletionTimestamp") else None,
+        gone_by=_time(metadata, "deletionTimestamp"),
         ip=status.get("podIP"),
         restarts=container.get("restartCount", 0),
         ending=_ending(terminated.get("message")) if terminated and terminated.get("exitCode") == 0 else None,
         trouble=_trouble(status, DRIVER_CONTAINER),
-        created_at=datetime.fromisoformat(metadata["creationTimestamp"]) if metadata.get("creationTimestamp") else None,
+        created_at=_time(metadata, "creationTimestamp"),
+        running_since=_time((container.get("state") or {}).get("running"), "startedAt"),
         started=bool(terminated or last or (container.get("state") or {}).get("running") is not None),
         failure=_failure(status) if phase == "Failed" else None,
         key_id=(metadata.get("annotations") or {}).get(ANNOTATION_KEY_ID),
@@ -197,6 +198,24 @@ def executors(pods: Iterable[Mapping[str, Any]]) -> tuple[int, tuple[OutOfMemory
         if found is not None and (trouble is None or status.get("phase") == "Pending"):
             trouble = Failure(reason=found.reason, message=f"Executor {pod['metadata']['name']}: {found.message}")
     return running, tuple(lost), trouble
+
+
+def dead_executors(pods: Iterable[Mapping[str, Any]], driver: DriverPod | None) -> tuple[DeadExecutor, ...]:
+    """The executors that no driver deletes: Spark deletes those that end, but a driver whose container restarts does not know those before it (SPARK-37856)."""
+    if driver is None or driver.running_since is None:
+        return ()
+    return tuple(
+        DeadExecutor(pod=metadata["name"], uid=metadata["uid"])
+        for metadata in (pod["metadata"] for pod in pods if (pod.get("status") or {}).get("phase") in {"Succeeded", "Failed"})
+        if any(owner.get("uid") == driver.uid for owner in metadata.get("ownerReferences") or ())
+        and (created := _time(metadata, "creationTimestamp")) is not None
+        and created < driver.running_since
+    )
+
+
+def _time(found: Mapping[str, Any] | None, name: str) -> datetime | None:
+    text = (found or {}).get(name)
+    return datetime.fromisoformat(text) if text else None
 
 
 def _limit_bytes(pod: Mapping[str, Any]) -> int | None:

@@ -52,6 +52,14 @@ class DeleteDriver:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class DeleteExecutor:
+    """Delete an executor pod that has ended."""
+
+    pod: str
+    uid: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class AskDriver:
     """Request an operation from the driver. A repeated request with the same key returns the first operation."""
 
@@ -97,7 +105,16 @@ class DeleteSnapshot:
 
 
 Action = (
-    AddFinalizer | RemoveFinalizer | ApplyChildren | CreateDriver | DeleteDriver | AskDriver | CheckSecrets | TakeSnapshot | DeleteSnapshot
+    AddFinalizer
+    | RemoveFinalizer
+    | ApplyChildren
+    | CreateDriver
+    | DeleteDriver
+    | DeleteExecutor
+    | AskDriver
+    | CheckSecrets
+    | TakeSnapshot
+    | DeleteSnapshot
 )
 
 

@@ -10,7 +10,7 @@ from statefulspark_operator.api.drivers import Failure
 from statefulspark_operator.api.jobs import LifecycleState, ReconciliationState, TransitionKind
 from statefulspark_operator.reconcile.job.observe.observation import DriverPod
 from statefulspark_operator.reconcile.job.plan import failing_batches, rollback, stability, stopping, transitions
-from statefulspark_operator.reconcile.job.plan.actions import ApplyChildren, DeleteDriver
+from statefulspark_operator.reconcile.job.plan.actions import ApplyChildren, DeleteDriver, DeleteExecutor
 from statefulspark_operator.reconcile.job.plan.draft import Draft
 from statefulspark_operator.reconcile.job.plan.initial_state import children_spec
 from statefulspark_operator.reconcile.job.plan.spec_changes import STOPPED, begin_transition
@@ -117,6 +117,8 @@ def _runs(draft: Draft, spec: StatefulSparkJobSpec) -> None:
     driver, since = draft.observed.driver, draft.status.lifecycle_since
     if not draft.observed.children_intact:
         draft.do(ApplyChildren(spec=children_spec(draft, spec), parallelism=spec.parallelism, repair=True))
+    for dead in draft.observed.dead_executors:
+        draft.do(DeleteExecutor(pod=dead.pod, uid=dead.uid))
     if driver is None or since is None:
         return
     if draft.status.lifecycle_state is LifecycleState.ROLLED_BACK:
