@@ -16,6 +16,11 @@ PAGES = sorted(
 )
 GENERATED = "reference/"
 """Pages of the site that `make docs` writes: folder of the site, without a file in the repository."""
+README = ROOT / "README.md"
+_OWN = re.compile(
+    r"\]\(https://(?:github\.com/statefulspark/statefulspark/(?:blob|tree)|raw\.githubusercontent\.com/statefulspark/statefulspark)/main/"
+)
+"""Links of the README are absolute, because PyPI shows it too."""
 _LINK = re.compile(r"\]\((?![a-z]+:)([^)\s#]*)(?:#([^)\s]+))?\)")
 
 
@@ -34,7 +39,7 @@ def anchors(text: str) -> set[str]:
 def broken(page: Path, text: str) -> list[str]:
     """Links of a page that lead to no file, or to no heading of a page."""
     found = []
-    for path, anchor in _LINK.findall(without_code(text)):
+    for path, anchor in _LINK.findall(_OWN.sub("](", without_code(text)) if page == README else without_code(text)):
         target = (page.parent / path).resolve() if path else page
         generated = target.is_relative_to(ROOT / "docs") and str(target.relative_to(ROOT / "docs")) in site_pages()
         missing = not target.exists() and not generated
@@ -77,6 +82,13 @@ def test_a_broken_link_is_found() -> None:
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 def test_links_lead_somewhere(page: Path) -> None:
     assert broken(page, page.read_text()) == []
+
+
+def test_the_readme_has_absolute_links() -> None:
+    """PyPI shows it where nothing else of the repository is; that they lead somewhere, the test before checks."""
+    text = README.read_text()
+    assert re.findall(r"\]\((?!https:|#)[^)]*\)", without_code(text)) == []
+    assert broken(README, text.replace("docs/pyflink.md", "docs/none.md", 1)) == ["docs/none.md"]
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))

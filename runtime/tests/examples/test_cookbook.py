@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from statefulspark.testing import KeyedBroadcastProcessHarness, KeyedProcessHarness, KeyedTwoInputProcessHarness
+from statefulspark import EventTimeSessionWindows, Time, Types
+from statefulspark.testing import KeyedBroadcastProcessHarness, KeyedProcessHarness, KeyedTwoInputProcessHarness, WindowHarness
 from statefulspark.testing.inputs import BroadcastInput, SecondInput
 
 HOUR_MS = 3_600_000
@@ -21,7 +22,7 @@ def recipes(examples: Path) -> dict[str, Any]:
     blocks = re.findall(r"```python\n(.*?)```", (examples.parent / "docs/how-to/cookbook.md").read_text(), flags=re.DOTALL)
     for block in blocks:
         exec(compile(block, "cookbook.md", "exec"), names)
-    assert len(blocks) == 7
+    assert len(blocks) == 9
     return names
 
 
@@ -98,3 +99,34 @@ def test_rules_hold_from_the_moment_they_come(recipes: dict[str, Any]) -> None:
         harness.process_broadcast_element(("EUR", 200.0))
         harness.process_element(("c", "EUR", 110.0))
         assert harness.get_output() == [("c", 110.0, 100.0)]
+
+
+def test_a_session_is_counted_with_its_bounds(recipes: dict[str, Any]) -> None:
+    gap = WindowHarness(EventTimeSessionWindows.with_gap(Time.minutes(30)), "user STRING, at TIMESTAMP", key="user")
+    output = "user STRING, clicks BIGINT, start_ms BIGINT, end_ms BIGINT"
+    with gap.aggregate(
+        recipes["Count"](), recipes["Bounds"](), accumulator_type=Types.LONG(), output_type=output, uid="visits", event_time="at"
+    ) as harness:
+        for minute in (0, 20, 40, 90):
+            harness.process_element(("ada",), timestamp=minute * 60_000)
+        harness.process_watermark(2 * HOUR_MS)
+        assert harness.get_output() == [("ada", 3, 0, 70 * 60_000), ("ada", 1, 90 * 60_000, 120 * 60_000)]
+
+
+def test_a_model_gets_what_a_card_spent_before(recipes: dict[str, Any]) -> None:
+    with KeyedProcessHarness(recipes["Score"](), "card STRING, amount DOUBLE", "card STRING, score DOUBLE", key="card") as harness:
+        harness.process_element(("c", 10.0))
+        harness.process_element(("c", 100.0))
+        assert harness.get_output() == [("c", 8.0), ("c", 82.0)]
+
+
+def test_the_function_of_the_home_page_does_what_it_says(examples: Path) -> None:
+    page = (examples.parent / "docs/index.md").read_text()
+    names: dict[str, Any] = {}
+    (block,) = re.findall(r"```python\n(.*?)```", page, flags=re.DOTALL)
+    exec(compile(block, "index.md", "exec"), names)
+    columns = "id STRING, at TIMESTAMP, n INT"
+    with KeyedProcessHarness(names["FirstOfId"](), columns, columns, key="id", event_time="at") as harness:
+        harness.process_element({"id": "a", "n": 1}, timestamp=0)
+        harness.process_element({"id": "a", "n": 2}, timestamp=1)
+        assert [row.n for row in harness.get_output()] == [1]

@@ -76,6 +76,6 @@ def test_no_two_examples_are_jobs_of_one_name(examples: Path) -> None:
 
 
 def test_every_link_leads_to_a_file(readme: str, examples: Path) -> None:
-    links = re.findall(r"\]\(([^)#:]+)\)", readme)
+    links = re.findall(r"\]\(https://[\w./-]+?/statefulspark/statefulspark/(?:(?:blob|tree)/)?main/([^)#]+)", readme)
     assert links
     assert [link for link in links if not (examples.parent / link).exists()] == []
