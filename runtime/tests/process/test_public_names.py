@@ -31,7 +31,20 @@ def test_every_name_has_a_home_for_type_checkers_too() -> None:
 def test_functions_do_not_need_spark() -> None:
     """A slot, and a user's unit test, start without importing pyspark."""
     code = (
-        "import sys; from statefulspark import KeyedProcessFunction, Types, Row; import statefulspark.testing; "
+        "import sys; from statefulspark import KeyedProcessFunction, Types, Row; from statefulspark.testing import KeyedProcessHarness, TestingJob; "
         "sys.exit(any(name.split('.')[0] in ('pyspark', 'pandas') for name in sys.modules))"
     )
     assert subprocess.run([sys.executable, "-W", "error", "-c", code], check=False, timeout=60).returncode == 0
+
+
+def test_testing_loads_what_is_used() -> None:
+    """Not the coordinator for a test of one function, and nothing at all by itself."""
+    program = (
+        "import sys; import statefulspark.testing as testing; "
+        "assert not {'pyarrow', 'numpy', 'pydantic'} & {*sys.modules}; "
+        "from statefulspark.testing import KeyedProcessHarness; "
+        "assert 'statefulspark.coordinator.coordinator' not in sys.modules; "
+        "assert all(getattr(testing, name) is not None for name in testing.__all__)"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False, timeout=300)
+    assert done.returncode == 0, done.stderr
