@@ -18,7 +18,7 @@ def test_executor_killed(full_job: CountingJob) -> None:
     output = job.check()
     pause_s = job.pause_s(killed_ms)
     note("executor killed", pause_s, state_bytes=before["lastCheckpoint"]["sizeBytes"], about="pause in output")
-    assert output.batches >= 25
+    assert output.batches > before["batch"] + 10
     assert job.pods("driver")[0]["metadata"]["uid"] == driver["metadata"]["uid"]
     assert victim not in {each["metadata"]["name"] for each in job.pods("executor")}
     assert job.status()["attempt"] == before["attempt"]
