@@ -21,8 +21,8 @@ from statefulspark.coordinator.controls import JobError, JobFailing
 from statefulspark.errors import UnavailableError
 from statefulspark.logs.tail import LogTail
 
-VIEWS = (("desktop", 1440, False), ("desktop", 1440, True), ("tablet", 768, False), ("phone", 390, False), ("phone", 390, True))
-HEIGHT = 1800
+VIEWS = (("desktop", 1180, False), ("desktop", 1180, True), ("tablet", 768, False), ("phone", 390, False), ("phone", 390, True))
+HEIGHT = 1300
 STATE_HEIGHT = 900
 SHOWN = "document.body && document.querySelectorAll('figure svg').length >= 10 && document.querySelector('#events details') !== null"
 

@@ -228,7 +228,7 @@ def test_refusals_are_one_sentence_and_an_exit_code(home: Path, job: FakeJob) ->
 
 
 def test_finding_the_job(home: Path, url: str, tmp_path: Path) -> None:
-    """By name; by URL with the token from the environment, a file it names, or --token-file; else a sentence that says how."""
+    """By name; by URL with the token from the environment, a file it names, --token-file, or the job of this machine; else a sentence that says how."""
     file = tmp_path / "token"
     file.write_text(TOKEN + "\n")
     good: list[tuple[tuple[str, ...], dict[str, str]]] = [
@@ -236,12 +236,13 @@ def test_finding_the_job(home: Path, url: str, tmp_path: Path) -> None:
         (("--job", url), {"STATEFULSPARK_API_TOKEN": TOKEN}),
         (("--job", url), {"STATEFULSPARK_API_TOKEN_FILE": str(file)}),
         (("--job", url, "--token-file", str(file)), {}),
+        (("--job", url), {}),
     ]
     for arguments, env in good:
         result = cli("status", *arguments, env=env)
         assert result.exit_code == 0, result.output
     bad: list[tuple[tuple[str, ...], dict[str, str], int, str]] = [
-        (("--job", url), {}, 2, "--token-file"),
+        (("--job", "http://127.0.0.1:9"), {}, 2, "--token-file"),
         (("--job", url), {"STATEFULSPARK_API_TOKEN": "wrong-token-wrong-token"}, 2, "rejected the token"),
         (("--job", "another"), {}, 2, "running: turnaround"),
         (("--job", "http://127.0.0.1:9"), {"STATEFULSPARK_API_TOKEN": TOKEN}, 1, "no response from"),

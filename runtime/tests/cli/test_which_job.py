@@ -82,7 +82,7 @@ def test_one_of_several_jobs_must_be_named(start: Start, tmp_path: Path) -> None
     assert "--job: 2 jobs run on this machine (clicks, payments). Name the job" in result.stderr
     token = tmp_path / "token"
     token.write_text(TOKEN)
-    for named in (["clicks"], ["--job", "clicks"], [clicks.url, "--token-file", str(token)]):
+    for named in (["clicks"], ["--job", "clicks"], [clicks.url, "--token-file", str(token)], [clicks.url], [f"{clicks.url}/"]):
         before = clicks.requests
         run("status", *named)
         assert clicks.requests > before

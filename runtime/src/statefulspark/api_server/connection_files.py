@@ -15,7 +15,7 @@ import re
 import stat
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -104,6 +104,16 @@ def read_connection(home: Path, name: str) -> Connection:
         del exc
         raise InvalidInputError(f"{path} is damaged", field="--job", remedy="Give the job's URL and --token-file instead") from None
     return Connection(record.url, record.token)
+
+
+def token_of(home: Path, url: str) -> str | None:
+    """Return the token of the running job of this machine whose API has this URL; None if there is none, or its file cannot be trusted."""
+    for name in running_jobs(home):
+        with suppress(InvalidInputError):
+            connection = read_connection(home, name)
+            if connection.url.rstrip("/") == url.rstrip("/"):
+                return connection.token
+    return None
 
 
 class ConnectionFile:

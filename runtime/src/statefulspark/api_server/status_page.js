@@ -130,7 +130,7 @@ function show(status, checkpoints) {
   document.title = status.name + " - " + status.state.toLowerCase();
   at("name").textContent = status.name;
   at("state").textContent = status.state;
-  at("state").className = "pill " + ({RUNNING: "good", FINISHED: "good", FAILED: "bad"}[status.state] || "warn");
+  at("state").className = "pill " + (status.failing ? "bad" : {RUNNING: "good", FINISHED: "good", FAILED: "bad"}[status.state] || "warn");
   at("since").textContent = "for " + span(Date.now() - status.since_ms);
   at("error").hidden = !status.error;
   if (status.error) at("error").textContent = status.error.reason + ": " + status.error.message;

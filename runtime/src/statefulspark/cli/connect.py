@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 import typer
 
 from statefulspark.api_server.client import JobClient
-from statefulspark.api_server.connection_files import home_directory, read_connection, running_jobs
+from statefulspark.api_server.connection_files import home_directory, read_connection, running_jobs, token_of
 from statefulspark.api_server.tokens import TOKEN_FILE_VARIABLE, TOKEN_VARIABLE, given_token, read_token_file
 from statefulspark.config.pods import TLS_AUTHORITY_FILE, TLS_FOLDER_VARIABLE
 from statefulspark.errors import InvalidInputError
@@ -67,7 +67,7 @@ def connect(
     if job is None:
         job = _only_job(home)
     if job.startswith(("http://", "https://")):
-        token = file_token or given_token(environ)
+        token = file_token or given_token(environ) or token_of(home, job)
         if token is None:
             raise InvalidInputError(
                 f"no API token found for {job}",
