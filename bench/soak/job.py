@@ -30,11 +30,11 @@ from statefulspark.checkpoint.spark.state_uploader import SparkStateUploader
 from statefulspark.config.job import StatefulSparkJob
 from statefulspark.config.manifest import validate_job
 from statefulspark.coordinator.coordinator import Coordinator, Listen
-from statefulspark.coordinator.dry_runs import DryRuns
 from statefulspark.coordinator.durable_job import DurableJob
 from statefulspark.coordinator.pending_checkpoint import CheckpointTimes
 from statefulspark.coordinator.recovery import batch_log, state_registry
 from statefulspark.coordinator.slot_table import SlotTable
+from statefulspark.coordinator.spark_location import SparkLocation
 from statefulspark.exchange.config import ExchangeConfig, SlotConfig
 from statefulspark.exchange.rocksdb_choice import RocksDBChoice
 from statefulspark.exchange.task import exchange_partition
@@ -138,7 +138,7 @@ class SoakJob:
             batches=batch_log(lineage, {UID: (0,)}),
             states=state_registry(lineage, store, changelogs=durable.changelogs),
             slots=SlotTable(self.settings.slots, slots_per_executor=None),
-            dry_runs=DryRuns(LocationFiles(self._location), SparkStateUploader(self._location), has_state=False),
+            location=SparkLocation(LocationFiles(self._location), SparkStateUploader(self._location), has_state=False),
             listen=Listen(host=None, secret=secrets.token_urlsafe(16)),
             recovered=None,
             memory=memory_tuner(_manifest(self.settings.managed_bytes), RocksDBChoice()),

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from statefulspark.config.manifest import validate_job
-from statefulspark.coordinator.empty_partitions import EmptyPartitions
+from statefulspark.coordinator.core.empty_partitions import EmptyPartitions
 from statefulspark.job.spark.session import session_settings
 from statefulspark.rpc.messages.batches import PartitionRun
 
@@ -31,10 +31,7 @@ def test_they_account_for_all_slots_only_when_all_were_computed(slots: int, task
     number = 0
     for slot in range(chance.randrange(slots)):  # the sink takes a few rows first
         number += 1
-        if slot in without:
-            empty.report("u", PartitionRun("1", slot, number))
-        else:
-            empty.begun("u", slot)
+        empty = empty.with_report("u", PartitionRun("1", slot, number)) if slot in without else empty.with_begun("u", slot)
     computed_by = [[slot for slot in range(slots) if slot % tasks == task] for task in range(tasks)]
     last = [slot for mine in computed_by for slot in mine][-1]
     for task, mine in enumerate(computed_by):
@@ -42,9 +39,9 @@ def test_they_account_for_all_slots_only_when_all_were_computed(slots: int, task
             number += 1
             for slot in mine[:end]:
                 if slot in without:
-                    empty.report("u", PartitionRun("2", task + shift, number))
+                    empty = empty.with_report("u", PartitionRun("2", task + shift, number))
                 else:
-                    empty.begun("u", slot)
+                    empty = empty.with_begun("u", slot)
                     done.add(slot)
                 left = set(range(slots)) - done
                 if end < len(mine) or slot != last:
@@ -75,8 +72,8 @@ def test_a_slot_that_has_begun_is_not_accounted_for() -> None:
     """Its rows count when it acknowledges them, however many partitions without rows there are."""
     empty = EmptyPartitions()
     for partition in range(5):
-        empty.report("u", PartitionRun("1", partition, partition))
-    empty.begun("u", 1)
+        empty = empty.with_report("u", PartitionRun("1", partition, partition))
+    empty = empty.with_begun("u", 1)
     assert empty.account_for("u", {0})
     assert not empty.account_for("u", {0, 1})
     assert not empty.account_for("v", {0})

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import threading
 from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
 
 from statefulspark.coordinator.coordinator import Coordinator
+from statefulspark.coordinator.core.life import Life
+from statefulspark.coordinator.inbox import Inbox
 from statefulspark.coordinator.query_lifecycle import QueryLifecycle
 from statefulspark.errors import ClosedError, ConflictError
 from statefulspark.job.commands import Commands
@@ -32,7 +33,8 @@ def lifecycle() -> QueryLifecycle:
     """Of a query whose batch never ends."""
     never: Any = SimpleNamespace(finish=lambda: False)
     none: Any = None
-    return QueryLifecycle(durable=none, batches=none, slots=none, dry_runs=none, completion=never, lock=threading.RLock(), now_ms=lambda: 0)
+    inbox = Inbox(Life(uids=frozenset(), parallelism=1))
+    return QueryLifecycle(batches=none, slots=none, location=none, completion=never, inbox=inbox, now_ms=lambda: 0)
 
 
 def test_a_stop_gives_up_a_batch_that_begins_to_fail() -> None:

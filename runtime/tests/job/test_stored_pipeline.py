@@ -17,7 +17,8 @@ from statefulspark.checkpoint.lineage.identity import ensure_job
 from statefulspark.checkpoint.lineage.lineage import begin_attempt
 from statefulspark.checkpoint.spark.location import LocationFiles
 from statefulspark.checkpoint.spark.state_uploader import SparkStateUploader
-from statefulspark.coordinator.batch_log import BatchLog, BatchParameters
+from statefulspark.coordinator.batch_log import BatchLog
+from statefulspark.coordinator.core.life import BatchParameters
 from statefulspark.coordinator.durable_job import DurableJob
 from statefulspark.coordinator.pending_checkpoint import PendingCheckpoint
 from statefulspark.coordinator.recovery import batch_log, recovered_batch, restore_location

@@ -194,7 +194,7 @@ def test_the_job_that_has_failed_meanwhile_is_what_tasks_hear(
     assert driver._peer.call(Planned()) is None
     storage.hold()
     assert register(driver) == Wait(reason="storage")
-    driver.coordinator._fail(CorruptDataError("a checkpoint is damaged", path="chk-1"))
+    driver.coordinator._failure.fail(CorruptDataError("a checkpoint is damaged", path="chk-1"))
     with pytest.raises(CorruptDataError, match="a checkpoint is damaged"):
         driver._peer.call(Begin(uid=UID, slot=0, batch=3))
     with pytest.raises(CorruptDataError, match="a checkpoint is damaged"):
@@ -202,7 +202,7 @@ def test_the_job_that_has_failed_meanwhile_is_what_tasks_hear(
 
 
 def test_a_registration_is_answered_although_another_thread_adopts_a_batch(driver: Driver, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whoever adopts holds the batch lock while it reads changelogs of other attempts."""
+    """Also if the lock of the inbox were held for long, which nobody does."""
     monkeypatch.setattr(slot_actions, "_PREPARED_S", 0.05)
     with driver.coordinator._lock:
         assert register(driver) == Wait(reason="storage")

@@ -209,7 +209,7 @@ class Driver(LocalDriver):
         coordinator = self.coordinator
         with coordinator._lock:
             current, acks = coordinator._batches.current, list(coordinator._batches.acknowledgements.values())
-            if current is None or not current.with_changelogs or coordinator._completion._open_steps():
+            if current is None or not current.with_changelogs or coordinator._inbox.life.open_steps:
                 return
         for ack in acks:
             assert ack.changelog is not None, "the sink has all rows, and a changelog is not durable"

@@ -16,6 +16,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields, replace
 
 from statefulspark.checkpoint.formats.records import BatchRecord, ChangelogRef
+from statefulspark.coordinator.core.life import BatchParameters
 from statefulspark.coordinator.event_times import Delays, EventTimes, Mark, watermark_of
 from statefulspark.coordinator.totals import StepTotals
 from statefulspark.errors import InternalError
@@ -24,18 +25,6 @@ from statefulspark.rpc.messages.batches import Acknowledge
 
 Position = tuple[int, int]
 """Progress of a job in this driver: input rows, then batches, that were processed and not abandoned since."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BatchParameters:
-    """Parameters of a batch, fixed through all its retries."""
-
-    batch: int
-    watermarks: Mapping[str, int | None]
-    """Per uid, milliseconds since the epoch; None before the first event."""
-    processing_time_ms: int
-    with_changelogs: bool = True
-    """False if slots do not make durable what the batch changes, as checkpointing mode ``at-least-once`` lets it."""
 
 
 def parameters_of(record: BatchRecord) -> BatchParameters:

@@ -18,7 +18,8 @@ from statefulspark.checkpoint.lineage.lineage import Lineage, write_record
 from statefulspark.checkpoint.spark.location import LocationFiles
 from statefulspark.checkpoint.spark.state_uploader import SparkStateUploader
 from statefulspark.coordinator.batch_changelogs import BatchChangelogs
-from statefulspark.coordinator.batch_log import BatchLog, BatchParameters, parameters_of
+from statefulspark.coordinator.batch_log import BatchLog
+from statefulspark.coordinator.core.life import BatchParameters
 from statefulspark.storage.base import ObjectStore
 
 
@@ -49,11 +50,6 @@ class BatchRecords:
         """Go on after the jump that ends ``lineage``. The last record is of an abandoned batch."""
         self._lineage = lineage
         self._last = None
-
-    @property
-    def begun(self) -> BatchParameters | None:
-        """The last batch whose record this attempt has written or tried to write; None if there is none."""
-        return parameters_of(self._last) if self._last is not None else None
 
     def write(
         self,

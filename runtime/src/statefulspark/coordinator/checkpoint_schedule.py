@@ -1,6 +1,6 @@
 """The job's checkpoints over time: when one is due, and how each one ended.
 
-It shares the coordinator's batch lock; see there for the order in which locks may be nested.
+It shares the lock of the inbox; see there for the order in which locks may be nested.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from statefulspark.config.savepoints import SavepointFormat
 from statefulspark.coordinator.batch_log import BatchLog
 from statefulspark.coordinator.canceled_snapshots import CanceledSnapshots
 from statefulspark.coordinator.controls import CheckpointInfo
-from statefulspark.coordinator.dry_runs import DryRuns
 from statefulspark.coordinator.durable_job import DurableJob
 from statefulspark.coordinator.job_slots import JobSlots
 from statefulspark.coordinator.ongoing_work import PendingSnapshot
 from statefulspark.coordinator.pending_checkpoint import CheckpointCoordinator, CheckpointTimes, PendingCheckpoint, SlotLostError, info_of
 from statefulspark.coordinator.slot_state import READY, RESTORING, Slot
 from statefulspark.coordinator.snapshot_requests import SnapshotRequests
+from statefulspark.coordinator.spark_location import SparkLocation
 from statefulspark.coordinator.totals import SnapshotTotals
 from statefulspark.errors import FencedError, StatefulSparkError, UnavailableError
 from statefulspark.rpc.messages.slots import SnapshotDone
@@ -56,7 +56,7 @@ class CheckpointSchedule:
         durable: DurableJob,
         batches: BatchLog,
         states: StateRegistry,
-        dry_runs: DryRuns,
+        location: SparkLocation,
         times: CheckpointTimes,
         requests: SnapshotRequests,
         lock: threading.RLock,
@@ -69,10 +69,10 @@ class CheckpointSchedule:
             durable: the job's folder in storage.
             batches: the job's batches, guarded by ``lock``.
             states: state ids.
-            dry_runs: Spark's local checkpoint location and the state of its own steps there.
+            location: Spark's local checkpoint location and the state of its own steps there.
             times: when checkpoints are taken.
             requests: checkpoints and savepoints that callers wait for.
-            lock: the coordinator's batch lock.
+            lock: that of the inbox.
             slots: the job's, which are asked for their part of each snapshot.
             fenced: told when publishing found that a newer attempt runs the job.
         """
@@ -82,8 +82,8 @@ class CheckpointSchedule:
         self._durable = durable
         self._batches = batches
         self._states = states
-        self._files = dry_runs.files
-        self._spark_state = dry_runs.state
+        self._files = location.files
+        self._spark_state = location.state
         self._times = times
         self._lock = lock
         self._slots = slots
@@ -127,7 +127,7 @@ class CheckpointSchedule:
             threading.Thread(target=self._clean, name="retention", daemon=True).start()
 
     def is_due(self) -> bool:
-        """True if a checkpoint was requested or the interval is over. The caller holds the lock."""
+        """True if a checkpoint was requested or the interval is over."""
         return bool(self._requests) or self._interval_due()
 
     def _interval_due(self) -> bool:
@@ -141,12 +141,13 @@ class CheckpointSchedule:
         )
 
     def start_if_due(self) -> None:
-        """Start a checkpoint of the committed batch. The caller holds the lock and no batch is running."""
+        """Start a checkpoint of the committed batch, if one is due. No batch runs or ends meanwhile, and the caller does not hold the lock."""
         if self._stopped() or self._snapshots.running or not self.is_due():
             return
         log = self._batches
         self._durable.capture_state(self._spark_state, log.committed)
-        request = self._requests.next()
+        with self._lock:
+            request = self._requests.next()
         slots = self._slots.all()
         is_savepoint = request is not None and request.savepoint is not None
         if not is_savepoint:

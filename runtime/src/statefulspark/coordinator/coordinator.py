@@ -1,26 +1,29 @@
 """The coordinator: numbers batches, hands slots to exchanges, collects acknowledgements, and lets checkpoints start between batches.
 
-It serves slots, exchange tasks and the tick source over Flight. Locks, in the order in which they may be nested:
-the batch lock (everything about batches, held while a batch record is written), then those of the slot table and the state registry.
+It serves slots, exchange tasks and the tick source over Flight.
 """
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 
 import structlog
 
-from statefulspark.coordinator.batch_actions import BatchActions
+from statefulspark.coordinator.adoption import Adoption
+from statefulspark.coordinator.batch_actions import BatchActions, Serving
 from statefulspark.coordinator.batch_completion import Completion
-from statefulspark.coordinator.batch_log import BatchLog, BatchParameters
+from statefulspark.coordinator.batch_log import BatchLog
+from statefulspark.coordinator.batch_reports import BatchReports
+from statefulspark.coordinator.batch_starts import BatchStarts
 from statefulspark.coordinator.canonical_savepoints import CanonicalSavepoints
 from statefulspark.coordinator.checkpoint_schedule import CheckpointSchedule, SnapshotEnded
-from statefulspark.coordinator.dry_runs import DryRuns
+from statefulspark.coordinator.core.life import BatchParameters, Life
 from statefulspark.coordinator.durable_job import DurableJob
+from statefulspark.coordinator.first_error import FirstError
 from statefulspark.coordinator.going_back import GoingBack, GoingBackWanted
+from statefulspark.coordinator.inbox import Inbox
 from statefulspark.coordinator.job_slots import JobSlots
 from statefulspark.coordinator.memory_tuning import MemoryTuner, RunningMemory
 from statefulspark.coordinator.operator_states import OperatorDistribution
@@ -34,10 +37,12 @@ from statefulspark.coordinator.slot_calls import SlotCalls
 from statefulspark.coordinator.slot_crashes import CrashWatch
 from statefulspark.coordinator.slot_table import SlotTable
 from statefulspark.coordinator.snapshot_requests import SnapshotRequests
+from statefulspark.coordinator.spark_location import SparkLocation
 from statefulspark.coordinator.state_queries import StateQueries
 from statefulspark.coordinator.view import CoordinatorView, view_of
 from statefulspark.errors import FencedError, SlotCrashedError, StatefulSparkError
 from statefulspark.exchange.endpoint import Endpoint
+from statefulspark.keygroups import KeyGroupRange, key_group_range
 from statefulspark.rpc.certificates import CertificateFolder
 from statefulspark.rpc.listener import FlightListener
 from statefulspark.rpc.messages.slots import SnapshotDone
@@ -84,7 +89,7 @@ class Coordinator:
         batches: BatchLog,
         states: StateRegistry,
         slots: SlotTable,
-        dry_runs: DryRuns,
+        location: SparkLocation,
         listen: Listen,
         recovered: BatchParameters | None,
         times: CheckpointTimes,
@@ -100,7 +105,7 @@ class Coordinator:
             batches: what recovery knows of batches.
             states: state ids.
             slots: the slots of the first parallelism.
-            dry_runs: Spark's local checkpoint location, the state of its own steps there, and batches that run again for that alone.
+            location: Spark's local checkpoint location, with the state of its own steps.
             listen: address and secret.
             recovered: the uncommitted batch that runs again, with its parameters.
             times: when checkpoints are taken.
@@ -112,21 +117,38 @@ class Coordinator:
         self._durable = durable
         self._batches = batches
         self._states = states
-        self._dry_runs = dry_runs
-        self._fatal: StatefulSparkError | None = None
+        self._location = location
+        self._failure = failure = FirstError()
         self._on_return: Told = lambda *_: None
-        self._lock = threading.RLock()
+        self._inbox = inbox = Inbox(
+            Life(
+                uids=frozenset(batches.delays_ms),
+                parallelism=len(slots.all()),
+                group_changelogs=durable.inline_limits.changelog_bytes > 0,
+                committed=batches.committed,
+                again=recovered,
+            )
+        )
+        self._lock = inbox.lock
         self._calls = SlotCalls(listen.secret, listen.certificates)
         self._crashes = CrashWatch()
         self._operator_states = OperatorDistribution(durable=durable, batches=batches, states=states, checkpointed=checkpointed)
         self.slots = JobSlots(
-            slots, calls=self._calls, crashes=self._crashes, batches=batches, operator_states=self._operator_states, lock=self._lock
+            slots, calls=self._calls, crashes=self._crashes, batches=batches, operator_states=self._operator_states, inbox=inbox
         )
         self.snapshots = SnapshotRequests(self._lock, durable.savepoint_target)
         self.memory = RunningMemory(memory, self.slots.all)
-        self._completion = self._new_completion(recovered)
+        self._completion = self._new_completion()
         wanted = GoingBackWanted()
-        self.query = self._new_query_lifecycle(now_ms, wanted)
+        self.query = QueryLifecycle(
+            batches=batches,
+            slots=self.slots.table,
+            location=location,
+            completion=self._completion,
+            inbox=inbox,
+            now_ms=now_ms,
+            interrupt=wanted.refuse,
+        )
         self._checkpoints = self._new_checkpoint_schedule(times)
         self._checkpoints.stop_while(lambda: bool(wanted))
         self.going_back = self._new_going_back(wanted, now_ms)
@@ -141,9 +163,40 @@ class Coordinator:
             pipeline=lambda: durable.pipeline,
             max_parallelism=durable.max_parallelism,
         )
-        restores = RestoreFailures(self._durable, self._batches, self._fail, self._returned)
-        preparation = self._new_preparation(restores)
-        self._batch_actions = self._new_batch_actions(now_ms, preparation)
+        restores = RestoreFailures(self._durable, self._batches, failure.fail, self._returned)
+        preparation = RestorePreparation(
+            inbox=inbox,
+            slots=self.slots.table,
+            durable=durable,
+            completion=self._completion,
+            operator_states=self._operator_states,
+            restores=restores,
+        )
+        self._starts = BatchStarts(
+            inbox,
+            durable=durable,
+            batches=batches,
+            location=location,
+            operator_states=self._operator_states,
+            slots=self.slots,
+            query=self.query,
+            completion=self._completion,
+            checkpoints=self._checkpoints,
+            now_ms=now_ms,
+            failure=failure,
+        )
+        self._batch_actions = BatchActions(
+            inbox,
+            durable=durable,
+            batches=batches,
+            slots=self.slots,
+            starts=self._starts,
+            query=self.query,
+            reports=self._completion.reports,
+            serving=Serving(
+                states=states, operator_states=self._operator_states, preparation=preparation, crashes=self._crashes, failure=failure
+            ),
+        )
         actions = (
             *self._batch_actions.actions(),
             *self._new_slot_actions(memory, restores, preparation).actions(),
@@ -152,20 +205,30 @@ class Coordinator:
         self._service = FlightListener(listen.host, listen.secret, actions, certificates=listen.certificates)
         self.endpoint = Endpoint(location=self._service.location, secret=listen.secret, certificates=listen.certificates)
 
-    def _new_completion(self, recovered: BatchParameters | None) -> Completion:
-        return Completion(
+    def _new_completion(self) -> Completion:
+        changelogs = self._durable.changelogs
+
+        def key_groups(slot: int) -> KeyGroupRange:
+            return key_group_range(slot, len(self.slots.all()), self._durable.max_parallelism)
+
+        reports = BatchReports(self._inbox, self._batches, changelogs, self._operator_states, key_groups)
+        adoption = Adoption(
+            changelogs=changelogs,
             batches=self._batches,
-            changelogs=self._durable.changelogs,
-            dry_runs=self._dry_runs,
-            slots=self.slots.table,
-            calls=self._calls,
             states=self._states,
             operator_states=self._operator_states,
-            max_parallelism=self._durable.max_parallelism,
-            recovered=recovered,
-            inline_bytes=self._durable.inline_limits.changelog_bytes,
-            lock=self._lock,
-            fail=self._fail,
+            slots=self.slots.table,
+            calls=self._calls,
+            key_groups=key_groups,
+        )
+        return Completion(
+            self._inbox,
+            batches=self._batches,
+            location=self._location,
+            reports=reports,
+            adoption=adoption,
+            operator_states=self._operator_states,
+            fail=self._failure.fail,
         )
 
     def _new_going_back(self, wanted: GoingBackWanted, now_ms: Callable[[], int]) -> GoingBack:
@@ -174,25 +237,13 @@ class Coordinator:
             durable=self._durable,
             batches=self._batches,
             completion=self._completion,
-            dry_runs=self._dry_runs,
+            location=self._location,
             checkpoints=self._checkpoints,
             operator_states=self._operator_states,
             crashes=self._crashes,
-            lock=self._lock,
+            inbox=self._inbox,
             now_ms=now_ms,
             told=self._returned,
-        )
-
-    def _new_query_lifecycle(self, now_ms: Callable[[], int], wanted: GoingBackWanted) -> QueryLifecycle:
-        return QueryLifecycle(
-            durable=self._durable,
-            batches=self._batches,
-            slots=self.slots.table,
-            dry_runs=self._dry_runs,
-            completion=self._completion,
-            lock=self._lock,
-            now_ms=now_ms,
-            interrupt=wanted.refuse,
         )
 
     def _new_checkpoint_schedule(self, times: CheckpointTimes) -> CheckpointSchedule:
@@ -200,64 +251,33 @@ class Coordinator:
             durable=self._durable,
             batches=self._batches,
             states=self._states,
-            dry_runs=self._dry_runs,
+            location=self._location,
             times=times,
             requests=self.snapshots,
             lock=self._lock,
             slots=self.slots,
-            fenced=self._fail,
-        )
-
-    def _new_preparation(self, restores: RestoreFailures) -> RestorePreparation:
-        return RestorePreparation(
-            lock=self._lock,
-            slots=self.slots.table,
-            durable=self._durable,
-            completion=self._completion,
-            operator_states=self._operator_states,
-            restores=restores,
-        )
-
-    def _new_batch_actions(self, now_ms: Callable[[], int], preparation: RestorePreparation) -> BatchActions:
-        return BatchActions(
-            durable=self._durable,
-            batches=self._batches,
-            states=self._states,
-            operator_states=self._operator_states,
-            preparation=preparation,
-            slots=self.slots.table,
-            dry_runs=self._dry_runs,
-            query=self.query,
-            completion=self._completion,
-            checkpoints=self._checkpoints,
-            calls=self._calls,
-            crashes=self._crashes,
-            lock=self._lock,
-            now_ms=now_ms,
-            fatal=lambda: self._fatal,
-            fail=self._fail,
+            fenced=self._failure.fail,
         )
 
     def _new_slot_actions(self, memory: MemoryTuner, restores: RestoreFailures, preparation: RestorePreparation) -> SlotActions:
         return SlotActions(
-            lock=self._lock,
+            inbox=self._inbox,
             slots=self.slots.table,
             durable=self._durable,
             batches=self._batches,
             states=self._states,
             operator_states=self._operator_states,
             memory=memory,
-            completion=self._completion,
             restores=restores,
             preparation=preparation,
             going_back=self.going_back,
-            fail=self._fail,
+            fail=self._failure.fail,
         )
 
     @property
     def fatal(self) -> StatefulSparkError | None:
         """The first error that ends the job, None while there is none."""
-        return self._fatal
+        return self._failure.error
 
     def view(self) -> CoordinatorView:
         """Return a copy of what the coordinator knows now; never blocks on storage or slots."""
@@ -266,7 +286,7 @@ class Coordinator:
             batches=self._batches,
             states=self._states,
             slots=self.slots.table(),
-            dry_runs=self._dry_runs,
+            dry_run=self._inbox.life.dry.batch,
             checkpoints=self._checkpoints,
             memory=self.memory.tuner,
         )
@@ -297,11 +317,11 @@ class Coordinator:
             True if it is time for another query: the dry run of a batch, or the real query after it.
         """
         self._checkpoints.expire()
+        # First of all: whether a checkpoint is due depends on what is committed.
+        if self._completion.finish() and self._checkpoints.is_due() and self.slots.table().all_ready():
+            self._starts.start_checkpoint()
         with self._lock:
-            # First of all: whether a checkpoint is due depends on what is committed.
-            if self._completion.finish() and self._checkpoints.is_due() and self.slots.table().all_ready():
-                self._checkpoints.start_if_due()
-            return self._dry_runs.due()
+            return self._inbox.life.dry_run_due(self._location.facts(self._inbox.life))
 
     def needs_checkpoint(self) -> bool:
         """True if the next driver would go back although this one ends in good order: committed batches left no changelogs, and no checkpoint has them."""
@@ -313,17 +333,13 @@ class Coordinator:
         try:
             self._durable.fence.check()
         except FencedError as error:
-            self._fatal = error
+            self._failure.fail(error)
         except StatefulSparkError as error:
             _log.info("could not check for a newer attempt", error=str(error)[:200])
 
     def _snapshot_done(self, done: SnapshotDone) -> None:
         self.slots.table().check(done.slot, done.epoch)
         self._checkpoints.slot_done(done)
-
-    def _fail(self, error: StatefulSparkError) -> None:
-        if self._fatal is None:
-            self._fatal = error
 
     def close(self) -> None:
         """Stop serving."""

@@ -27,10 +27,11 @@ from statefulspark.checkpoint.write.publish import publish
 from statefulspark.checkpoint.write.removal import remove_state
 from statefulspark.config.locations import is_below, storage_url
 from statefulspark.coordinator.batch_changelogs import BatchChangelogs
-from statefulspark.coordinator.batch_log import BatchLog, BatchParameters
+from statefulspark.coordinator.batch_log import BatchLog
 from statefulspark.coordinator.batch_records import BatchRecords
 from statefulspark.coordinator.checkpoint_list import CheckpointList
 from statefulspark.coordinator.controls import CheckpointInfo
+from statefulspark.coordinator.core.life import BatchParameters
 from statefulspark.coordinator.damaged_base import is_changelog, refusal, run_again
 from statefulspark.coordinator.fence import Fence
 from statefulspark.coordinator.job_retention import JobRetention
@@ -163,11 +164,6 @@ class DurableJob:
             UnavailableError: storage does not answer; the batch has not begun.
         """
         self._records.write(parameters, self.pipeline, location, state, log)
-
-    @property
-    def begun(self) -> BatchParameters | None:
-        """See `BatchRecords.begun`."""
-        return self._records.begun
 
     def wants_changelogs(self, *, after: int) -> bool:
         """True if a batch that follows the committed batch ``after`` has changelogs. The first one always has: there is nothing before it to go back to."""

@@ -17,13 +17,16 @@ from statefulspark import failpoints
 from statefulspark.coordinator.batch_completion import Completion
 from statefulspark.coordinator.batch_log import BatchLog
 from statefulspark.coordinator.checkpoint_schedule import CheckpointSchedule
-from statefulspark.coordinator.dry_runs import DryRuns
+from statefulspark.coordinator.core.actions import GoBack
+from statefulspark.coordinator.core.events import MustGoBack, StepFailed, WentBack
 from statefulspark.coordinator.durable_job import DurableJob
+from statefulspark.coordinator.inbox import Inbox
 from statefulspark.coordinator.operator_states import OperatorDistribution
 from statefulspark.coordinator.recovery import batch_log, recovered_batch, restore_location
 from statefulspark.coordinator.returns import Told, went_back
 from statefulspark.coordinator.slot_crashes import CrashWatch
 from statefulspark.coordinator.slot_state import Slot
+from statefulspark.coordinator.spark_location import SparkLocation
 from statefulspark.errors import ConflictError, UnavailableError
 
 _log = structlog.get_logger("statefulspark.coordinator")
@@ -66,13 +69,13 @@ class GoingBack:
     Args:
         wanted: Set while it must be done.
         durable: The job's folder in storage.
-        batches: The job's batches, guarded by ``lock``.
+        batches: The job's batches, guarded by the inbox.
         completion: Decides about the batch that runs.
-        dry_runs: Spark's local checkpoint location, and batches that run again without a sink.
+        location: Spark's local checkpoint location.
         checkpoints: Of the job.
-        operator_states: The distribution of operator state, guarded by ``lock``.
+        operator_states: The distribution of operator state, guarded by the inbox.
         crashes: Counts slots that die on the way.
-        lock: The coordinator's batch lock.
+        inbox: Of the core.
         now_ms: The clock that processing times come from.
         told: Told of each time.
     """
@@ -84,11 +87,11 @@ class GoingBack:
         durable: DurableJob,
         batches: BatchLog,
         completion: Completion,
-        dry_runs: DryRuns,
+        location: SparkLocation,
         checkpoints: CheckpointSchedule,
         operator_states: OperatorDistribution,
         crashes: CrashWatch,
-        lock: threading.RLock,
+        inbox: Inbox,
         now_ms: Callable[[], int],
         told: Told,
     ) -> None:
@@ -96,11 +99,11 @@ class GoingBack:
         self._durable = durable
         self._batches = batches
         self._completion = completion
-        self._dry_runs = dry_runs
+        self._location = location
         self._checkpoints = checkpoints
         self._operator_states = operator_states
         self._crashes = crashes
-        self._lock = lock
+        self._inbox = inbox
         self._now_ms = now_ms
         self._told = told
 
@@ -142,24 +145,30 @@ class GoingBack:
             FencedError: A newer attempt runs the job.
             UnavailableError: Storage does not answer, or a checkpoint is being published; call again.
         """
-        if not self._checkpoints.abandon():
-            raise UnavailableError("a checkpoint is being published")
-        files, log = self._dry_runs.files, self._batches
-        with self._lock:
+        files, log = self._location.files, self._batches
+        with self._inbox.between_steps():
             before = log.committed
-            known = [log.current, self._durable.begun]
-            used = max([before, files.planned_batch(), *(each.batch for each in known if each is not None)])
-            lineage = self._durable.go_back(used, self._now_ms())
+            (step,) = self._inbox.feed(MustGoBack(files.planned_batch()))
+        if not isinstance(step, GoBack):
+            raise UnavailableError("a batch is about to begin or to end")
+        try:
+            if not self._checkpoints.abandon():
+                raise UnavailableError("a checkpoint is being published")
+            lineage = self._durable.go_back(step.used, self._now_ms())
             failpoints.reach("driver.jumped")
             files.clear()
             restore_location(files, lineage, self._durable.pipeline, may_drop=True)  # it was accepted when the driver started
-            log.go_back(batch_log(lineage, log.delays_ms, log.after, log.idle_after_ms))
-            self._dry_runs.go_back()
-            self._completion.go_back(recovered_batch(lineage, log))
-            self._operator_states.forget()
-            # A jump has no rows, so it is committed at once: tasks of the old query that still run are refused by their number.
-            self._completion.finish()
-            self._checkpoints.go_back()
+            with self._inbox.lock:
+                log.go_back(batch_log(lineage, log.delays_ms, log.after, log.idle_after_ms))
+                self._completion.reports.begin()
+                self._operator_states.forget()
+                self._inbox.feed(WentBack(step.number, log.committed, recovered_batch(lineage, log)))
+        except BaseException:
+            self._inbox.feed(StepFailed(step.number))
+            raise
+        # A jump has no rows, so it is committed at once: tasks of the old query that still run are refused by their number.
+        self._completion.finish()
+        self._checkpoints.go_back()
         _log.warning(
             "went back", base=self._durable.base_url, abandoned_after=lineage.committed_batch, until=before, next_batch=log.committed + 1
         )

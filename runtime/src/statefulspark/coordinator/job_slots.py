@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import threading
-
 from statefulspark.coordinator.batch_log import BatchLog
+from statefulspark.coordinator.core.events import Rescaled
+from statefulspark.coordinator.inbox import Inbox
 from statefulspark.coordinator.operator_states import OperatorDistribution
 from statefulspark.coordinator.slot_calls import SlotCalls
 from statefulspark.coordinator.slot_crashes import CrashWatch
@@ -22,9 +22,9 @@ class JobSlots:
         table: The slots of the first parallelism.
         calls: Calls slots.
         crashes: Counts the slots that die at the same rows.
-        batches: The job's batches, guarded by ``lock``.
-        operator_states: The distribution of operator state to the slots, guarded by ``lock``.
-        lock: The coordinator's batch lock.
+        batches: The job's batches, guarded by the inbox.
+        operator_states: The distribution of operator state to the slots, guarded by the inbox.
+        inbox: Of the core.
     """
 
     def __init__(
@@ -35,14 +35,14 @@ class JobSlots:
         crashes: CrashWatch,
         batches: BatchLog,
         operator_states: OperatorDistribution,
-        lock: threading.RLock,
+        inbox: Inbox,
     ) -> None:
         self._table = table
         self._calls = calls
         self._crashes = crashes
         self._batches = batches
         self._operator_states = operator_states
-        self._lock = lock
+        self._inbox = inbox
         self._restored: SlotRestored = lambda *_: None
 
     def on_restored(self, told: SlotRestored) -> None:
@@ -72,13 +72,18 @@ class JobSlots:
 
     def replace(self, table: SlotTable) -> None:
         """Continue with another parallelism; the caller has paused batches and stopped the old slots."""
-        with self._lock:
+        with self._inbox.between_steps():
             table.next_epoch = self._table.next_epoch
             self._crashes.replaced(rescaled=len(table.all()) != len(self._table.all()))
             table.notices.on_restored(self._restored)
             self._table = table
             self._batches.reset_slots()
             self._operator_states.forget()
+            self._inbox.feed(Rescaled(len(table.all())))
+
+    def settle(self, batches: BatchLog) -> None:
+        """Tell slots in the background that the batch before the running one is committed; the caller holds the lock of the inbox."""
+        self._calls.settle(self.all(), batches)
 
     def cancel_snapshot(self, slot: Slot, request: CancelSnapshot) -> None:
         """Let the slot end a snapshot that was canceled.

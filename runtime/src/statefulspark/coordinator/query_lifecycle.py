@@ -1,20 +1,18 @@
-"""QueryLifecycle: the query of a job from its start to its end, and how the driver pauses and drains it.
-
-The lock is the coordinator's batch lock; see there for the order in which locks may be nested.
-"""
+"""QueryLifecycle: the query of a job from its start to its end, and how the driver pauses and drains it."""
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
 
 from statefulspark.coordinator.batch_completion import Completion
 from statefulspark.coordinator.batch_log import BatchLog
-from statefulspark.coordinator.dry_runs import DryRuns
-from statefulspark.coordinator.durable_job import DurableJob
+from statefulspark.coordinator.core.actions import ForgetCommit, ForgetPlans
+from statefulspark.coordinator.core.events import QueryStarts
+from statefulspark.coordinator.inbox import Inbox
 from statefulspark.coordinator.slot_table import SlotTable
+from statefulspark.coordinator.spark_location import SparkLocation
 from statefulspark.errors import UnavailableError
 
 
@@ -32,24 +30,22 @@ class QueryLifecycle:
     def __init__(
         self,
         *,
-        durable: DurableJob,
         batches: BatchLog,
         slots: Callable[[], SlotTable],
-        dry_runs: DryRuns,
+        location: SparkLocation,
         completion: Completion,
-        lock: threading.RLock,
+        inbox: Inbox,
         now_ms: Callable[[], int],
         interrupt: Callable[[], None] = lambda: None,
     ) -> None:
         """Start with no query.
 
         Args:
-            durable: The job's folder in storage.
-            batches: The job's batches, guarded by ``lock``.
+            batches: The job's batches, guarded by the inbox.
             slots: Returns the present table, which a rescale replaces.
-            dry_runs: Spark's local checkpoint location, and batches that run again without a sink.
+            location: Spark's local checkpoint location.
             completion: Decides when a batch is committed.
-            lock: The coordinator's batch lock.
+            inbox: Of the core.
             now_ms: The clock that processing times come from.
             interrupt: Raises ConflictError if the running batch cannot end, because the job must go back first.
         """
@@ -57,24 +53,23 @@ class QueryLifecycle:
         self.stopping = False
         self.draining = False
         self.available_until_ms: int | None = None
-        self._durable = durable
         self._batches = batches
         self._slots = slots
-        self._dry_runs = dry_runs
+        self._location = location
         self._completion = completion
-        self._lock = lock
+        self._inbox = inbox
         self._now_ms = now_ms
         self._interrupt = interrupt
 
     @property
     def dry_run(self) -> int | None:
         """The batch that runs again without a sink, None if there is none."""
-        return self._dry_runs.batch
+        return self._inbox.life.dry.batch
 
     @property
     def committed_by_spark(self) -> int:
         """The last batch that Spark counts as committed; -1 for none."""
-        return self._dry_runs.files.committed_batch()
+        return self._location.files.committed_batch()
 
     def before_start(self, *, available_now: bool = False) -> bool:
         """Forget plans of batches that never began, because a query is about to start.
@@ -85,22 +80,17 @@ class QueryLifecycle:
         Returns:
             True if the query must be one without a sink, for a dry run.
         """
-        with self._lock:
+        with self._inbox.between_steps():
             self.stopping = False
             self.available_until_ms = self._now_ms() if available_now else None
-            files = self._dry_runs.files
-            current = self._batches.current
-            if current is not None and current.batch > self._batches.committed and not files.is_committed(current.batch):
-                # Usually Spark runs the batch again. If a replaced driver commits it to the sink first, Spark does not, and the slots of this
-                # driver have acknowledged only a part of it.
-                self._completion.recovered = current
-            self._completion.next_query()
-            dry = self._dry_runs.next_query()
-            known = [batch.batch for batch in (current, self._completion.recovered, self._durable.begun) if batch is not None]
-            if self._dry_runs.batch is not None:
-                known.append(self._dry_runs.batch)
-            files.forget_planned(after=max([self._batches.committed, *known]))
-        return dry
+            for action in self._inbox.feed(QueryStarts(self._location.facts(self._inbox.life))):
+                if isinstance(action, ForgetCommit):
+                    self._location.files.forget_commit(action.batch)
+                elif isinstance(action, ForgetPlans):
+                    self._location.files.forget_planned(after=action.after)
+            self._completion.reports.next_query()
+            self._location.next_query()
+            return self._inbox.life.dry.running
 
     def before_stop(self) -> None:
         """Cancel a batch that waits to begin, because the query is about to be stopped and Spark does not interrupt that wait."""
@@ -109,12 +99,10 @@ class QueryLifecycle:
     def idle(self) -> bool:
         """Return True if every slot has reported its timers, none of them is due, and the last batch that began is committed."""
         now_ms = self._now_ms()
-        with self._lock:
-            if not self._slots().all_ready():
-                return False
-            return self._completion.finish() and not any(
-                self._batches.tick_due(uid, now_ms, drain=self.draining) for uid in self._batches.delays_ms
-            )
+        if not self._slots().all_ready() or not self._completion.finish():
+            return False
+        with self._inbox.lock:
+            return not any(self._batches.tick_due(uid, now_ms, drain=self.draining) for uid in self._batches.delays_ms)
 
     def drain(self, *, on: bool = True) -> None:
         """Make every event-time timer due, or with ``on=False`` no longer."""
@@ -132,7 +120,7 @@ class QueryLifecycle:
             ConflictError: it cannot end, because the job must go back to its last checkpoint; batches continue after that.
         """
         deadline = time.monotonic() + timeout_s
-        with self._lock:
+        with self._inbox.lock:
             self.paused = True
         while time.monotonic() < deadline:
             try:
@@ -141,7 +129,7 @@ class QueryLifecycle:
             except Exception:
                 self.resume()
                 raise
-            with self._lock, suppress(UnavailableError):
+            with suppress(UnavailableError):
                 if self._completion.finish():
                     return
             time.sleep(0.02)
@@ -150,5 +138,5 @@ class QueryLifecycle:
 
     def resume(self) -> None:
         """Let batches begin again."""
-        with self._lock:
+        with self._inbox.lock:
             self.paused = False

@@ -17,7 +17,8 @@ from statefulspark.checkpoint.spark.state_packs import stored_packs
 from statefulspark.checkpoint.spark.state_uploader import SparkStateUploader
 from statefulspark.checkpoint.spark.stored_location import location_files
 from statefulspark.coordinator.batch_changelogs import BatchChangelogs
-from statefulspark.coordinator.batch_log import BatchLog, BatchParameters, parameters_of
+from statefulspark.coordinator.batch_log import BatchLog, parameters_of
+from statefulspark.coordinator.core.life import BatchParameters
 from statefulspark.coordinator.event_times import Delays, EventTimes
 from statefulspark.state.encoding.layout import StateInfo
 from statefulspark.state.evolution.histories import merge_newer

@@ -15,6 +15,7 @@ import structlog
 
 from statefulspark.coordinator.batch_completion import Completion
 from statefulspark.coordinator.durable_job import DurableJob
+from statefulspark.coordinator.inbox import Inbox
 from statefulspark.coordinator.operator_states import OperatorDistribution, Source
 from statefulspark.coordinator.restore_failures import RestoreFailures
 from statefulspark.coordinator.slot_table import SlotTable
@@ -27,7 +28,7 @@ class RestorePreparation:
     """Distributes operator state to the present slots.
 
     Args:
-        lock: The coordinator's batch lock. It is not held while operator state is read.
+        inbox: Of the core. Its lock is not held while operator state is read.
         slots: Returns the table of now, which a rescale replaces.
         durable: The job's folder in storage.
         completion: Decides about the batch that runs.
@@ -38,14 +39,14 @@ class RestorePreparation:
     def __init__(
         self,
         *,
-        lock: threading.RLock,
+        inbox: Inbox,
         slots: Callable[[], SlotTable],
         durable: DurableJob,
         completion: Completion,
         operator_states: OperatorDistribution,
         restores: RestoreFailures,
     ) -> None:
-        self._lock = lock
+        self._inbox = inbox
         self._slots = slots
         self._durable = durable
         self._completion = completion
@@ -101,9 +102,9 @@ class RestorePreparation:
 
     def _distributed(self) -> bool:
         """Distribute operator state, unless that has been done. False if it is damaged, or was and is not the state of now."""
-        with self._lock:
-            # Before the distribution, because this may adopt a batch and so change the source.
-            self._completion.finish()
+        # Before the distribution, because this may adopt a batch and so change the source.
+        self._completion.finish()
+        with self._inbox.lock:
             source = self.source()
             base = self._durable.base_url
         if source is None:
@@ -111,11 +112,11 @@ class RestorePreparation:
         try:
             parts = source.read(self._durable.store)
         except CorruptDataError as error:
-            with self._lock:
+            with self._inbox.lock:
                 if self.source() == source:
                     self._restores.try_again(error, base)
             return False
-        with self._lock:
+        with self._inbox.lock:
             if self.source() == source:
                 self._operator_states.distribute(source, parts)
         return True

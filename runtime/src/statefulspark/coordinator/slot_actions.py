@@ -1,22 +1,21 @@
 """Answers the requests of slots: registration, readiness, failed restores, heartbeats, state ids and missed changelogs.
 
-The lock is the coordinator's batch lock; see there for the order in which locks may be nested. A registration may need all operator state of the
-job, which takes long to read: that happens without the lock, so that batches, checkpoints and the tick source do not wait for storage.
+A registration may need all operator state of the
+job, which takes long to read: that happens without the lock of the inbox, so that batches, checkpoints and the tick source do not wait for storage.
 """
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import structlog
 
 from statefulspark.checkpoint.restore.progress import RestoredBytes
-from statefulspark.coordinator.batch_completion import Completion
 from statefulspark.coordinator.batch_log import BatchLog
 from statefulspark.coordinator.durable_job import DurableJob
 from statefulspark.coordinator.going_back import GoingBack
+from statefulspark.coordinator.inbox import Inbox
 from statefulspark.coordinator.memory_tuning import MemoryTuner
 from statefulspark.coordinator.operator_parts import reported_lists
 from statefulspark.coordinator.operator_states import OperatorDistribution
@@ -61,14 +60,13 @@ class SlotActions:
         going_back: Asked whether a slot can be brought to where the job is.
     """
 
-    lock: threading.RLock
+    inbox: Inbox
     slots: Callable[[], SlotTable]
     durable: DurableJob
     batches: BatchLog
     states: StateRegistry
     operator_states: OperatorDistribution
     memory: MemoryTuner
-    completion: Completion
     restores: RestoreFailures
     preparation: RestorePreparation
     going_back: GoingBack
@@ -95,17 +93,18 @@ class SlotActions:
         prepared = self.preparation.wait(_PREPARED_S)
         if prepared is False:
             return None
-        if prepared is None or not self.lock.acquire(timeout=_PREPARED_S):
+        if prepared is None or not self.inbox.lock.acquire(timeout=_PREPARED_S):
             return None if self.slots().stopping else Wait(reason="storage")
         try:
-            # Before the incarnation is numbered, because this may adopt a batch and retire all incarnations.
-            self.completion.finish()
+            # Before the incarnation is numbered, a batch that is about to be committed is: to adopt one may retire all incarnations.
+            if not self.inbox.wait(lambda life: life.may_register, _PREPARED_S):
+                return Wait(reason="storage")
             if self.preparation.source() is not None:
                 return None  # slots or state have changed since operator state was read
             answer = self._numbered(request, executors)
             parts = self.operator_states.parts_of(request.slot)
         finally:
-            self.lock.release()
+            self.inbox.lock.release()
         return replace(answer, operator_state=parts.encoded()) if answer is not None and parts is not None else answer
 
     def _numbered(self, request: Register, executors: int) -> RegisterAnswer | None:
@@ -134,7 +133,7 @@ class SlotActions:
 
     def _ready(self, request: Ready) -> None:
         reports = reported_lists(request.slot, request.operator_state)
-        with self.lock:
+        with self.inbox.lock:
             self.slots().check(request.slot, request.epoch)
             self.operator_states.report(request.slot, reports)
             for uid, timers in request.timers.items():
@@ -153,7 +152,7 @@ class SlotActions:
 
     def _restore_failed(self, request: RestoreFailed) -> RestoreFailedAnswer:
         self.slots().check(request.slot, request.epoch)
-        with self.lock:
+        with self.inbox.lock:
             return RestoreFailedAnswer(again=self.restores.try_again(request.error, request.base))
 
     def _restoring(self, request: Restoring) -> None:

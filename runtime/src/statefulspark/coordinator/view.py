@@ -9,7 +9,6 @@ from statefulspark.checkpoint.formats.metadata import CheckpointMetadata
 from statefulspark.coordinator.batch_log import BatchLog
 from statefulspark.coordinator.checkpoint_schedule import CheckpointSchedule
 from statefulspark.coordinator.controls import CheckpointInfo
-from statefulspark.coordinator.dry_runs import DryRuns
 from statefulspark.coordinator.durable_job import DurableJob
 from statefulspark.coordinator.memory_tuning import MemoryTuner
 from statefulspark.coordinator.ongoing_work import PendingSnapshot
@@ -94,7 +93,7 @@ def view_of(
     batches: BatchLog,
     states: StateRegistry,
     slots: SlotTable,
-    dry_runs: DryRuns,
+    dry_run: int | None,
     checkpoints: CheckpointSchedule,
     memory: MemoryTuner,
 ) -> CoordinatorView:
@@ -118,7 +117,7 @@ def view_of(
         totals={key: total.copy() for key, total in list(batches.totals.items())},
         slot_rows=batches.slot_rows(),
         states=tuple(states.states()),
-        dry_run=dry_runs.batch,
+        dry_run=dry_run,
         slots=all_slots,
         silence_s=slots.silence_s(),
         last_checkpoint=checkpoints.last_checkpoint,

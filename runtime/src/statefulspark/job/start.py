@@ -31,11 +31,11 @@ from statefulspark.config.claim_mode import ClaimMode
 from statefulspark.config.job import StatefulSparkJob
 from statefulspark.config.pods import STORAGE_LOCATIONS_VARIABLE, TLS_FOLDER_VARIABLE
 from statefulspark.coordinator.coordinator import Coordinator, Listen
-from statefulspark.coordinator.dry_runs import DryRuns
 from statefulspark.coordinator.durable_job import DurableJob
 from statefulspark.coordinator.pending_checkpoint import CheckpointTimes
 from statefulspark.coordinator.recovery import batch_log, recovered_batch, restore_location, restore_spark_state, state_registry
 from statefulspark.coordinator.returns import returns_at_start
+from statefulspark.coordinator.spark_location import SparkLocation
 from statefulspark.errors import CorruptDataError, InvalidInputError
 from statefulspark.exchange.config import SlotConfig, SlotLogs
 from statefulspark.exchange.endpoint import Endpoint
@@ -280,7 +280,7 @@ class _Start:
                 allow_non_restored=spec.allow_non_restored_state,
             ),
             slots=new_slots(self.spark, self.parallelism, self._slots_per_executor),
-            dry_runs=DryRuns(files, state, has_state=self.has_spark_state),
+            location=SparkLocation(files, state, has_state=self.has_spark_state),
             listen=Listen(host=host, secret=secrets.token_urlsafe(32), certificates=self.certificates),
             recovered=recovered_batch(self.lineage, batches),
             memory=memory_tuner(self.manifest, self.rocksdb),

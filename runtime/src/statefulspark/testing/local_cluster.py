@@ -15,13 +15,13 @@ from statefulspark.checkpoint.lineage.lineage import begin_attempt
 from statefulspark.checkpoint.spark.location import LocationFiles
 from statefulspark.checkpoint.spark.state_uploader import SparkStateUploader
 from statefulspark.coordinator.coordinator import Coordinator, Listen
-from statefulspark.coordinator.dry_runs import DryRuns
 from statefulspark.coordinator.durable_job import DurableJob
 from statefulspark.coordinator.memory_tuning import MemoryTuner
 from statefulspark.coordinator.pending_checkpoint import CheckpointTimes
 from statefulspark.coordinator.recovery import batch_log, recovered_batch, restore_location, state_registry
 from statefulspark.coordinator.slot_state import LOST, READY
 from statefulspark.coordinator.slot_table import SlotTable
+from statefulspark.coordinator.spark_location import SparkLocation
 from statefulspark.errors import CorruptDataError, NotRestorableError, UnavailableError
 from statefulspark.exchange.config import ExchangeConfig, SlotConfig
 from statefulspark.process.checkpointed_functions import is_checkpointed
@@ -78,7 +78,7 @@ class LocalCluster:
             batches=batches,
             states=state_registry(lineage, job.store, changelogs=durable.changelogs, allow_non_restored=job.allow_non_restored),
             slots=SlotTable(parallelism, slots_per_executor=None),
-            dry_runs=DryRuns(files, SparkStateUploader(self.location), has_state=False),
+            location=SparkLocation(files, SparkStateUploader(self.location), has_state=False),
             listen=Listen(host=None, secret=_SECRET),
             recovered=recovered_batch(lineage, batches),
             times=CheckpointTimes(interval_s=None, timeout_s=60),

@@ -7,36 +7,40 @@ when as many partitions without rows have reported from one execution as there a
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
+from collections import Counter
+from collections.abc import Mapping
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass, field, replace
 
 from statefulspark.rpc.messages.batches import PartitionRun
 
 
+@dataclass(frozen=True, slots=True)
 class EmptyPartitions:
-    """Reports of one batch. Pure."""
+    """Reports of one batch. Immutable."""
 
-    def __init__(self) -> None:
-        self._reports: dict[str, dict[PartitionRun, int]] = defaultdict(Counter)
-        self._begun: dict[str, set[int]] = defaultdict(set)
+    reports: Mapping[tuple[str, PartitionRun], int] = field(default_factory=dict)
+    begun: frozenset[tuple[str, int]] = frozenset()
 
-    def begun(self, uid: str, slot: int) -> None:
+    def with_begun(self, uid: str, slot: int) -> EmptyPartitions:
         """A partition with rows of this slot has begun."""
-        self._begun[uid].add(slot)
+        return replace(self, begun=self.begun | {(uid, slot)})
 
-    def report(self, uid: str, run: PartitionRun) -> None:
+    def with_report(self, uid: str, run: PartitionRun) -> EmptyPartitions:
         """A partition ended without rows. A task may compute several, one after the other."""
-        self._reports[uid][run] += 1
+        return replace(self, reports={**self.reports, (uid, run): self.reports.get((uid, run), 0) + 1})
 
-    def account_for(self, uid: str, slots: set[int]) -> bool:
+    def account_for(self, uid: str, slots: AbstractSet[int]) -> bool:
         """True if ``slots``, which have not acknowledged the batch, had no rows."""
-        return not slots & self._begun[uid] and self._most(uid) >= len(slots)
+        return not any((uid, slot) in self.begun for slot in slots) and self._most(uid) >= len(slots)
 
     def _most(self, uid: str) -> int:
         """The most partitions that one execution computed; of several attempts of a task the best one counts."""
         best: dict[tuple[str, int], int] = {}
-        for run, count in self._reports[uid].items():
-            key = (run.execution, run.partition)
-            best[key] = max(best.get(key, 0), count)
+        for (owner, run), count in self.reports.items():
+            if owner == uid:
+                key = (run.execution, run.partition)
+                best[key] = max(best.get(key, 0), count)
         executions: Counter[str] = Counter()
         for (execution, _), count in best.items():
             executions[execution] += count

@@ -1,0 +1,182 @@
+"""Events: what the core is told. Results of steps carry the step's number, so that late ones are recognized."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from statefulspark.coordinator.core.life import BatchParameters, Part, Spark
+from statefulspark.rpc.messages.batches import PartitionRun
+
+
+class Event:
+    """Something that has happened."""
+
+    __slots__ = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Asked(Event):
+    """A task has rows of a batch, or Spark has planned it: it may begin if it is new. That proves that Spark has committed the batch before."""
+
+    batch: int
+    spark: Spark
+    paused: bool = False
+    with_changelogs: bool = True
+    """False if a batch that begins now runs without changelogs."""
+
+
+@dataclass(frozen=True, slots=True)
+class Looked(Event):
+    """A part of the driver asks if a batch still runs."""
+
+    spark: Spark
+
+
+@dataclass(frozen=True, slots=True)
+class CheckpointDue(Event):
+    """A checkpoint may start while the query is idle."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecordWritten(Event):
+    """The record of a batch is durable, or may be."""
+
+    number: int
+    parameters: BatchParameters
+    is_certain: bool
+    checkpoint: bool = False
+    """True if a checkpoint of the batch before may start."""
+
+
+@dataclass(frozen=True, slots=True)
+class CheckpointStarted(Event):
+    """A checkpoint has started, none was due, or it failed to start."""
+
+    number: int
+
+
+@dataclass(frozen=True, slots=True)
+class StepFailed(Event):
+    """Storage or a slot did not answer; the step may be tried again."""
+
+    number: int
+
+
+@dataclass(frozen=True, slots=True)
+class LeftoversStored(Event):
+    """What the driver had yet to store of the running batch is durable."""
+
+    number: int
+    unstored: frozenset[Part]
+    """What is still left, because it came meanwhile."""
+
+
+@dataclass(frozen=True, slots=True)
+class Searched(Event):
+    """Storage says which attempt has completed the batch."""
+
+    number: int
+    steps: frozenset[str] | None
+    """Uids of its keyed steps; None if no attempt counts."""
+
+
+@dataclass(frozen=True, slots=True)
+class Adopted(Event):
+    """The changelogs of another attempt count, or its state ids mean something else here."""
+
+    number: int
+    is_done: bool
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionBegun(Event):
+    """A partition of the running batch has rows for this part."""
+
+    part: Part
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionEmpty(Event):
+    """A partition had no rows."""
+
+    uid: str
+    batch: int
+    run: PartitionRun
+
+
+@dataclass(frozen=True, slots=True)
+class Acknowledged(Event):
+    """A slot has processed a batch for a step."""
+
+    part: Part
+    batch: int
+    is_stored: bool
+    """False if its changelog came with it, for the driver to store."""
+
+
+@dataclass(frozen=True, slots=True)
+class OrdersCompared(Event):
+    """Slots have processed broadcast rows in these orders."""
+
+    uid: str
+    acknowledged: frozenset[Part]
+    """All that still count."""
+    is_disputed: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Unproven(Event):
+    """The driver is about to store changelogs, and asks what is left to store."""
+
+    uid: str
+    batch: int
+
+
+@dataclass(frozen=True, slots=True)
+class ProofsKept(Event):
+    """Slots of a step had no rows, and that is durable, or is stored with the rest."""
+
+    uid: str
+    batch: int
+    slots: frozenset[int]
+    unstored: frozenset[Part] = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
+class GroupStored(Event):
+    """The driver has stored changelogs of a batch."""
+
+    batch: int
+    unstored: frozenset[Part]
+    """What is still left, because it came meanwhile."""
+
+
+@dataclass(frozen=True, slots=True)
+class QueryStarts(Event):
+    """Another query is about to begin. It may skip the running batch, unless that makes a dry run."""
+
+    spark: Spark
+
+
+@dataclass(frozen=True, slots=True)
+class MustGoBack(Event):
+    """Query and slots are stopped, to continue from the last checkpoint."""
+
+    planned: int
+    """As in `Spark`."""
+
+
+@dataclass(frozen=True, slots=True)
+class WentBack(Event):
+    """The job continues after an earlier batch."""
+
+    number: int
+    committed: int
+    again: BatchParameters | None
+
+
+@dataclass(frozen=True, slots=True)
+class Rescaled(Event):
+    """All slots were replaced between two batches."""
+
+    parallelism: int
