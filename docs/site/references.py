@@ -27,7 +27,7 @@ from statefulspark.cli.main import app
 from statefulspark.public_names import HOMES
 
 PYTHON_PAGES: Final = {
-    "streams": ("Jobs and streams", ("job.local.", "pipeline.", "process.output_tag")),
+    "streams": ("Jobs and streams", ("pipeline.job", "pipeline.keyed_streams", "pipeline.", "process.output_tag", "job.local.")),
     "functions": (
         "Functions",
         ("process.functions", "process.batches.", "process.co_functions", "process.broadcast_functions", "process.metrics"),
@@ -39,6 +39,9 @@ PYTHON_PAGES: Final = {
 }
 """Page to its title and the modules whose public names it describes: a module, or a prefix that ends with a dot."""
 _OPTIONS: Final = "    options:\n      heading_level: 2\n"
+_OWN: Final = "add_.*|check_outputs|endpoint|hashing|keys|pickled_steps|sinks|steps|tick_stream|upstream"
+"""Members of a job that its streams and sinks call, and users do not."""
+_USERS: Final = f"{_OPTIONS}      filters: ['!^_', '!^({_OWN})$']\n"
 
 
 def cli() -> str:
@@ -72,10 +75,10 @@ def python() -> dict[str, str]:
     pages: dict[str, str] = {}
     described: set[str] = set()
     for name, (title, prefixes) in PYTHON_PAGES.items():
-        homes = [home for each in prefixes for home in HOMES if home == each or (each.endswith(".") and home.startswith(each))]
+        homes = dict.fromkeys(home for each in prefixes for home in HOMES if home == each or (each.endswith(".") and home.startswith(each)))
         names = [(home, each) for home in homes for each in HOMES[home] if each not in described]
         described |= {each for _, each in names}
-        entries = [f"::: statefulspark.{home}.{each}\n{_OPTIONS}" for home, each in names]
+        entries = [f"::: statefulspark.{home}.{each}\n{_USERS if each in {'Job', 'LocalJob'} else _OPTIONS}" for home, each in names]
         pages[name] = "\n".join([f"# {title}\n", "Import these names from `statefulspark`.\n", *entries])
     if left := sorted(set(statefulspark.__all__) - described):
         raise ValueError(f"public names that no page of the Python API describes: {', '.join(left)}. Add their module to PYTHON_PAGES")

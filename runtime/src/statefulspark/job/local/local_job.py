@@ -43,7 +43,6 @@ from statefulspark.process.output_tag import MAIN
 from statefulspark.process.step_spec import StepSpec
 from statefulspark.storage.working_folder import WorkingFolder, local_job_path, open_local_job_folder
 
-_ROWS_MAX: Final = 100_000
 _START_TIMEOUT_S: Final = 300.0
 _POLL_S: Final = 0.05
 _SLOT_READY: Final = "RUNNING"
@@ -109,7 +108,7 @@ class LocalJob(Job):
     def __repr__(self) -> str:
         return f"<LocalJob {self.name!r}: {self.parallelism} slots, backend {self._backend}>"
 
-    def start(self, stream: DataFrame | TaggedStream | DataStreamWriter, *, rows_max: int = _ROWS_MAX) -> RunningLocalJob:
+    def start(self, stream: DataFrame | TaggedStream | DataStreamWriter, *, rows_max: int = 100_000) -> RunningLocalJob:
         """Run a stream of this job until it is stopped. It starts with empty state, and a second start begins again.
 
         If the call is interrupted, nothing is left running.
