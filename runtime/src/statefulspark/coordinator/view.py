@@ -97,7 +97,7 @@ def view_of(
     checkpoints: CheckpointSchedule,
     memory: MemoryTuner,
 ) -> CoordinatorView:
-    """Copies what the parts of a coordinator know. It takes no batch lock, because that is held while storage is written."""
+    """Copy what the parts of a coordinator know, without the batch lock."""
     all_slots = tuple(slots.all())
     return CoordinatorView(
         job_id=durable.job_id,

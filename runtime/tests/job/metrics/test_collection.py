@@ -168,7 +168,7 @@ def seen() -> CoordinatorView:
     )
     parts = SimpleNamespace(
         durable=SimpleNamespace(job_id="j", attempt=1, restored_from=None, completed=list, has_savepoint_dir=False, base=None),
-        dry_runs=SimpleNamespace(batch=None),
+        dry_run=None,
         checkpoints=SimpleNamespace(totals=totals, last_checkpoint=None, last_savepoint=None, failed=1, pending=lambda _: None),
         slots=SimpleNamespace(all=reporting, silence_s=lambda: 0.0),
     )
