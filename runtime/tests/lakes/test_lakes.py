@@ -76,8 +76,7 @@ def run_killed_then_whole(folder: Path, program: str, manifest: dict[str, Any]) 
 
 
 def test_delta(tmp_path: Path) -> None:
-    """With the `deltalake` that the page names, if it is installed; read as Delta's protocol says."""
-    pytest.importorskip("deltalake")
+    """With the `deltalake` that the page names; read as Delta's protocol says."""
     table, expected = tmp_path / "totals", write_orders(tmp_path / "orders")
     program, manifest = section("Delta")
     manifest["spec"]["job"]["args"] = [str(tmp_path / "orders"), str(table)]
