@@ -7,6 +7,7 @@ from collections.abc import Callable
 import structlog
 
 from statefulspark.coordinator.adoption import Adoption
+from statefulspark.coordinator.batch_changelogs import Complete
 from statefulspark.coordinator.batch_log import BatchLog
 from statefulspark.coordinator.batch_reports import BatchReports
 from statefulspark.coordinator.core import actions as do
@@ -88,11 +89,7 @@ class Completion:
         for action in actions:
             match action:
                 case do.StoreLeftovers() | do.Search():
-                    try:
-                        self._end(action)
-                    except BaseException:
-                        self._inbox.feed(events.StepFailed(self._inbox.life.steps))
-                        raise
+                    self._end(action)
                 case do.PlanDryRun():
                     _announce(action)
                 case do.Fail():
@@ -107,21 +104,27 @@ class Completion:
                     pass
 
     def _end(self, action: do.StoreLeftovers | do.Search) -> None:
-        if isinstance(action, do.StoreLeftovers):
-            self.feed(events.LeftoversStored(action.number, self.reports.store_group(action.batch)))
-            return
-        found = self._adoption.search(action.batch)
-        following = self.feed(events.Searched(action.number, found.steps if found is not None else None))
+        with self._inbox.step(action.number):
+            if isinstance(action, do.StoreLeftovers):
+                self.feed(events.LeftoversStored(action.number, self.reports.store_group(action.batch)))
+                return
+            found = self._adoption.search(action.batch)
+            following = self.feed(events.Searched(action.number, found.steps if found is not None else None))
         for adopt in following:
             if isinstance(adopt, do.Adopt) and found is not None:
-                is_possible = self._adoption.take_over_states(action.batch, found)
-                if is_possible and adopt.undo:
-                    self._adoption.undo(action.batch)
-                with self._inbox.lock:
-                    if is_possible:
-                        self._adoption.apply(adopt.parameters, found)
-                    following = self.feed(events.Adopted(adopt.number, is_possible))
+                following = self._adopt(adopt, found)
         self.carry_out(following)
+
+    def _adopt(self, action: do.Adopt, found: Complete) -> tuple[do.Action, ...]:
+        batch = action.parameters.batch
+        with self._inbox.step(action.number):
+            is_possible = self._adoption.take_over_states(batch, found)
+            if is_possible and action.undo:
+                self._adoption.undo(batch)
+            with self._inbox.lock:
+                if is_possible:
+                    self._adoption.apply(action.parameters, found)
+                return self.feed(events.Adopted(action.number, is_possible))
 
 
 def _announce(action: do.PlanDryRun) -> None:

@@ -141,8 +141,9 @@ class BatchReports:
         with self._inbox.lock:
             if self._inbox.life.is_running(batch):
                 self._groups.stored(stored)
-            self._inbox.feed(events.GroupStored(batch, self._unstored()))
-            return self._unstored()
+            left = self._unstored()
+            self._inbox.feed(events.GroupStored(batch, left))
+            return left
 
     def _unstored(self) -> frozenset[Part]:
         return frozenset((each.uid, each.slot) for each in self._groups.unstored())

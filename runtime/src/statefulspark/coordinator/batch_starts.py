@@ -112,23 +112,23 @@ class BatchStarts:
 
     def _write_record(self, action: do.WriteRecord) -> None:
         parameters = action.parameters
-        try:
-            if self._failure.error is not None:
-                raise self._failure.error
-            self._location.check(action.batch)
-            if parameters is None:
-                parameters = self._new_parameters(action.batch)
-            self._see_clock(parameters.processing_time_ms - self.now_ms())
-            failpoints.reach("driver.begin")
-            self._durable.write_record(parameters, self._location.files, self._location.state, self._batches)
-            failpoints.reach("driver.begun")
-        except BaseException as error:
-            if isinstance(error, FencedError):
-                self._failure.fail(error)
-            if parameters is not None:
-                self._inbox.feed(events.RecordWritten(number=action.number, parameters=parameters, is_certain=False))
-            self._inbox.feed(events.StepFailed(action.number))
-            raise
+        with self._inbox.step(action.number):
+            try:
+                if self._failure.error is not None:
+                    raise self._failure.error
+                self._location.check(action.batch)
+                if parameters is None:
+                    parameters = self._new_parameters(action.batch)
+                self._see_clock(parameters.processing_time_ms - self.now_ms())
+                failpoints.reach("driver.begin")
+                self._durable.write_record(parameters, self._location.files, self._location.state, self._batches)
+                failpoints.reach("driver.begun")
+            except BaseException as error:
+                if isinstance(error, FencedError):
+                    self._failure.fail(error)
+                if parameters is not None:
+                    self._inbox.feed(events.RecordWritten(number=action.number, parameters=parameters, is_certain=False))
+                raise
         # A recovered batch may turn out to be committed by another attempt, whose operator state was distributed in another way.
         checkpoint = action.parameters is None or not self._operator_states.is_open
         written = events.RecordWritten(number=action.number, parameters=parameters, is_certain=True, checkpoint=checkpoint)

@@ -18,7 +18,7 @@ from statefulspark.coordinator.batch_completion import Completion
 from statefulspark.coordinator.batch_log import BatchLog
 from statefulspark.coordinator.checkpoint_schedule import CheckpointSchedule
 from statefulspark.coordinator.core.actions import GoBack
-from statefulspark.coordinator.core.events import MustGoBack, StepFailed, WentBack
+from statefulspark.coordinator.core.events import MustGoBack, WentBack
 from statefulspark.coordinator.durable_job import DurableJob
 from statefulspark.coordinator.inbox import Inbox
 from statefulspark.coordinator.operator_states import OperatorDistribution
@@ -151,7 +151,7 @@ class GoingBack:
             (step,) = self._inbox.feed(MustGoBack(files.planned_batch()))
         if not isinstance(step, GoBack):
             raise UnavailableError("a batch is about to begin or to end")
-        try:
+        with self._inbox.step(step.number):
             if not self._checkpoints.abandon():
                 raise UnavailableError("a checkpoint is being published")
             lineage = self._durable.go_back(step.used, self._now_ms())
@@ -163,9 +163,6 @@ class GoingBack:
                 self._completion.reports.begin()
                 self._operator_states.forget()
                 self._inbox.feed(WentBack(step.number, log.committed, recovered_batch(lineage, log)))
-        except BaseException:
-            self._inbox.feed(StepFailed(step.number))
-            raise
         # A jump has no rows, so it is committed at once: tasks of the old query that still run are refused by their number.
         self._completion.finish()
         self._checkpoints.go_back()

@@ -13,7 +13,7 @@ from contextlib import contextmanager
 
 from statefulspark.coordinator.core.actions import Action
 from statefulspark.coordinator.core.decide import decide
-from statefulspark.coordinator.core.events import Event
+from statefulspark.coordinator.core.events import Event, StepFailed
 from statefulspark.coordinator.core.life import Life
 
 
@@ -40,6 +40,15 @@ class Inbox:
     def wait(self, ready: Callable[[Life], bool], timeout_s: float | None = None) -> bool:
         """Wait for a state. The caller holds the lock, which is left meanwhile. False if it did not come in time."""
         return self._changed.wait_for(lambda: ready(self.life), timeout_s)
+
+    @contextmanager
+    def step(self, number: int) -> Iterator[None]:
+        """Do the work of a step. If it fails, it is as if the step had not begun."""
+        try:
+            yield
+        except BaseException:
+            self.feed(StepFailed(number))
+            raise
 
     @contextmanager
     def between_steps(self) -> Iterator[None]:

@@ -24,7 +24,7 @@ class SparkLocation:
         self._checked = False
 
     def facts(self, life: Life) -> Spark:
-        """Return what the files say now."""
+        """Read the facts from the files."""
         committed, batch = self.files.committed_batch(), life.in_question
         lacks_state = self._has_state and batch is not None and batch <= committed and not self.state.has_version(batch + 1)
         return Spark(planned=self.files.planned_batch(), committed=committed, has_state=not lacks_state)

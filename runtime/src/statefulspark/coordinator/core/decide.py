@@ -29,6 +29,7 @@ from statefulspark.coordinator.core.life import (
     Life,
     Running,
     Spark,
+    Step,
     Writing,
 )
 
@@ -37,6 +38,8 @@ Decision: TypeAlias = tuple[Life, tuple[do.Action, ...]]
 
 def decide(life: Life, event: events.Event) -> Decision:
     """Return the next state and the actions, in the order in which they must be carried out; an event that comes too late changes nothing."""
+    if isinstance(event, events.Result) and (life.step is None or life.step.number != event.number):
+        return life, ()
     return _DECISIONS[type(event)](life, event)
 
 
@@ -64,13 +67,11 @@ def _asked(life: Life, event: events.Asked) -> Decision:
         parameters = life.written  # its record may be stored already
     elif life.again is not None and life.again.batch == batch:
         parameters = replace(life.again, with_changelogs=event.with_changelogs)
-    life = _step(life)
-    return replace(life, step=Writing(life.steps)), (do.WriteRecord(life.steps, batch, parameters),)
+    life = _with_step(life, Writing)
+    return life, (do.WriteRecord(life.steps, batch, parameters),)
 
 
 def _record_written(life: Life, event: events.RecordWritten) -> Decision:
-    if not _is_result(life, event.number):
-        return life, ()
     life = replace(life, written=event.parameters)
     if not event.is_certain:
         return replace(life, step=None), ()
@@ -79,9 +80,7 @@ def _record_written(life: Life, event: events.RecordWritten) -> Decision:
     return _begun(replace(life, step=Writing(event.number, event.parameters)))
 
 
-def _checkpoint_started(life: Life, event: events.CheckpointStarted) -> Decision:
-    if not _is_result(life, event.number):
-        return life, ()
+def _checkpoint_started(life: Life, _: events.CheckpointStarted) -> Decision:
     return _begun(life) if isinstance(life.step, Writing) else (replace(life, step=None), ())
 
 
@@ -95,8 +94,8 @@ def _begun(life: Life) -> Decision:
 def _checkpoint_due(life: Life, _: events.CheckpointDue) -> Decision:
     if life.step is not None or life.uncommitted is not None or life.dry.batch is not None:
         return life, ()
-    life = _step(life)
-    return replace(life, step=Checkpointing(life.steps)), (do.StartCheckpoint(life.steps),)
+    life = _with_step(life, Checkpointing)
+    return life, (do.StartCheckpoint(life.steps),)
 
 
 # -- what is reported of the running batch ---------------------------------------------------------------------------------
@@ -114,7 +113,7 @@ def _partition_empty(life: Life, event: events.PartitionEmpty) -> Decision:
     if running is None:
         return life, ()
     empty = running.empty.with_report(event.uid, event.run)
-    return _unproven(replace(life, running=replace(running, computed=True, empty=empty)), events.Unproven(event.uid, event.batch))
+    return _left_to_store(replace(life, running=replace(running, computed=True, empty=empty)), event.uid, event.batch)
 
 
 def _acknowledged(life: Life, event: events.Acknowledged) -> Decision:
@@ -123,7 +122,7 @@ def _acknowledged(life: Life, event: events.Acknowledged) -> Decision:
         return life, (do.Refuse(event.batch),)
     unstored = running.unstored - part if event.is_stored else running.unstored | part
     running = replace(running, acknowledged=running.acknowledged | part, unstored=unstored)
-    return _unproven(replace(life, running=running), events.Unproven(event.part[0], event.batch))
+    return _left_to_store(replace(life, running=running), event.part[0], event.batch)
 
 
 def _orders_compared(life: Life, event: events.OrdersCompared) -> Decision:
@@ -136,15 +135,19 @@ def _orders_compared(life: Life, event: events.OrdersCompared) -> Decision:
 
 
 def _unproven(life: Life, event: events.Unproven) -> Decision:
-    running, slots = _of(life, event.batch), life.open_slots(event.uid)
+    return _left_to_store(life, event.uid, event.batch)
+
+
+def _left_to_store(life: Life, uid: str, batch: int) -> Decision:
+    running, slots = _of(life, batch), life.open_slots(uid)
     if running is None:
         return life, ()
-    if slots and running.empty.account_for(event.uid, slots):
+    if slots and running.empty.account_for(uid, slots):
         if running.parameters.with_changelogs:
-            return life, (do.KeepProofs(event.batch, event.uid, slots, running.grouped),)
-        return replace(life, running=replace(running, rowless=running.rowless | {(event.uid, slot) for slot in slots})), ()
+            return life, (do.KeepProofs(batch, uid, slots, running.grouped),)
+        return replace(life, running=replace(running, rowless=running.rowless | {(uid, slot) for slot in slots})), ()
     if running.unstored and not life.open_steps:
-        return life, (do.StoreGroup(event.batch),)
+        return life, (do.StoreGroup(batch),)
     return life, ()
 
 
@@ -154,7 +157,7 @@ def _proofs_kept(life: Life, event: events.ProofsKept) -> Decision:
         return life, ()
     rowless = running.rowless | {(event.uid, slot) for slot in event.slots}
     life = replace(life, running=replace(running, rowless=rowless, unstored=running.unstored | event.unstored))
-    return _unproven(life, events.Unproven(event.uid, event.batch))
+    return _left_to_store(life, event.uid, event.batch)
 
 
 def _group_stored(life: Life, event: events.GroupStored) -> Decision:
@@ -187,16 +190,16 @@ def _ended(life: Life, spark: Spark, *, before: int | None = None) -> Decision:
     if running is not None and not life.open_steps:
         if not running.unstored:
             return _committed(life)
-        life = _step(life)
-        return replace(life, step=Ending(life.steps)), (do.StoreLeftovers(life.steps, batch),)
+        life = _with_step(life, Ending)
+        return life, (do.StoreLeftovers(life.steps, batch),)
     if running is not None and running.disputed:  # its changelogs do not belong together
         return _not_complete(life, batch)
-    life = _step(life)
-    return replace(life, step=Ending(life.steps)), (do.Search(life.steps, batch),)
+    life = _with_step(life, Ending)
+    return life, (do.Search(life.steps, batch),)
 
 
 def _leftovers_stored(life: Life, event: events.LeftoversStored) -> Decision:
-    if not _is_result(life, event.number) or life.running is None:
+    if life.running is None:
         return life, ()
     life = replace(life, step=None, running=replace(life.running, unstored=event.unstored))
     return (life, ()) if event.unstored or life.open_steps else _committed(life)
@@ -211,19 +214,19 @@ def _committed(life: Life) -> Decision:
 
 def _searched(life: Life, event: events.Searched) -> Decision:
     found, running = life.uncommitted, life.running
-    if not _is_result(life, event.number) or found is None:
+    if found is None:
         return life, ()
     if running is not None and not life.open_steps:
         return replace(life, step=None), ()  # completed meanwhile
     if event.steps is None or (running is not None and running.computed and event.steps != life.uids):
         # The sink has not skipped a batch that was computed: it has read a part of it, of other steps than the other attempt had.
         return _not_complete(replace(life, step=None), found.batch)
-    life = _step(life)
-    return replace(life, step=Adopting(life.steps)), (do.Adopt(life.steps, found, running is not None),)
+    life = _with_step(life, Adopting)
+    return life, (do.Adopt(life.steps, found, running is not None),)
 
 
 def _adopted(life: Life, event: events.Adopted) -> Decision:
-    if not _is_result(life, event.number) or (adopted := life.uncommitted) is None:
+    if (adopted := life.uncommitted) is None:
         return life, ()
     if not event.is_done:
         return _not_complete(replace(life, step=None), adopted.batch)
@@ -262,15 +265,13 @@ def _query_starts(life: Life, event: events.QueryStarts) -> Decision:
 def _must_go_back(life: Life, event: events.MustGoBack) -> Decision:
     if life.step is not None:
         return life, (do.Wait(),)
-    life = _step(life)
+    life = _with_step(life, GoingBackwards)
     known = [each.batch for each in (life.running, life.written) if each is not None]
     used = max(life.committed, event.planned, *known, -1)
-    return replace(life, step=GoingBackwards(life.steps)), (do.GoBack(life.steps, used),)
+    return life, (do.GoBack(life.steps, used),)
 
 
 def _went_back(life: Life, event: events.WentBack) -> Decision:
-    if not _is_result(life, event.number):
-        return life, ()
     return replace(life, committed=event.committed, again=event.again, written=None, running=None, dry=DryRun(), step=None), ()
 
 
@@ -278,12 +279,8 @@ def _rescaled(life: Life, event: events.Rescaled) -> Decision:
     return replace(life, parallelism=event.parallelism), ()
 
 
-def _step_failed(life: Life, event: events.StepFailed) -> Decision:
-    return (replace(life, step=None), ()) if _is_result(life, event.number) else (life, ())
-
-
-def _is_result(life: Life, number: int) -> bool:
-    return life.step is not None and life.step.number == number
+def _step_failed(life: Life, _: events.StepFailed) -> Decision:
+    return replace(life, step=None), ()
 
 
 def _of(life: Life, batch: int) -> Running | None:
@@ -291,8 +288,10 @@ def _of(life: Life, batch: int) -> Running | None:
     return life.running if life.accepts(batch) else None
 
 
-def _step(life: Life) -> Life:
-    return replace(life, steps=life.steps + 1)
+def _with_step(life: Life, kind: Callable[[int], Step]) -> Life:
+    """Begin a step, under the next number."""
+    number = life.steps + 1
+    return replace(life, steps=number, step=kind(number))
 
 
 _DECISIONS: Mapping[type[events.Event], Callable[[Life, Any], Decision]] = {

@@ -1,4 +1,4 @@
-"""Events: what the core is told. Results of steps carry the step's number, so that late ones are recognized."""
+"""Events: all that the core is told."""
 
 from __future__ import annotations
 
@@ -12,6 +12,13 @@ class Event:
     """Something that has happened."""
 
     __slots__ = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Result(Event):
+    """A result of a step; one whose number is not that of the running step comes too late."""
+
+    number: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,10 +45,9 @@ class CheckpointDue(Event):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RecordWritten(Event):
+class RecordWritten(Result):
     """The record of a batch is durable, or may be."""
 
-    number: int
     parameters: BatchParameters
     is_certain: bool
     checkpoint: bool = False
@@ -49,42 +55,35 @@ class RecordWritten(Event):
 
 
 @dataclass(frozen=True, slots=True)
-class CheckpointStarted(Event):
+class CheckpointStarted(Result):
     """A checkpoint has started, none was due, or it failed to start."""
 
-    number: int
-
 
 @dataclass(frozen=True, slots=True)
-class StepFailed(Event):
+class StepFailed(Result):
     """Storage or a slot did not answer; the step may be tried again."""
 
-    number: int
-
 
 @dataclass(frozen=True, slots=True)
-class LeftoversStored(Event):
-    """What the driver had yet to store of the running batch is durable."""
+class LeftoversStored(Result):
+    """The changelogs that the driver had yet to store are durable."""
 
-    number: int
     unstored: frozenset[Part]
-    """What is still left, because it came meanwhile."""
+    """Parts that came meanwhile, and are still left."""
 
 
 @dataclass(frozen=True, slots=True)
-class Searched(Event):
+class Searched(Result):
     """Storage says which attempt has completed the batch."""
 
-    number: int
     steps: frozenset[str] | None
     """Uids of its keyed steps; None if no attempt counts."""
 
 
 @dataclass(frozen=True, slots=True)
-class Adopted(Event):
+class Adopted(Result):
     """The changelogs of another attempt count, or its state ids mean something else here."""
 
-    number: int
     is_done: bool
 
 
@@ -148,7 +147,7 @@ class GroupStored(Event):
 
     batch: int
     unstored: frozenset[Part]
-    """What is still left, because it came meanwhile."""
+    """Parts that came meanwhile, and are still left."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,10 +166,9 @@ class MustGoBack(Event):
 
 
 @dataclass(frozen=True, slots=True)
-class WentBack(Event):
+class WentBack(Result):
     """The job continues after an earlier batch."""
 
-    number: int
     committed: int
     again: BatchParameters | None
 
