@@ -95,7 +95,7 @@ class Script:
 
     def down(self) -> None:
         subprocess.run([self._path, "down"], timeout=CLUSTER_UP_S, check=False)
-        # Where a killed run left no mounts, `down` ends before it removes its network namespace, and every later `up` stops at that.
+        # A killed run may leave no mounts: then `down` ends before it removes its network namespace, and every later `up` stops at that.
         subprocess.run(["ip", "netns", "delete", "tcluster"], stderr=subprocess.DEVNULL, check=False)
 
     def environment(self) -> dict[str, str]:

@@ -273,7 +273,7 @@ def test_a_driver_that_is_gone_is_grey(browser: Chromium, url: str, job: FakeJob
 
 
 def test_the_first_sentence_says_how_the_job_is(browser: Chromium, url: str, job: FakeJob) -> None:
-    """Whether it keeps up with its sources, by their rows and not those of its steps, and what keeps it from that."""
+    """Says if it keeps up with its sources, by their rows and not those of its steps, and names the cause if not."""
     eventful(job, now_ms=int(time.time() * 1000))
     kafka = SourceStatus(description="KafkaV2[Subscribe[flights]]", input_rows=6_000, input_rows_per_second=3_000.0, backlog_rows=1_200)
 

@@ -38,7 +38,7 @@ class PaymentsJob:
     spec: dict[str, Any] = field(default_factory=dict)
     sent: list[Payment] = field(default_factory=list)
     address: str = ""
-    """Where it finds the broker; by default without TLS."""
+    """Address of the broker; by default without TLS."""
     environment: dict[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:

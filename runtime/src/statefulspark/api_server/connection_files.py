@@ -106,6 +106,15 @@ def read_connection(home: Path, name: str) -> Connection:
     return Connection(record.url, record.token)
 
 
+def write_private(path: Path, text: str) -> None:
+    """Write a file that only this user can read, in place of one that is there."""
+    path.unlink(missing_ok=True)
+    # Mode in open(): the bytes are never readable by others, whatever the umask.
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
+    with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+        file.write(text)
+
+
 def token_of(home: Path, url: str) -> str | None:
     """Return the token of the running job of this machine whose API has this URL; None if there is none, or its file cannot be trusted."""
     for name in running_jobs(home):
@@ -151,11 +160,7 @@ class ConnectionFile:
         record = _Record(url=connection.url, token=connection.token, pid=os.getpid())
         temporary = self._path.with_suffix(f".{os.getpid()}.tmp")
         with _writable(self._path.parent):
-            temporary.unlink(missing_ok=True)
-            # Mode in open(): the bytes are never readable by others, whatever the umask.
-            descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
-            with os.fdopen(descriptor, "w", encoding="utf-8") as file:
-                file.write(record.model_dump_json(indent=2) + "\n")
+            write_private(temporary, record.model_dump_json(indent=2) + "\n")
             temporary.replace(self._path)
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:

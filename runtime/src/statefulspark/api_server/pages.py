@@ -42,8 +42,12 @@ def status_page() -> str:
 
 def stored_page(document: Mapping[str, Any]) -> str:
     """Return the page of a job that has ended, as a file that needs no driver: its script shows ``document`` instead of asking for a token."""
-    data = json.dumps(document).replace("<", "\\u003c")
-    return status_page().replace("<script>", f'<script type="application/json" id="stored">{data}</script><script>', 1)
+    return status_page().replace("<script>", f'<script type="application/json" id="stored">{script_value(document)}</script><script>', 1)
+
+
+def script_value(value: object) -> str:
+    """Return a JSON value as it may stand in a script of a page, which no text within it can end."""
+    return json.dumps(value).replace("<", "\\u003c")
 
 
 def _part(name: str) -> str:

@@ -172,9 +172,12 @@ function show(status, checkpoints) {
       skew.top.map(one => one.key_group + " (" + one.slot + "): " + number(one.rows)).join(", ")]), "No keyed step has had rows.");
   fill(at("watermarks"), [["keyed step"], ["watermark"], ["behind the clock", "number"]],
     Object.entries(status.watermarks).map(([uid, ms]) => [uid, time(ms), ms === null || isNaN(new Date(ms)) ? null : span(Date.now() - ms)]), "No keyed step has a watermark.");
+  showCheckpoints(checkpoints, "completed_ms", "None yet.");
+}
+function showCheckpoints(done, end, none) {  // the newest first; their end has another name in the history
   fill(at("checkpoints"), [["id"], ["kind"], ["batch", "number"], ["completed"], ["took", "number"], ["size", "number"], ["uploaded", "number"], ["path", "path"]],
-    checkpoints.slice().reverse().map(one => [one.id, (one.format === "canonical" ? "canonical " : "") + one.kind, one.batch, time(one.completed_ms), span(one.duration_ms), bytes(one.size_bytes),
-      bytes(one.uploaded_bytes), one.path]), "None yet.");
+    done.slice().reverse().map(one => [one.id, (one.format === "canonical" ? "canonical " : "") + one.kind, one.batch, time(one[end]), span(one.duration_ms), bytes(one.size_bytes),
+      bytes(one.uploaded_bytes), one.path]), none);
 }
 function showPipeline(status, {arriving, sent}) {  // sources, keyed steps, output
   const now = Date.now(), states = drawn && drawn.samples.length ? drawn.samples[drawn.samples.length - 1].states : {};

@@ -21,8 +21,7 @@ function showStored(kept) {
   drawCharts(drawn);
   showFailedSnapshots(snapshots);
   showEvents(events);
-  fill(at("checkpoints"), [["id"], ["kind"], ["batch", "number"], ["completed"], ["took", "number"], ["size", "number"], ["uploaded", "number"], ["path", "path"]],
-    done.slice(-20).reverse().map(one => [one.id, (one.format === "canonical" ? "canonical " : "") + one.kind, one.batch, time(one.ended_ms), span(one.duration_ms), bytes(one.size_bytes), bytes(one.uploaded_bytes), one.path]), "None.");
+  showCheckpoints(done.slice(-20), "ended_ms", "None.");
   at("log").replaceChildren(...(kept.records.length ? kept.records.map(record) : [element("p", "This machine has kept no log records.", "soft")]));
   at("log").scrollTop = at("log").scrollHeight;
   at("log-level").parentElement.hidden = true;

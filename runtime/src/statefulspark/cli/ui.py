@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import html
-import json
 import os
 import secrets
 import time
@@ -13,7 +12,7 @@ from typing import Annotated, Final
 
 import typer
 
-from statefulspark.api_server.connection_files import home_directory
+from statefulspark.api_server.connection_files import home_directory, write_private
 from statefulspark.cli.connect import CaFileOption, JobOption, TokenFileOption, connect
 from statefulspark.cli.ended import EndedJob, ended_job, stored_records
 from statefulspark.cli.job_command import JobCommand
@@ -92,8 +91,7 @@ def _open_stored(ended: EndedJob, output: Output, *, print_: bool) -> None:
     }
     page = home_directory(os.environ, Path.home()) / "runs" / f"{ended.name}.html"
     page.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    page.unlink(missing_ok=True)
-    _write(page, stored_page(document))
+    write_private(page, stored_page(document))
     if print_ or output is Output.JSON:
         show({"name": ended.name, "url": page.as_uri()}, output)
         if output is Output.TABLE:
@@ -103,21 +101,16 @@ def _open_stored(ended: EndedJob, output: Output, *, print_: bool) -> None:
     say(f"opened the history of job {ended.name}, which does not run now")
 
 
-def _write(path: Path, text: str) -> None:
-    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
-    with os.fdopen(descriptor, "w", encoding="utf-8") as file:
-        file.write(text)
-
-
 def _redirecting_page(folder: Path, url: str) -> Path:
     """Write a file that only this user can read and that leads to ``url``: other users can see the arguments of the browser's process."""
+    from statefulspark.api_server.pages import script_value
+
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     _delete_old(folder)
     path = folder / f"{secrets.token_hex(8)}.html"
-    script = json.dumps(url).replace("<", "\\u003c")
-    _write(
+    write_private(
         path,
-        f'<!doctype html><meta charset="utf-8"><title>statefulspark</title><script>location.replace({script})</script>'
+        f'<!doctype html><meta charset="utf-8"><title>statefulspark</title><script>location.replace({script_value(url)})</script>'
         f'<a rel="noreferrer" href="{html.escape(url)}">Open the status page</a>\n',
     )
     return path
