@@ -117,6 +117,21 @@ def nested(levels: int) -> dict[str, Any]:
             ],
         ),
         (
+            {
+                "sparkConf": {
+                    "spark.sql.catalog.me.credential": "id:hunter2",
+                    "spark.executorEnv.API_KEY": "hunter2",
+                    "spark.jars.repositories": "https://hunter2@host/x",
+                    "spark.jars.repositories.me": "abfss://container@account/x",
+                }
+            },
+            [
+                "spec.sparkConf[spark.executorEnv.API_KEY]: is a secret",
+                "spec.sparkConf[spark.jars.repositories]: contains a secret",
+                "spec.sparkConf[spark.sql.catalog.me.credential]: is a secret",
+            ],
+        ),
+        (
             {"checkpointing": {"dir": "s3://bucket/x", "storage": {"caBundle": "/dev/ptmx"}}},
             [
                 "spec.checkpointing.storage.caBundle: only applies to statefulspark run, not to Kubernetes. Put the certificates into a ConfigMap"

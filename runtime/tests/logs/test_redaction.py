@@ -44,6 +44,14 @@ def _nothing_known() -> Iterator[None]:
         ('sasl.jaas.config=... password="pa55word";', "pa55word"),
         ('{"body": "{\\"password\\": \\"pa55word\\"}"}', "pa55word"),
         ("{'password': b'pa55word'}", "pa55word"),
+        ("aws_secret_access_key = wJalrXUtnFEMI", "wJalrXUtnFEMI"),
+        ("GET /v1/x?api_key=pa55word&y=1", "pa55word"),
+        ("passphrase=pa55word", "pa55word"),
+        ("DRIVER=x;UID=ada;PWD=pa55word", "pa55word"),
+        ("Map(ssl.keystore.password -> pa55word, x -> y)", "pa55word"),
+        ("connect(password='with space,)&;pa55word', user='ada')", "pa55word"),
+        ('PlainLoginModule required password="a,b;pa55word";', "pa55word"),
+        ('{"body": "{\\"password\\": \\"a b;pa55word\\"}"}', "pa55word"),
         ("Authorization: Bearer 3f2a9c8e7d", "3f2a9c8e7d"),
         ("{'Authorization': 'Basic dXNlcjpwYTU1d29yZA=='}", "dXNlcjpwYTU1d29yZA"),
         ("cookie eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxMjM0In0.dozjgNryP4J3 of", "dozjgNryP4J3"),
@@ -78,7 +86,7 @@ def test_control_characters_do_not_reach_a_terminal() -> None:
 
 @pytest.mark.parametrize(
     "piece",
-    ["a.", "a", ".", "a://", "a://b", "://", "secret", "secret=", "secret='", "account.key.", "account.key.a", "token ", "sig", "AKIA", "\\", "é", "@", "a@", "s\x1b", "Bearer ", "Basic a", "basic bearer1", "eyJ", "eyJ-", "eyJ.", "eyJaaaaaaaa.", " eyJa", "-----BEGIN PRIVATE KEY-----", "PRIVATE KEY", "password\\\\"],
+    ["a.", "a", ".", "a://", "a://b", "://", "secret", "secret=", "secret='", "account.key.", "account.key.a", "token ", "sig", "AKIA", "\\", "é", "@", "a@", "s\x1b", "Bearer ", "Basic a", "basic bearer1", "eyJ", "eyJ-", "eyJ.", "eyJaaaaaaaa.", " eyJa", "-----BEGIN PRIVATE KEY-----", "PRIVATE KEY", "password\\\\", "password='a", 'password="a', "secret = ", "pwd->", "token='\""],
 )  # fmt: skip
 def test_time_grows_with_the_length_only(piece: str) -> None:
     """An expression that is quadratic took 6.5 s for 64 KiB of dots; this counts the processor's time of one thread."""

@@ -14,13 +14,16 @@ WAY: Final = (
     " checkpointing.storage.credentialsSecret; otherwise, set an environment variable in driver.podTemplate and executor.podTemplate"
     " that the program reads"
 )
-_SECRET: Final = re.compile(rf"{PATTERN}|passwd|account[.]key([.]|$)|azure[.]sas[.]|private[.]?key|sharedkey", re.IGNORECASE)
-"""Wider than Spark's rule: Hadoop's clients of Azure and Google name their keys in other ways."""
+_SECRET: Final = re.compile(
+    rf"{PATTERN}|passwd|passphrase|account[.]key([.]|$)|azure[.]sas[.]|private[.]?key|sharedkey|api[._-]?key|credential$", re.IGNORECASE
+)
+"""Wider than Spark's rule: Hadoop's clients of Azure and Google, catalogs and services name their keys in other ways."""
 _SECRET_VALUE: Final = re.compile(
-    r"://[^\s/@:]{0,1024}:[^\s/@]{1,1024}@|(?:password|passwd|secret|token|access[._-]?key|account[._-]?key|(?<![a-z])sig)[\"']?\s?[=:]\s?[\"']?[^\s\"'$;,&]",
+    r"://[^\s/@:]{0,1024}:[^\s/@]{1,1024}@|https?://[^\s/@]{1,1024}@"
+    r"|(?:password|passwd|passphrase|secret|token|(?:access|api)[._-]?key|account[._-]?key|(?<![a-z])sig)[\"']?\s?[=:]\s?[\"']?[^\s\"'$;,&]",
     re.IGNORECASE,
 )
-"""A password in a URL, and ``password=…`` in the URL of a database, in Java's options or in JAAS. A variable of the environment is none."""
+"""A password in a URL, a token in its place, and ``password=…`` in the URL of a database, in Java's options or in JAAS. A variable of the environment is none."""
 HIDING: Final = ("spark.redaction.regex", "spark.sql.redaction.options.regex")
 """Settings that tell Spark which values to hide in its log and its status page."""
 _SECRET_OPTION: Final = re.compile("secret|password|token|key|credential|jaas", re.IGNORECASE)

@@ -17,11 +17,19 @@ _LENGTH_MIN: Final = 8
 """Shorter texts, such as a password of a test, occur in ordinary words."""
 _USER_INFO: Final = re.compile(r"(\b(?!abfss?:)[a-zA-Z][a-zA-Z0-9+.-]{0,31}://)[^\s/@\"'<>]{1,1024}@")
 """User and password of a URL. In abfss:// URLs, the name of a container is in this place."""
-_WORD: Final = r"secret|password|passwd|token|access[._-]?key|account[._-]?key(?:\.[\w.-]{1,80}+)?+|signature|credential|(?<![a-z])sig"
+_WORD: Final = (
+    r"secret|password|passwd|passphrase|(?<![a-z])pwd|token|(?:access|api)[._-]?key|account[._-]?key(?:\.[\w.-]{1,80}+)?+"
+    r"|signature|credential|(?<![a-z])sig"
+)
 _QUOTE: Final = r"\\{0,3}[\"']"
 """As JSON within JSON has it, too."""
-_ASSIGNED: Final = re.compile(rf"((?:{_WORD})=(?:{_QUOTE})?|(?:{_WORD}){_QUOTE}\s?:\s?b?{_QUOTE})[^\s\"'&,;)\\]{{1,4096}}", re.IGNORECASE)
-"""The value of an argument, a parameter of a URL (such as the signature of a SAS token), or a member of a mapping."""
+_GIVEN: Final = r"\s{0,2}(?:=|->)\s{0,2}"
+_ASSIGNED: Final = re.compile(
+    rf"((?:{_WORD})(?:{_GIVEN}|{_QUOTE}\s?:\s?)b?(?P<quote>{_QUOTE}))(?:(?!(?P=quote))[^\n]){{1,4096}}(?=(?P=quote))"
+    rf"|((?:{_WORD})(?:{_GIVEN}(?:{_QUOTE})?|{_QUOTE}\s?:\s?b?{_QUOTE}))[^\s\"'&,;)\\]{{1,4096}}",
+    re.IGNORECASE,
+)
+"""The value of an argument, a parameter of a URL (such as the signature of a SAS token), or a member of a mapping; within quotes all of it."""
 _SHOWN: Final = re.compile(
     r"(\b(?:Bearer|Basic)\s{1,4})(?=[a-z+/._~-]{0,255}[0-9=])[a-z0-9+/._~=-]{8,4096}"
     r"|(-----BEGIN [A-Z ]{0,32}PRIVATE KEY-----)[^-]{1,16384}"
@@ -83,7 +91,7 @@ class Redaction:
         if _SUSPECT.search(text) is None:
             return text
         text = _SHOWN.sub(lambda found: f"{found[1] or found[2] or ''}{HIDDEN}", _USER_INFO.sub(rf"\1{HIDDEN}@", text))
-        return _AWS_KEY_ID.sub(HIDDEN, _ASSIGNED.sub(rf"\1{HIDDEN}", text))
+        return _AWS_KEY_ID.sub(HIDDEN, _ASSIGNED.sub(lambda found: f"{found[1] or found[3]}{HIDDEN}", text))
 
 
 _of_process = Redaction()
