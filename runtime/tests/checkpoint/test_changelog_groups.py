@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from pydantic import JsonValue
 
 from statefulspark.checkpoint.formats import changelog, documents
-from statefulspark.checkpoint.formats.changelog import GROUP_VERSION, ChangelogHeader, ChangelogWriter, read_changelog
+from statefulspark.checkpoint.formats.changelog import ChangelogHeader, ChangelogWriter, read_changelog
 from statefulspark.checkpoint.formats.changelog_group import decode_group, encode_group
 from statefulspark.checkpoint.formats.digests import digest_bytes
 from statefulspark.checkpoint.formats.documents import decode_document, encode_document
@@ -151,8 +151,8 @@ def test_earlier_releases_see_a_version_that_they_do_not_know(tmp_path: Path, mo
 
 def test_a_later_version_is_refused_as_such(tmp_path: Path) -> None:
     data = bytearray(group_of(tmp_path)[0])
-    data[4] = GROUP_VERSION + 1
-    with pytest.raises(IncompatibleFormatError, match=f"found version {GROUP_VERSION + 1}"):
+    data[4] = changelog.VERSION + 1
+    with pytest.raises(IncompatibleFormatError, match=f"found version {changelog.VERSION + 1}"):
         decode_group(bytes(data), path="p")
 
 

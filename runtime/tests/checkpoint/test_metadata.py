@@ -68,6 +68,8 @@ def _metadata(**changes: Any) -> CheckpointMetadata:
         ("checkpoint-v4-two-inputs.json", "checkpoint", CheckpointMetadata),
         ("checkpoint-v14.json", "checkpoint", CheckpointMetadata),
         ("checkpoint-v15.json", "checkpoint", CheckpointMetadata),
+        ("checkpoint-v16.json", "checkpoint", CheckpointMetadata),
+        ("batch-v16.json", "batch", BatchRecord),
         ("batch-v14.json", "batch", BatchRecord),
         ("batch-v13.json", "batch", BatchRecord),
         ("batch-v12.json", "batch", BatchRecord),
@@ -122,6 +124,33 @@ def test_watermarks_of_chained_steps_are_of_an_unknown_version_for_earlier_relea
     with pytest.raises(IncompatibleFormatError, match="fields do not match format_version 14: batch_watermarks"):
         decode_metadata(data.replace(b'"format_version":15', b'"format_version":14', 1), path="golden")
     assert encode_metadata(metadata.model_copy(update={"batch_watermarks": {}})) == (GOLDEN / "checkpoint-v14.json").read_bytes()
+
+
+def test_event_times_by_value_are_of_an_unknown_version_for_earlier_releases() -> None:
+    """They would let rows of slow partitions be late. What a job without ``watermark_by`` writes is as before."""
+    turnaround = {'{"topic":"legs","partition":0}': 1_357_000_000_000, '{"topic":"legs","partition":1}': 1_356_999_940_000}
+    expected = {"turnaround": (turnaround, {}), "other": ({}, {'{"site":null}': -5})}
+    data = (GOLDEN / "checkpoint-v16.json").read_bytes()
+    metadata = decode_metadata(data, path="golden")
+    record = decode_document((GOLDEN / "batch-v16.json").read_bytes(), "batch", BatchRecord, path="golden")
+    assert metadata.event_times_by_value == record.event_times_by_value == expected
+    with pytest.raises(IncompatibleFormatError, match="fields do not match format_version 15: event_times_by_value"):
+        decode_metadata(data.replace(b'"format_version":16', b'"format_version":15', 1), path="golden")
+    without: dict[str, Any] = {"event_times_by_value": {}}
+    assert encode_metadata(metadata.model_copy(update=without)) == (GOLDEN / "checkpoint-v15.json").read_bytes()
+    assert encode_document("batch", record.model_copy(update=without)) == (GOLDEN / "batch-v14.json").read_bytes()
+
+
+def test_a_changelog_with_event_times_by_value_opens_and_is_written_the_same(tmp_path: Path) -> None:
+    header, changes, _ = read_changelog(GOLDEN / "changelog-v7.bin")
+    turnaround = {'{"topic":"legs","partition":0}': 1_357_000_000_000, '{"topic":"legs","partition":1}': 1_356_999_940_000}
+    assert (header.version, header.event_times_by_value) == (7, (turnaround, {}))
+    writer = ChangelogWriter(tmp_path / "changelog", header)
+    writer.append(changes)
+    writer.close()
+    assert (tmp_path / "changelog").read_bytes() == (GOLDEN / "changelog-v7.bin").read_bytes()
+    with_sessions = header.model_copy(update={"states": (SESSIONS,)})
+    assert (with_sessions.version, with_sessions.oldest_version) == (7, 7)
 
 
 @pytest.mark.parametrize(("time_ms", "version", "known_ms"), [(None, 1, 1_767_225_600_000), (0, 3, 0), (5, 3, 5)])
@@ -179,6 +208,7 @@ def test_a_changelog_has_the_fields_of_version_2_that_are_not_empty(tmp_path: Pa
     operator: dict[str, Any] = {"operator_state": "changed", "parallelism": 1}
     broadcast = segmented | {"kind": "operator-broadcast", "segmented": False}
     rows: dict[str, Any] = {"broadcast_digest": "0" * 64, "broadcast_query": 0}
+    by_value: dict[str, Any] = {"event_times_by_value": ({}, {'{"partition":0}': 7})}
     cases: list[tuple[tuple[dict[str, Any], ...], dict[str, Any], int]] = [
         ((), {}, 1),
         ((), second, 2),
@@ -189,6 +219,8 @@ def test_a_changelog_has_the_fields_of_version_2_that_are_not_empty(tmp_path: Pa
         ((broadcast,), second | operator, 4),
         ((broadcast,), operator | rows, 4),
         ((), rows, 4),
+        ((), by_value, 7),
+        ((broadcast,), operator | rows | by_value, 7),
     ]
     for number, (states, later, version) in enumerate(cases):
         header = ChangelogHeader(**plain, states=states, **later)
@@ -196,10 +228,10 @@ def test_a_changelog_has_the_fields_of_version_2_that_are_not_empty(tmp_path: Pa
         ChangelogWriter(path, header).close()
         data = path.read_bytes()
         assert data[4] == version
-        assert [name for name in (*second, *operator, *rows) if f'"{name}"'.encode() in data] == list(later)
+        assert [name for name in (*second, *operator, *rows, *by_value) if f'"{name}"'.encode() in data] == list(later)
         assert read_changelog(path).header == header
         if version > 1:
-            path.write_bytes(_changelog(version - 1, header.model_dump_json().encode()))
+            path.write_bytes(_changelog(min(version - 1, 5), header.model_dump_json().encode()))
             with pytest.raises(IncompatibleFormatError, match="fields do not match"):
                 read_changelog(path)
     path = tmp_path / "early"

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from statefulspark.checkpoint.formats.records import ChangelogRef
-from statefulspark.coordinator.batch_log import BatchLog
+from statefulspark.coordinator.batch_log import Adopted, BatchLog
 from statefulspark.rpc.messages.batches import Acknowledge, RunMetrics
 
 
@@ -114,9 +114,13 @@ def test_an_adopted_batch_of_a_step_that_the_job_no_longer_has() -> None:
     """Its changelogs and its event time count; no slot runs it, so nothing waits for its timers."""
     log = BatchLog(delays_ms={"u": (0,)})
     dropped = changelog_of(ack(0, seen=70)).model_copy(update={"uid": "dropped", "key": "dropped"})
-    taken = [(changelog_of(ack(0, seen=50)), (50, None)), (dropped, (70, 60))]
-    log.adopt(log.next_parameters(0, 1000), taken, [taken[0][0].key_groups])
-    assert log.changelogs == [ref for ref, _ in taken]
+    taken = [
+        Adopted(changelog=changelog_of(ack(0, seen=50)), max_event_time_ms=50, second_max_event_time_ms=None),
+        Adopted(changelog=dropped, max_event_time_ms=70, second_max_event_time_ms=60, event_times_by_value=({}, {'{"p":1}': 60})),
+    ]
+    log.adopt(log.next_parameters(0, 1000), taken, [taken[0].changelog.key_groups])
+    assert log.changelogs == [each.changelog for each in taken]
+    assert log.event_times.by_value() == {"dropped": ({}, {'{"p":1}': 60})}
     assert (log.event_times.of_input(0), log.event_times.of_input(1)) == ({"u": 50, "dropped": 70}, {"dropped": 60})
     assert list(log.timers) == list(log.expected) == [("u", 0)]
 
@@ -126,7 +130,8 @@ def test_a_tick_goes_to_a_slot_that_has_an_adopted_batch_to_catch_up_with(delays
     """Also while there is no watermark, because a step has no event time or an input had no row: it may have processing-time timers."""
     log = BatchLog(delays_ms={"u": delays})
     ref = changelog_of(ack(0))
-    log.adopt(log.next_parameters(0, 1000), [(ref, (5, None))], [ref.key_groups])
+    done = Adopted(changelog=ref, max_event_time_ms=5, second_max_event_time_ms=None)
+    log.adopt(log.next_parameters(0, 1000), [done], [ref.key_groups])
     assert log.tick_due("u", 1000)
 
 

@@ -18,6 +18,7 @@ from statefulspark.checkpoint.lineage.identity import ensure_job
 from statefulspark.checkpoint.lineage.lineage import Lineage, begin_attempt
 from statefulspark.checkpoint.spark.location import LocationFiles
 from statefulspark.checkpoint.spark.state_uploader import SparkStateUploader
+from statefulspark.coordinator.adoption import adopted
 from statefulspark.coordinator.batch_log import BatchLog
 from statefulspark.coordinator.core.life import BatchParameters
 from statefulspark.coordinator.durable_job import DurableJob
@@ -181,7 +182,7 @@ def test_a_sink_commit_of_a_driver_that_was_cut_off_lands_late(tmp_path: Path, d
     assert recovered is not None
     found = last.changelogs.complete(0)
     assert found is not None
-    log.adopt(recovered, [(done.ref, done.event_times_ms) for done in found.done], [KeyGroupRange(0, 31)])
+    log.adopt(recovered, [adopted(done) for done in found.done], [KeyGroupRange(0, 31)])
     assert [ref.batch for ref in log.changelogs] == [0]
     store.get_file(log.changelogs[0].key, tmp_path / "found")
     assert list(read_changelog(tmp_path / "found")[1]) == [(b"\x00\x01k", b"of the batch")]
@@ -217,6 +218,7 @@ def _pending(files: LocationFiles) -> PendingCheckpoint:
             "spark_state": (),
             "watermarks": {},
             "second_watermarks": {},
+            "event_times_by_value": {},
             "batch_watermarks": {},
             "processing_time_ms": 0,
             "parallelism": 1,

@@ -182,7 +182,7 @@ def test_the_watermark_is_that_of_the_whole_history(steps: list[tuple[int, tuple
             times = life.log.event_times
             metadata = SimpleNamespace(
                 batch=life.log.committed, watermarks=times.of_input(0), second_watermarks=times.of_input(1),
-                batch_watermarks=life.log.chained_watermarks(), processed_ms=now_ms,
+                batch_watermarks=life.log.chained_watermarks(), processed_ms=now_ms, event_times_by_value={},
             )  # fmt: skip
             history.records = []
             life = Life(_restarted(life.log, [], base=SimpleNamespace(metadata=metadata)), len(history.batches))

@@ -213,6 +213,7 @@ class Past:
                 "spark_state": (),
                 "watermarks": {},
                 "second_watermarks": {},
+                "event_times_by_value": {},
                 "batch_watermarks": {},
                 "processing_time_ms": 1,
                 "parallelism": 1,

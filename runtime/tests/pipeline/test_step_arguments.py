@@ -9,7 +9,7 @@ from structlog.testing import capture_logs
 
 from statefulspark.errors import InvalidInputError
 from statefulspark.pipeline import step_arguments
-from statefulspark.pipeline.step_arguments import idle_ms, warn_without_watermark
+from statefulspark.pipeline.step_arguments import idle_ms, value_columns, warn_without_watermark
 
 
 @pytest.fixture(autouse=True)
@@ -45,6 +45,17 @@ def test_the_time_after_which_an_input_is_idle() -> None:
     assert idle_ms(None, has_event_time=True) is idle_ms(None, has_event_time=False) is None
     with pytest.raises(InvalidInputError, match="idle_after: needs event time"):
         idle_ms("1 minute", has_event_time=False)
+
+
+def test_the_columns_of_watermark_by() -> None:
+    assert (value_columns(None), value_columns("partition"), value_columns(["topic", "partition"])) == (
+        (),
+        ("partition",),
+        ("topic", "partition"),
+    )
+    for wrong in (3, [3], {"partition"}):
+        with pytest.raises(InvalidInputError, match=r"^watermark_by2: is not the name of a column"):
+            value_columns(wrong, "watermark_by2")  # type: ignore[arg-type]  # misuse
 
 
 @pytest.mark.parametrize("wrong", [0, "0 seconds", -1, "soon", True, 1.5])

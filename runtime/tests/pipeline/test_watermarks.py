@@ -25,7 +25,7 @@ from statefulspark import (
 from statefulspark.errors import InvalidInputError
 from statefulspark.pipeline import step_arguments
 from statefulspark.pipeline.job import Job
-from statefulspark.process.step_spec import idle_afters_ms
+from statefulspark.process.step_spec import idle_afters_ms, watermark_columns
 
 ROWS = "k string, at timestamp, n bigint"
 RULES = MapStateDescriptor("rules", Types.STRING(), Types.STRING())
@@ -145,6 +145,21 @@ def test_steps_of_every_kind_take_the_time_after_which_an_input_is_idle(job: Job
     assert idle_afters_ms(job.steps) == {"first": 60_000, "both": 7, "window": 7_200_000}
     with pytest.raises(InvalidInputError, match="idle_after: needs event time"):
         job.key_by(source, "k").process(One(), ROWS, uid="untimed", idle_after="1 minute")
+
+
+def test_steps_of_every_kind_take_columns_by_whose_values_event_times_are_known(job: Job, source: DataFrame) -> None:
+    first = job.key_by(source, "k").process(One(), ROWS, uid="first", event_time="at", watermark=5, watermark_by="n")
+    both = job.key_by(first, "k").connect(job.key_by(source, "k"))
+    both.process(Both(), ROWS, uid="both", event_time1="at", event_time2="at", watermark2=5, watermark_by2=["n", "k"])
+    windows = job.key_by(source, "k").window(TumblingEventTimeWindows.of(Time.minutes(1)))
+    windows.reduce(lambda a, _: a, uid="window", event_time="at", watermark=5, watermark_by="k")
+    assert watermark_columns(job.steps) == {"first": (("n",),), "both": ((), ("n", "k")), "window": (("k",),)}
+    for event_time, said in (
+        (None, "watermark_by: needs event time"),
+        ("at", "watermark_by: the input has the watermark of the steps before it"),
+    ):
+        with pytest.raises(InvalidInputError, match=said):
+            job.key_by(first, "k").process(One(), ROWS, uid="wrong", event_time=event_time, watermark_by="n")
 
 
 def test_each_input_has_the_steps_before_it(job: Job, source: DataFrame) -> None:

@@ -70,7 +70,7 @@ DIFFERENCES: dict[str, tuple[str, ...]] = {
         ),
         (
             "differs: KeyedStream.process is (self, func, output_type=None) in PyFlink, "
-            "(self, func, output_type, *, uid, event_time=None, watermark=None, idle_after=None, side_outputs=None) here"
+            "(self, func, output_type, *, uid, event_time=None, watermark=None, watermark_by=None, idle_after=None, side_outputs=None) here"
         ),
         *(
             f"differs: KeyedStream.{name} is (self, func, output_type=None) in PyFlink, (self, func, output_type, *, uid, event_time=None) here"
@@ -155,7 +155,8 @@ DIFFERENCES: dict[str, tuple[str, ...]] = {
         ),
         (
             "differs: ConnectedStreams.process is (self, func, output_type=None) in PyFlink, (self, func, output_type, *, uid, "
-            "event_time1=None, event_time2=None, watermark1=None, watermark2=None, idle_after=None, side_outputs=None) here"
+            "event_time1=None, event_time2=None, watermark1=None, watermark2=None, watermark_by1=None, watermark_by2=None, idle_after=None, "
+            "side_outputs=None) here"
         ),
     ),
     "PyFlink has functions of batches only in its Table API, and none with state.": (
@@ -178,19 +179,19 @@ DIFFERENCES: dict[str, tuple[str, ...]] = {
         (
             "differs: WindowedStream.aggregate is (self, aggregate_function, window_function=None, accumulator_type=None, output_type=None) "
             "in PyFlink, (self, aggregate_function, window_function=None, accumulator_type=None, output_type=None, *, uid, event_time=None, "
-            "watermark=None, idle_after=None, side_outputs=None) here"
+            "watermark=None, watermark_by=None, idle_after=None, side_outputs=None) here"
         ),
         (
             "differs: WindowedStream.apply is (self, window_function, output_type=None) in PyFlink, "
-            "(self, window_function, output_type, *, uid, event_time=None, watermark=None, idle_after=None, side_outputs=None) here"
+            "(self, window_function, output_type, *, uid, event_time=None, watermark=None, watermark_by=None, idle_after=None, side_outputs=None) here"
         ),
         (
             "differs: WindowedStream.process is (self, process_window_function, output_type=None) in PyFlink, "
-            "(self, process_window_function, output_type, *, uid, event_time=None, watermark=None, idle_after=None, side_outputs=None) here"
+            "(self, process_window_function, output_type, *, uid, event_time=None, watermark=None, watermark_by=None, idle_after=None, side_outputs=None) here"
         ),
         (
             "differs: WindowedStream.reduce is (self, reduce_function, window_function=None, output_type=None) in PyFlink, "
-            "(self, reduce_function, window_function=None, output_type=None, *, uid, event_time=None, watermark=None, idle_after=None, side_outputs=None) here"
+            "(self, reduce_function, window_function=None, output_type=None, *, uid, event_time=None, watermark=None, watermark_by=None, idle_after=None, side_outputs=None) here"
         ),
         "differs: WindowAssigner.get_default_trigger is (self, env) in PyFlink, (self, env=None) here",
         *_each("only in PyFlink: WindowedStream.{}", "get_execution_environment get_input_type"),

@@ -109,6 +109,7 @@ def _metadata() -> CheckpointMetadata:
         slots=(SlotState(slot=0, first=0, last=3, backend="rocksdb", operator_batches={"orders": 7, "users": 6, "windows": 7}),),
         watermarks={"orders": 5, "users": None, "stateless": 9},
         second_watermarks={"orders": 4},
+        event_times_by_value={"orders": ({'{"site":1}': 5}, {})},
         pipeline=Pipeline(
             steps=tuple(StepKey(uid=uid, hashing=WIDENED, columns=key) for uid in ("orders", "users", "windows")),
             sources=sources,

@@ -7,8 +7,8 @@ from collections.abc import Callable
 import structlog
 
 from statefulspark.checkpoint.formats import paths
-from statefulspark.coordinator.batch_changelogs import BatchChangelogs, Complete
-from statefulspark.coordinator.batch_log import BatchLog
+from statefulspark.coordinator.batch_changelogs import BatchChangelogs, Complete, Done
+from statefulspark.coordinator.batch_log import Adopted, BatchLog
 from statefulspark.coordinator.core.life import BatchParameters
 from statefulspark.coordinator.operator_states import OperatorDistribution
 from statefulspark.coordinator.slot_calls import SlotCalls
@@ -79,7 +79,7 @@ class Adoption:
     def apply(self, parameters: BatchParameters, found: Complete) -> None:
         """Count the batch as committed, as that attempt has left it. The caller holds the lock of the inbox."""
         slots = self._slots().all()
-        done = [(done.ref, done.event_times_ms) for done in found.done]
+        done = [adopted(each) for each in found.done]
         self._batches.adopt(parameters, done, [self._key_groups(slot.index) for slot in slots])
         is_of_other_steps = not {ref.uid for ref in found.refs} <= set(self._batches.delays_ms)
         if self._is_of_other_distribution(parameters.batch, found) or is_of_other_steps:
@@ -96,3 +96,14 @@ class Adoption:
             self._operator_states.committed(batch)
             return False
         return bool(attempts) and self._operator_states.forget()
+
+
+def adopted(done: Done) -> Adopted:
+    """Return what takes the place of the acknowledgement of a changelog."""
+    first_ms, second_ms = done.event_times_ms
+    return Adopted(
+        changelog=done.ref,
+        max_event_time_ms=first_ms,
+        second_max_event_time_ms=second_ms,
+        event_times_by_value=done.event_times_by_value,
+    )

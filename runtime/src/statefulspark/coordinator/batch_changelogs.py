@@ -28,6 +28,7 @@ from statefulspark.checkpoint.lineage.rewind import is_jump
 from statefulspark.checkpoint.transfers import download, read_again
 from statefulspark.errors import CorruptDataError, IncompatibleFormatError
 from statefulspark.keygroups import KeyGroupRange
+from statefulspark.process.value_times import NO_VALUES, InputValueTimes
 from statefulspark.state.encoding.layout import StateInfo
 from statefulspark.state.evolution.histories import merge_newer
 from statefulspark.state.operator.entries import OperatorEntry
@@ -52,6 +53,8 @@ class Done:
     """True if it has operator state."""
     broadcast: tuple[str, int] | None = None
     """Digest of the batch's broadcast rows, and number of the query in which they came; None if there were none."""
+    event_times_by_value: InputValueTimes = NO_VALUES
+    """As ``event_times_ms``, by value of ``watermark_by``."""
 
     @property
     def order(self) -> str | None:
@@ -329,6 +332,7 @@ def _done(path: Path, key: str, digest: FileDigest, *, member: int | None) -> Do
     return Done(
         ref=_reference(header, key, digest, member),
         event_times_ms=(header.max_event_time_ms, header.second_max_event_time_ms),
+        event_times_by_value=header.event_times_by_value or NO_VALUES,
         states=header.states,
         operator_state=header.operator_state is not None,
         broadcast=(rows, query) if rows is not None and query is not None else None,

@@ -6,6 +6,8 @@ In one batch, a step fires its timers up to its watermark, and what it emits the
 So the watermark of a step never passes those that the steps before it had in the batch before, up to which they have emitted everything: a
 step after another lives one batch behind it.
 
+With ``watermark_by``, each value of an input's columns counts as an input. Values come and go, so a step keeps the watermark that it had reached.
+
 An input of a step with ``idle_after`` is idle when the batches up to the last committed one show that it has had no rows for so long, by their
 processing times: each batch reads what has arrived, so a batch that takes long makes no input idle.
 """
@@ -21,6 +23,7 @@ from statefulspark.coordinator.event_times import Delays, EventTimes, Mark, wate
 from statefulspark.coordinator.totals import StepTotals
 from statefulspark.errors import InternalError
 from statefulspark.keygroups import KeyGroupRange
+from statefulspark.process.value_times import NO_VALUES, VALUES_MAX, InputValueTimes, too_many_values
 from statefulspark.rpc.messages.batches import Acknowledge
 
 Position = tuple[int, int]
@@ -44,6 +47,7 @@ class Adopted:
     changelog: ChangelogRef
     max_event_time_ms: int | None
     second_max_event_time_ms: int | None
+    event_times_by_value: InputValueTimes = NO_VALUES
 
 
 @dataclass(slots=True)
@@ -56,6 +60,8 @@ class BatchLog:
     """Uids of the steps before each step whose watermarks it does not pass; steps without any may be left out."""
     idle_after_ms: Mapping[str, int] = field(default_factory=dict)
     """Per uid of a step with ``idle_after``: time without rows after which an input of it is idle."""
+    watermark_by: Mapping[str, tuple[tuple[str, ...], ...]] = field(default_factory=dict)
+    """Columns of each input by whose values its event times are known, per uid of a step with ``watermark_by``."""
     watermarks: Mapping[str, int | None] = field(default_factory=dict)
     """Watermarks of the last committed batch per uid."""
     committed: int = -1
@@ -112,7 +118,7 @@ class BatchLog:
             self.expected[(uid, slot)] = batch
             if ack.changelog is not None:
                 self.changelogs.append(ack.changelog)
-            self.event_times.see(uid, ack.max_event_time_ms, ack.second_max_event_time_ms, processed_ms=self.current.processing_time_ms)
+            self._see(self.event_times, uid, ack, self.current.processing_time_ms)
             if isinstance(ack, Acknowledge):
                 rows += ack.rows_in
                 self.rows_out += ack.rows_out
@@ -126,9 +132,14 @@ class BatchLog:
     def _move(self, rows: int, batches: int) -> None:
         self.position = (self.position[0] + rows, self.position[1] + batches)
 
+    @staticmethod
+    def _see(event_times: EventTimes, uid: str, ack: Acknowledge | Adopted, processed_ms: int) -> None:
+        latest_ms = ack.max_event_time_ms, ack.second_max_event_time_ms
+        event_times.see(uid, *latest_ms, by_value=ack.event_times_by_value, processed_ms=processed_ms)
+
     def chained_watermarks(self) -> dict[str, int]:
-        """Watermarks of the last committed batch that those of later batches depend on: of steps after others, before others, and with ``idle_after``."""
-        chained = self.after.keys() | self.idle_after_ms.keys() | {uid for before in self.after.values() for uid in before}
+        """Watermarks of the last committed batch that those of later batches depend on: of steps after others, before others, with ``idle_after`` or ``watermark_by``."""
+        chained = {*self.after, *self.idle_after_ms, *self.watermark_by, *(uid for before in self.after.values() for uid in before)}
         return {uid: mark for uid, mark in self.watermarks.items() if uid in chained and mark is not None}
 
     def next_parameters(
@@ -169,6 +180,22 @@ class BatchLog:
         self.timers[key] = (ack.event_timer_ms, ack.processing_timer_ms)
         return True
 
+    def check_values(self, ack: Acknowledge) -> None:
+        """Check that the values of ``watermark_by`` stay few with those of an acknowledgement.
+
+        Raises:
+            InvalidInputError: There are too many.
+        """
+        for number, values in enumerate(ack.event_times_by_value):
+            if not values:
+                continue
+            known = self.event_times.values(ack.uid, number) | values.keys()
+            for (uid, _), other in self.acknowledgements.items():
+                if uid == ack.uid:
+                    known |= other.event_times_by_value[number].keys()
+            if len(known) > VALUES_MAX:
+                raise too_many_values(self.watermark_by[ack.uid][number], ack.uid)
+
     def forget_other_orders(self, uid: str, digest: str) -> bool:
         """Forget acknowledgements of the running batch whose rows of the broadcast stream were in another order; True if there were any."""
         others = [
@@ -184,7 +211,7 @@ class BatchLog:
         """Watermark of ``uid`` for a batch that begins now; see `next_parameters`."""
         before, seen, until_ms = self.after.get(uid, ()), self.event_times, self.committed_time_ms
         marks = [Mark(_MAX_WATERMARK)] if drain else self._own_marks(uid, seen, until_ms)
-        if not before and uid not in self.idle_after_ms:
+        if not before and self._follows_rows(uid):
             return watermark_of(marks)
         reached = self.watermarks.get(uid)
         if reached == _MAX_WATERMARK and not drain:
@@ -193,6 +220,10 @@ class BatchLog:
             return reached
         marks += [Mark(self._passed_on(each, drain=drain), not drain and self._is_idle(each, seen, until_ms)) for each in before]
         return _greatest(reached, watermark_of(marks))
+
+    def _follows_rows(self, uid: str) -> bool:
+        """True if the marks of a step's inputs never go back, so that its last watermark need not be known."""
+        return uid not in self.idle_after_ms and uid not in self.watermark_by
 
     def _own_marks(self, uid: str, seen: EventTimes, until_ms: int | None) -> list[Mark]:
         """Marks of a step's inputs; none of those that have the watermark of the steps before."""
@@ -226,12 +257,12 @@ class BatchLog:
         seen = self.event_times.copy()
         processed_ms = self.current.processing_time_ms if self.current is not None else 0
         for (owner, _), ack in self.acknowledgements.items():
-            seen.see(owner, ack.max_event_time_ms, ack.second_max_event_time_ms, processed_ms=processed_ms)
+            self._see(seen, owner, ack, processed_ms)
         return self._final(uid, seen, until_ms)
 
     def _final(self, uid: str, seen: EventTimes, until_ms: int | None) -> int | None:
         marks, before = self._own_marks(uid, seen, until_ms), self.after.get(uid, ())
-        if not before and uid not in self.idle_after_ms:
+        if not before and self._follows_rows(uid):
             return watermark_of(marks)
         reached = (self.watermarks if self.current is None else self.current.watermarks).get(uid)
         marks += [Mark(self._final(each, seen, until_ms), self._is_idle(each, seen, until_ms)) for each in before]
@@ -324,27 +355,27 @@ class BatchLog:
     def adopt(
         self,
         parameters: BatchParameters,
-        done: Iterable[tuple[ChangelogRef, tuple[int | None, int | None]]],
+        done: Iterable[Adopted],
         slots: Iterable[KeyGroupRange],
     ) -> None:
         """Commit a batch that an attempt processed completely. Nothing that the present slots acknowledged of it counts.
 
         Args:
             parameters: of the batch.
-            done: its changelogs with the greatest event time of each input.
+            done: its changelogs with their event times.
             slots: key groups of the present slots, which stand at the batch before and catch up.
         """
         taken = list(done)
         self.begin(replace(parameters, with_changelogs=True))
-        for number, (ref, (first, second)) in enumerate(taken):
+        for number, each in enumerate(taken):
             # Attempts of another parallelism have other slots of the same number, so the number here only tells entries apart.
-            self.acknowledgements[(ref.uid, -1 - number)] = Adopted(changelog=ref, max_event_time_ms=first, second_max_event_time_ms=second)
+            self.acknowledgements[(each.changelog.uid, -1 - number)] = each
         self.commit_current()
         self.commits -= 1
         self.expected = {key: batch for key, batch in self.expected.items() if key[1] >= 0}
         for index, key_groups in enumerate(slots):
             # Slots do not run steps that the job no longer has, so these neither catch up nor report timers.
-            for uid in self.delays_ms.keys() & {ref.uid for ref, _ in taken if _touches(ref, key_groups)}:
+            for uid in self.delays_ms.keys() & {each.changelog.uid for each in taken if _touches(each.changelog, key_groups)}:
                 self.expected[(uid, index)] = parameters.batch
                 # Its timers are known once the slot has caught up, so let a tick go there.
                 self.timers[(uid, index)] = (UNKNOWN_TIMER_MS, None)

@@ -91,6 +91,7 @@ class BatchRecords:
             watermarks=dict(parameters.watermarks),
             max_event_times=log.event_times.of_input(0),
             second_max_event_times=log.event_times.of_input(1),
+            event_times_by_value=log.event_times.by_value(),
             acks=tuple(acks),
             files=encode_bundle(files),
             without_changelogs=_marked(parameters),

@@ -70,6 +70,7 @@ class BatchReports:
 
         Raises:
             FencedError: The batch has ended.
+            InvalidInputError: The columns of ``watermark_by`` have too many values.
             UnavailableError: Storage did not answer, or the slot has processed broadcast rows in another order than others.
         """
         with self._inbox.lock:
@@ -79,6 +80,8 @@ class BatchReports:
                 finally:
                     known = frozenset(self._batches.acknowledgements)
                     self._inbox.feed(events.OrdersCompared(ack.uid, known, self._orders.disputed))
+            if self._inbox.life.is_running(ack.batch):
+                self._batches.check_values(ack)
             actions = self._inbox.feed(events.Acknowledged((ack.uid, ack.slot), ack.batch, ack.inline is None))
             if do.Refuse(ack.batch) in actions or not self._batches.acknowledge(ack):
                 raise FencedError(f"batch {ack.batch} has ended")

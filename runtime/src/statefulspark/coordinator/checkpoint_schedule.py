@@ -166,6 +166,7 @@ class CheckpointSchedule:
                 "spark_state": self._spark_state.freeze(),
                 "watermarks": log.event_times.of_input(0),
                 "second_watermarks": log.event_times.of_input(1),
+                "event_times_by_value": log.event_times.by_value(),
                 "batch_watermarks": log.chained_watermarks(),
                 "processing_time_ms": log.processing_time_ms,
                 "parallelism": len(slots),

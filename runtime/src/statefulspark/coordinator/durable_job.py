@@ -279,6 +279,7 @@ class DurableJob:
             else store_in_savepoint(packs, self.store, store, folder, self.open_store),
             watermarks=progress.frame["watermarks"],
             second_watermarks=progress.frame["second_watermarks"],
+            event_times_by_value=progress.frame["event_times_by_value"],
             batch_watermarks=progress.frame["batch_watermarks"],
             processing_time_ms=progress.frame["processing_time_ms"],
             pipeline=self.pipeline,

@@ -159,7 +159,7 @@ class GoingBack:
             files.clear()
             restore_location(files, lineage, self._durable.pipeline, may_drop=True)  # it was accepted when the driver started
             with self._inbox.lock:
-                log.go_back(batch_log(lineage, log.delays_ms, log.after, log.idle_after_ms))
+                log.go_back(batch_log(lineage, log.delays_ms, log.after, log.idle_after_ms, log.watermark_by))
                 self._completion.reports.begin()
                 self._operator_states.forget()
                 self._inbox.feed(WentBack(step.number, log.committed, recovered_batch(lineage, log)))

@@ -71,6 +71,7 @@ def batch_log(
     delays_ms: Mapping[str, Delays],
     after: Mapping[str, tuple[str, ...]] | None = None,
     idle_after_ms: Mapping[str, int] | None = None,
+    watermark_by: Mapping[str, tuple[tuple[str, ...], ...]] | None = None,
 ) -> BatchLog:
     """The batch log of the lineage.
 
@@ -79,6 +80,7 @@ def batch_log(
         delays_ms: Watermark delay of each input per uid.
         after: Uids of the steps before each step, as in `BatchLog`; None if no step comes after another.
         idle_after_ms: As in `BatchLog`; None if no input becomes idle.
+        watermark_by: As in `BatchLog`; None if no step has it.
     """
     seen = EventTimes()
     if lineage.base is not None:
@@ -88,10 +90,17 @@ def batch_log(
     # The next second input is another one: it has no watermark before its first row.
     seen.forget_second(uid for uid, delays in delays_ms.items() if len(delays) == 1)
     last = lineage.records[-1] if lineage.records else None
+    if last is not None:
+        seen.reached_by_value(last.event_times_by_value)
+    elif lineage.base is not None:
+        seen.reached_by_value(lineage.base.metadata.event_times_by_value)
+    for uid in delays_ms:
+        seen.forget_other_values(uid, (watermark_by or {}).get(uid, ()))
     return BatchLog(
         delays_ms=delays_ms,
         after=after or {},
         idle_after_ms=idle_after_ms or {},
+        watermark_by=watermark_by or {},
         watermarks=_committed_watermarks(lineage),
         committed=lineage.committed_batch,
         event_times=seen,

@@ -61,7 +61,7 @@ from statefulspark.pipeline.first_build import printing_once
 from statefulspark.pipeline.job import Job
 from statefulspark.pipeline.script import Pipeline, load_pipeline, python_path
 from statefulspark.process.checkpointed_functions import is_checkpointed
-from statefulspark.process.step_spec import StepSpec, idle_afters_ms, steps_before
+from statefulspark.process.step_spec import StepSpec, idle_afters_ms, steps_before, watermark_columns
 from statefulspark.rpc.certificates import CertificateFolder
 from statefulspark.storage.base import ObjectStore
 from statefulspark.storage.open import check_reachable, open_store
@@ -268,7 +268,8 @@ class _Start:
     def _coordinator(self, durable: DurableJob, files: LocationFiles, state: SparkStateUploader) -> Coordinator:
         spec = self.manifest.spec
         delays_ms = {uid: step.delays_ms for uid, step in self.steps.items()}
-        batches = batch_log(self.lineage, delays_ms, steps_before(self.steps.values()), idle_afters_ms(self.steps.values()))
+        steps = self.steps.values()
+        batches = batch_log(self.lineage, delays_ms, steps_before(steps), idle_afters_ms(steps), watermark_columns(steps))
         host = str(self.spark.conf.get("spark.driver.host")) if self.certificates is not None else None
         return Coordinator(
             durable=durable,

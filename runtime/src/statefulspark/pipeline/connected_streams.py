@@ -11,7 +11,7 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from statefulspark.errors import InvalidInputError
 from statefulspark.pipeline.exchange_plan import add_step
 from statefulspark.pipeline.output_types import OutputType, output_struct
-from statefulspark.pipeline.step_arguments import arrow_input, idle_ms
+from statefulspark.pipeline.step_arguments import arrow_input, idle_ms, value_columns
 from statefulspark.pipeline.tagged_streams import TaggedStream, side_outputs_of
 from statefulspark.pipeline.watermarks import InputTimes, step_watermarks
 from statefulspark.process.broadcast_functions import KeyedBroadcastProcessFunction
@@ -55,6 +55,8 @@ class ConnectedStreams:
         event_time2: str | None = ...,
         watermark1: str | int | None = ...,
         watermark2: str | int | None = ...,
+        watermark_by1: str | Sequence[str] | None = ...,
+        watermark_by2: str | Sequence[str] | None = ...,
         idle_after: str | int | None = ...,
         side_outputs: None = ...,
     ) -> DataFrame: ...
@@ -70,11 +72,13 @@ class ConnectedStreams:
         event_time2: str | None = ...,
         watermark1: str | int | None = ...,
         watermark2: str | int | None = ...,
+        watermark_by1: str | Sequence[str] | None = ...,
+        watermark_by2: str | Sequence[str] | None = ...,
         idle_after: str | int | None = ...,
         side_outputs: Sequence[OutputTag],
     ) -> TaggedStream: ...
 
-    def process(
+    def process(  # noqa: PLR0913  the arguments of two inputs, by name
         self,
         func: KeyedCoProcessFunction,
         output_type: OutputType,
@@ -84,6 +88,8 @@ class ConnectedStreams:
         event_time2: str | None = None,
         watermark1: str | int | None = None,
         watermark2: str | int | None = None,
+        watermark_by1: str | Sequence[str] | None = None,
+        watermark_by2: str | Sequence[str] | None = None,
         idle_after: str | int | None = None,
         side_outputs: Sequence[OutputTag] | None = None,
     ) -> DataFrame | TaggedStream:
@@ -101,7 +107,10 @@ class ConnectedStreams:
             watermark1: how far behind its greatest event time the watermark of the first input stays: ``"1 hour"`` or milliseconds. It
                 never passes that of the steps that the rows come from, which is the default; without such steps the default is 0.
             watermark2: the same of the second input.
-            idle_after: an input without rows for so long does not hold the watermark back any more until it has rows again: ``"1 minute"`` or
+            watermark_by1: column, or several, of the first input, of which each value has its own greatest event time; its watermark follows the
+                smallest of these: ``"partition"`` if the rows have Kafka's. At most 1,024 values, of int, bigint or string.
+            watermark_by2: the same of the second input.
+            idle_after: an input, or a value of ``watermark_by1`` or ``watermark_by2``, without rows for so long does not hold the watermark back any more until it has rows again: ``"1 minute"`` or
                 milliseconds, longer than a batch takes; by default it always does. Rows that it has then are late if they are older than the watermark.
             side_outputs: the tags of the outputs that the function emits to with ``yield tag, row``.
 
@@ -147,9 +156,16 @@ class ConnectedStreams:
             watermark_delay_ms=delays_ms[0],
             max_parallelism=job.max_parallelism,
             side_outputs=() if side_outputs is None else side_outputs_of(side_outputs, job.time_zone),
-            second=InputSpec(arrow_input(second, job.time_zone, "connect"), second_keys, event_time2, delays_ms[1]),
+            second=InputSpec(
+                arrow_input(second, job.time_zone, "connect"),
+                second_keys,
+                event_time2,
+                delays_ms[1],
+                value_columns(watermark_by2, "watermark_by2"),
+            ),
             after=after,
             idle_after_ms=idle_ms(idle_after, has_event_time=event_time1 is not None or event_time2 is not None),
+            watermark_by=value_columns(watermark_by1, "watermark_by1"),
         )
         return add_step(job, step, inputs, schema, side_outputs)
 

@@ -17,7 +17,7 @@ from statefulspark.pipeline.exchange_plan import Keyed, add_step
 from statefulspark.pipeline.key_selectors import Key, keyed_by
 from statefulspark.pipeline.keyed_transformations import KeyedTransformations
 from statefulspark.pipeline.output_types import OutputType, aggregate_type, output_struct
-from statefulspark.pipeline.step_arguments import arrow_input, check_column, idle_ms
+from statefulspark.pipeline.step_arguments import arrow_input, check_column, idle_ms, value_columns
 from statefulspark.pipeline.tagged_streams import TaggedStream, side_outputs_of
 from statefulspark.pipeline.watermarks import InputTimes, step_watermarks
 from statefulspark.pipeline.windowed_streams import KeyedInput, WindowedStream
@@ -73,6 +73,7 @@ class KeyedStream(KeyedTransformations):
         uid: str,
         event_time: str | None = ...,
         watermark: str | int | None = ...,
+        watermark_by: str | Sequence[str] | None = ...,
         idle_after: str | int | None = ...,
         side_outputs: None = ...,
     ) -> DataFrame: ...
@@ -86,6 +87,7 @@ class KeyedStream(KeyedTransformations):
         uid: str,
         event_time: str | None = ...,
         watermark: str | int | None = ...,
+        watermark_by: str | Sequence[str] | None = ...,
         idle_after: str | int | None = ...,
         side_outputs: Sequence[OutputTag],
     ) -> TaggedStream: ...
@@ -98,6 +100,7 @@ class KeyedStream(KeyedTransformations):
         uid: str,
         event_time: str | None = None,
         watermark: str | int | None = None,
+        watermark_by: str | Sequence[str] | None = None,
         idle_after: str | int | None = None,
         side_outputs: Sequence[OutputTag] | None = None,
     ) -> DataFrame | TaggedStream:
@@ -111,8 +114,11 @@ class KeyedStream(KeyedTransformations):
             watermark: how far behind the greatest event time seen the watermark stays: ``"1 hour"`` or milliseconds. It never passes that of
                 the steps that the rows come from. Defaults to the watermark of these steps; without any to 0, by which
                 a row that is older than a row of an earlier batch is late, and a warning says so; ``"0 seconds"`` is silent.
-            idle_after: without rows for so long, the step does not hold back the watermark of steps after it, until it has rows again:
-                ``"1 minute"`` or milliseconds, longer than a batch takes. By default it always does.
+            watermark_by: column, or several, of which each value has its own greatest event time; the watermark follows the smallest of these:
+                ``"partition"`` if the rows have Kafka's, so that rows of a slow partition are not late. At most 1,024 values, of int, bigint or string.
+            idle_after: without rows for so long, the step does not hold back the watermark of steps after it, and a value of ``watermark_by``
+                not that of the step, until they have rows again: ``"1 minute"`` or milliseconds, longer than a batch takes. By default
+                they always do.
             side_outputs: the tags of the outputs that the function emits to with ``yield tag, row``.
 
         Returns:
@@ -143,6 +149,7 @@ class KeyedStream(KeyedTransformations):
             side_outputs=() if side_outputs is None else side_outputs_of(side_outputs, self._job.time_zone),
             after=after,
             idle_after_ms=idle_ms(idle_after, has_event_time=event_time is not None),
+            watermark_by=value_columns(watermark_by),
         )
         return add_step(self._job, step, [self.keyed], schema, side_outputs)
 

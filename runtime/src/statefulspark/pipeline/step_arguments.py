@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import cache
 
 import pyarrow as pa
@@ -14,7 +15,7 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from statefulspark.config.durations import parse_duration
 from statefulspark.errors import InvalidInputError
 
-__all__ = ["arrow_input", "check_column", "check_event_time", "idle_ms", "warn_without_watermark", "watermark_delay_ms"]
+__all__ = ["arrow_input", "check_column", "check_event_time", "idle_ms", "value_columns", "warn_without_watermark", "watermark_delay_ms"]
 
 _log = structlog.get_logger("statefulspark.pipeline")
 
@@ -66,6 +67,22 @@ def idle_ms(idle_after: str | int | None, *, has_event_time: bool) -> int | None
             "must not be 0", field="idle_after", remedy="Give the longest time without rows that is normal, such as '1 minute'"
         )
     return found
+
+
+def value_columns(watermark_by: str | Sequence[str] | None, field: str = "watermark_by") -> tuple[str, ...]:
+    """The columns by whose values event times are known; empty for None.
+
+    Args:
+        watermark_by: A name, or several.
+        field: Name of the argument.
+
+    Raises:
+        InvalidInputError: It is neither.
+    """
+    columns: object = (watermark_by,) if isinstance(watermark_by, str) else () if watermark_by is None else watermark_by
+    if not isinstance(columns, Sequence) or not all(isinstance(each, str) for each in columns):
+        raise InvalidInputError("is not the name of a column", field=field, remedy="Give a name, or a list of names: 'partition'")
+    return tuple(columns)
 
 
 def warn_without_watermark(uid: str, watermark: str | int, field: str = "watermark") -> None:

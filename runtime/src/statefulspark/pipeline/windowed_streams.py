@@ -69,6 +69,7 @@ class WindowedStream(WindowedTransformations[Stream]):
             uid=times.uid,
             event_time=times.event_time,
             watermark=times.watermark,
+            watermark_by=times.watermark_by,
             idle_after=times.idle_after,
             side_outputs=times.side_outputs,
         )

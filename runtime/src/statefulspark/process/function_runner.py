@@ -29,6 +29,7 @@ from statefulspark.process.contexts import (
 from statefulspark.process.failures import USER_ERRORS, error_of_step, timestamp_hint, user_function_error
 from statefulspark.process.key_rows import KeyedRows, KeyRowsFunction
 from statefulspark.process.keyruns import KeyRuns
+from statefulspark.process.latest_by_value import LatestByValue
 from statefulspark.process.metrics import MetricGroup
 from statefulspark.process.order import BatchOrder
 from statefulspark.process.reserved_columns import KEY_HASH
@@ -36,6 +37,7 @@ from statefulspark.process.rows import InputRow, row_class, rows_of
 from statefulspark.process.side_outputs import TaggedOutputBuffer
 from statefulspark.process.step_spec import StepSpec
 from statefulspark.process.timer_firing import TimerFiring
+from statefulspark.process.value_times import NO_VALUES, InputValueTimes
 
 if TYPE_CHECKING:
     from statefulspark.state.api.functions import Function
@@ -86,6 +88,7 @@ class KeyedFunctionRunner:
         """Latest event time of the rows of the last run, in milliseconds; None when there was none. Of two inputs that of the first."""
         self.second_max_event_time_ms: int | None = None
         """The same of the second input."""
+        self._by_value: list[LatestByValue] = []
         self.rows_in = 0
         """Rows of the last run, without tick rows."""
         self.rows_out = 0
@@ -121,6 +124,12 @@ class KeyedFunctionRunner:
     def broadcast(self) -> BroadcastSummary | None:
         """The rows of the broadcast stream in the last run; None for a step without one."""
         return None
+
+    @property
+    def event_times_by_value(self) -> InputValueTimes:
+        """Latest event times of the rows of the last run by value of ``watermark_by``, of each input."""
+        first, second = [*(each.times for each in self._by_value), *NO_VALUES][:2]
+        return first, second
 
     @property
     def timers_fired(self) -> int:
@@ -219,6 +228,7 @@ class KeyedFunctionRunner:
     def _begin(self, sort_bytes: int) -> None:  # noqa: ARG002  for those who keep rows
         """Forget what the last run has left."""
         self.max_event_time_ms = self.second_max_event_time_ms = None
+        self._by_value = [LatestByValue(each.watermark_by) for each in self.step.inputs]
         self.rows_in = self.rows_out = self._timers.fired = 0
         self._output.clear()
 
@@ -245,6 +255,8 @@ class KeyedFunctionRunner:
         """Track the latest event time, and return the rows as they are sorted."""
         if self._event_time is not None:
             self.max_event_time_ms = later(self.max_event_time_ms, max_event_time_ms(rows.column(self._event_time)))
+            if self.step.watermark_by:
+                self._by_value[0].see([rows.column(name) for name in self.step.watermark_by], rows.column(self._event_time))
         return rows
 
     def _elements(self, chunk: pa.RecordBatch) -> tuple[Iterable[InputRow], Iterable[Callback]]:

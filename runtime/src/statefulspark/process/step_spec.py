@@ -15,11 +15,12 @@ from statefulspark.process.checkpointed_functions import check_interfaces
 from statefulspark.process.co_functions import StepFunction, check_function
 from statefulspark.process.columns import check_event_time, check_representable
 from statefulspark.process.keytypes import key_type_info
+from statefulspark.process.latest_by_value import check_value_columns
 from statefulspark.process.reserved_columns import PART, RESERVED
 from statefulspark.process.side_outputs import SideOutput, check_side_outputs, tagged_schema
 from statefulspark.state.api.descriptors import MapStateDescriptor
 
-__all__ = ["InputSpec", "StepSpec", "idle_afters_ms", "steps_before"]
+__all__ = ["InputSpec", "StepSpec", "idle_afters_ms", "steps_before", "watermark_columns"]
 
 
 @dataclass(frozen=True)
@@ -33,6 +34,8 @@ class InputSpec:
     """A timestamp column, or a bigint column of milliseconds since the epoch; None if the input has no event time."""
     watermark_delay_ms: int | None = 0
     """Delay of the input's watermark behind its latest event time, in milliseconds; None if its watermark is that of the steps before."""
+    watermark_by: tuple[str, ...] = ()
+    """Columns whose values each have a latest event time, of which the watermark follows the smallest; empty if it follows the greatest of all rows."""
 
 
 @dataclass(frozen=True)
@@ -67,12 +70,15 @@ class StepSpec:
     after: tuple[str, ...] = ()
     """Uids of the steps whose watermarks the step's own never passes: those with a watermark that rows of its inputs with event time come from."""
     idle_after_ms: int | None = None
-    """Time without rows, in milliseconds, after which an input does not hold the watermark any more; None if it always does."""
+    """Time without rows, in milliseconds, after which an input, or a value of ``watermark_by``, does not hold the watermark any more; None if it
+    always does."""
+    watermark_by: tuple[str, ...] = ()
+    """As in `InputSpec`, of the first input."""
 
     @property
     def inputs(self) -> tuple[InputSpec, ...]:
         """Its inputs, one or two."""
-        first = InputSpec(self.input_schema, self.key_columns, self.event_time, self.watermark_delay_ms)
+        first = InputSpec(self.input_schema, self.key_columns, self.event_time, self.watermark_delay_ms, self.watermark_by)
         return (first,) if self.second is None else (first, self.second)
 
     @property
@@ -128,6 +134,11 @@ def idle_afters_ms(steps: Iterable[StepSpec]) -> dict[str, int]:
     return {step.uid: step.idle_after_ms for step in steps if step.idle_after_ms is not None}
 
 
+def watermark_columns(steps: Iterable[StepSpec]) -> dict[str, tuple[tuple[str, ...], ...]]:
+    """Return the columns of ``watermark_by`` of each input, by uid of the steps that have some."""
+    return {step.uid: columns for step in steps if any(columns := tuple(each.watermark_by for each in step.inputs))}
+
+
 def _check_input(spec: InputSpec, *, keyed: bool) -> None:
     if keyed and not spec.key_columns:
         raise InvalidInputError("is empty", field="key_columns", remedy="Pass at least one column to key by")
@@ -142,6 +153,9 @@ def _check_input(spec: InputSpec, *, keyed: bool) -> None:
             raise InvalidInputError(f"column {name!r} is reserved", field="input_schema", remedy="Rename the column")
     if spec.watermark_delay_ms is not None and spec.watermark_delay_ms < 0:
         raise InvalidInputError(f"{spec.watermark_delay_ms} ms is negative", field="watermark", remedy="Give 0 or more")
+    check_value_columns(
+        spec.schema, spec.watermark_by, has_event_time=spec.event_time is not None, has_watermark=spec.watermark_delay_ms is not None
+    )
 
 
 def check_inputs_fit(first: InputSpec, second: InputSpec) -> None:

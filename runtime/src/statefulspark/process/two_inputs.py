@@ -61,6 +61,9 @@ class TwoInputRunner(KeyedFunctionRunner):
         first, second = (None if each is None else max_event_time_ms(each) for each in times)
         self.max_event_time_ms = later(self.max_event_time_ms, first)
         self.second_max_event_time_ms = later(self.second_max_event_time_ms, second)
+        for latest, struct, each, at in zip(self._by_value, structs, self._inputs, times, strict=True):
+            if each.watermark_by and at is not None:
+                latest.see([_field(struct, each, name) for name in each.watermark_by], at)
         known = [each for each in times if each is not None]
         if known:
             # An input without event time has none in any row, and so comes before the other.

@@ -294,6 +294,7 @@ class KeyedStep:
         return self._changelogs.header(
             request.batch,
             event_times_ms=(self._function.runner.max_event_time_ms, self._function.runner.second_max_event_time_ms),
+            event_times_by_value=self._function.runner.event_times_by_value,
             states=states.values(),
             operator_state=request.run.operator_state if has_operator_state else None,
             broadcast=(rows.digest, request.run.query) if rows is not None and rows.rows else None,
@@ -325,6 +326,7 @@ class KeyedStep:
             changelog_bytes=changelog.size_bytes,
             max_event_time_ms=runner.max_event_time_ms,
             second_max_event_time_ms=runner.second_max_event_time_ms,
+            event_times_by_value=runner.event_times_by_value,
             event_timer_ms=event_timer,
             processing_timer_ms=processing_timer,
             rows_in=runner.rows_in,

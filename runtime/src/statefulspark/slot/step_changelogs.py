@@ -18,6 +18,7 @@ from statefulspark.checkpoint.restore.operator_state import StoredOperatorState
 from statefulspark.checkpoint.restore.replay import replay
 from statefulspark.exchange.config import SlotConfig
 from statefulspark.keygroups import key_group_range
+from statefulspark.process.value_times import InputValueTimes
 from statefulspark.rpc.flight import FlightPeer
 from statefulspark.rpc.messages.batches import BatchRun
 from statefulspark.rpc.messages.slots import Changelogs
@@ -68,6 +69,7 @@ class StepChangelogs:
         batch: int,
         *,
         event_times_ms: tuple[int | None, int | None],
+        event_times_by_value: InputValueTimes,
         states: Iterable[dict[str, Any]],
         operator_state: Literal["all", "changed"] | None,
         broadcast: tuple[str, int] | None = None,
@@ -77,6 +79,7 @@ class StepChangelogs:
         Args:
             batch: the batch.
             event_times_ms: greatest event time of its rows, per input.
+            event_times_by_value: the same by value of ``watermark_by``.
             states: descriptions of all states of the step.
             operator_state: what the operator frame has; None if there is no frame.
             broadcast: digest of its broadcast rows and number of the query; None if there were no such rows.
@@ -92,6 +95,7 @@ class StepChangelogs:
             last_key_group=self.key_groups.last,
             max_event_time_ms=first_ms,
             second_max_event_time_ms=second_ms,
+            event_times_by_value=event_times_by_value if any(event_times_by_value) else None,
             states=tuple(states),
             operator_state=operator_state,
             parallelism=self._config.parallelism if operator_state is not None else None,

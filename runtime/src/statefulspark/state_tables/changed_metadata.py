@@ -36,6 +36,7 @@ def changed_metadata(metadata: CheckpointMetadata, changes: Changes) -> Checkpoi
             "slots": tuple(map(slot, metadata.slots)),
             "watermarks": by_uid(metadata.watermarks),
             "second_watermarks": by_uid(metadata.second_watermarks),
+            "event_times_by_value": by_uid(metadata.event_times_by_value),
             "batch_watermarks": by_uid(metadata.batch_watermarks),
             "pipeline": _pipeline(metadata.pipeline, changes) if metadata.pipeline is not None else None,
         }

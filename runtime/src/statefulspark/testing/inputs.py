@@ -42,17 +42,20 @@ class SecondInput:
         key: The key column, or several, of the same types as those of the first input.
         event_time: The event-time column; None if the input has no event time.
         watermark_ms: How far its watermark stays behind its latest event time, in milliseconds.
+        watermark_by: Column, or several, of which each value has its own latest event time; the watermark follows the smallest of these.
     """
 
     schema: Schema
     key: str | Sequence[str]
     event_time: str | None = None
     watermark_ms: int = 0
+    watermark_by: str | Sequence[str] = ()
 
     def spec(self) -> InputSpec:
         """Returns it as a step has it."""
         key = (self.key,) if isinstance(self.key, str) else tuple(self.key)
-        return InputSpec(arrow_schema(self.schema), key, self.event_time, self.watermark_ms)
+        by = (self.watermark_by,) if isinstance(self.watermark_by, str) else tuple(self.watermark_by)
+        return InputSpec(arrow_schema(self.schema), key, self.event_time, self.watermark_ms, by)
 
 
 @dataclass(frozen=True, slots=True)

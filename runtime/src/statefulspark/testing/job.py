@@ -64,6 +64,9 @@ class TestingJob:
         key: The key column, or several.
         event_time: The event-time column; None for a step without event time.
         watermark_ms: How far the watermark stays behind the latest event time, in milliseconds.
+        watermark_by: Column, or several, of which each value has its own latest event time; the watermark follows the smallest of these.
+        idle_after_ms: Time without rows in milliseconds, by the clock that ``ADVANCE`` moves, after which an input, or a value of ``watermark_by``,
+            does not hold the watermark any more; None if it always does.
         parallelism: Number of slots, 1..max_parallelism.
         max_parallelism: Number of key groups, 1..32768.
         backend: ``memory``, ``filesystem``, ``rocksdb``, or a `StateBackend` of one's own as ``module:Class``; it gets no settings.
@@ -96,6 +99,8 @@ class TestingJob:
         key: str | Sequence[str],
         event_time: str | None = None,
         watermark_ms: int = 0,
+        watermark_by: str | Sequence[str] = (),
+        idle_after_ms: int | None = None,
         parallelism: int = 2,
         max_parallelism: int = 128,
         backend: str = "memory",
@@ -138,6 +143,8 @@ class TestingJob:
             side_outputs=side_outputs_of(side_outputs),
             second=None if other is None else other.spec(),
             broadcast=() if broadcast is None else broadcast.descriptors,
+            watermark_by=(watermark_by,) if isinstance(watermark_by, str) else tuple(watermark_by),
+            idle_after_ms=idle_after_ms,
         )
         self._temporary = tempfile.TemporaryDirectory(prefix="statefulspark-job-") if folder is None else None
         self._folder = folder if folder is not None else Path(self._temporary.name if self._temporary is not None else "")

@@ -25,7 +25,7 @@ from statefulspark.coordinator.spark_location import SparkLocation
 from statefulspark.errors import CorruptDataError, NotRestorableError, UnavailableError
 from statefulspark.exchange.config import ExchangeConfig, SlotConfig
 from statefulspark.process.checkpointed_functions import is_checkpointed
-from statefulspark.process.step_spec import idle_afters_ms, steps_before
+from statefulspark.process.step_spec import idle_afters_ms, steps_before, watermark_columns
 from statefulspark.rpc.flight import FlightPeer
 from statefulspark.rpc.messages.heartbeat import Heartbeat, SlotReport
 from statefulspark.rpc.messages.slots import Ready, Register, RestoreFailed
@@ -72,7 +72,8 @@ class LocalCluster:
         )
         if job.stored_key is not None:
             durable.pipeline = Pipeline(steps=(job.stored_key,))
-        batches = batch_log(lineage, job.delays_ms(), steps_before(job.all_steps()), idle_afters_ms(job.all_steps()))
+        steps = job.all_steps()
+        batches = batch_log(lineage, job.delays_ms(), steps_before(steps), idle_afters_ms(steps), watermark_columns(steps))
         self.coordinator = Coordinator(
             durable=durable,
             batches=batches,
@@ -90,7 +91,7 @@ class LocalCluster:
                 arena_bytes=1,
                 process_bytes=1 << 30,
             ),
-            checkpointed=[step.uid for step in job.all_steps() if is_checkpointed(step.function)],
+            checkpointed=[step.uid for step in steps if is_checkpointed(step.function)],
             now_ms=job.now_ms,
         )
         self.slots: dict[int, SlotService] = {}

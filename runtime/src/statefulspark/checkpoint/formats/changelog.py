@@ -5,7 +5,7 @@ values) and every step over them is one call into C. Written to a local file in 
 
 Layout (big-endian; also in ``docs/formats.md``)::
 
-    "SSCL" | version u8 = 1 to 5 | header length u32 | header (JSON) | crc32 of all before u32
+    "SSCL" | version u8 = 1 to 5, or 7 | header length u32 | header (JSON) | crc32 of all before u32
     from version 2 on, if the header has ``operator_state``: the operator frame
     frame: 0x01 | entries u32 | raw length u32 | stored length u32 | crc32 of those fields and the stored bytes u32 | stored bytes (Zstandard)
            raw: key lengths u32 * entries | value lengths u32 * entries (0xFFFFFFFF = deleted) | keys | values
@@ -33,6 +33,7 @@ from statefulspark.checkpoint.formats.documents import Document
 from statefulspark.checkpoint.formats.operator_state import encode_operator_frame, read_operator_frame
 from statefulspark.errors import ClosedError, CorruptDataError, IncompatibleFormatError
 from statefulspark.keygroups import MAX_PARALLELISM_LIMIT
+from statefulspark.process.value_times import InputValueTimes
 from statefulspark.state.encoding.layout import has_joint_sessions, is_segmented
 from statefulspark.state.operator.entries import OperatorEntry, describes_broadcast
 from statefulspark.state.store.base import Change
@@ -41,7 +42,7 @@ from statefulspark.storage.hashes import HashAlgorithm
 MAGIC = b"SSCL"
 GROUP_VERSION = 6
 """Of objects with several changelogs (`changelog_group`); each of these has an earlier version."""
-VERSION = GROUP_VERSION
+VERSION = 7
 """The newest version this release writes and reads; it reads all from 1 on."""
 FRAME_BYTES = 1 << 20
 """A frame is closed when its keys and values reach this size: large enough to compress well, small enough to hold in memory."""
@@ -73,6 +74,8 @@ class ChangelogHeader(Document):
     having run it needs it."""
     second_max_event_time_ms: int | None = None
     """The same of the second input. Not in version 1."""
+    event_times_by_value: InputValueTimes | None = None
+    """Greatest event times of each input by value of ``watermark_by``; None without. From version 7 on."""
     states: tuple[dict[str, JsonValue], ...] = ()
     """``StateInfo.to_json()`` of the operator's states, so that a state first used after the checkpoint is known on restore."""
     operator_state: Literal["all", "changed"] | None = None
@@ -95,12 +98,14 @@ class ChangelogHeader(Document):
 
     @property
     def version(self) -> int:
-        """The version in which it is written: 5 if the step may have joint sessions, which older releases would leave behind; otherwise the oldest that can say it."""
-        return 5 if any(map(has_joint_sessions, self.states)) else self.oldest_version
+        """The version in which it is written: at least 5 if the step may have joint sessions, which older releases would leave behind; otherwise the oldest that can say it."""
+        return max(5, self.oldest_version) if any(map(has_joint_sessions, self.states)) else self.oldest_version
 
     @property
     def oldest_version(self) -> int:
-        """The oldest version that can say it: 4 if the step has broadcast state, 3 if a list may be stored in segments, 2 if it has a field that version 1 lacks."""
+        """The oldest version that can say it: 7 if it has event times by value, 4 if the step has broadcast state, 3 if a list may be stored in segments, 2 if it has a field that version 1 lacks."""
+        if self.event_times_by_value is not None:
+            return 7
         if self.broadcast_digest is not None or any(map(describes_broadcast, self.states)):
             return 4
         if any(map(is_segmented, self.states)):
@@ -113,7 +118,7 @@ class ChangelogHeader(Document):
         return {name for name in _LATER_FIELDS if getattr(self, name) is not None}
 
 
-_LATER_FIELDS = {"broadcast_digest", "broadcast_query", "operator_state", "parallelism", "second_max_event_time_ms"}
+_LATER_FIELDS = {"broadcast_digest", "broadcast_query", "event_times_by_value", "operator_state", "parallelism", "second_max_event_time_ms"}
 
 
 class ChangelogWriter:

@@ -16,7 +16,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from statefulspark.errors import CorruptDataError, IncompatibleFormatError
 
-FORMAT_VERSION = 15
+FORMAT_VERSION = 16
 """The newest version this release writes and reads; it reads all from 1 on. A document is written in the oldest version that can say it."""
 
 Kind = Literal["checkpoint", "batch", "attempt", "attempt-start", "job", "savepoint-claim"]

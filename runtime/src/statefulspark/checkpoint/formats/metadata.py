@@ -16,6 +16,7 @@ from statefulspark.checkpoint.formats.documents import Document, decode_document
 from statefulspark.checkpoint.formats.pipeline import Pipeline
 from statefulspark.errors import InternalError
 from statefulspark.keygroups import MAX_PARALLELISM_LIMIT, KeyGroupRange
+from statefulspark.process.value_times import InputValueTimes
 from statefulspark.state.encoding.entries import CANONICAL, HEAP_TIMERS_FILE, PARQUET_ENTRIES_FILE
 from statefulspark.state.encoding.layout import has_joint_sessions, is_segmented
 from statefulspark.state.operator.entries import describes_broadcast
@@ -173,6 +174,7 @@ class CheckpointMetadata(Document):
         "second_watermarks": 4,
         "tables": 9,
         "batch_watermarks": 15,
+        "event_times_by_value": 16,
     }
 
     job_id: str = Field(min_length=1, max_length=255)
@@ -201,6 +203,8 @@ class CheckpointMetadata(Document):
     """Largest event time seen per uid, milliseconds; None before its first row. Of steps with two inputs that of the first."""
     second_watermarks: dict[str, int | None] = Field(default_factory=dict)
     """The same of the second input, per uid of a step whose second input has had a row; empty in versions 1 to 3."""
+    event_times_by_value: dict[str, InputValueTimes] = Field(default_factory=dict)
+    """Largest event times of each input by value of ``watermark_by``, per uid of a step that has had rows with it; empty in versions 1 to 15."""
     batch_watermarks: dict[str, int] = Field(default_factory=dict)
     """Watermark that ``batch`` used, milliseconds, per uid of a step after others or before others that had one; empty in versions 1 to 14."""
     processing_time_ms: int | None = Field(default=None, ge=0)

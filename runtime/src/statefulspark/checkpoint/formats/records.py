@@ -10,6 +10,7 @@ from statefulspark.checkpoint.formats.digests import CHECKSUM_PATTERN, XXH128_VE
 from statefulspark.checkpoint.formats.documents import Document
 from statefulspark.checkpoint.formats.pipeline import Pipeline
 from statefulspark.keygroups import MAX_PARALLELISM_LIMIT, KeyGroupRange
+from statefulspark.process.value_times import InputValueTimes
 
 
 class JobIdentity(Document):
@@ -75,7 +76,7 @@ class PackRef(Document):
 class BatchRecord(Document):
     """Written before a batch runs; everything a new driver needs to run it again with the same result."""
 
-    later_fields = {"spark_state": 2, "pipeline": 3, "second_max_event_times": 4, "without_changelogs": 12}  # noqa: RUF012  a ClassVar of the base
+    later_fields = {"spark_state": 2, "pipeline": 3, "second_max_event_times": 4, "without_changelogs": 12, "event_times_by_value": 16}  # noqa: RUF012  a ClassVar of the base
     former_fields = frozenset({"epochs"})
 
     attempt: int = Field(ge=1)
@@ -90,6 +91,8 @@ class BatchRecord(Document):
     """Largest event time per uid in all batches before this one, milliseconds; of steps with two inputs that of the first."""
     second_max_event_times: dict[str, int | None] = Field(default_factory=dict)
     """The same of the second input, per uid of a step whose second input has had a row; empty in versions 1 to 3."""
+    event_times_by_value: dict[str, InputValueTimes] = Field(default_factory=dict)
+    """The same of each input by value of ``watermark_by``, per uid of a step that has had rows with it; empty in versions 1 to 15."""
     epochs: tuple[int, ...] = ()
     """Incarnations of the slots, in records of earlier releases; not used."""
     acks: tuple[ChangelogRef, ...] = ()

@@ -48,6 +48,7 @@ def gone_back(lineage: Lineage, *, attempt: int | None = None, now_ms: int = 0, 
         processing_time_ms=max(now_ms, *(record.processing_time_ms for record in lineage.records)),
         max_event_times=abandoned.max_event_times,
         second_max_event_times=abandoned.second_max_event_times,
+        event_times_by_value=abandoned.event_times_by_value,
         acks=abandoned.acks,
         # Spark reads the last two plans when it starts.
         files=encode_bundle({f"offsets/{number - 1}": offsets, f"offsets/{number}": offsets, f"commits/{number}": commit}),

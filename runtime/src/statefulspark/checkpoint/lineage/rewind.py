@@ -106,6 +106,7 @@ def jump_record(base: StoredCheckpoint, last: int, *, attempt: int, now_ms: int)
         processing_time_ms=max(now_ms, base.metadata.processed_ms),
         max_event_times=dict(base.metadata.watermarks),
         second_max_event_times=dict(base.metadata.second_watermarks),
+        event_times_by_value=dict(base.metadata.event_times_by_value),
         files=encode_bundle(files),
         pipeline=base.metadata.pipeline,
     )

@@ -38,6 +38,7 @@ class StepTimes:
     uid: str
     event_time: str | None
     watermark: str | int | None
+    watermark_by: str | Sequence[str] | None
     idle_after: str | int | None
     side_outputs: Sequence[OutputTag] | None
 
@@ -51,7 +52,9 @@ class WindowedTransformations(ABC, Generic[Result]):
     * ``uid``: stable name of the step, by which its state is found, 1 to 200 characters.
     * ``event_time``: the timestamp column. Event-time windows need it.
     * ``watermark``: how far behind the greatest event time the watermark stays: ``"1 hour"`` or milliseconds; see `KeyedStream.process`.
-    * ``idle_after``: time without rows after which the step does not hold back the watermark of steps after it; see there too.
+    * ``watermark_by``: column, or several, of which each value has its own greatest event time, such as ``"partition"``; see there too.
+    * ``idle_after``: time without rows after which the step does not hold back the watermark of steps after it, and a value of ``watermark_by``
+      not that of the step; see there too.
     * ``side_outputs``: tags to which a window function emits, beside that of late rows.
 
     Every method raises InvalidInputError, which names the argument and the remedy, before anything is started.
@@ -122,6 +125,7 @@ class WindowedTransformations(ABC, Generic[Result]):
         uid: str,
         event_time: str | None = None,
         watermark: str | int | None = None,
+        watermark_by: str | Sequence[str] | None = None,
         idle_after: str | int | None = None,
         side_outputs: Sequence[OutputTag] | None = None,
     ) -> Result:
@@ -142,6 +146,7 @@ class WindowedTransformations(ABC, Generic[Result]):
             uid: See the class.
             event_time: See the class.
             watermark: See the class.
+            watermark_by: See the class.
             idle_after: See the class.
             side_outputs: See the class.
         """
@@ -154,10 +159,10 @@ class WindowedTransformations(ABC, Generic[Result]):
         if evictor is not None:
             contents = EvictedContents(schema, evictor, ReducedRows(function, schema))
         _refuse_operator_state(function)
-        times = StepTimes(uid, event_time, watermark, idle_after, side_outputs)
+        times = StepTimes(uid, event_time, watermark, watermark_by, idle_after, side_outputs)
         return self._step(contents, window_function, output_type, times)
 
-    def aggregate(
+    def aggregate(  # noqa: PLR0913  by name
         self,
         aggregate_function: AggregateFunction[Any, Any, Any],
         window_function: AnyWindowFunction | None = None,
@@ -167,6 +172,7 @@ class WindowedTransformations(ABC, Generic[Result]):
         uid: str,
         event_time: str | None = None,
         watermark: str | int | None = None,
+        watermark_by: str | Sequence[str] | None = None,
         idle_after: str | int | None = None,
         side_outputs: Sequence[OutputTag] | None = None,
     ) -> Result:
@@ -180,6 +186,7 @@ class WindowedTransformations(ABC, Generic[Result]):
             uid: See the class.
             event_time: See the class.
             watermark: See the class.
+            watermark_by: See the class.
             idle_after: See the class.
             side_outputs: See the class.
         """
@@ -194,7 +201,7 @@ class WindowedTransformations(ABC, Generic[Result]):
         contents: WindowContents = AggregatedContents(aggregate_function, accumulator_type or Types.PICKLED_BYTE_ARRAY())
         if evictor is not None:
             contents = EvictedContents(self._columns(), evictor, AggregatedRows(aggregate_function))
-        times = StepTimes(uid, event_time, watermark, idle_after, side_outputs)
+        times = StepTimes(uid, event_time, watermark, watermark_by, idle_after, side_outputs)
         return self._step(contents, window_function, _given(output_type), times)
 
     def apply(
@@ -205,13 +212,14 @@ class WindowedTransformations(ABC, Generic[Result]):
         uid: str,
         event_time: str | None = None,
         watermark: str | int | None = None,
+        watermark_by: str | Sequence[str] | None = None,
         idle_after: str | int | None = None,
         side_outputs: Sequence[OutputTag] | None = None,
     ) -> Result:
         """Keep all rows of each window, and emit what ``window_function`` makes of them. Arguments as in `process`."""
         if not isinstance(window_function, WindowFunction):
             raise _wrong_function("WindowFunction", window_function)
-        return self._of_rows(window_function, output_type, StepTimes(uid, event_time, watermark, idle_after, side_outputs))
+        return self._of_rows(window_function, output_type, StepTimes(uid, event_time, watermark, watermark_by, idle_after, side_outputs))
 
     def process(
         self,
@@ -221,6 +229,7 @@ class WindowedTransformations(ABC, Generic[Result]):
         uid: str,
         event_time: str | None = None,
         watermark: str | int | None = None,
+        watermark_by: str | Sequence[str] | None = None,
         idle_after: str | int | None = None,
         side_outputs: Sequence[OutputTag] | None = None,
     ) -> Result:
@@ -232,12 +241,15 @@ class WindowedTransformations(ABC, Generic[Result]):
             uid: See the class.
             event_time: See the class.
             watermark: See the class.
+            watermark_by: See the class.
             idle_after: See the class.
             side_outputs: See the class.
         """
         if not isinstance(process_window_function, ProcessWindowFunction):
             raise _wrong_function("ProcessWindowFunction", process_window_function)
-        return self._of_rows(process_window_function, output_type, StepTimes(uid, event_time, watermark, idle_after, side_outputs))
+        return self._of_rows(
+            process_window_function, output_type, StepTimes(uid, event_time, watermark, watermark_by, idle_after, side_outputs)
+        )
 
     def _of_rows(self, function: AnyWindowFunction, output_type: Any, times: StepTimes) -> Result:
         schema, evictor = self._columns(), self._windowing.evictor

@@ -7,6 +7,7 @@ from typing import Literal
 
 from statefulspark.checkpoint.formats.records import ChangelogRef
 from statefulspark.process.broadcast_summary import BroadcastSummary
+from statefulspark.process.value_times import NO_VALUES, InputValueTimes
 from statefulspark.rpc.codec import Message, RemoteError, Request
 
 
@@ -111,6 +112,8 @@ class Acknowledge(Request[None]):
     """Greatest event time of the batch's rows, of the first input if there are two."""
     second_max_event_time_ms: int | None = None
     """The same of the second input."""
+    event_times_by_value: InputValueTimes = NO_VALUES
+    """Greatest event times by value of ``watermark_by``, of each input."""
     event_timer_ms: int | None
     """Earliest event-time timer."""
     processing_timer_ms: int | None
