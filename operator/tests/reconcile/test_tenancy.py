@@ -32,8 +32,8 @@ def at(endpoint: str, **storage: Any) -> dict[str, Any]:
 @pytest.mark.parametrize(
     "host",
     [
-        "127.0.0.1", "127.1", "0x7f000001", "2130706433", "017700000001", "[::1]", "[::ffff:127.0.0.1]", "localhost", "LOCALHOST.", "x.localhost",
-        "169.254.169.254", "169.254.169.254.", "0xa9fea9fe", "0XA9FEA9FE", "[64:ff9b::a9fe:a9fe]", "[::a9fe:a9fe]", "[2002:a9fe:a9fe::]", "[fe80::1]", "0.0.0.0", "[fd00:ec2::254]", "100.100.100.200", "168.63.129.16", "metadata.google.internal",
+        "127.0.0.1", "127.1", "0x7f000001", "2130706433", "017700000001", "[::1]", "[::ffff:127.0.0.1]", "localhost", "LOCALHOST.", "x.localhost", "localhost.localdomain", "ip6-localhost",
+        "169.254.169.254", "169.254.169.254.", "0xa9fea9fe", "0XA9FEA9FE", "[64:ff9b::a9fe:a9fe]", "[::a9fe:a9fe]", "[2002:a9fe:a9fe::]", "[fe80::1]", "0.0.0.0", "[fd00:ec2::254]", "100.100.100.200", "168.63.129.16", "192.0.0.192", "metadata.google.internal", "instance-data",
         "kubernetes.default.svc", "kubernetes.default.svc.cluster.local", "10.96.0.1", "224.0.0.1",
     ],
 )  # fmt: skip

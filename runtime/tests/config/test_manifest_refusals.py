@@ -211,6 +211,11 @@ def test_every_problem_gets_its_own_sentence() -> None:
         ),
         ({"checkpointing": {"storage": {"sessionToken": "t"}}}, "spec.checkpointing.storage.sessionToken: needs accessKeyId"),
         ({"checkpointing": {"storage": {"endpoint": "minio:9000"}}}, "spec.checkpointing.storage.endpoint: is not an http(s) URL"),
+        *(
+            ({"checkpointing": {"storage": {"endpoint": f"http://{host}"}}}, "spec.checkpointing.storage.endpoint: has a host or port")
+            for host in ("①⑥⑨.②⑤④.①⑥⑨.②⑤④", "%31%36%39.254.169.254", "169。254。169。254", "minio:-1", "minio:999999")
+        ),
+        *(({"checkpointing": {"dir": f"file:///data/{name}"}}, "spec.checkpointing.dir: contains a control") for name in ("%00", "a%0Ab")),
         ({"api": {"port": 70000}}, "spec.api.port: 70000 is out of bounds. Use 65535 or less"),
         (
             {"sparkVersion": "3.5"},

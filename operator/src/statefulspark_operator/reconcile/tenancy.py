@@ -20,6 +20,8 @@ from statefulspark.config.snapshot import StateSnapshotSpec
 EVERYWHERE: Final = tuple(f"{scheme}://" for scheme in SCHEMES)
 _NEVER: Final = (
     "localhost",
+    "localhost.localdomain",
+    "ip6-localhost",
     "*.localhost",
     "kubernetes",
     "kubernetes.default",

@@ -6,11 +6,11 @@ import ipaddress
 from typing import Final
 
 Address = ipaddress.IPv4Address | ipaddress.IPv6Address
-METADATA: Final = frozenset(ipaddress.ip_address(each) for each in ("100.100.100.200", "fd00:ec2::254", "168.63.129.16"))
+METADATA: Final = frozenset(ipaddress.ip_address(each) for each in ("100.100.100.200", "fd00:ec2::254", "168.63.129.16", "192.0.0.192"))
 """Metadata services outside of the link-local range."""
 _TRANSLATED: Final = tuple(ipaddress.IPv6Network(each) for each in ("64:ff9b::/96", "::/96"))
 """Networks whose addresses end with one of IPv4: NAT64, and IPv4-compatible ones."""
-METADATA_NAMES: Final = ("metadata", "metadata.google.internal")
+METADATA_NAMES: Final = ("metadata", "metadata.google.internal", "instance-data", "instance-data.ec2.internal")
 
 
 def is_metadata(host: str) -> bool:

@@ -34,6 +34,8 @@ HDFS_PLACE: Final = re.compile(r"(?=.{1,253}(:|$))[A-Za-z0-9]([A-Za-z0-9._-]*[A-
 
 HDFS_REMEDY: Final = "Write hdfs://namenode:8020/folder, or hdfs://nameservice/folder with HADOOP_CONF_DIR"
 
+_HOST_AND_PORT: Final = re.compile(r"(?:[A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\])(?::[0-9]{1,5})?")
+"""Resolvers take ``%31`` and letters such as ``①`` for digits, so that an address would not be recognized as one."""
 _BUCKET = re.compile(r"[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]")
 _GCS_BUCKET = re.compile(r"[a-z0-9][a-z0-9._-]{1,220}[a-z0-9]")
 _INSTEAD = {
@@ -60,6 +62,8 @@ def _check_storage_url(url: str) -> str:
         raise refused("must not contain credentials", "Give them under storage")
     if parts.query or parts.fragment:
         raise refused("must not have a query or a fragment", "Remove what follows ? or #")
+    if any(ord(each) < 0x20 or ord(each) == 0x7F for each in url + unquote(parts.path)):
+        raise refused("contains a control character", "Remove it")
     if ".." in unquote(parts.path).split("/"):
         raise refused("must not contain ..", "Write the path without ..")
     _check_place(parts)
@@ -150,6 +154,8 @@ def check_endpoint(url: str) -> str:
         raise refused("is not an http(s) URL", "Give the full URL, for example http://minio:9000")
     if "@" in parts.netloc:
         raise refused("must not contain credentials", "Set accessKeyId and secretAccessKey")
+    if not _HOST_AND_PORT.fullmatch(parts.netloc):
+        raise refused("has a host or port with other characters than names and addresses have", "Write it as in http://minio:9000")
     return url
 
 
