@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from statefulspark.coordinator.slot_replacement import (
+    CRASHES_IN_RESTORE,
     LOST_AFTER_S,
     SILENT_AFTER_S,
     SlotRestarts,
@@ -17,8 +20,8 @@ from statefulspark.coordinator.slot_state import LOST, READY, RESTORING, STARTIN
 from statefulspark.job.restarts import FixedDelay, NoRestart
 
 NEVER_SERVED = Slot(0, state=RESTORING)
-RESTORES_AGAIN = Slot(0, state=RESTORING, served=True)
-SERVES = Slot(0, state=READY, served=True, location="grpc://x")
+RESTORES_AGAIN = Slot(0, state=RESTORING, ready_epoch=1)
+SERVES = Slot(0, state=READY, ready_epoch=1, location="grpc://x")
 
 
 def test_a_slot_that_never_serves_is_given_up() -> None:
@@ -32,6 +35,15 @@ def test_a_slot_that_dies_while_it_restores_is_a_matter_of_the_strategy() -> Non
     """It is submitted again as often as the strategy restarts a query."""
     restarts = SlotRestarts(strategy=FixedDelay(attempts=4, delay_s=7.0).next_pause_s)
     assert [restarts.next_pause_s(RESTORES_AGAIN, 0.0) for _ in range(5)] == [7.0, 7.0, 7.0, 7.0, None]
+
+
+def test_a_slot_whose_process_dies_in_each_restore_is_given_up() -> None:
+    """A strategy without an end restarted it for ever. Once it has served in between, the count begins again."""
+    restarts = SlotRestarts(strategy=FixedDelay(attempts=100, delay_s=7.0).next_pause_s)
+    pauses = [restarts.next_pause_s(RESTORES_AGAIN, 0.0, crashed=True) for _ in range(CRASHES_IN_RESTORE)]
+    assert pauses == [7.0] * (CRASHES_IN_RESTORE - 1) + [None]
+    assert restarts.next_pause_s(replace(RESTORES_AGAIN, ready_epoch=9), 0.0, crashed=True) == 7.0
+    assert restarts.next_pause_s(SERVES, 0.0, crashed=True) == 0.2
 
 
 def test_a_slot_that_is_lost_while_it_serves_costs_no_restart() -> None:

@@ -9,6 +9,7 @@ from contextlib import closing
 import pytest
 
 from statefulspark.checkpoint.inspect.reader import read_state
+from statefulspark.coordinator.slot_replacement import FAILURES_BEFORE_SERVING
 
 from .oracles import by, counted, files, finals, row
 from .work import Command, Work
@@ -77,6 +78,20 @@ def test_rows_and_output_that_do_not_fit_are_named_and_the_corrected_job_goes_on
     expected = counted(by("account", inputs))
     assert work.rows() == sorted(expected)
     assert work.state("count", "total") == finals(expected, 2)
+
+
+# coordinator/test_slot_replacement.py has the bounds without Spark.
+@pytest.mark.exhaustive
+def test_a_slot_that_crashes_in_each_restore_ends_the_job_and_leaves_its_siblings_alone(work: Work) -> None:
+    """The other slot lives in one process from beginning to end; the error names the slot, and the tries are few."""
+    work.write(files(seed=6, number=1)[0])
+    work.entrypoint = "deadly_restore"
+    work.parameters = {"lives": str(work.folder)}
+    error = work.run_to_failure()
+    assert error.reason == "SlotCrashed"
+    assert "the process of slot 0 died" in error.message
+    assert len((work.folder / "slot-0").read_text().split()) == 4 * FAILURES_BEFORE_SERVING
+    assert len((work.folder / "slot-1").read_text().split()) == 1
 
 
 # coordinator/test_slot_crashes.py has the same without Spark.

@@ -11,6 +11,7 @@ its process or its executor is gone                 Spark runs its task again, a
 it cannot reach the coordinator for ``orphan_s``    its process ends with an error (`slot/process.py`), and Spark runs its task again
 its task ends without an error                      the slot supervisor submits it again (`resubmit_pause_s`)
 its Spark job fails                                 the slot supervisor submits it again, or the job fails (`SlotRestarts`)
+its process dies again and again while it restores  as above: the job fails, however often the strategy would try again
 it dies again and again at the same rows            the query fails, and the restart strategy applies (`slot_crashes`)
 ==================================================  ====================================================================================
 """
@@ -29,6 +30,8 @@ SILENT_AFTER_S: Final = 10.0
 """Age of the last heartbeat at which a slot no longer counts for its executor."""
 FAILURES_BEFORE_SERVING: Final = 3
 """A slot that never served fails for a reason that trying again does not cure, such as a module that is missing."""
+CRASHES_IN_RESTORE: Final = 8
+"""Spark tries each several times. A file that crashes the library that reads it does so each time."""
 _AGAIN_S: Final = 0.2
 _DECLINED_S: Final = 0.3
 
@@ -62,19 +65,29 @@ def resubmit_pause_s(*, declined: bool) -> float:
 class SlotRestarts:
     """When a slot is submitted again whose Spark job has failed, which is after Spark has tried its task several times.
 
-    A slot that has served the job before is a matter of the restart strategy, like the query. One that never has is retried only a few times.
+    A slot that has served the job before is a matter of the restart strategy, like the query, unless its process dies each time before it serves
+    again. One that never has is retried only a few times.
     """
 
     strategy: Callable[[float], float | None]
     """The job's; returns seconds to wait from a monotonic time, or None to stop retrying."""
-    failures: dict[int, int] = field(default_factory=dict)
-    """In a row, of slots that never served."""
+    failures: dict[tuple[int, int], int] = field(default_factory=dict)
+    """By slot and its last incarnation that served: failures of one that never did, crashes of one that did."""
 
-    def next_pause_s(self, slot: Slot, now_s: float) -> float | None:
-        """Return the seconds to wait before the slot is submitted again, or None to stop retrying. ``now_s`` is a monotonic clock."""
+    def next_pause_s(self, slot: Slot, now_s: float, *, crashed: bool = False) -> float | None:
+        """Return the seconds to wait before the slot is submitted again, or None to stop retrying.
+
+        Args:
+            slot: As it was when it failed.
+            now_s: A monotonic clock.
+            crashed: True if its process died of a signal, and the job has no strategy of its own for that.
+        """
         if slot.state == READY:  # it served when it was lost, so it has not failed to start
             return _AGAIN_S
-        if slot.served:
+        if slot.served and not crashed:
             return self.strategy(now_s)
-        failures = self.failures[slot.index] = self.failures.get(slot.index, 0) + 1
+        key = slot.index, slot.ready_epoch
+        failures = self.failures[key] = self.failures.get(key, 0) + 1
+        if slot.served:
+            return None if failures >= CRASHES_IN_RESTORE else self.strategy(now_s)
         return None if failures >= FAILURES_BEFORE_SERVING else _AGAIN_S * 2.0**failures

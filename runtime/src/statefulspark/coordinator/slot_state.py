@@ -29,13 +29,18 @@ class Slot:
     incarnations: int = 0
     attempt: int = -1
     """Attempt number of the newest copy of the user's function in this slot, from 0; see `SlotTable.reopened`."""
-    served: bool = False
-    """True if any incarnation got ready."""
+    ready_epoch: int = 0
+    """Epoch of the last incarnation that got ready; 0 = none did."""
     last_heartbeat_s: float = 0.0
     restored: RestoredBytes | None = None
     """Of the state that this incarnation restores; None before it knows how much that is."""
     report: SlotReport | None = None
     """Of the last heartbeat; None before the first one of this incarnation."""
+
+    @property
+    def served(self) -> bool:
+        """True if any incarnation got ready."""
+        return self.ready_epoch > 0
 
     @property
     def restarts(self) -> int:

@@ -133,7 +133,7 @@ class SlotTable:
         """The incarnation has restored its state and serves."""
         with self._lock:
             slot = self._current(index, epoch)
-            slot = replace(slot, state=READY, location=location, unix=unix, served=True, last_heartbeat_s=time.monotonic())
+            slot = replace(slot, state=READY, location=location, unix=unix, ready_epoch=epoch, last_heartbeat_s=time.monotonic())
             self._slots[index] = slot
         self.notices.serves(slot)
 

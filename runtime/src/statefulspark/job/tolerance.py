@@ -50,7 +50,8 @@ class FailureTolerance:
     def slot_pause_s(self, slot: Slot, error: StatefulSparkError) -> float | None:
         """A slot's Spark job failed: when it is submitted again. Without an end in sight the job fails."""
         with self._restarting:
-            pause_s = self._slot_restarts.next_pause_s(slot, time.monotonic())
+            crashed = isinstance(error, SlotCrashedError) and not self._restart_user_errors
+            pause_s = self._slot_restarts.next_pause_s(slot, time.monotonic(), crashed=crashed)
         self._history.slot_failed(slot.index, error)
         _log.warning("slot failed", slot=slot.index, pause_s=pause_s, error=str(error)[:300])
         if pause_s is None:

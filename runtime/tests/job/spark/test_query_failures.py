@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from statefulspark.errors import InternalError, InvalidInputError, UnavailableError, UserFunctionError
+from statefulspark.errors import InternalError, InvalidInputError, SlotCrashedError, UnavailableError, UserFunctionError
 from statefulspark.job.spark.query_failures import query_error, slot_error, spark_sentence
 
 _SPARK = """[STREAM_FAILED] Query [id = 1, runId = 2] terminated with exception: Job aborted: Task 1 failed 4 times: [PYTHON_EXCEPTION] Traceback
@@ -166,6 +166,17 @@ def test_a_slots_folder_that_cannot_be_made_is_a_wrong_setting() -> None:
     error = slot_error(1, RuntimeError(text))
     assert isinstance(error, InvalidInputError)
     assert str(error) == "spec.stateBackend.rocksdb.localDir: /etc/hosts: Not a directory"
+
+
+def test_a_slot_whose_process_dies_of_a_signal_has_crashed() -> None:
+    """As when a hostile file of a checkpoint crashes RocksDB. Spark's account named no slot and no remedy."""
+    text = (
+        "Job aborted due to stage failure: Lost task 0.3 in stage 3.0: org.apache.spark.SparkException: Python worker exited unexpectedly (crashed)."
+        " Consider setting 'spark.python.worker.faulthandler.enabled'\n\tat x\nCaused by: java.io.EOFException\n\tat y"
+    )
+    error = slot_error(1, RuntimeError(text))
+    assert isinstance(error, SlotCrashedError)
+    assert all(part in str(error) for part in ("slot 1 died", "executor's log", "start from an earlier one"))
 
 
 def test_what_kills_a_slot_otherwise_names_the_slot() -> None:

@@ -9,6 +9,7 @@ from statefulspark.errors import (
     InternalError,
     InvalidInputError,
     NotRestorableError,
+    SlotCrashedError,
     StatefulSparkError,
     UnavailableError,
     UserFunctionError,
@@ -38,6 +39,8 @@ _OURS = re.compile(r"/statefulspark/(exchange|job|pipeline|rpc|slot)/")
 _FRAMES_MAX = 10
 _CALLING = re.compile(r"An error occurred while calling \S+ ?(?:Trace:)?\s*(?:[\w.$]+(?:Exception|Error): )?")
 """What Py4J puts before the message of a Java exception."""
+_CRASHED = "Python worker exited unexpectedly (crashed)"
+"""Spark's words for a Python process that ended without telling an error."""
 
 
 def query_error(failure: BaseException) -> StatefulSparkError:
@@ -143,7 +146,14 @@ def start_error(error: Exception) -> StatefulSparkError:
 
 def slot_error(slot: int, failure: BaseException) -> StatefulSparkError:
     """The cause of a failed slot, in our tree: an error of the user's ``open`` or of his settings is not one of ours."""
-    found = _known(_without_plan(failure))
+    text = _without_plan(failure)
+    found = _known(text)
+    if found is None and _CRASHED in text:
+        return SlotCrashedError(
+            f"the process of slot {slot} died, and no Python exception was raised. Check the executor's log for a crash in native code"
+            " (Segmentation fault) or a kernel OOM kill (OOMKilled: increase spec.executor.memory). If it dies each time while it restores, a"
+            " file of the checkpoint may be the cause: start from an earlier one with --from (on Kubernetes: spec.initialSnapshot)"
+        )
     if found is None or isinstance(found, FencedError):
         # A newer incarnation of the slot fences the slot, not the driver.
         return InternalError(f"slot {slot}: {_last_telling_line(str(failure))}")
