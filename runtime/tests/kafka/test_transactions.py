@@ -189,6 +189,30 @@ def test_an_option_that_the_client_does_not_know_is_named(broker: Broker) -> Non
     assert "hunter2" not in str(refused.value)
 
 
+@pytest.mark.parametrize(("errors", "call_timeout_s"), [(3, 60.0), (10**9, 0.2)], ids=["at-last", "never"])
+def test_a_coordinator_that_is_being_elected_is_waited_for(monkeypatch: pytest.MonkeyPatch, errors: int, call_timeout_s: float) -> None:
+    """A cluster that nobody has used before answers so for some seconds; librdkafka gives up at once."""
+    monkeypatch.setattr(transactions, "_COORDINATOR_PAUSE_S", 0.01)
+    asked = 0
+
+    def committed(_: Any, __: float) -> list[confluent_kafka.TopicPartition]:
+        nonlocal asked
+        asked += 1
+        if asked <= errors:
+            raise confluent_kafka.KafkaException(confluent_kafka.KafkaError(14 + asked % 3))
+        return [confluent_kafka.TopicPartition("numbers", 0, 8, "4")]
+
+    settings = SinkSettings(
+        identity="test", topic="numbers", partitions=4, options={}, transaction_timeout_s=60, call_timeout_s=call_timeout_s
+    )
+    consumer, client = SimpleNamespace(committed=committed, poll=lambda _: None), transactions._Client(settings)
+    if errors == 3:
+        assert client.marker(consumer) == Marker(7, 4)
+    else:
+        with pytest.raises(UnavailableError, match="cannot read the last batch's number"):
+            client.marker(consumer)
+
+
 def test_a_call_that_hangs_is_given_up() -> None:
     release = threading.Event()
     try:

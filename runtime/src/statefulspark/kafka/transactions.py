@@ -18,6 +18,9 @@ from statefulspark.kafka.bounded import bounded
 T = TypeVar("T")
 
 _CLOSE_S: Final = 5.0
+_COORDINATOR_PAUSE_S: Final = 0.2
+_NO_COORDINATOR: Final = frozenset({14, 15, 16})
+"""Kafka's codes COORDINATOR_LOAD_IN_PROGRESS, COORDINATOR_NOT_AVAILABLE and NOT_COORDINATOR."""
 _POLL_EVERY: Final = 1000
 """Rows between two calls that let the client report what was delivered."""
 _FENCED: Final = frozenset({"_FENCED", "PRODUCER_FENCED", "INVALID_PRODUCER_EPOCH"})
@@ -200,12 +203,23 @@ class _Client:
     def marker(self, consumer: Any) -> Marker | None:
         """Returns the last batch that the consumer's sink partition has written."""
         asked = [self._library.TopicPartition(self._settings.topic, 0)]
-        (found,) = self.call("read the last batch's number", lambda: consumer.committed(asked, self._settings.call_timeout_s), consumer)
+        (found,) = self.call("read the last batch's number", lambda: self._committed(consumer, asked), consumer)
         if found.error is not None:
             raise self._unavailable("read the last batch's number", found.error.str())
         if found.offset < 0:
             return None
         return Marker(found.offset - 1, int(found.metadata or self._settings.partitions))
+
+    def _committed(self, consumer: Any, asked: list[Any]) -> Any:
+        """Returns the committed offsets. librdkafka does not wait for a coordinator that is being elected, as on a cluster that nobody has used before."""
+        end_s = time.monotonic() + self._settings.call_timeout_s
+        while True:
+            try:
+                return consumer.committed(asked, self._settings.call_timeout_s)
+            except self._library.KafkaException as error:
+                if error.args[0].code() not in _NO_COORDINATOR or time.monotonic() > end_s:
+                    raise
+            time.sleep(_COORDINATOR_PAUSE_S)
 
     def offset(self, batch: int) -> Any:
         """Returns the committed offset that stands for a batch."""
