@@ -13,7 +13,7 @@ SOURCES := runtime operator examples bench e2e docs
 PATHS = $(wildcard $(SOURCES))
 
 .DEFAULT_GOAL := help
-.PHONY: help demo bench soak env emulators test test-all e2e e2e-all e2e-report lint unit format crds pyflink docs versity dist lock sbom clean
+.PHONY: help demo demo-kafka bench soak env emulators test test-all e2e e2e-all e2e-report lint unit format crds pyflink docs versity dist lock sbom clean
 
 ##@ For everyone
 help: ## print this list
@@ -21,6 +21,9 @@ help: ## print this list
 
 demo: ## 336,776 real flights through a stateful job: an executor killed, rescaled 2 to 3, proved against pandas
 	@$(RUN) python examples/01-flights/demo.py
+
+demo-kafka: ## the same flights from one Kafka topic to another: executor and broker killed, proved for a read_committed consumer
+	@$(RUN) python examples/01-flights/kafka_demo.py
 
 bench: ## measure speed side by side with Spark's own state (minutes)
 	@$(RUN) python bench/run.py

@@ -187,7 +187,8 @@ def demo(console: Console) -> bool:
     verdict = oracle.compare(oracle.expected(oracle.published()), found)
     plots.draw(found, FOLDER / "flights.png")
     failures = unfinished(story)
-    summary(console, closing_lines(run, story, prepared, found, seconds), str(verdict), proved=verdict.equal)
+    title = f"{prepared.rows:,} flights, one executor killed, rescaled 2 to 3"
+    summary(console, closing_lines(run, story, prepared, found, seconds), str(verdict), title=title, proved=verdict.equal)
     for failure in failures:
         console.print(f"[red]demo incomplete:[/red] {escape(failure)}", highlight=False)
     return verdict.equal and not failures

@@ -64,7 +64,7 @@ class Display:
         self._console.print(f"[dim]{time.monotonic() - self._started_s:6.1f} s[/dim]  {text}", highlight=False)
 
 
-def summary(console: Console, lines: Sequence[tuple[str, str]], proof: str, *, proved: bool) -> None:
+def summary(console: Console, lines: Sequence[tuple[str, str]], proof: str, *, title: str, proved: bool) -> None:
     """Print the closing table and the verdict."""
     table = Table.grid(padding=(0, 2))
     table.add_column(justify="right", style="dim")
@@ -73,6 +73,4 @@ def summary(console: Console, lines: Sequence[tuple[str, str]], proof: str, *, p
         table.add_row(name, value)
     table.add_row("", "")
     table.add_row("PROOF", f"[bold {'green' if proved else 'red'}]{proof}")
-    console.print(
-        Panel(table, title="336,776 flights, one executor killed, rescaled 2 to 3", expand=False, border_style="green" if proved else "red")
-    )
+    console.print(Panel(table, title=title, expand=False, border_style="green" if proved else "red"))

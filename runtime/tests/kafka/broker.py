@@ -66,6 +66,8 @@ log.cleaner.enable=false
 """
 # Without the class archive that tests give Spark's JVMs: a broker with another class path would start without any.
 _ENVIRONMENT = {name: value for name, value in os.environ.items() if name != "JAVA_TOOL_OPTIONS"}
+QUEUED_MAX = 50_000
+"""Records that wait for the broker; librdkafka refuses more than 100,000."""
 _JAVA = ("-Xmx400m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xshare:auto")
 
 
@@ -190,6 +192,8 @@ class Broker:
         """Write keys and values."""
         producer = Producer({"bootstrap.servers": self.address, "partitioner": "murmur2_random", "linger.ms": 5})
         for key, value in rows:
+            while len(producer) >= QUEUED_MAX:
+                producer.poll(0.1)
             producer.produce(topic, key=key, value=value)
             producer.poll(0)
         assert producer.flush(60) == 0
