@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import struct
 import subprocess
 import sys
@@ -12,10 +13,13 @@ import pytest
 
 from statefulspark.checkpoint.catalog import list_checkpoints
 from statefulspark.checkpoint.formats.compression import compress, decompress
+from statefulspark.checkpoint.formats.digests import FileDigest, digest_bytes
 from statefulspark.checkpoint.formats.documents import decode_document
 from statefulspark.checkpoint.formats.records import AttemptClaim
+from statefulspark.checkpoint.transfers import download_verified, verified_file
 from statefulspark.errors import CorruptDataError
 from statefulspark.state.encoding.entries import read_entries
+from statefulspark.storage.base import ObjectStore
 from statefulspark.storage.open import open_store
 
 from . import hostile_bytes
@@ -50,6 +54,42 @@ def test_a_planted_checkpoint_of_many_levels_is_damaged(tmp_path: Path) -> None:
     (folder / "_metadata").write_bytes(b'{"format_version":1,"body":' + b'{"a":' * 990 + b"1" + b"}" * 991)
     found = list_checkpoints((tmp_path / "job").as_uri(), open_store)
     assert [each.status for each in found] == ["damaged"]
+
+
+def test_a_sparse_object_is_damage_and_not_read(tmp_path: Path) -> None:
+    """A terabyte that costs nobody anything was a MemoryError, which kept the job from starting, or filled the disk of who verified it."""
+    folder = tmp_path / "job" / "chk-999"
+    folder.mkdir(parents=True)
+    sparse = folder / "_metadata"
+    sparse.touch()
+    os.truncate(sparse, 1 << 40)
+    found = list_checkpoints((tmp_path / "job").as_uri(), open_store)
+    assert [each.status for each in found] == ["damaged"]
+    for read in (download_verified, opened):
+        with pytest.raises(CorruptDataError):
+            read(open_store(folder.as_uri()), "_metadata", tmp_path / "copy", digest_bytes(b"x"))
+
+
+def test_a_pipe_or_a_device_is_no_object(tmp_path: Path) -> None:
+    """Nobody ever wrote to the pipe, so its reader waited for ever; zeros have no end."""
+    (tmp_path / "job").mkdir()
+    os.mkfifo(tmp_path / "job" / "pipe")
+    (tmp_path / "job" / "zero").symlink_to("/dev/zero")
+    store = open_store((tmp_path / "job").as_uri())
+    for key in ("pipe", "zero"):
+        with pytest.raises(KeyError):
+            store.get(key)
+        with pytest.raises(KeyError):
+            store.get_file(key, tmp_path / "copy")
+        for read in (download_verified, opened):
+            with pytest.raises(CorruptDataError, match="missing"):
+                read(store, key, tmp_path / "copy", digest_bytes(b""))
+
+
+def opened(store: ObjectStore, key: str, _: Path, expected: FileDigest) -> None:
+    """Read an object in place."""
+    with verified_file(store, key, expected):
+        pass
 
 
 def test_levels_of_a_document() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import stat
 import tempfile
 import threading
 from collections.abc import Callable, Iterable, Iterator
@@ -44,6 +45,8 @@ def download_verified(store: ObjectStore, key: str, path: Path, expected: FileDi
     name = paths.url_of(store.url, key)
 
     def attempt() -> None:
+        if (stored := file_of(store.url, key)) is not None:
+            _check_size(stored, expected, name)
         try:
             found = download(store, key, path, expected.algorithm)
         except KeyError:
@@ -82,7 +85,20 @@ def verified_file(store: ObjectStore, key: str, expected: FileDigest) -> Iterato
         yield downloaded
 
 
+def _check_size(path: Path, expected: FileDigest, name: str) -> None:
+    """Compare sizes before a byte is read: a sparse file has any size at no cost, and a pipe or a device has no end."""
+    with translated(path):
+        try:
+            status = path.stat()
+        except (FileNotFoundError, NotADirectoryError):
+            raise CorruptDataError("the file is missing", path=name) from None
+    if not stat.S_ISREG(status.st_mode):
+        raise CorruptDataError("the file is missing", path=name)
+    check_digest(FileDigest(status.st_size, expected.checksum), expected, path=name)
+
+
 def _check_in_place(path: Path, expected: FileDigest, name: str) -> None:
+    _check_size(path, expected, name)
     with translated(path):
         try:
             found = digest_file(path, expected.algorithm)

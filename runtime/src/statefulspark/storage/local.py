@@ -16,9 +16,9 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from io import BufferedReader
 from pathlib import Path
-from typing import BinaryIO
+from typing import BinaryIO, Final
 
-from statefulspark.errors import ConflictError, InvalidInputError, UnavailableError
+from statefulspark.errors import ConflictError, CorruptDataError, InvalidInputError, UnavailableError
 from statefulspark.storage.base import ObjectInfo
 from statefulspark.storage.cancellation import Cancellation
 from statefulspark.storage.folders import prune, sync_folder, temporary_file, unlink_below
@@ -29,6 +29,9 @@ from statefulspark.storage.pieces import pieces
 
 _RACES_MAX = 100
 """Number of times an object may be created and deleted during one conditional write."""
+
+_READ_BYTES_MAX: Final = 512 << 20
+"""Largest object that is read whole, several times as large as any that is written. A sparse file of a terabyte costs who makes it nothing."""
 
 _NO_LINKS = {errno.EOPNOTSUPP, errno.ENOTSUP, errno.ENOSYS, errno.EMLINK, errno.EXDEV}
 
@@ -88,7 +91,7 @@ class LocalStore:
             self._replace(key, lambda stream: _copy(source, stream, cancellation))
 
     def get(self, key: str) -> bytes:
-        """Read whole; KeyError when absent."""
+        """Read whole; KeyError when absent, CorruptDataError when larger than anything that is read in this way."""
         path = self._path(key)
         with translated(path):
             data = self._read(key)
@@ -170,6 +173,9 @@ class LocalStore:
         if stream is None:
             return None
         with stream:
+            size_bytes = os.fstat(stream.fileno()).st_size
+            if size_bytes > _READ_BYTES_MAX:
+                raise CorruptDataError("the object is too large to be read", path=f"{self.url}/{key}", found=f"{size_bytes} bytes")
             return stream.read()
 
     def _walk(self, folder: str, start: str) -> Iterator[ObjectInfo]:
@@ -211,10 +217,15 @@ def file_of(url: str, key: str) -> Path | None:
 
 
 def _open(path: Path) -> BufferedReader | None:
+    """Open an object; None if there is none. Pipes and devices, which could be read without an end, are none."""
     try:
-        return path.open("rb")
-    except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+    except (FileNotFoundError, NotADirectoryError):
         return None
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        return None
+    return os.fdopen(descriptor, "rb")
 
 
 def _copy(source: BufferedReader, target: BinaryIO, cancellation: Cancellation | None) -> None:
