@@ -28,7 +28,7 @@ from state_snapshots import UID, write_savepoint
 from statefulspark import state_tables
 from statefulspark.state.encoding.layout import StateInfo, store_key
 from statefulspark.state.types.types import Types
-from statefulspark.state_tables.canonical import convert_to_canonical
+from statefulspark.state_tables.canonical.conversion import convert_to_canonical
 from statefulspark.storage.open import open_store
 
 _GROUPS = 128

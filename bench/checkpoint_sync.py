@@ -62,7 +62,7 @@ def write_rows(source: Path, keys: int, updates: int) -> None:
 def run(work: Path, source: Path) -> list[Any]:
     """Run the job to its end; its checkpoints."""
     from statefulspark.config.manifest import validate_job
-    from statefulspark.job.start import RunOptions, start_job
+    from statefulspark.job.start.start_job import RunOptions, start_job
 
     manifest = validate_job(
         {

@@ -96,7 +96,7 @@ class Size:
 def start(size: Size) -> Any:
     """Start the job in this process, from its last checkpoint if it has one."""
     from statefulspark.config.manifest import validate_job
-    from statefulspark.job.start import RunOptions, start_job
+    from statefulspark.job.start.start_job import RunOptions, start_job
 
     manifest = validate_job(
         {

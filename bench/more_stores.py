@@ -18,7 +18,7 @@ from runtime.tests.storage.remote_stores import SERVICES
 
 from statefulspark.storage.base import ObjectStore
 from statefulspark.storage.limits import StoreLimits
-from statefulspark.storage.local import LocalStore
+from statefulspark.storage.local.store import LocalStore
 from statefulspark.storage.transfers import each
 
 _OBJECTS = 200

@@ -34,7 +34,7 @@ def run_job(
     """
     # Imported here, so that the contenders that run Spark alone do not load this runtime.
     from statefulspark.config.manifest import validate_job
-    from statefulspark.job.start import RunOptions, start_job
+    from statefulspark.job.start.start_job import RunOptions, start_job
 
     manifest = validate_job(
         {

@@ -21,8 +21,8 @@ from machine import Clock, load
 from results import Result, Table, Target, arguments_of, keep, spread
 
 from statefulspark.keygroups import KeyGroupRange
-from statefulspark.process.function_runner import KeyedFunctionRunner, StepSpec
-from statefulspark.process.functions import KeyedProcessFunction
+from statefulspark.process.api.functions import KeyedProcessFunction
+from statefulspark.process.runner.function_runner import KeyedFunctionRunner, StepSpec
 from statefulspark.state.backend import BatchBudget, KeyedStateBackend
 from statefulspark.state.encoding.keys import KeyCodec
 from statefulspark.state.operator.backend import OperatorStateBackend, StepOperatorState

@@ -121,7 +121,7 @@ def main() -> None:
     parser.add_argument("--managed-mib", type=int, default=32)
     arguments = parser.parse_args()
     from statefulspark.config.manifest import validate_job
-    from statefulspark.job.start import RunOptions, start_job
+    from statefulspark.job.start.start_job import RunOptions, start_job
 
     work = Path(tempfile.mkdtemp(prefix="process-memory-"))
     # In a process of its own, so that it leaves nothing behind in the one that is measured.

@@ -18,7 +18,7 @@ from time import thread_time
 from rich.console import Console
 from rich.table import Table
 
-from statefulspark.config.rocksdb_options import PredefinedOptions, choose
+from statefulspark.config.rocksdb.options import PredefinedOptions, choose
 from statefulspark.state.store.rocksdb_memory import RocksDBMemory
 from statefulspark.state.store.rocksdb_store import RocksDBOptions, RocksDBStore
 

@@ -25,7 +25,7 @@ from session_job import GAP_MS, Bounds, Count
 from statefulspark import EventTimeSessionWindows, Time, Types
 from statefulspark.checkpoint.formats.changelog import ChangelogHeader, ChangelogWriter, read_changelog
 from statefulspark.keygroups import key_group_of_hash, key_group_range
-from statefulspark.process.function_runner import KeyedFunctionRunner, StepSpec
+from statefulspark.process.runner.function_runner import KeyedFunctionRunner, StepSpec
 from statefulspark.process.windows.late_rows import LateRow
 from statefulspark.process.windows.window_contents import AggregatedContents
 from statefulspark.process.windows.window_operator import WindowOperator

@@ -26,7 +26,7 @@ from statefulspark import state_tables
 from statefulspark.job.spark.java import find_java_home
 from statefulspark.state.encoding.layout import StateInfo, store_key
 from statefulspark.state.types.types import Types
-from statefulspark.state_tables.canonical import convert_to_canonical
+from statefulspark.state_tables.canonical.conversion import convert_to_canonical
 from statefulspark.storage.open import open_store
 
 if TYPE_CHECKING:

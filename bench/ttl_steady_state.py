@@ -24,8 +24,8 @@ from rich.console import Console
 from rich.table import Table
 
 from statefulspark.keygroups import KeyGroupRange
-from statefulspark.process.function_runner import KeyedFunctionRunner, StepSpec
-from statefulspark.process.functions import KeyedProcessFunction
+from statefulspark.process.api.functions import KeyedProcessFunction
+from statefulspark.process.runner.function_runner import KeyedFunctionRunner, StepSpec
 from statefulspark.state.api.descriptors import ValueStateDescriptor
 from statefulspark.state.api.ttl import StateTtlConfig
 from statefulspark.state.backend import BatchBudget, KeyedStateBackend

@@ -30,15 +30,15 @@ from statefulspark.checkpoint.spark.state_uploader import SparkStateUploader
 from statefulspark.config.job import StatefulSparkJob
 from statefulspark.config.manifest import validate_job
 from statefulspark.coordinator.coordinator import Coordinator, Listen
-from statefulspark.coordinator.durable_job import DurableJob
-from statefulspark.coordinator.pending_checkpoint import CheckpointTimes
-from statefulspark.coordinator.recovery import batch_log, state_registry
-from statefulspark.coordinator.slot_table import SlotTable
-from statefulspark.coordinator.spark_location import SparkLocation
+from statefulspark.coordinator.durable.durable_job import DurableJob
+from statefulspark.coordinator.durable.recovery import batch_log, state_registry
+from statefulspark.coordinator.durable.spark_location import SparkLocation
+from statefulspark.coordinator.slots.table import SlotTable
+from statefulspark.coordinator.snapshots.pending import CheckpointTimes
 from statefulspark.exchange.config import ExchangeConfig, SlotConfig
 from statefulspark.exchange.rocksdb_choice import RocksDBChoice
 from statefulspark.exchange.task import exchange_partition
-from statefulspark.job.manifest_settings import memory_tuner
+from statefulspark.job.start.manifest_settings import memory_tuner
 from statefulspark.keygroups import slot_of
 from statefulspark.rpc.messages.batches import PartitionRun
 from statefulspark.storage.open import open_store

@@ -24,7 +24,7 @@ from statefulspark import (
     Types,
     ValueStateDescriptor,
 )
-from statefulspark.process.step_spec import StepSpec
+from statefulspark.process.rows.step_spec import StepSpec
 
 UID: Final = "soak"
 INPUT: Final = pa.schema([("key", pa.int64()), ("seed", pa.int64())])

@@ -27,10 +27,10 @@ from statefulspark.cli.main import app
 from statefulspark.public_names import HOMES
 
 PYTHON_PAGES: Final = {
-    "streams": ("Jobs and streams", ("pipeline.job", "pipeline.keyed_streams", "pipeline.", "process.output_tag", "job.local.")),
+    "streams": ("Jobs and streams", ("pipeline.job", "pipeline.keyed_streams", "pipeline.", "process.api.output_tag", "job.local.")),
     "functions": (
         "Functions",
-        ("process.functions", "process.batches.", "process.co_functions", "process.broadcast_functions", "process.metrics"),
+        ("process.api.functions", "process.batches.", "process.api.co_functions", "process.api.broadcast_functions", "process.api.metrics"),
     ),
     "windows": ("Windows", ("process.windows.",)),
     "state": ("State", ("state.api.", "state.store.")),

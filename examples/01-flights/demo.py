@@ -22,7 +22,7 @@ from rich.console import Console
 from rich.markup import escape
 from runs import JobRun, RunFailedError
 
-from statefulspark.api_server.models import StatusModel
+from statefulspark.api_server.models.job import StatusModel
 from statefulspark.errors import StatefulSparkError
 
 HERE = Path(__file__).parent

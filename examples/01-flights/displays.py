@@ -13,7 +13,7 @@ from rich.panel import Panel
 from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-from statefulspark.api_server.models import StatusModel
+from statefulspark.api_server.models.job import StatusModel
 from statefulspark.coordinator.controls import JobState
 
 PLAIN_LINE_EVERY_S = 10.0

@@ -17,8 +17,8 @@ import httpx
 import psutil
 
 from statefulspark.api_server.client import JobClient
-from statefulspark.api_server.connection_files import read_connection
-from statefulspark.api_server.models import CheckpointModel, SlotModel, StatusModel
+from statefulspark.api_server.models.job import CheckpointModel, SlotModel, StatusModel
+from statefulspark.api_server.run.connection_files import read_connection
 from statefulspark.errors import StatefulSparkError
 
 EXECUTOR = "CoarseGrainedExecutorBackend"

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from statefulspark.config.pods import TLS_SERVER_NAME
+from statefulspark.config.kubernetes.pods import TLS_SERVER_NAME
 from statefulspark_operator.builders.certificates import new_authority, new_certificate
 from statefulspark_operator.builders.keys import OperatorKey
 from statefulspark_operator.tls_buffers import BUFFER_BYTES, limit_tls_buffers

@@ -6,7 +6,7 @@ import secrets
 from datetime import UTC, datetime
 from pathlib import Path
 
-from statefulspark.config.pods import TLS_AUTHORITY_FILE, TLS_CERTIFICATE_FILE, TLS_KEY_FILE
+from statefulspark.config.kubernetes.pods import TLS_AUTHORITY_FILE, TLS_CERTIFICATE_FILE, TLS_KEY_FILE
 from statefulspark.rpc.certificates import CertificateFolder
 from statefulspark_operator.builders.certificates import Signed, new_authority, new_certificate
 

@@ -13,10 +13,10 @@ from typing import Annotated, Any, Final, Self
 
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError, model_validator
 
-from statefulspark.config.durations import Duration, at_least
-from statefulspark.config.locations import SCHEMES
 from statefulspark.config.problems import Problem, as_invalid_input, conflicting
 from statefulspark.config.state_backend import BackendName, StateBackendType
+from statefulspark.config.values.durations import Duration, at_least
+from statefulspark.config.values.locations import SCHEMES
 
 PREFIX: Final = "STATEFULSPARK_OPERATOR_"
 

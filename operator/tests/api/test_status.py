@@ -8,7 +8,7 @@ import pytest
 from pydantic import ValidationError
 
 from statefulspark.config.job import API_VERSION, KIND
-from statefulspark.config.pods import JOB_LABEL
+from statefulspark.config.kubernetes.pods import JOB_LABEL
 from statefulspark.config.snapshot import SNAPSHOT_KIND
 from statefulspark.coordinator.controls import JobState
 from statefulspark_operator.api import names

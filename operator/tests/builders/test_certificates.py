@@ -11,7 +11,7 @@ from cryptography import x509
 from hypothesis import given
 from hypothesis import strategies as st
 
-from statefulspark.config.pods import TLS_SERVER_NAME
+from statefulspark.config.kubernetes.pods import TLS_SERVER_NAME
 from statefulspark_operator.builders.certificates import (
     AUTHORITY_LIFE,
     CERTIFICATE_LIFE,

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from statefulspark.config.pods import API_PORT
+from statefulspark.config.kubernetes.pods import API_PORT
 from statefulspark_operator.api.names import COMPONENT_DRIVER, COMPONENT_EXECUTOR
 from statefulspark_operator.builders.children import network_policy
 from statefulspark_operator.builders.identities import JobIdentity

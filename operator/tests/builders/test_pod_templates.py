@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from runtime.tests.depth import examples
 
-from statefulspark.config.kubernetes import validate_on_kubernetes
+from statefulspark.config.kubernetes.manifest import validate_on_kubernetes
 from statefulspark.errors import InvalidInputError
 from statefulspark_operator.builders.identities import JobIdentity
 from statefulspark_operator.builders.pods import driver_pod, executor_template, storage_pod

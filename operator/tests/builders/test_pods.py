@@ -11,9 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from statefulspark.config.job import StatefulSparkJobSpec
-from statefulspark.config.kubernetes import validate_on_kubernetes
+from statefulspark.config.kubernetes.manifest import validate_on_kubernetes
+from statefulspark.config.kubernetes.pods import MANIFEST_FILE
 from statefulspark.config.manifest import parse_manifest
-from statefulspark.config.pods import MANIFEST_FILE
 from statefulspark_operator.builders import children
 from statefulspark_operator.builders.identities import JobIdentity
 from statefulspark_operator.builders.pods import STOP_GRACE_S, driver_pod, executor_template, storage_pod

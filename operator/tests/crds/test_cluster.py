@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import yaml
 
-from statefulspark.config.kubernetes import validate_on_kubernetes
+from statefulspark.config.kubernetes.manifest import validate_on_kubernetes
 from statefulspark.errors import ConflictError
 from statefulspark_operator.api.jobs import StatefulSparkJobStatus
 from statefulspark_operator.api.names import FINALIZER, STATUS_MANAGER

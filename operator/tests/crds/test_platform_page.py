@@ -10,8 +10,8 @@ import helm_python
 import pytest
 import yaml
 
-from statefulspark.config import pods
-from statefulspark.config.kubernetes import validate_on_kubernetes
+from statefulspark.config.kubernetes import pods
+from statefulspark.config.kubernetes.manifest import validate_on_kubernetes
 from statefulspark_operator.builders import children
 from statefulspark_operator.builders.identities import JobIdentity
 from tests.crds.refusals import GOOD, with_spec

@@ -12,8 +12,8 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from statefulspark.config.durations import parse_duration
-from statefulspark.config.kubernetes import validate_on_kubernetes, validate_snapshot
+from statefulspark.config.kubernetes.manifest import validate_on_kubernetes, validate_snapshot
+from statefulspark.config.values.durations import parse_duration
 from statefulspark.errors import InvalidInputError
 from statefulspark_operator.crds.definitions import definitions
 from statefulspark_operator.handlers.admission import review

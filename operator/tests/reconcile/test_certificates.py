@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from cryptography import x509
 
-from statefulspark.config.pods import TLS_AUTHORITY_FILE, TLS_CERTIFICATE_FILE
+from statefulspark.config.kubernetes.pods import TLS_AUTHORITY_FILE, TLS_CERTIFICATE_FILE
 from statefulspark.errors import StatefulSparkError, UnavailableError
 from tests.manifests import manifest
 from tests.reconcile.cluster import JobWorld

@@ -9,7 +9,7 @@ import pytest
 import yaml
 
 from statefulspark.config.job import StatefulSparkJobSpec
-from statefulspark.config.kubernetes import validate_on_kubernetes
+from statefulspark.config.kubernetes.manifest import validate_on_kubernetes
 from statefulspark_operator.reconcile import specs
 from tests.manifests import manifest
 from tests.reconcile.cluster import JobWorld

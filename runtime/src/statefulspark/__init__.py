@@ -20,20 +20,13 @@ if TYPE_CHECKING:
     from statefulspark.pipeline.job import Job
     from statefulspark.pipeline.keyed_streams import KeyedStream
     from statefulspark.pipeline.windowed_streams import WindowedStream
-    from statefulspark.process.batches.aggregates import Aggregate, count, last, max_, max_by, min_, min_by, sum_
-    from statefulspark.process.batches.functions import (
-        BatchKeyedProcessFunction,
-        BatchRuntimeContext,
-        BatchTimerService,
-        BatchValueState,
-    )
-    from statefulspark.process.broadcast_functions import (
+    from statefulspark.process.api.broadcast_functions import (
         BaseBroadcastProcessFunction,
         KeyedBroadcastProcessFunction,
         KeyedStateFunction,
     )
-    from statefulspark.process.co_functions import CoFlatMapFunction, CoMapFunction, KeyedCoProcessFunction
-    from statefulspark.process.functions import (
+    from statefulspark.process.api.co_functions import CoFlatMapFunction, CoMapFunction, KeyedCoProcessFunction
+    from statefulspark.process.api.functions import (
         FilterFunction,
         FlatMapFunction,
         KeyedProcessFunction,
@@ -43,8 +36,15 @@ if TYPE_CHECKING:
         TimeDomain,
         TimerService,
     )
-    from statefulspark.process.metrics import Counter, Distribution, Meter, Metric, MetricGroup
-    from statefulspark.process.output_tag import OutputTag
+    from statefulspark.process.api.metrics import Counter, Distribution, Meter, Metric, MetricGroup
+    from statefulspark.process.api.output_tag import OutputTag
+    from statefulspark.process.batches.aggregates import Aggregate, count, last, max_, max_by, min_, min_by, sum_
+    from statefulspark.process.batches.functions import (
+        BatchKeyedProcessFunction,
+        BatchRuntimeContext,
+        BatchTimerService,
+        BatchValueState,
+    )
     from statefulspark.process.windows.assigners import (
         CountSlidingWindowAssigner,
         CountTumblingWindowAssigner,

@@ -10,11 +10,11 @@ from statefulspark.checkpoint.formats.metadata import CheckpointMetadata
 from statefulspark.config.savepoints import SavepointFormat
 from statefulspark.coordinator.controls import Cancellation, CheckpointInfo, JobState, JobStatus, MemoryChange, MemoryStatus, MetricSample
 from statefulspark.coordinator.history import JobHistory
-from statefulspark.coordinator.queried_state import QueriedEntry, QueriedState, StateQuery
-from statefulspark.coordinator.rescale_planning import plan_rescale
-from statefulspark.coordinator.rescales import Rescale, RescalePlan
-from statefulspark.coordinator.savepoint_formats import MissingTable
-from statefulspark.coordinator.slot_status import SlotStatus
+from statefulspark.coordinator.query.queried_state import QueriedEntry, QueriedState, StateQuery
+from statefulspark.coordinator.slots.rescale_planning import plan_rescale
+from statefulspark.coordinator.slots.rescales import Rescale, RescalePlan
+from statefulspark.coordinator.slots.status import SlotStatus
+from statefulspark.coordinator.snapshots.savepoint_formats import MissingTable
 from statefulspark.errors import ClosedError
 from statefulspark.keygroups import ranges
 from statefulspark.state.encoding.layout import StateInfo

@@ -9,12 +9,12 @@ from typing import Any
 
 from runtime.tests.api_server.fake_job import FakeJob
 
-from statefulspark.api_server.history_models import HistoryModel
-from statefulspark.api_server.log_models import LogRecordModel
+from statefulspark.api_server.models.history import HistoryModel
+from statefulspark.api_server.models.log import LogRecordModel
 from statefulspark.coordinator.controls import CheckpointInfo, JobStatus
 from statefulspark.coordinator.history import HistoryEvent, HistorySample, HistorySnapshot, JobHistory
 from statefulspark.coordinator.reported_metrics import PartitionBacklog, SourceStatus, UserMetricStatus
-from statefulspark.coordinator.slot_status import BusyKeyGroup, SlotMemory, SlotSpread, StepSkew
+from statefulspark.coordinator.slots.status import BusyKeyGroup, SlotMemory, SlotSpread, StepSkew
 from statefulspark.job.history.samples import thinned
 from statefulspark.job.metrics.sources import lag_of
 from statefulspark.logs.tail import LogTail

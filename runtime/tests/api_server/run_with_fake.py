@@ -58,10 +58,10 @@ class RunOptions(types.SimpleNamespace):
     """What the command passes on."""
 
 
-fake = types.ModuleType("statefulspark.job.start")
+fake = types.ModuleType("statefulspark.job.start.start_job")
 fake.start_job = start_job  # type: ignore[attr-defined]  # a module made by hand
 fake.RunOptions = RunOptions  # type: ignore[attr-defined]  # a module made by hand
-sys.modules["statefulspark.job.start"] = fake
+sys.modules["statefulspark.job.start.start_job"] = fake
 
 if __name__ == "__main__":
     from statefulspark.cli.main import app

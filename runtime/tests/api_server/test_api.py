@@ -14,7 +14,7 @@ from runtime.tests.api_server.fake_job import FakeJob
 from runtime.tests.checkpoint.sized import checkpoint_of
 
 from statefulspark.coordinator.controls import JobError, JobFailing, JobState, JobStatus, MemoryChange
-from statefulspark.coordinator.slot_status import BusyKeyGroup, SlotMemory, SlotSpread, StepSkew
+from statefulspark.coordinator.slots.status import BusyKeyGroup, SlotMemory, SlotSpread, StepSkew
 from statefulspark.errors import (
     ClosedError,
     ConflictError,

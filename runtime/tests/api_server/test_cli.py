@@ -14,11 +14,11 @@ from runtime.tests.api_server.fake_job import START_MS, FakeJob, slots_of
 from runtime.tests.checkpoint.sized import checkpoint_of
 from typer.testing import CliRunner, Result
 
-from statefulspark.api_server.connection_files import Connection, ConnectionFile
+from statefulspark.api_server.run.connection_files import Connection, ConnectionFile
 from statefulspark.cli.main import build_app
 from statefulspark.coordinator.controls import JobError, JobFailing, JobState, JobStatus, MemoryChange
 from statefulspark.coordinator.ongoing_work import PendingSnapshot, SlotRestoring
-from statefulspark.coordinator.slot_status import SlotMemory
+from statefulspark.coordinator.slots.status import SlotMemory
 from statefulspark.errors import ConflictError
 
 
@@ -151,7 +151,7 @@ def test_a_rescale_says_what_it_does_before_and_how_long_it_took_after(home: Pat
 
 def test_a_command_that_waits_says_how_far_the_driver_is(home: Path, job: FakeJob, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each line once, on stderr; stdout stays the answer."""
-    monkeypatch.setattr("statefulspark.cli.waiting._EVERY_S", 0.02)
+    monkeypatch.setattr("statefulspark.cli.common.waiting._EVERY_S", 0.02)
     job.hold = threading.Event()
     done: list[Result] = []
     command = threading.Thread(target=lambda: done.append(cli("savepoint", "--job", "turnaround", "-o", "json")))

@@ -11,7 +11,7 @@ from runtime.tests.api_server.conftest import TOKEN
 from runtime.tests.api_server.fake_job import FakeJob
 from typer.testing import CliRunner, Result
 
-from statefulspark.api_server.connection_files import Connection, ConnectionFile
+from statefulspark.api_server.run.connection_files import Connection, ConnectionFile
 from statefulspark.cli.main import build_app
 from statefulspark.coordinator.controls import Cancellation, JobState
 from statefulspark.errors import ClosedError, UnavailableError

@@ -13,7 +13,7 @@ from runtime.tests.api_server.fake_job import FakeJob
 from runtime.tests.api_server.page_data import eventful
 from typer.testing import CliRunner, Result
 
-from statefulspark.api_server.connection_files import Connection, ConnectionFile
+from statefulspark.api_server.run.connection_files import Connection, ConnectionFile
 from statefulspark.cli.main import build_app
 
 

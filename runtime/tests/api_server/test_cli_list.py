@@ -13,10 +13,10 @@ from runtime.tests.api_server.conftest import TOKEN
 from runtime.tests.api_server.fake_job import FakeJob
 from typer.testing import CliRunner, Result
 
-from statefulspark.api_server.connection_files import Connection, ConnectionFile
+from statefulspark.api_server.run.connection_files import Connection, ConnectionFile
 from statefulspark.checkpoint.formats.documents import encode_document
 from statefulspark.checkpoint.formats.records import JobIdentity
-from statefulspark.cli import list as command
+from statefulspark.cli.launch import list as command
 from statefulspark.cli.main import build_app
 
 GOLDEN = Path(__file__).resolve().parents[1] / "checkpoint" / "golden" / "savepoint-memory-v1"

@@ -17,9 +17,9 @@ import pytest
 from runtime.tests.api_server.conftest import TOKEN
 from typer.testing import CliRunner, Result
 
-from statefulspark.api_server.connection_files import Connection, ConnectionFile
 from statefulspark.api_server.pages import status_page
-from statefulspark.cli import ui as ui_command
+from statefulspark.api_server.run.connection_files import Connection, ConnectionFile
+from statefulspark.cli.driver import ui as ui_command
 from statefulspark.cli.main import build_app
 
 

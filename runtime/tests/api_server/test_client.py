@@ -10,7 +10,7 @@ import pytest
 from runtime.tests.api_server.fake_job import FakeJob
 
 from statefulspark.api_server.client import JobClient
-from statefulspark.api_server.models import MemoryRequest
+from statefulspark.api_server.models.job import MemoryRequest
 from statefulspark.coordinator.controls import MemoryChange
 from statefulspark.errors import (
     ClosedError,

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from statefulspark.api_server.connection_files import (
+from statefulspark.api_server.run.connection_files import (
     Connection,
     ConnectionFile,
     home_directory,
@@ -96,7 +96,7 @@ def test_a_name_is_held_once_at_a_time(tmp_path: Path) -> None:
 def kill_a_job(home: Path, name: str) -> None:
     code = (
         "import os, sys, pathlib, signal\n"
-        "from statefulspark.api_server.connection_files import Connection, ConnectionFile\n"
+        "from statefulspark.api_server.run.connection_files import Connection, ConnectionFile\n"
         "claim = ConnectionFile(pathlib.Path(sys.argv[1]), sys.argv[2]).__enter__()\n"
         "claim.write(Connection('http://127.0.0.1:1', '0123456789abcdef'))\n"
         "(pathlib.Path(sys.argv[1]) / 'jobs' / f'{sys.argv[2]}.4711.tmp').touch()\n"

@@ -15,7 +15,7 @@ from runtime.tests.api_server.fake_job import FakeJob
 from statefulspark.api_server.api import create_app
 from statefulspark.api_server.bodies import BODY_BYTES_MAX
 from statefulspark.api_server.server import ApiServer, ServerSettings
-from statefulspark.config.pods import API_KEEP_ALIVE_S
+from statefulspark.config.kubernetes.pods import API_KEEP_ALIVE_S
 
 HEADERS = {"Authorization": f"Bearer {TOKEN}"}
 HEAD = b"GET /v1/status HTTP/1.1\r\nHost: x\r\n"

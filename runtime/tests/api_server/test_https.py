@@ -18,8 +18,8 @@ from runtime.tests.certificates import NOW, authority_of, signed_by, write
 from statefulspark.api_server.api import create_app
 from statefulspark.api_server.client import JobClient
 from statefulspark.api_server.server import ApiServer, ServerSettings
-from statefulspark.cli.connect import connect
-from statefulspark.config.pods import TLS_AUTHORITY_FILE, TLS_FOLDER_VARIABLE
+from statefulspark.cli.common.connect import connect
+from statefulspark.config.kubernetes.pods import TLS_AUTHORITY_FILE, TLS_FOLDER_VARIABLE
 from statefulspark.errors import InvalidInputError, UnavailableError
 from statefulspark.rpc.certificates import CertificateFolder
 from statefulspark_operator.builders.certificates import Signed

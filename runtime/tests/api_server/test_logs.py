@@ -16,7 +16,7 @@ from runtime.tests.api_server.page_data import record
 from typer.testing import CliRunner, Result
 
 from statefulspark.api_server.api import create_app
-from statefulspark.api_server.connection_files import Connection, ConnectionFile
+from statefulspark.api_server.run.connection_files import Connection, ConnectionFile
 from statefulspark.api_server.server import ApiServer, ServerSettings
 from statefulspark.cli.main import build_app
 from statefulspark.logs.tail import LogTail
@@ -82,7 +82,7 @@ def test_following_ends_with_the_driver(server: ApiServer, tail: LogTail, monkey
     """New records are shown once each."""
     steps = iter([lambda: record(tail, logging.INFO, "second"), lambda: None, server.stop])
     record(tail, logging.INFO, "first")
-    monkeypatch.setattr("statefulspark.cli.logs.time", SimpleNamespace(sleep=lambda _: next(steps)()))
+    monkeypatch.setattr("statefulspark.cli.driver.logs.time", SimpleNamespace(sleep=lambda _: next(steps)()))
     result = cli("--follow")
     assert result.exit_code == 0, result.output
     assert [line.split()[-1] for line in result.stdout.splitlines()] == ["first", "second"]

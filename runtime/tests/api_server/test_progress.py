@@ -13,9 +13,9 @@ from rich.console import Console
 from runtime.tests.api_server.fake_job import START_MS, FakeJob
 
 from statefulspark.api_server.instants import at
-from statefulspark.cli.job_tables import duration, size
-from statefulspark.cli.log_output import configure_logging
-from statefulspark.cli.progress import LogReporter, TerminalReporter, Throughput, progress_line
+from statefulspark.cli.common.job_tables import duration, size
+from statefulspark.cli.launch.log_output import configure_logging
+from statefulspark.cli.launch.progress import LogReporter, TerminalReporter, Throughput, progress_line
 from statefulspark.coordinator.controls import JobStatus
 from statefulspark.coordinator.ongoing_work import SlotRestoring
 

@@ -10,8 +10,8 @@ import httpx
 from runtime.tests.api_server.fake_job import FakeJob
 from runtime.tests.job.metrics.test_user_metrics import gauge, slot
 
-from statefulspark.api_server.models import StatusModel
-from statefulspark.cli.job_tables import lag_lines, status_tables
+from statefulspark.api_server.models.job import StatusModel
+from statefulspark.cli.common.job_tables import lag_lines, status_tables
 from statefulspark.coordinator.reported_metrics import Lag, PartitionBacklog, SourceStatus, UserMetricStatus
 from statefulspark.job.metrics.user_metrics import user_metrics_of
 

@@ -15,11 +15,11 @@ import pytest
 from runtime.tests.api_server.conftest import TOKEN
 from runtime.tests.api_server.fake_job import FakeJob
 
-from statefulspark.api_server.connection_files import ConnectionFile, read_connection
-from statefulspark.api_server.remedies import what_to_do
-from statefulspark.api_server.run_job import ExitCode, RunResult, RunSettings, run_job
+from statefulspark.api_server.run.connection_files import ConnectionFile, read_connection
+from statefulspark.api_server.run.remedies import what_to_do
+from statefulspark.api_server.run.run_job import ExitCode, RunResult, RunSettings, run_job
+from statefulspark.api_server.run.signals import Interrupted
 from statefulspark.api_server.server import ServerSettings
-from statefulspark.api_server.signals import Interrupted
 from statefulspark.coordinator.controls import CheckpointInfo, JobError, JobState, JobStatus, PendingTimers
 from statefulspark.coordinator.ongoing_work import PendingSnapshot
 from statefulspark.errors import ConflictError, InvalidInputError, UnavailableError

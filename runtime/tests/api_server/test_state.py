@@ -11,7 +11,7 @@ from runtime.tests.api_server.fake_job import FakeJob
 from typer.testing import CliRunner, Result
 
 from statefulspark.cli.main import build_app
-from statefulspark.coordinator.queried_state import StateQuery
+from statefulspark.coordinator.query.queried_state import StateQuery
 from statefulspark.errors import ClosedError, InvalidInputError, UnavailableError
 
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from statefulspark.api_server import termination
+from statefulspark.api_server.run import termination
 from statefulspark.coordinator.controls import CheckpointInfo, JobError, JobState, JobStatus
 from statefulspark.errors import ConflictError, InvalidInputError, NotRestorableError, StatefulSparkError, UnavailableError
 

@@ -13,7 +13,7 @@ from statefulspark.checkpoint.lineage.fencing import claim_attempt, is_fenced
 from statefulspark.checkpoint.lineage.identity import ensure_job
 from statefulspark.errors import ConflictError, CorruptDataError, FencedError, NotRestorableError
 from statefulspark.storage.base import ObjectStore
-from statefulspark.storage.local import LocalStore
+from statefulspark.storage.local.store import LocalStore
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from runtime.tests.checkpoint.miniature import Miniature
 
-from statefulspark.config.rocksdb_options import PredefinedOptions, choose
+from statefulspark.config.rocksdb.options import PredefinedOptions, choose
 from statefulspark.rocksdb.settings import RocksDBSettings
 from statefulspark.state.store.open_store import open_spill
 from statefulspark.state.store.rocksdb_memory import RocksDBMemory

@@ -22,7 +22,7 @@ from statefulspark.keygroups import KeyGroupRange
 from statefulspark.rpc.codec import decode, encode
 from statefulspark.rpc.messages.slots import RegisterAnswer
 from statefulspark.storage.base import ObjectStore
-from statefulspark.storage.local import LocalStore
+from statefulspark.storage.local.store import LocalStore
 
 CHECKSUM = "sha256:" + "0" * 64
 JOB = LocalStore(Path("/storage/job"))

@@ -11,12 +11,12 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from statefulspark.api_server.connection_files import Connection, ConnectionFile
-from statefulspark.api_server.last_runs import LastRun, recorded
+from statefulspark.api_server.run.connection_files import Connection, ConnectionFile
+from statefulspark.api_server.run.last_runs import LastRun, recorded
 from statefulspark.checkpoint.formats import paths
+from statefulspark.cli.launch.progress import PROGRESS_LOGGER
+from statefulspark.cli.launch.run_logs import run_logs
 from statefulspark.cli.main import app
-from statefulspark.cli.progress import PROGRESS_LOGGER
-from statefulspark.cli.run_logs import run_logs
 from statefulspark.coordinator.controls import JobError, JobState
 from statefulspark.coordinator.history import HistoryEvent, JobHistory
 from statefulspark.errors import ConflictError, InvalidInputError

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from statefulspark.cli.executor import _spark_secret, executor_command
+from statefulspark.cli.launch.executor import _spark_secret, executor_command
 from statefulspark.errors import InvalidInputError
 
 ENVIRON = {

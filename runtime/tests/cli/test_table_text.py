@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from statefulspark.cli import output
+from statefulspark.cli.common import output
+from statefulspark.cli.common.output import Output, TableView, say, show
 from statefulspark.cli.main import app
-from statefulspark.cli.output import Output, TableView, say, show
 
 
 @pytest.mark.parametrize("text", ["[/b]", "[red]u", "[link=http://x]c[/link]", "[1, 2]", ":smile:", "a[bold", "\\[x]"])

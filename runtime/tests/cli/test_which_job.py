@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner, Result
 
-from statefulspark.api_server.connection_files import Connection, ConnectionFile
+from statefulspark.api_server.run.connection_files import Connection, ConnectionFile
 from statefulspark.cli.main import app
 
 SESSIONS = Path(__file__).parents[3] / "examples/02-sessions/job.yaml"

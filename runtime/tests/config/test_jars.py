@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from statefulspark.config.kubernetes import validate_on_kubernetes
+from statefulspark.config.kubernetes.manifest import validate_on_kubernetes
 from statefulspark.config.manifest import validate_job
 from statefulspark.errors import InvalidInputError
 

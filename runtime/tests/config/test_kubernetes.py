@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from statefulspark.config.job import StatefulSparkJob
-from statefulspark.config.kubernetes import driver_spec, kubernetes_problems, validate_on_kubernetes, validate_snapshot
+from statefulspark.config.kubernetes.manifest import driver_spec, kubernetes_problems, validate_on_kubernetes, validate_snapshot
 from statefulspark.config.manifest import validate_job
 from statefulspark.errors import InvalidInputError
 

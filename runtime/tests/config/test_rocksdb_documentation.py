@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 from typing import Any
 
-from statefulspark.config.rocksdb_options import OPTIONS
+from statefulspark.config.rocksdb.options import OPTIONS
 from statefulspark.rocksdb.settings import RocksDBSettings
 from statefulspark.sizes import parse_size
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from statefulspark.config.rocksdb_options import (
+from statefulspark.config.rocksdb.options import (
     OPTIONS,
     PREDEFINED,
     REFUSED,

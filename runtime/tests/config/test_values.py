@@ -10,11 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import TypeAdapter, ValidationError
 
-from statefulspark.config.cores import Cores, format_cores, parse_cores
-from statefulspark.config.cron import next_time
-from statefulspark.config.durations import Duration, format_duration, parse_duration
-from statefulspark.config.locations import StorageUrl
-from statefulspark.config.sizes import ByteSize, format_size, parse_size
+from statefulspark.config.values.cores import Cores, format_cores, parse_cores
+from statefulspark.config.values.cron import next_time
+from statefulspark.config.values.durations import Duration, format_duration, parse_duration
+from statefulspark.config.values.locations import StorageUrl
+from statefulspark.config.values.sizes import ByteSize, format_size, parse_size
 from statefulspark.errors import InvalidInputError
 
 MI = 1 << 20

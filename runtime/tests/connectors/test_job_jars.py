@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from statefulspark.cli.executor import _job_jars
+from statefulspark.cli.launch.executor import _job_jars
 from statefulspark.connectors import jars as fetching
 from statefulspark.connectors.installed import with_connectors
 from statefulspark.connectors.jars import FetchError, fetch_jar

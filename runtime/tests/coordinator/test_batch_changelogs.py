@@ -10,7 +10,7 @@ from statefulspark.checkpoint.formats.changelog import ChangelogHeader, Changelo
 from statefulspark.checkpoint.formats.paths import changelog_key
 from statefulspark.checkpoint.formats.records import BatchRecord
 from statefulspark.checkpoint.lineage.lineage import Lineage, write_record
-from statefulspark.coordinator.batch_changelogs import BatchChangelogs
+from statefulspark.coordinator.batches.changelogs import BatchChangelogs
 from statefulspark.storage.open import open_store
 
 SLOTS = 2

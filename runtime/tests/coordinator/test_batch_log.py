@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from statefulspark.checkpoint.formats.records import ChangelogRef
-from statefulspark.coordinator.batch_log import Adopted, BatchLog
+from statefulspark.coordinator.batches.log import Adopted, BatchLog
 from statefulspark.rpc.messages.batches import Acknowledge, RunMetrics
 
 

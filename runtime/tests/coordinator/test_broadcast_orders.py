@@ -7,10 +7,10 @@ from dataclasses import replace
 import pytest
 from structlog.testing import capture_logs
 
-from statefulspark.coordinator.batch_log import BatchLog
-from statefulspark.coordinator.broadcast_orders import BroadcastOrders
+from statefulspark.coordinator.batches.broadcast_orders import BroadcastOrders
+from statefulspark.coordinator.batches.log import BatchLog
 from statefulspark.errors import UnavailableError
-from statefulspark.process.broadcast_summary import BroadcastSummary
+from statefulspark.process.runner.broadcast_summary import BroadcastSummary
 from statefulspark.rpc.messages.batches import Acknowledge
 
 from .test_batch_log import ack

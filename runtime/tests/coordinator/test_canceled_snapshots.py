@@ -12,11 +12,11 @@ from runtime.tests.checkpoint.bucket import Bucket, BucketStore
 
 from statefulspark.checkpoint.formats.metadata import SlotState
 from statefulspark.checkpoint.write.canceled import CanceledUploads
-from statefulspark.coordinator import canceled_snapshots
-from statefulspark.coordinator.canceled_snapshots import PAUSES_S, CanceledSnapshots
 from statefulspark.coordinator.controls import CheckpointInfo
-from statefulspark.coordinator.pending_checkpoint import CheckpointCoordinator, PendingCheckpoint
-from statefulspark.coordinator.slot_state import READY, Slot
+from statefulspark.coordinator.slots.state import READY, Slot
+from statefulspark.coordinator.snapshots import canceled as canceled_snapshots
+from statefulspark.coordinator.snapshots.canceled import PAUSES_S, CanceledSnapshots
+from statefulspark.coordinator.snapshots.pending import CheckpointCoordinator, PendingCheckpoint
 from statefulspark.errors import CorruptDataError, FencedError, StatefulSparkError, UnavailableError
 from statefulspark.rpc.messages.slot_control import CancelSnapshot, Snapshot
 from statefulspark.rpc.messages.slots import SnapshotDone, SnapshotPart

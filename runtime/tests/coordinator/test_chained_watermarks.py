@@ -21,9 +21,9 @@ from runtime.tests.coordinator.test_batch_log import ack, run_batch
 from statefulspark.checkpoint.formats.documents import decode_document, encode_document
 from statefulspark.checkpoint.formats.metadata import CheckpointMetadata, SlotState, decode_metadata, encode_metadata
 from statefulspark.checkpoint.formats.records import BatchRecord
-from statefulspark.coordinator.batch_log import BatchLog
+from statefulspark.coordinator.batches.log import BatchLog
 from statefulspark.coordinator.core.life import BatchParameters
-from statefulspark.coordinator.recovery import batch_log, recovered_batch
+from statefulspark.coordinator.durable.recovery import batch_log, recovered_batch
 
 END_OF_TIME = (1 << 63) - 1
 KEYS = 3

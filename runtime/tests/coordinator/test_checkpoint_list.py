@@ -11,9 +11,9 @@ from statefulspark.checkpoint.formats.metadata import CheckpointMetadata, FileRe
 from statefulspark.checkpoint.lineage.identity import ensure_job
 from statefulspark.checkpoint.lineage.lineage import begin_attempt
 from statefulspark.checkpoint.write.publish import publish
-from statefulspark.coordinator.checkpoint_list import CheckpointList
-from statefulspark.coordinator.durable_job import DurableJob
-from statefulspark.coordinator.pending_checkpoint import info_of
+from statefulspark.coordinator.durable.durable_job import DurableJob
+from statefulspark.coordinator.snapshots.checkpoint_list import CheckpointList
+from statefulspark.coordinator.snapshots.pending import info_of
 from statefulspark.storage.base import ObjectStore
 from statefulspark.storage.open import open_store
 

@@ -18,7 +18,7 @@ from runtime.tests.state_tables.snapshots import counts_of_users
 from statefulspark.checkpoint.catalog import list_checkpoints, open_checkpoint
 from statefulspark.checkpoint.inspect.verify import verify
 from statefulspark.checkpoint.write.publish import publish
-from statefulspark.coordinator.conversion import convert
+from statefulspark.coordinator.snapshots.conversion import convert
 from statefulspark.storage.open import open_store
 from statefulspark.storage.storage_settings import StorageSettings
 
@@ -27,7 +27,7 @@ FOLDER = "savepoint-job-0123456789ab"
 _DRIVER = """
 import sys
 from statefulspark.checkpoint.catalog import open_checkpoint
-from statefulspark.coordinator.conversion import convert
+from statefulspark.coordinator.snapshots.conversion import convert
 from statefulspark.storage.open import open_store
 from statefulspark.storage.storage_settings import StorageSettings
 origin, target, folder = sys.argv[1:]

@@ -13,7 +13,7 @@ from statefulspark.coordinator.core import actions as do
 from statefulspark.coordinator.core import events
 from statefulspark.coordinator.core.decide import decide
 from statefulspark.coordinator.core.life import BatchParameters, DryRun, Life
-from statefulspark.coordinator.spark_location import SparkLocation
+from statefulspark.coordinator.durable.spark_location import SparkLocation
 from statefulspark.errors import InvalidInputError
 
 

@@ -18,12 +18,12 @@ from statefulspark.checkpoint.lineage.identity import ensure_job
 from statefulspark.checkpoint.lineage.lineage import Lineage, begin_attempt
 from statefulspark.checkpoint.spark.location import LocationFiles
 from statefulspark.checkpoint.spark.state_uploader import SparkStateUploader
-from statefulspark.coordinator.adoption import adopted
-from statefulspark.coordinator.batch_log import BatchLog
+from statefulspark.coordinator.batches.adoption import adopted
+from statefulspark.coordinator.batches.log import BatchLog
 from statefulspark.coordinator.core.life import BatchParameters
-from statefulspark.coordinator.durable_job import DurableJob
-from statefulspark.coordinator.pending_checkpoint import PendingCheckpoint
-from statefulspark.coordinator.recovery import batch_log, recovered_batch, restore_location
+from statefulspark.coordinator.durable.durable_job import DurableJob
+from statefulspark.coordinator.durable.recovery import batch_log, recovered_batch, restore_location
+from statefulspark.coordinator.snapshots.pending import PendingCheckpoint
 from statefulspark.errors import FencedError, InvalidInputError
 from statefulspark.keygroups import KeyGroupRange
 from statefulspark.rpc.messages.batches import Acknowledge, RunMetrics

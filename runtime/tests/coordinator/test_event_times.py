@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from statefulspark.coordinator.event_times import EventTimes, watermark_of
+from statefulspark.coordinator.batches.event_times import EventTimes, watermark_of
 
 TIME = st.none() | st.integers(-5, 5)
 

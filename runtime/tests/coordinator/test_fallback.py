@@ -14,11 +14,11 @@ from statefulspark.checkpoint.lineage.lineage import begin_attempt
 from statefulspark.checkpoint.restore.slot import restore_slot
 from statefulspark.checkpoint.spark.location import LocationFiles
 from statefulspark.checkpoint.spark.state_uploader import SparkStateUploader
-from statefulspark.coordinator.batch_log import BatchLog
-from statefulspark.coordinator.durable_job import DurableJob
-from statefulspark.coordinator.recovery import batch_log
+from statefulspark.coordinator.batches.log import BatchLog
+from statefulspark.coordinator.durable.durable_job import DurableJob
+from statefulspark.coordinator.durable.recovery import batch_log
 from statefulspark.errors import CorruptDataError, IncompatibleFormatError
-from statefulspark.job.preflight import restorable_state
+from statefulspark.job.start.preflight import restorable_state
 from statefulspark.rpc.error_codes import error_body, error_of
 from statefulspark.state.store.base import Change
 from statefulspark.storage.open import open_store

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from runtime.tests.coordinator.test_batch_log import ack
 
 from statefulspark.checkpoint.formats.records import BatchRecord
-from statefulspark.coordinator.batch_log import BatchLog
-from statefulspark.coordinator.recovery import batch_log, recovered_batch
+from statefulspark.coordinator.batches.log import BatchLog
+from statefulspark.coordinator.durable.recovery import batch_log, recovered_batch
 
 END_OF_TIME = (1 << 63) - 1
 MINUTE = 60_000

@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from statefulspark.coordinator.controls import MemoryChange
-from statefulspark.coordinator.memory_tuning import MemoryTuner, waits_for
-from statefulspark.coordinator.slot_state import LOST, READY, RESTORING, Slot
+from statefulspark.coordinator.slots.memory_tuning import MemoryTuner, waits_for
+from statefulspark.coordinator.slots.state import LOST, READY, RESTORING, Slot
 from statefulspark.errors import ConflictError, InvalidInputError
 from statefulspark.memory.split import MemorySplit
 from statefulspark.memory.tuning import MemoryTuning

@@ -11,8 +11,8 @@ from statefulspark.checkpoint.write.inline import InlineLimits
 from statefulspark.checkpoint.write.progress import UploadedBytes
 from statefulspark.coordinator.controls import CheckpointInfo
 from statefulspark.coordinator.ongoing_work import PendingSnapshot
-from statefulspark.coordinator.pending_checkpoint import CheckpointCoordinator, PendingCheckpoint, SlotLostError
-from statefulspark.coordinator.slot_state import LOST, READY, Slot
+from statefulspark.coordinator.slots.state import LOST, READY, Slot
+from statefulspark.coordinator.snapshots.pending import CheckpointCoordinator, PendingCheckpoint, SlotLostError
 from statefulspark.errors import InvalidInputError, StatefulSparkError, UnavailableError
 from statefulspark.rpc.messages.heartbeat import SlotReport
 from statefulspark.rpc.messages.slot_control import Snapshot

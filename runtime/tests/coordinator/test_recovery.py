@@ -15,8 +15,8 @@ from statefulspark.checkpoint.formats.bundle import encode_bundle
 from statefulspark.checkpoint.formats.pipeline import Pipeline
 from statefulspark.checkpoint.lineage.lineage import Lineage
 from statefulspark.checkpoint.spark.stored_location import location_files
-from statefulspark.coordinator.batch_changelogs import BatchChangelogs
-from statefulspark.coordinator.recovery import batch_log, state_registry
+from statefulspark.coordinator.batches.changelogs import BatchChangelogs
+from statefulspark.coordinator.durable.recovery import batch_log, state_registry
 from statefulspark.errors import NotRestorableError
 from statefulspark.state.registry import StateRegistry
 from statefulspark.storage.open import open_store

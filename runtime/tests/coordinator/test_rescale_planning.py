@@ -11,7 +11,7 @@ from runtime.tests.checkpoint.sized import SUM, checkpoint_of
 from runtime.tests.depth import examples
 
 from statefulspark.checkpoint.formats.metadata import FileRef, InlineEntries
-from statefulspark.coordinator.rescale_planning import plan_rescale
+from statefulspark.coordinator.slots.rescale_planning import plan_rescale
 from statefulspark.errors import InvalidInputError
 from statefulspark.keygroups import slot_of
 from statefulspark.storage.open import open_store

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from statefulspark.coordinator.slot_crashes import DEATHS_MAX, CrashWatch
+from statefulspark.coordinator.slots.crashes import DEATHS_MAX, CrashWatch
 from statefulspark.errors import SlotCrashedError
 
 

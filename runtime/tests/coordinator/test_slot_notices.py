@@ -10,8 +10,8 @@ import pytest
 import structlog
 
 from statefulspark.checkpoint.restore.progress import RestoredBytes
-from statefulspark.coordinator.slot_notices import SlotNotices
-from statefulspark.coordinator.slot_table import SlotTable
+from statefulspark.coordinator.slots.notices import SlotNotices
+from statefulspark.coordinator.slots.table import SlotTable
 from statefulspark.logs.json_lines import route_to_logging
 from statefulspark.logs.levels import SLOTS_LOGGER
 

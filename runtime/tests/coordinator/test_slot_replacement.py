@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from statefulspark.coordinator.slot_replacement import (
+from statefulspark.coordinator.slots.replacement import (
     CRASHES_IN_RESTORE,
     LOST_AFTER_S,
     SILENT_AFTER_S,
@@ -16,8 +16,8 @@ from statefulspark.coordinator.slot_replacement import (
     occupies,
     resubmit_pause_s,
 )
-from statefulspark.coordinator.slot_state import LOST, READY, RESTORING, STARTING, Slot
-from statefulspark.job.restarts import FixedDelay, NoRestart
+from statefulspark.coordinator.slots.state import LOST, READY, RESTORING, STARTING, Slot
+from statefulspark.job.failures.restarts import FixedDelay, NoRestart
 
 NEVER_SERVED = Slot(0, state=RESTORING)
 RESTORES_AGAIN = Slot(0, state=RESTORING, ready_epoch=1)

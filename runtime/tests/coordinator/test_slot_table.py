@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from statefulspark.checkpoint.restore.progress import RestoredBytes
-from statefulspark.coordinator.slot_state import LOST, READY
-from statefulspark.coordinator.slot_table import SlotTable
+from statefulspark.coordinator.slots.state import LOST, READY
+from statefulspark.coordinator.slots.table import SlotTable
 from statefulspark.errors import FencedError, InvalidInputError
 from statefulspark.rpc.messages.heartbeat import SlotReport
 

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from statefulspark.coordinator import snapshot_requests
-from statefulspark.coordinator.snapshot_requests import SnapshotRequest, SnapshotRequests
+from statefulspark.coordinator.snapshots import requests as snapshot_requests
+from statefulspark.coordinator.snapshots.requests import SnapshotRequest, SnapshotRequests
 from statefulspark.errors import UnavailableError
 
 

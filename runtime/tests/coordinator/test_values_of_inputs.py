@@ -17,10 +17,10 @@ from statefulspark.checkpoint.formats.metadata import CheckpointMetadata, SlotSt
 from statefulspark.checkpoint.formats.records import BatchRecord
 from statefulspark.checkpoint.lineage.going_back import gone_back
 from statefulspark.checkpoint.lineage.resumed import Lineage
-from statefulspark.coordinator.batch_log import BatchLog
-from statefulspark.coordinator.recovery import batch_log, recovered_batch
+from statefulspark.coordinator.batches.log import BatchLog
+from statefulspark.coordinator.durable.recovery import batch_log, recovered_batch
 from statefulspark.errors import InvalidInputError
-from statefulspark.process.value_times import InputValueTimes, value_of
+from statefulspark.process.rows.value_times import InputValueTimes, value_of
 
 END_OF_TIME = (1 << 63) - 1
 MINUTE = 60_000

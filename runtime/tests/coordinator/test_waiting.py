@@ -7,10 +7,10 @@ from typing import cast
 
 import pytest
 
-from statefulspark.coordinator.query_lifecycle import QueryLifecycle
+from statefulspark.coordinator.query.lifecycle import QueryLifecycle
 from statefulspark.coordinator.waiting import while_it_moves
 from statefulspark.errors import ConflictError, UnavailableError
-from statefulspark.job.draining import Draining
+from statefulspark.job.ending.draining import Draining
 
 
 def test_an_attempt_that_is_late_is_repeated_while_something_moves() -> None:

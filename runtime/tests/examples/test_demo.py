@@ -10,10 +10,10 @@ from typing import Any, Self
 
 import pytest
 
-from statefulspark.api_server.models import StatusModel
+from statefulspark.api_server.models.job import StatusModel
 from statefulspark.config.manifest import load_manifest
 from statefulspark.coordinator.controls import CheckpointInfo, JobState, JobStatus
-from statefulspark.coordinator.slot_status import SlotStatus
+from statefulspark.coordinator.slots.status import SlotStatus
 
 from .conftest import EXAMPLES, Load
 

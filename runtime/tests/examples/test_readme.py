@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from statefulspark.config.kubernetes import validate_on_kubernetes
+from statefulspark.config.kubernetes.manifest import validate_on_kubernetes
 from statefulspark.config.manifest import parse_manifest
 
 LINES_MAX = 30

@@ -13,9 +13,9 @@ import pyarrow.dataset as ds
 import pytest
 
 from statefulspark.coordinator.controls import JobState
-from statefulspark.job import start
-from statefulspark.job.manifest_settings import slot_options
-from statefulspark.job.running import RunningJob
+from statefulspark.job.run.running import RunningJob
+from statefulspark.job.start import start_job as start
+from statefulspark.job.start.manifest_settings import slot_options
 
 from .work import Work
 

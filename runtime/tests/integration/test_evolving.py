@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from statefulspark.checkpoint.formats.pipeline import EXACT
-from statefulspark.coordinator.durable_job import DurableJob
+from statefulspark.coordinator.durable.durable_job import DurableJob
 
 from .oracles import files
 from .work import Work

@@ -9,7 +9,7 @@ from contextlib import closing
 import pytest
 
 from statefulspark.checkpoint.inspect.reader import read_state
-from statefulspark.coordinator.slot_replacement import FAILURES_BEFORE_SERVING
+from statefulspark.coordinator.slots.replacement import FAILURES_BEFORE_SERVING
 
 from .oracles import by, counted, files, finals, row
 from .work import Command, Work

@@ -14,12 +14,12 @@ from prometheus_client.metrics_core import Metric
 from prometheus_client.parser import text_string_to_metric_families
 
 from statefulspark.api_server.prometheus import exposition
-from statefulspark.config.rocksdb_names import METRICS
+from statefulspark.config.rocksdb.names import METRICS
 from statefulspark.coordinator.controls import MemoryChange
 from statefulspark.errors import ConflictError, InvalidInputError
 from statefulspark.exchange.config import SlotLogs
 from statefulspark.job.metrics.definitions import DEFINITIONS
-from statefulspark.job.running import RunningJob
+from statefulspark.job.run.running import RunningJob
 from statefulspark.keygroups import key_group_range
 from statefulspark.logs.tail import LogTail
 from statefulspark.state.store.native_metrics import NATIVE_METRICS

@@ -29,7 +29,7 @@ def test_rows_that_arrive_during_an_outage_count_once_after_a_lost_driver(work: 
             raise UnavailableError("outage")
         return write_record(store, record, *rest)
 
-    monkeypatch.setattr("statefulspark.coordinator.batch_records.write_record", unreliable)
+    monkeypatch.setattr("statefulspark.coordinator.batches.records.write_record", unreliable)
     work.write(inputs[0])
     job = work.start()
     work.wait_rows(len(inputs[0]))

@@ -18,8 +18,8 @@ from statefulspark.checkpoint.catalog import list_checkpoints
 from statefulspark.checkpoint.inspect.verify import verify
 from statefulspark.coordinator.controls import Cancellation, JobState
 from statefulspark.errors import InvalidInputError
-from statefulspark.job.manifest_settings import storage_settings
-from statefulspark.job.running import RunningJob
+from statefulspark.job.run.running import RunningJob
+from statefulspark.job.start.manifest_settings import storage_settings
 from statefulspark.storage.base import ObjectStore
 from statefulspark.storage.open import open_store
 

@@ -48,7 +48,7 @@ def dry_runs(monkeypatch: pytest.MonkeyPatch) -> list[DataStreamWriter]:
         found.append(writer)
         return without_sink(writer)
 
-    monkeypatch.setattr("statefulspark.job.engine.without_sink", noted)
+    monkeypatch.setattr("statefulspark.job.run.engine.without_sink", noted)
     return found
 
 

@@ -7,9 +7,9 @@ import signal
 
 import pytest
 
-from statefulspark.coordinator.queried_state import StateQuery
+from statefulspark.coordinator.query.queried_state import StateQuery
 from statefulspark.errors import ClosedError, InvalidInputError, UnavailableError
-from statefulspark.job.running import RunningJob
+from statefulspark.job.run.running import RunningJob
 
 from .oracles import by, counted, files, finals
 from .work import Work, wait_until

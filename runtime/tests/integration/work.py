@@ -23,9 +23,9 @@ from statefulspark.config.job import StatefulSparkJob
 from statefulspark.config.manifest import validate_job
 from statefulspark.coordinator.controls import JobError, JobState, JobStatus
 from statefulspark.exchange.config import SlotLogs
-from statefulspark.job.manifest_settings import storage_settings
-from statefulspark.job.running import RunningJob
-from statefulspark.job.start import RunOptions, start_job
+from statefulspark.job.run.running import RunningJob
+from statefulspark.job.start.manifest_settings import storage_settings
+from statefulspark.job.start.start_job import RunOptions, start_job
 from statefulspark.storage.base import ObjectStore
 from statefulspark.storage.open import open_store
 

@@ -10,10 +10,10 @@ import pytest
 
 from statefulspark.coordinator.controls import Cancellation, JobState
 from statefulspark.errors import FencedError, UnavailableError
-from statefulspark.job.cancellation import CanceledState
-from statefulspark.job.restarts import NoRestart
-from statefulspark.job.run_settings import RunSettings
-from statefulspark.job.running import RunningJob
+from statefulspark.job.ending.cancellation import CanceledState
+from statefulspark.job.failures.restarts import NoRestart
+from statefulspark.job.run.running import RunningJob
+from statefulspark.job.start.run_settings import RunSettings
 
 
 def test_retain_deletes_nothing() -> None:

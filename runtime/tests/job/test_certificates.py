@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 from runtime.tests.certificates import authority_of, signed_by, write
 
-from statefulspark.config.pods import TLS_FOLDER_VARIABLE
+from statefulspark.config.kubernetes.pods import TLS_FOLDER_VARIABLE
 from statefulspark.errors import InvalidInputError
-from statefulspark.job.start import _certificates
+from statefulspark.job.start.start_job import _certificates
 
 
 @pytest.mark.parametrize("master", ["local[4]", "local-cluster[2,3,1024]", "spark://127.0.0.1:7077"])

@@ -10,10 +10,10 @@ import pytest
 from statefulspark.coordinator.coordinator import Coordinator
 from statefulspark.coordinator.core.life import Life
 from statefulspark.coordinator.inbox import Inbox
-from statefulspark.coordinator.query_lifecycle import QueryLifecycle
+from statefulspark.coordinator.query.lifecycle import QueryLifecycle
 from statefulspark.errors import ClosedError, ConflictError
-from statefulspark.job.commands import Commands
-from statefulspark.job.snapshots import Snapshots
+from statefulspark.job.run.commands import Commands
+from statefulspark.job.run.snapshots import Snapshots
 
 
 def test_a_command_that_is_refused_names_the_one_in_progress() -> None:

@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from statefulspark.errors import UnavailableError, UserFunctionError
-from statefulspark.job.failing_batches import MESSAGE_MAX, FailingBatches, brief
-from statefulspark.process.failures import user_function_error
+from statefulspark.job.failures.failing_batches import MESSAGE_MAX, FailingBatches, brief
+from statefulspark.process.runner.failures import user_function_error
 
 
 @given(steps=st.lists(st.sampled_from(["fail", "commit", "idle", "wait"])))

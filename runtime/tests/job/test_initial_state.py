@@ -15,8 +15,8 @@ from statefulspark.checkpoint.write.removal import remove_state
 from statefulspark.config.job import StatefulSparkJob
 from statefulspark.config.manifest import validate_job
 from statefulspark.errors import InvalidInputError
-from statefulspark.job.start import _initial_savepoint
-from statefulspark.storage.local import LocalStore
+from statefulspark.job.start.start_job import _initial_savepoint
+from statefulspark.storage.local.store import LocalStore
 
 
 def job(**spec: Any) -> StatefulSparkJob:

@@ -13,10 +13,10 @@ from statefulspark.config.job import StatefulSparkJob
 from statefulspark.config.manifest import validate_job
 from statefulspark.exchange.config import SlotConfig
 from statefulspark.exchange.endpoint import Endpoint
-from statefulspark.job.manifest_settings import durable_options, slot_options
 from statefulspark.job.spark import session
 from statefulspark.job.spark.session import session_settings
 from statefulspark.job.spark.slot_supervisor import POOL
+from statefulspark.job.start.manifest_settings import durable_options, slot_options
 from statefulspark.storage.open import open_store
 from statefulspark.storage.storage_settings import StorageSettings
 

@@ -20,7 +20,7 @@ from statefulspark.errors import InvalidInputError
 from statefulspark.exchange.config import SlotConfig
 from statefulspark.exchange.endpoint import Endpoint
 from statefulspark.exchange.rocksdb_choice import RocksDBChoice
-from statefulspark.job.options_factory import rocksdb_choice
+from statefulspark.job.start.options_factory import rocksdb_choice
 from statefulspark.rocksdb.settings import RocksDBSettings
 from statefulspark.slot.rocksdb_settings import rocksdb_options
 from statefulspark.storage.open import open_store

@@ -15,8 +15,8 @@ from statefulspark.config.manifest import validate_job
 from statefulspark.errors import InvalidInputError
 from statefulspark.exchange.config import SlotConfig
 from statefulspark.exchange.endpoint import Endpoint
-from statefulspark.job.manifest_settings import slot_options
-from statefulspark.job.own_backend import own_backend_options
+from statefulspark.job.start.manifest_settings import slot_options
+from statefulspark.job.start.own_backend import own_backend_options
 from statefulspark.slot.state_stores import store_opener
 from statefulspark.storage.open import open_store
 from statefulspark.storage.storage_settings import StorageSettings

@@ -10,7 +10,7 @@ from pyspark.errors import AnalysisException
 from pyspark.sql.streaming.query import StreamingQuery
 
 from statefulspark import KeyedStream
-from statefulspark.job.pipeline_errors import no_writer, pipeline_error
+from statefulspark.job.start.pipeline_errors import no_writer, pipeline_error
 from statefulspark.pipeline.connected_streams import ConnectedStreams
 
 

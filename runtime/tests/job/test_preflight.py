@@ -12,7 +12,7 @@ from structlog.testing import capture_logs
 
 from statefulspark.checkpoint.write.removal import remove_state
 from statefulspark.errors import InvalidInputError
-from statefulspark.job.preflight import RestorableState, check_sink_batches, restorable_state, warn_of_restored_ids
+from statefulspark.job.start.preflight import RestorableState, check_sink_batches, restorable_state, warn_of_restored_ids
 from statefulspark.storage.open import open_store
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from statefulspark.job.restarts import ExponentialDelay, FailureRate, FixedDelay, NoRestart
+from statefulspark.job.failures.restarts import ExponentialDelay, FailureRate, FixedDelay, NoRestart
 
 
 def test_no_restart_gives_up_at_once() -> None:

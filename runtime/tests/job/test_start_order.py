@@ -10,8 +10,8 @@ import pytest
 
 from statefulspark.config.manifest import validate_job
 from statefulspark.errors import InvalidInputError, StatefulSparkError, UnavailableError
-from statefulspark.job import start
-from statefulspark.job.start import RunOptions, start_job
+from statefulspark.job.start import start_job as start
+from statefulspark.job.start.start_job import RunOptions, start_job
 from statefulspark.storage import open as storage
 
 

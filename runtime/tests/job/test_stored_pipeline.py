@@ -17,14 +17,14 @@ from statefulspark.checkpoint.lineage.identity import ensure_job
 from statefulspark.checkpoint.lineage.lineage import begin_attempt
 from statefulspark.checkpoint.spark.location import LocationFiles
 from statefulspark.checkpoint.spark.state_uploader import SparkStateUploader
-from statefulspark.coordinator.batch_log import BatchLog
+from statefulspark.coordinator.batches.log import BatchLog
 from statefulspark.coordinator.core.life import BatchParameters
-from statefulspark.coordinator.durable_job import DurableJob
-from statefulspark.coordinator.pending_checkpoint import PendingCheckpoint
-from statefulspark.coordinator.recovery import batch_log, recovered_batch, restore_location
+from statefulspark.coordinator.durable.durable_job import DurableJob
+from statefulspark.coordinator.durable.recovery import batch_log, recovered_batch, restore_location
+from statefulspark.coordinator.snapshots.pending import PendingCheckpoint
 from statefulspark.errors import NotRestorableError
-from statefulspark.job.preflight import RestorableState, restorable_state
-from statefulspark.job.stored_pipeline import check_pipeline, hashings, warn_of_repeated_steps
+from statefulspark.job.start.preflight import RestorableState, restorable_state
+from statefulspark.job.start.stored_pipeline import check_pipeline, hashings, warn_of_repeated_steps
 from statefulspark.storage.base import ObjectStore
 from statefulspark.storage.open import open_store
 

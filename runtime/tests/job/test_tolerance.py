@@ -7,12 +7,12 @@ from typing import cast
 import pytest
 
 from statefulspark.coordinator.controls import CheckpointInfo
-from statefulspark.coordinator.pending_checkpoint import SlotLostError
+from statefulspark.coordinator.snapshots.pending import SlotLostError
 from statefulspark.errors import FencedError, UnavailableError
+from statefulspark.job.failures.restarts import FixedDelay, NoRestart
+from statefulspark.job.failures.tolerance import FailureTolerance
 from statefulspark.job.history.recorder import HistoryRecorder
 from statefulspark.job.history.storing import StoredHistory
-from statefulspark.job.restarts import FixedDelay, NoRestart
-from statefulspark.job.tolerance import FailureTolerance
 
 _FAILED = UnavailableError("storage does not answer")
 _COMPLETE = CheckpointInfo(

@@ -23,7 +23,7 @@ from runtime.tests.java_options import QUICK
 
 from statefulspark.checkpoint.inspect.reader import read_state, state_sizes
 from statefulspark.config.manifest import load_manifest
-from statefulspark.job.manifest_settings import storage_settings
+from statefulspark.job.start.manifest_settings import storage_settings
 from statefulspark.storage.base import ObjectStore
 from statefulspark.storage.open import open_store
 

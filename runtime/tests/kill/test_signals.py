@@ -168,6 +168,6 @@ def kill_jvm(ledger: Ledger) -> None:
 
 def test_a_driver_that_nohup_started_ignores_the_hang_up(tmp_path: Path) -> None:
     """Whoever wanted SIGHUP ignored, gets it."""
-    script = "import signal; from statefulspark.api_server.signals import StopSignals\nwith StopSignals(): print(repr(signal.getsignal(signal.SIGHUP)))"
+    script = "import signal; from statefulspark.api_server.run.signals import StopSignals\nwith StopSignals(): print(repr(signal.getsignal(signal.SIGHUP)))"
     result = subprocess.run(["nohup", sys.executable, "-c", script], capture_output=True, text=True, check=True, cwd=tmp_path)
     assert "SIG_IGN" in result.stdout

@@ -10,12 +10,12 @@ from collections.abc import Iterator
 
 import pytest
 
-from statefulspark.api_server import termination
+from statefulspark.api_server.run import termination
 from statefulspark.coordinator.controls import JobError
 from statefulspark.errors import InvalidInputError
 from statefulspark.logs.json_lines import json_formatter
 from statefulspark.logs.redaction import HIDDEN, Redaction, hide_secrets, redact
-from statefulspark.process.failures import user_function_error
+from statefulspark.process.runner.failures import user_function_error
 
 KEY_ID = "AKIA" + "IOSFODNN7EXAMPLE"
 SIGNATURE = "aB3dE5fG7hI9jK%2Bx%3D"

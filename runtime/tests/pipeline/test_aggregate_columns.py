@@ -13,7 +13,7 @@ from statefulspark.errors import InvalidInputError
 from statefulspark.pipeline import keyed_streams
 from statefulspark.pipeline.watermarks import Upstream
 from statefulspark.process.batches.running_aggregates import RunningAggregates
-from statefulspark.process.step_spec import StepSpec
+from statefulspark.process.rows.step_spec import StepSpec
 
 SCHEMA = T.StructType(
     [

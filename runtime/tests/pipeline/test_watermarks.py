@@ -25,7 +25,7 @@ from statefulspark import (
 from statefulspark.errors import InvalidInputError
 from statefulspark.pipeline import step_arguments
 from statefulspark.pipeline.job import Job
-from statefulspark.process.step_spec import idle_afters_ms, watermark_columns
+from statefulspark.process.rows.step_spec import idle_afters_ms, watermark_columns
 
 ROWS = "k string, at timestamp, n bigint"
 RULES = MapStateDescriptor("rules", Types.STRING(), Types.STRING())

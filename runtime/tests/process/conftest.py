@@ -10,10 +10,10 @@ import pyarrow as pa
 import pytest
 
 from statefulspark.keygroups import KeyGroupRange
-from statefulspark.process.function_runner import KeyedFunctionRunner
-from statefulspark.process.functions import KeyedProcessFunction
-from statefulspark.process.keytypes import key_type_infos
-from statefulspark.process.step_spec import StepSpec
+from statefulspark.process.api.functions import KeyedProcessFunction
+from statefulspark.process.rows.keytypes import key_type_infos
+from statefulspark.process.rows.step_spec import StepSpec
+from statefulspark.process.runner.function_runner import KeyedFunctionRunner
 from statefulspark.state.backend import BatchBudget, KeyedStateBackend
 from statefulspark.state.encoding.keys import KeyCodec
 from statefulspark.state.operator.backend import OperatorStateBackend, StepOperatorState

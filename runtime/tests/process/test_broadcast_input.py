@@ -24,8 +24,8 @@ from statefulspark import (
     ValueStateDescriptor,
 )
 from statefulspark.errors import InvalidInputError, UserFunctionError
-from statefulspark.process import broadcast_functions
-from statefulspark.process.step_spec import InputSpec, StepSpec
+from statefulspark.process.api import broadcast_functions
+from statefulspark.process.rows.step_spec import InputSpec, StepSpec
 from statefulspark.testing import BROADCAST, SECOND, BroadcastInput, KeyedBroadcastProcessHarness, process_harness
 from statefulspark.testing import broadcast_harness as harness_module
 

@@ -8,8 +8,8 @@ import pyarrow as pa
 import pytest
 
 from statefulspark.errors import InvalidInputError
-from statefulspark.process.broadcast_rows import BroadcastRows
-from statefulspark.process.step_spec import InputSpec
+from statefulspark.process.rows.step_spec import InputSpec
+from statefulspark.process.runner.broadcast_rows import BroadcastRows
 
 
 def rows(*values: tuple[int, int, int | None]) -> pa.RecordBatch:

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from statefulspark import Row
 from statefulspark.errors import InvalidInputError
-from statefulspark.process.buffer import OutputBuffer
-from statefulspark.process.output import OutputSchema
+from statefulspark.process.output.buffer import OutputBuffer
+from statefulspark.process.output.output import OutputSchema
 
 TEXT = pa.schema([("text", pa.string()), ("n", pa.int64())])
 NESTED = pa.schema([("texts", pa.list_(pa.string())), ("by", pa.map_(pa.string(), pa.binary()))])

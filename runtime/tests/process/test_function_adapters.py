@@ -25,9 +25,9 @@ from statefulspark import (
     ValueStateDescriptor,
 )
 from statefulspark.errors import InvalidInputError, NotRestorableError
-from statefulspark.process.function_adapters import AnyKeyedFunction, FilterAdapter, FlatMapAdapter, MapAdapter, ReduceAdapter
-from statefulspark.process.rolling_aggregations import Aggregation, RollingAggregation
-from statefulspark.process.row_types import row_type_info
+from statefulspark.process.adapters.function_adapters import AnyKeyedFunction, FilterAdapter, FlatMapAdapter, MapAdapter, ReduceAdapter
+from statefulspark.process.adapters.rolling_aggregations import Aggregation, RollingAggregation
+from statefulspark.process.rows.row_types import row_type_info
 from statefulspark.testing import (
     BATCH,
     CHECKPOINT,

@@ -13,7 +13,7 @@ from structlog.testing import capture_logs
 
 from statefulspark import KeyedProcessFunction, RuntimeContext
 from statefulspark.errors import InvalidInputError, UserFunctionError
-from statefulspark.process import timer_firing
+from statefulspark.process.runner import timer_firing
 from statefulspark.testing import KeyedProcessHarness, TestingJob
 
 from .test_function_runner import COUNT, LOG, Count, MakeSlot, Timers

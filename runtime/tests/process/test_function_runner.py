@@ -10,7 +10,7 @@ import pytest
 
 from statefulspark import KeyedProcessFunction, RuntimeContext, TimeDomain, Types, ValueStateDescriptor
 from statefulspark.errors import InternalError, InvalidInputError
-from statefulspark.process.contexts import MIN_WATERMARK_MS
+from statefulspark.process.api.contexts import MIN_WATERMARK_MS
 
 MakeSlot = Callable[..., Any]
 

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from statefulspark.keygroups import KeyGroupRange
-from statefulspark.process.key_group_rows import KeyGroupRows
+from statefulspark.process.rows.key_group_rows import KeyGroupRows
 
 HASHES = st.lists(st.integers(-(2**63), 2**63 - 1), max_size=50)
 

@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from statefulspark.errors import InvalidInputError
-from statefulspark.process.latest_by_value import LatestByValue, check_value_columns
-from statefulspark.process.value_times import columns_of_value, value_of
+from statefulspark.process.rows.latest_by_value import LatestByValue, check_value_columns
+from statefulspark.process.rows.value_times import columns_of_value, value_of
 
 Topic = st.none() | st.text(max_size=3)
 Rows = st.lists(st.tuples(Topic, st.none() | st.integers(-2, 2), st.none() | st.integers(-5, 5)), max_size=8)

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from statefulspark.errors import InvalidInputError, UnavailableError
-from statefulspark.process.order import BatchOrder
+from statefulspark.process.sorting.order import BatchOrder
 
 SCHEMA = pa.schema([("__kh", pa.int64()), ("__src", pa.int32()), ("at", pa.timestamp("us")), ("n", pa.int64()), ("text", pa.string())])
 

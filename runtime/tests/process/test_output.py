@@ -14,8 +14,8 @@ import pyspark.sql
 import pytest
 
 from statefulspark.errors import InvalidInputError
-from statefulspark.process.output import OutputSchema
-from statefulspark.process.rows import row_class, rows_of
+from statefulspark.process.output.output import OutputSchema
+from statefulspark.process.rows.rows import row_class, rows_of
 from statefulspark.state.row import Row, RowKind
 
 TWO = pa.schema([("tailnum", pa.string()), ("legs", pa.int64())])

@@ -15,8 +15,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from statefulspark.errors import InvalidInputError
-from statefulspark.process.columns import check_representable, event_time_ms, max_event_time_ms, python_values
-from statefulspark.process.rows import row_class, rows_of
+from statefulspark.process.rows.columns import check_representable, event_time_ms, max_event_time_ms, python_values
+from statefulspark.process.rows.rows import row_class, rows_of
 
 
 def test_a_row_is_read_by_attribute_position_and_name() -> None:

@@ -12,9 +12,9 @@ import pytest
 
 from statefulspark import OutputTag
 from statefulspark.errors import InvalidInputError
-from statefulspark.process.buffer import OutputBuffer
-from statefulspark.process.side_outputs import SideOutput, TaggedOutputBuffer, tagged_schema, untagged
-from statefulspark.process.step_spec import StepSpec
+from statefulspark.process.output.buffer import OutputBuffer
+from statefulspark.process.output.side_outputs import SideOutput, TaggedOutputBuffer, tagged_schema, untagged
+from statefulspark.process.rows.step_spec import StepSpec
 from statefulspark.testing.schemas import arrow_schema
 
 from .test_step_spec import GOOD

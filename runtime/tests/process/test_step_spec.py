@@ -12,9 +12,9 @@ import pytest
 
 from statefulspark import KeyedProcessFunction
 from statefulspark.errors import InvalidInputError
-from statefulspark.process.columns import python_values
-from statefulspark.process.keytypes import key_type_infos
-from statefulspark.process.step_spec import StepSpec
+from statefulspark.process.rows.columns import python_values
+from statefulspark.process.rows.keytypes import key_type_infos
+from statefulspark.process.rows.step_spec import StepSpec
 from statefulspark.state.encoding.keys import KeyCodec
 
 

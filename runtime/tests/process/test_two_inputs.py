@@ -27,10 +27,10 @@ from statefulspark import (
     Types,
     ValueStateDescriptor,
 )
-from statefulspark.coordinator import event_times
+from statefulspark.coordinator.batches import event_times
 from statefulspark.errors import InvalidInputError, UserFunctionError
-from statefulspark.process.co_function_adapters import CoFlatMapAdapter, CoMapAdapter
-from statefulspark.process.step_spec import InputSpec, StepSpec
+from statefulspark.process.adapters.co_function_adapters import CoFlatMapAdapter, CoMapAdapter
+from statefulspark.process.rows.step_spec import InputSpec, StepSpec
 from statefulspark.testing import (
     BATCH,
     KILL_DRIVER,

@@ -12,11 +12,11 @@ import pyarrow as pa
 from statefulspark import KeyedProcessFunction, RuntimeContext, Types, ValueStateDescriptor
 from statefulspark.checkpoint.inspect.reader import read_state
 from statefulspark.coordinator.controls import CheckpointInfo
-from statefulspark.coordinator.slot_state import LOST
-from statefulspark.coordinator.snapshot_requests import SnapshotRequest
+from statefulspark.coordinator.slots.state import LOST
+from statefulspark.coordinator.snapshots.requests import SnapshotRequest
 from statefulspark.errors import StatefulSparkError
 from statefulspark.exchange.task import exchange_partition
-from statefulspark.process.step_spec import StepSpec
+from statefulspark.process.rows.step_spec import StepSpec
 
 from .world import KEY_GROUPS, Driver, World
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from statefulspark.coordinator.batch_changelogs import BatchChangelogs
+from statefulspark.coordinator.batches.changelogs import BatchChangelogs
 
 from .changing import ChangingDriver, ChangingWorld
 from .world import Driver, World
@@ -22,7 +22,7 @@ StartChanging = Callable[..., ChangingDriver]
 def world(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> World:
     world = World(folder=tmp_path, backend=request.param)
     monkeypatch.setattr("statefulspark.failpoints.reach", world.reach)
-    monkeypatch.setattr("statefulspark.coordinator.batch_records.write_record", world.write_record)
+    monkeypatch.setattr("statefulspark.coordinator.batches.records.write_record", world.write_record)
     monkeypatch.setattr(BatchChangelogs, "put", partialmethod(_put, world))
     clock = world.clock()
     for module in ("checkpoint_schedule", "fence"):

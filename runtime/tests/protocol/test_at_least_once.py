@@ -14,8 +14,8 @@ from runtime.tests.depth import left_to_test_all
 from statefulspark.checkpoint.formats.paths import CHANGELOG_PREFIX
 from statefulspark.checkpoint.gc.collecting import collect_garbage
 from statefulspark.coordinator.controls import CheckpointInfo
-from statefulspark.coordinator.pending_checkpoint import CheckpointTimes
-from statefulspark.coordinator.slot_crashes import DEATHS_MAX
+from statefulspark.coordinator.slots.crashes import DEATHS_MAX
+from statefulspark.coordinator.snapshots.pending import CheckpointTimes
 from statefulspark.errors import FencedError, StatefulSparkError
 from statefulspark.storage.open import open_store
 

@@ -14,7 +14,7 @@ from statefulspark import KeyedBroadcastProcessFunction, MapStateDescriptor, Run
 from statefulspark.checkpoint.inspect.verify import verify
 from statefulspark.coordinator.controls import CheckpointInfo
 from statefulspark.errors import UnavailableError
-from statefulspark.process.step_spec import InputSpec, StepSpec
+from statefulspark.process.rows.step_spec import InputSpec, StepSpec
 from statefulspark.testing.inputs import BROADCAST
 
 from .conftest import Start

@@ -15,7 +15,7 @@ import pytest
 
 from statefulspark.checkpoint.gc.collecting import collect_garbage
 from statefulspark.coordinator.controls import CheckpointInfo
-from statefulspark.coordinator.pending_checkpoint import CheckpointTimes
+from statefulspark.coordinator.snapshots.pending import CheckpointTimes
 from statefulspark.errors import InvalidInputError, StatefulSparkError, UnavailableError
 from statefulspark.storage.open import open_store
 

@@ -21,11 +21,12 @@ from statefulspark.checkpoint.catalog import StoredCheckpoint, list_checkpoints,
 from statefulspark.checkpoint.gc.collecting import GcResult, collect_garbage
 from statefulspark.checkpoint.inspect.reader import read_state
 from statefulspark.checkpoint.inspect.verify import verify
-from statefulspark.coordinator import canonical_savepoints, conversion
 from statefulspark.coordinator.controls import CheckpointInfo
-from statefulspark.coordinator.conversion import convert
+from statefulspark.coordinator.snapshots import canonical as canonical_savepoints
+from statefulspark.coordinator.snapshots import conversion
+from statefulspark.coordinator.snapshots.conversion import convert
 from statefulspark.errors import ClosedError, CorruptDataError, FencedError, InvalidInputError, UnavailableError
-from statefulspark.state_tables.canonical import Publication
+from statefulspark.state_tables.canonical.conversion import Publication
 from statefulspark.storage.open import open_store
 
 from .conftest import Start

@@ -10,7 +10,7 @@ import pytest
 from statefulspark.checkpoint.formats import changelog, documents
 from statefulspark.checkpoint.formats.changelog_group import decode_group, is_group
 from statefulspark.checkpoint.lineage.lineage import read_record
-from statefulspark.coordinator import changelog_groups
+from statefulspark.coordinator.batches import changelog_groups
 from statefulspark.coordinator.controls import CheckpointInfo
 from statefulspark.errors import CorruptDataError, IncompatibleFormatError, StatefulSparkError, UnavailableError
 

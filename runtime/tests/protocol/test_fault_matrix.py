@@ -127,7 +127,7 @@ class Life:
 )
 def test_each_call_of_storage(world: World, start: Start, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, action: str, kind: str) -> None:
     """The job goes on under the same driver, under the next one, and under the one that has taken over."""
-    monkeypatch.setattr("statefulspark.coordinator.pending_checkpoint.time", world.clock())
+    monkeypatch.setattr("statefulspark.coordinator.snapshots.pending.time", world.clock())
     at, calls, outcomes = 0, 1, Counter[str]()
     while at <= calls:  # the first life has no fault, and says how many calls there are
         one = World(folder=tmp_path / f"life-{at}", backend="filesystem", input=[(f"key-{n % 5}", 10 * n) for n in range(20)])

@@ -9,7 +9,7 @@ from dataclasses import replace
 import pytest
 
 from statefulspark.coordinator.controls import CheckpointInfo
-from statefulspark.coordinator.slot_state import READY, RESTORING
+from statefulspark.coordinator.slots.state import READY, RESTORING
 from statefulspark.errors import FencedError
 from statefulspark.rpc.flight import FlightPeer
 from statefulspark.rpc.messages.batches import Begin, BeginAnswer, ExchangeRequest

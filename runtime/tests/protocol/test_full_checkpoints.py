@@ -10,7 +10,7 @@ from statefulspark.checkpoint.catalog import open_checkpoint
 from statefulspark.checkpoint.inspect.verify import verify
 from statefulspark.coordinator.controls import CheckpointInfo
 from statefulspark.state.backend import KeyedStateBackend
-from statefulspark.storage.local import LocalStore
+from statefulspark.storage.local.store import LocalStore
 from statefulspark.storage.open import open_store
 
 from .conftest import Start

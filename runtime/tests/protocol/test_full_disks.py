@@ -13,7 +13,7 @@ import pytest
 
 from statefulspark.coordinator.controls import CheckpointInfo
 from statefulspark.errors import UnavailableError
-from statefulspark.storage.local import LocalStore
+from statefulspark.storage.local.store import LocalStore
 from statefulspark.storage.retrying import RetryingStore, RetryPolicy
 
 from .conftest import Start

@@ -76,7 +76,7 @@ def test_a_checkpoint_of_a_driver_that_was_suspended(world: World, start: Start,
     driver = start(2)
     suspended_s = 0.0
     clock = SimpleNamespace(monotonic=time.monotonic, time=lambda: time.time() + suspended_s)
-    monkeypatch.setattr("statefulspark.coordinator.pending_checkpoint.time", clock)
+    monkeypatch.setattr("statefulspark.coordinator.snapshots.pending.time", clock)
     for number in range(3):
         batch = driver.plan(9)
         assert batch is not None

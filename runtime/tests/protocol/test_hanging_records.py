@@ -11,7 +11,7 @@ import pytest
 
 from statefulspark.checkpoint.formats.records import BatchRecord
 from statefulspark.checkpoint.lineage.lineage import write_record
-from statefulspark.coordinator.slot_state import READY
+from statefulspark.coordinator.slots.state import READY
 from statefulspark.errors import ConflictError, UnavailableError
 from statefulspark.rpc.messages.batches import Begin, Planned, Tick, TickAnswer, Wait
 from statefulspark.storage.base import ObjectStore
@@ -60,7 +60,7 @@ def hanging(driver: Driver, monkeypatch: pytest.MonkeyPatch) -> Iterator[Hanging
     """The record of the second batch hangs."""
     hanging = Hanging()
     assert driver.plan(4) == 1
-    monkeypatch.setattr("statefulspark.coordinator.batch_records.write_record", hanging.write_record)
+    monkeypatch.setattr("statefulspark.coordinator.batches.records.write_record", hanging.write_record)
     with ThreadPoolExecutor(1) as pool:
         planned = pool.submit(driver._peer.call, Planned())
         try:

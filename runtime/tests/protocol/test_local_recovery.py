@@ -19,8 +19,8 @@ from runtime.tests.depth import left_to_test_all
 
 from statefulspark.checkpoint.restore.progress import RestoredBytes
 from statefulspark.coordinator.controls import CheckpointInfo
-from statefulspark.coordinator.slot_state import READY
-from statefulspark.coordinator.slot_table import SlotTable
+from statefulspark.coordinator.slots.state import READY
+from statefulspark.coordinator.slots.table import SlotTable
 from statefulspark.errors import StatefulSparkError
 from statefulspark.exchange.config import SlotConfig
 
@@ -35,7 +35,7 @@ _SLOT = """
 import sys
 import cloudpickle
 from statefulspark.slot.process import run_slot
-from statefulspark.storage import dead_folders
+from statefulspark.storage.local import dead_folders
 dead_folders.OWN_KEPT_S = float(sys.argv[2])
 dead_folders._free_share = lambda _: 0.5  # the disk that runs the tests may be nearly full
 run_slot(cloudpickle.loads(sys.stdin.buffer.read()), int(sys.argv[1]), "executor")

@@ -17,7 +17,7 @@ from statefulspark.checkpoint.write.inline import InlineLimits
 from statefulspark.config.manifest import validate_job
 from statefulspark.coordinator.controls import CheckpointInfo
 from statefulspark.errors import InternalError, InvalidInputError, StatefulSparkError
-from statefulspark.job.manifest_settings import slot_options
+from statefulspark.job.start.manifest_settings import slot_options
 from statefulspark.rpc.messages.slots import SnapshotDone
 from statefulspark.state.store.base import StoreSnapshot
 from statefulspark.state.store.heap_store import HeapStore

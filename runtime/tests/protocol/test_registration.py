@@ -18,9 +18,9 @@ from statefulspark.checkpoint.formats.records import ChangelogRef
 from statefulspark.checkpoint.restore import operator_state
 from statefulspark.checkpoint.restore.changelog_objects import download_changelogs
 from statefulspark.checkpoint.transfers import download_verified
-from statefulspark.coordinator import slot_actions
 from statefulspark.coordinator.controls import CheckpointInfo
-from statefulspark.coordinator.slot_table import SlotTable
+from statefulspark.coordinator.slots import actions as slot_actions
+from statefulspark.coordinator.slots.table import SlotTable
 from statefulspark.errors import CorruptDataError, UnavailableError
 from statefulspark.exchange import task
 from statefulspark.exchange.task import exchange_partition

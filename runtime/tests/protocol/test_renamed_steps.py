@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from statefulspark.errors import NotRestorableError
-from statefulspark.job.preflight import RestorableState, check_uids, restorable_state
+from statefulspark.job.start.preflight import RestorableState, check_uids, restorable_state
 from statefulspark.storage.open import open_store
 
 from .changing import ChangingDriver, ChangingWorld

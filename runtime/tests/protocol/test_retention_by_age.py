@@ -9,9 +9,10 @@ from types import SimpleNamespace
 import pytest
 
 from statefulspark.checkpoint.catalog import checkpoint_ids
-from statefulspark.coordinator import checkpoint_schedule, job_retention
 from statefulspark.coordinator.controls import CheckpointInfo
-from statefulspark.coordinator.slot_state import RESTORING
+from statefulspark.coordinator.durable import retention as job_retention
+from statefulspark.coordinator.slots.state import RESTORING
+from statefulspark.coordinator.snapshots import schedule as checkpoint_schedule
 
 from .conftest import Start
 from .test_lives import rows_of

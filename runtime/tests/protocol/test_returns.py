@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from statefulspark.coordinator.controls import CheckpointInfo
-from statefulspark.coordinator.returns import returns_at_start
+from statefulspark.coordinator.durable.returns import returns_at_start
 from statefulspark.errors import CorruptDataError, StatefulSparkError
 
 from .conftest import Start

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from statefulspark.coordinator.batch_changelogs import BatchChangelogs
+from statefulspark.coordinator.batches.changelogs import BatchChangelogs
 from statefulspark.rpc.messages.batches import EmptyPartition, PartitionRun
 
 from .conftest import Start

@@ -15,8 +15,8 @@ from typing import Any
 import pytest
 from runtime.tests.depth import left_to_test_all
 
-from statefulspark.coordinator.queried_state import StateQuery
-from statefulspark.coordinator.state_queries import StateQueries
+from statefulspark.coordinator.query.queried_state import StateQuery
+from statefulspark.coordinator.query.state_queries import StateQueries
 from statefulspark.errors import ClosedError, InvalidInputError, UnavailableError
 from statefulspark.keygroups import key_group_of_hash
 from statefulspark.testing.key_hash import KeyHash

@@ -16,7 +16,7 @@ from runtime.tests.depth import left_to_test_all
 from statefulspark.coordinator.controls import CheckpointInfo
 from statefulspark.errors import CorruptDataError, StatefulSparkError, UnavailableError
 from statefulspark.storage.hashes import HashAlgorithm
-from statefulspark.storage.local import LocalStore
+from statefulspark.storage.local.store import LocalStore
 
 from .conftest import Start
 from .test_lives import expected

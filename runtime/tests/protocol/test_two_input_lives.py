@@ -13,7 +13,7 @@ from runtime.tests.depth import left_to_test_all
 from statefulspark import KeyedCoProcessFunction, MapStateDescriptor, RuntimeContext, Types, ValueStateDescriptor
 from statefulspark.checkpoint.inspect.reader import read_state
 from statefulspark.checkpoint.inspect.verify import verify
-from statefulspark.process.step_spec import InputSpec, StepSpec
+from statefulspark.process.rows.step_spec import InputSpec, StepSpec
 from statefulspark.testing.inputs import SECOND
 
 from .conftest import Start

@@ -19,13 +19,13 @@ from statefulspark import KeyedProcessFunction, RuntimeContext, StateTtlConfig, 
 from statefulspark.checkpoint.formats.records import BatchRecord
 from statefulspark.checkpoint.inspect.reader import read_state
 from statefulspark.checkpoint.lineage.lineage import write_record
-from statefulspark.coordinator.batch_changelogs import BatchChangelogs
-from statefulspark.coordinator.event_times import Delays
+from statefulspark.coordinator.batches.changelogs import BatchChangelogs
+from statefulspark.coordinator.batches.event_times import Delays
 from statefulspark.errors import StatefulSparkError, UnavailableError
 from statefulspark.exchange.task import exchange_partition
 from statefulspark.keygroups import key_group_range
-from statefulspark.process.co_functions import StepFunction
-from statefulspark.process.step_spec import StepSpec
+from statefulspark.process.api.co_functions import StepFunction
+from statefulspark.process.rows.step_spec import StepSpec
 from statefulspark.rpc.messages.batches import Acknowledge
 from statefulspark.storage.base import ObjectStore
 from statefulspark.testing.local_driver import LocalDriver

@@ -27,10 +27,10 @@ from statefulspark import (
     ValueStateDescriptor,
     state_tables,
 )
-from statefulspark.process.columns import python_values
+from statefulspark.process.rows.columns import python_values
 from statefulspark.state.times import Instant
 from statefulspark.state.types.types import TypeInformation
-from statefulspark.state_tables.canonical import convert_to_canonical
+from statefulspark.state_tables.canonical.conversion import convert_to_canonical
 from statefulspark.storage.open import open_store
 from statefulspark.testing import CHECKPOINT, KILL_DRIVER, KILL_SLOT, RESCALE, RESTORE_FROM_SAVEPOINT, RETRY_BATCH, SAVEPOINT, TestingJob
 

@@ -20,7 +20,7 @@ from statefulspark.checkpoint.inspect.reader import read_state, state_sizes
 from statefulspark.checkpoint.inspect.verify import verify
 from statefulspark.cli.main import build_app
 from statefulspark.errors import InvalidInputError
-from statefulspark.state_tables.canonical import convert_to_canonical
+from statefulspark.state_tables.canonical.conversion import convert_to_canonical
 from statefulspark.storage.open import open_store
 from statefulspark.testing import (
     CHECKPOINT,

@@ -14,8 +14,8 @@ from statefulspark.checkpoint.write.progress import UploadedBytes
 from statefulspark.errors import CorruptDataError, InvalidInputError
 from statefulspark.keygroups import KeyGroupRange
 from statefulspark.memory.tuning import MemoryTuning
-from statefulspark.process.key_group_rows import RowSpread
-from statefulspark.process.metrics import UserMetric
+from statefulspark.process.api.metrics import UserMetric
+from statefulspark.process.rows.key_group_rows import RowSpread
 from statefulspark.rpc.codec import Message, answer_type, decode, encode
 from statefulspark.rpc.messages.batches import Acknowledge, BatchRun, Begin, BeginAnswer, Planned, RunMetrics, Wait
 from statefulspark.rpc.messages.heartbeat import ContainerMemory, Heartbeat, NativeMemory, NativeMetric, SlotReport, StepReport

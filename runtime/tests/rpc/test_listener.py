@@ -19,7 +19,7 @@ import pyarrow as pa
 import pytest
 from runtime.tests.certificates import NOW, authority_of, signed_by, write
 
-from statefulspark.config.pods import TLS_AUTHORITY_FILE, TLS_CERTIFICATE_FILE, TLS_FOLDER_VARIABLE, TLS_SERVER_NAME
+from statefulspark.config.kubernetes.pods import TLS_AUTHORITY_FILE, TLS_CERTIFICATE_FILE, TLS_FOLDER_VARIABLE, TLS_SERVER_NAME
 from statefulspark.errors import InvalidInputError, UnavailableError
 from statefulspark.rpc.certificates import CertificateFolder
 from statefulspark.rpc.flight import ExchangeStream, FlightPeer

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from statefulspark.process.functions import KeyedProcessFunction
+from statefulspark.process.api.functions import KeyedProcessFunction
 
 from .one_slot import Coordinator, Count, Slot
 

@@ -15,8 +15,8 @@ from statefulspark.checkpoint.write.upload import SlotUploader
 from statefulspark.exchange.config import SlotConfig
 from statefulspark.exchange.endpoint import Endpoint
 from statefulspark.keygroups import KeyGroupRange
-from statefulspark.process.function_runner import StepSpec
-from statefulspark.process.functions import KeyedProcessFunction
+from statefulspark.process.api.functions import KeyedProcessFunction
+from statefulspark.process.runner.function_runner import StepSpec
 from statefulspark.rpc.flight import FlightPeer
 from statefulspark.rpc.listener import FlightListener
 from statefulspark.rpc.messages.batches import Acknowledge, BatchRun, ExchangeRequest

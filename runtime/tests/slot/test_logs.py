@@ -15,7 +15,7 @@ import pytest
 import structlog
 from rich.console import Console
 
-from statefulspark.cli.log_output import configure_logging
+from statefulspark.cli.launch.log_output import configure_logging
 from statefulspark.errors import InvalidInputError
 from statefulspark.exchange.config import SlotLogs
 from statefulspark.logs.levels import LogLevel, LogLevels, present_levels

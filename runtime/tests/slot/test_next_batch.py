@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from statefulspark.process.functions import KeyedProcessFunction
+from statefulspark.process.api.functions import KeyedProcessFunction
 from statefulspark.rpc.messages.slot_control import NextBatch
 
 from .one_slot import UID, Count, Slot

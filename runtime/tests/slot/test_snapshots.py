@@ -15,7 +15,7 @@ from runtime.tests.depth import examples
 
 from statefulspark.checkpoint.formats.metadata import SlotState
 from statefulspark.errors import FencedError
-from statefulspark.process.functions import KeyedProcessFunction
+from statefulspark.process.api.functions import KeyedProcessFunction
 from statefulspark.rpc.messages.batches import BatchRun, ExchangeRequest
 from statefulspark.state.api.descriptors import ValueStateDescriptor
 from statefulspark.state.api.ttl import StateTtlConfig

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from statefulspark.errors import FencedError, InvalidInputError, UnavailableError
-from statefulspark.process.functions import KeyedProcessFunction
+from statefulspark.process.api.functions import KeyedProcessFunction
 from statefulspark.rpc.messages.slot_control import Undo
 from statefulspark.rpc.messages.state_queries import ReadState, StateEntries
 from statefulspark.state.api.descriptors import MapStateDescriptor, ValueStateDescriptor

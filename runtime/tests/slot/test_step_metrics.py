@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 
 from statefulspark.keygroups import KeyGroupRange
-from statefulspark.process.key_group_rows import KeyGroupRows
+from statefulspark.process.rows.key_group_rows import KeyGroupRows
 from statefulspark.slot import step_metrics as figures
 from statefulspark.slot.step_metrics import PARTS, BatchClock, counted
 

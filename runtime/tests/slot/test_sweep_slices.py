@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from statefulspark.process.functions import KeyedProcessFunction
+from statefulspark.process.api.functions import KeyedProcessFunction
 from statefulspark.rpc.messages.slot_control import Settle
 from statefulspark.slot.idle_deletes import IDLE_S, IdleDeletes
 from statefulspark.state.api.descriptors import MapStateDescriptor

@@ -7,7 +7,7 @@ from decimal import Decimal
 from typing import Any
 
 from statefulspark import RuntimeContext
-from statefulspark.process.metrics import UserMetric
+from statefulspark.process.api.metrics import UserMetric
 from statefulspark.rpc.codec import decode, encode
 from statefulspark.rpc.messages.heartbeat import Heartbeat, SlotReport
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from statefulspark.config.rocksdb_names import METRICS
+from statefulspark.config.rocksdb.names import METRICS
 from statefulspark.state.store import native_metrics
 from statefulspark.state.store.native_metrics import (
     COLUMN_FAMILY_AS_VARIABLE,

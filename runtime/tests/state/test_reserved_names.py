@@ -27,8 +27,8 @@ from statefulspark import (
     ValueStateDescriptor,
 )
 from statefulspark.errors import InternalError, InvalidInputError, NotRestorableError
-from statefulspark.process.checkpointed_functions import LIST_CHECKPOINTED_STATE
-from statefulspark.process.function_adapters import REDUCE_STATE
+from statefulspark.process.adapters.function_adapters import REDUCE_STATE
+from statefulspark.process.runner.checkpointed_functions import LIST_CHECKPOINTED_STATE
 from statefulspark.state.api.names import RuntimeName, check_state_name
 from statefulspark.state.encoding.layout import StateInfo
 from statefulspark.state.encoding.runtime_states import is_of_late_declaration, is_of_windows

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from statefulspark.config.rocksdb_options import OPTIONS, PredefinedOptions, choose
+from statefulspark.config.rocksdb.options import OPTIONS, PredefinedOptions, choose
 from statefulspark.errors import InternalError
 from statefulspark.rocksdb.settings import RocksDBSettings
 from statefulspark.state.store.base import Change

@@ -15,7 +15,7 @@ from statefulspark.checkpoint.restore.slot import RestorePlan, restore_slot
 from statefulspark.keygroups import key_group_range
 from statefulspark.state.store.open_store import open_snapshot
 from statefulspark.state.store.open_store import open_store as open_kind
-from statefulspark.state_tables.canonical import ConvertedSavepoint, convert_to_canonical
+from statefulspark.state_tables.canonical.conversion import ConvertedSavepoint, convert_to_canonical
 from statefulspark.storage.open import open_store
 
 Entries = dict[bytes, bytes]

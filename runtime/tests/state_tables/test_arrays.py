@@ -18,8 +18,8 @@ from statefulspark.state.row import Row, RowKind
 from statefulspark.state.times import Instant
 from statefulspark.state.types.arrow_types import AS_DECLARED, Conversions, arrow_type
 from statefulspark.state.types.types import TypeInformation, Types
-from statefulspark.state_tables.arrays import array_of
-from statefulspark.state_tables.payloads import Payloads
+from statefulspark.state_tables.read.arrays import array_of
+from statefulspark.state_tables.read.payloads import Payloads
 
 _MICROS = datetime(1, 1, 1), datetime(9999, 12, 31)  # noqa: DTZ001
 _DIGITS = st.decimals(-(10**19), 10**19, places=18, allow_nan=False)

@@ -16,7 +16,7 @@ from statefulspark.checkpoint.formats.metadata import decode_metadata
 from statefulspark.checkpoint.inspect.verify import verify
 from statefulspark.errors import CorruptDataError, IncompatibleFormatError, StatefulSparkError
 from statefulspark.state.store.open_store import open_snapshot
-from statefulspark.state_tables.canonical import convert_to_canonical
+from statefulspark.state_tables.canonical.conversion import convert_to_canonical
 from statefulspark.storage.open import open_store
 
 from .canonical_savepoints import converted, restored

@@ -23,9 +23,9 @@ from statefulspark.errors import CorruptDataError, InvalidInputError
 from statefulspark.state.encoding.keys import KeyCodec
 from statefulspark.state.encoding.layout import StateInfo, store_key
 from statefulspark.state.encoding.values import join_expiry
-from statefulspark.state_tables.canonical import ConvertedSavepoint
-from statefulspark.state_tables.canonical_tables import CanonicalTables
-from statefulspark.state_tables.reading import StateReader
+from statefulspark.state_tables.canonical.conversion import ConvertedSavepoint
+from statefulspark.state_tables.canonical.tables import CanonicalTables
+from statefulspark.state_tables.read.reading import StateReader
 from statefulspark.storage.open import open_store
 
 from .canonical_savepoints import converted

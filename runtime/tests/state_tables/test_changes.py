@@ -12,8 +12,8 @@ from statefulspark.checkpoint.formats.metadata import CheckpointMetadata, SlotSt
 from statefulspark.checkpoint.formats.pipeline import TICKS, WIDENED, KeyColumn, Pipeline, SourceId, SparkStep, StepKey
 from statefulspark.errors import InvalidInputError
 from statefulspark.state.encoding.layout import StateInfo
-from statefulspark.state_tables.changed_metadata import changed_metadata, known_uids, removed_ids
-from statefulspark.state_tables.changes import Changes
+from statefulspark.state_tables.write.changed_metadata import changed_metadata, known_uids, removed_ids
+from statefulspark.state_tables.write.changes import Changes
 
 
 def _info(state_id: int, uid: str, name: str, kind: str = "value") -> StateInfo:

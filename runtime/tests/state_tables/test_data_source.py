@@ -15,7 +15,7 @@ from state_snapshots import UID, write_savepoint
 from statefulspark.errors import InvalidInputError
 from statefulspark.state.encoding.layout import store_key
 from statefulspark.state.types.types import TypeInformation, Types
-from statefulspark.state_tables.data_source import StateDataSource, TableReader
+from statefulspark.state_tables.read.data_source import StateDataSource, TableReader
 from statefulspark.storage.storage_settings import StorageSettings
 
 from .snapshots import counts_of_users, info_of
@@ -131,7 +131,7 @@ def test_options_are_found_in_any_case_and_storage_fills_in(tmp_path: Path, monk
         seen.append(settings)
         raise LookupError(url)
 
-    monkeypatch.setattr("statefulspark.state_tables.data_source.open_store", opened)
+    monkeypatch.setattr("statefulspark.state_tables.read.data_source.open_store", opened)
     monkeypatch.setattr(StateDataSource, "storage", StorageSettings(access_key_id="id", secret_access_key="hidden", region="eu"))
     with pytest.raises(LookupError):
         _source("s3://bucket/x", endpoint="http://minio:9000", pathstyle="false").schema()

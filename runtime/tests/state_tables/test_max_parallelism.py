@@ -33,7 +33,7 @@ from statefulspark.state.encoding.layout import StateInfo, store_key, timer_stor
 from statefulspark.state.encoding.segments import NEVER_MS, ListHead, pack_segment, segment_key
 from statefulspark.state.types.types import TypeInformation
 from statefulspark.state_tables import SavepointWriter
-from statefulspark.state_tables.sorted_entries import SortedEntries
+from statefulspark.state_tables.write.sorted_entries import SortedEntries
 from statefulspark.storage.open import open_store
 from statefulspark.testing import SAVEPOINT, TestingJob
 from statefulspark.testing.key_hash import KeyHash

@@ -19,8 +19,9 @@ from state_snapshots import UID
 from statefulspark import ListStateDescriptor, MapStateDescriptor, Types, ValueStateDescriptor, state_tables
 from statefulspark.checkpoint.inspect.verify import verify
 from statefulspark.errors import InvalidInputError
-from statefulspark.state_tables import SavepointWriter, spark_rows
-from statefulspark.state_tables.spark_rows import SparkRows
+from statefulspark.state_tables import SavepointWriter
+from statefulspark.state_tables.bootstrap import spark_rows
+from statefulspark.state_tables.bootstrap.spark_rows import SparkRows
 
 from .canonical_savepoints import contents
 from .snapshots import counts_of_users

@@ -24,7 +24,7 @@ from statefulspark.checkpoint.gc.collecting import GcResult, collect_garbage
 from statefulspark.errors import InvalidInputError, UnavailableError
 from statefulspark.faults.storage import FaultPlan, FaultyStore
 from statefulspark.storage.base import ObjectStore
-from statefulspark.storage.local import LocalStore
+from statefulspark.storage.local.store import LocalStore
 from statefulspark.storage.open import open_store
 from statefulspark.storage.retrying import RetryingStore
 

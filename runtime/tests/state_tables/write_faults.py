@@ -16,12 +16,12 @@ from statefulspark import state_tables
 from statefulspark.checkpoint.catalog import OpenStore, open_checkpoint
 from statefulspark.checkpoint.formats import paths
 from statefulspark.checkpoint.inspect.verify import verify
-from statefulspark.state_tables.canonical import convert_to_canonical
-from statefulspark.state_tables.changes import Changes
-from statefulspark.state_tables.declarations import NamedColumns
-from statefulspark.state_tables.file_bootstrap import FileBootstrap, bootstrap_files
-from statefulspark.state_tables.key_deletion import delete_keys_of
-from statefulspark.state_tables.rewriting import rewrite
+from statefulspark.state_tables.bootstrap.declarations import NamedColumns
+from statefulspark.state_tables.bootstrap.file_bootstrap import FileBootstrap, bootstrap_files
+from statefulspark.state_tables.canonical.conversion import convert_to_canonical
+from statefulspark.state_tables.write.changes import Changes
+from statefulspark.state_tables.write.key_deletion import delete_keys_of
+from statefulspark.state_tables.write.rewriting import rewrite
 from statefulspark.storage.open import open_store
 
 from .canonical_savepoints import table_of

@@ -14,7 +14,7 @@ from runtime.tests.s3_server import BUCKET, s3_server
 from runtime.tests.storage.flaky_proxy import FlakyProxy
 
 from statefulspark.storage.limits import S3Limits
-from statefulspark.storage.s3 import S3Store
+from statefulspark.storage.s3.store import S3Store
 from statefulspark.storage.storage_settings import StorageSettings
 
 

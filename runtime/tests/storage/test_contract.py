@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from statefulspark.faults.storage import FaultPlan, FaultyStore
-from statefulspark.storage.local import LocalStore
+from statefulspark.storage.local.store import LocalStore
 from statefulspark.storage.retrying import RetryingStore, RetryPolicy
-from statefulspark.storage.s3 import S3Store
+from statefulspark.storage.s3.store import S3Store
 from statefulspark.testing.object_store import ObjectStoreContract
 
 QUICK = RetryPolicy(budget_s=30, wait_s_first=0.001, wait_s_max=0.01)

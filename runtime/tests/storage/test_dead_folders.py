@@ -9,17 +9,17 @@ from pathlib import Path
 
 import pytest
 
-from statefulspark.storage import dead_folders
-from statefulspark.storage.dead_folders import KEPT_S, DeadFolders, mark_owner
-from statefulspark.storage.working_folder import open_working_folder
+from statefulspark.storage.local import dead_folders
+from statefulspark.storage.local.dead_folders import KEPT_S, DeadFolders, mark_owner
+from statefulspark.storage.local.working_folder import open_working_folder
 
 JOB = "s3://bucket/job"
 
 _SLOT = """
 import sys
 from pathlib import Path
-from statefulspark.storage.dead_folders import mark_owner
-from statefulspark.storage.working_folder import open_working_folder
+from statefulspark.storage.local.dead_folders import mark_owner
+from statefulspark.storage.local.working_folder import open_working_folder
 folder = open_working_folder(Path(sys.argv[1]), int(sys.argv[2]))
 mark_owner(folder.path, sys.argv[3])
 (folder.path / "000001.sst").write_bytes(b"x" * int(sys.argv[4]))
@@ -49,7 +49,7 @@ class Clock:
 @pytest.fixture
 def roomy(monkeypatch: pytest.MonkeyPatch) -> None:
     """The disk that runs the tests may be nearly full."""
-    monkeypatch.setattr("statefulspark.storage.dead_folders._free_share", lambda _: 0.5)
+    monkeypatch.setattr("statefulspark.storage.local.dead_folders._free_share", lambda _: 0.5)
 
 
 @pytest.mark.usefixtures("roomy")

@@ -10,7 +10,7 @@ import pytest
 
 from statefulspark.errors import InvalidInputError, UnavailableError
 from statefulspark.faults.storage import FaultKind, FaultPlan, FaultyStore, parse_fault_plan
-from statefulspark.storage.local import LocalStore
+from statefulspark.storage.local.store import LocalStore
 
 WRITING = ["put", "put_if_absent", "put_file", "copy"]
 

@@ -22,7 +22,7 @@ from statefulspark.cli import main
 from statefulspark.errors import ConflictError, CorruptDataError, InvalidInputError, UnavailableError
 from statefulspark.faults.storage import FaultyStore
 from statefulspark.storage.base import ObjectStore
-from statefulspark.storage.hdfs import HdfsStore
+from statefulspark.storage.hdfs.store import HdfsStore
 from statefulspark.storage.keys import TEMPORARY_PREFIX
 from statefulspark.storage.limits import StoreLimits
 from statefulspark.storage.open import check_reachable, open_store
@@ -209,7 +209,7 @@ def test_another_user(store: ObjectStore, proxy: TcpProxy, folder: str) -> None:
     """Who may not write is told so at once, and what to do."""
     store.put("x", b"1")
     program = (
-        "import sys\nfrom statefulspark.storage.hdfs import HdfsStore\nfrom statefulspark.errors import InvalidInputError\n"
+        "import sys\nfrom statefulspark.storage.hdfs.store import HdfsStore\nfrom statefulspark.errors import InvalidInputError\n"
         "store = HdfsStore(*sys.argv[1:])\nassert store.get('x') == b'1'\n"
         "try:\n    store.put('x', b'2')\nexcept InvalidInputError as error:\n    print(error)\n"
     )

@@ -13,10 +13,10 @@ from pathlib import Path
 import pytest
 
 from statefulspark.errors import ConflictError, InvalidInputError, StatefulSparkError, UnavailableError
-from statefulspark.storage import local
-from statefulspark.storage.folders import STALE_S
 from statefulspark.storage.keys import TEMPORARY_PREFIX
-from statefulspark.storage.local import LocalStore
+from statefulspark.storage.local import store as local
+from statefulspark.storage.local.folders import STALE_S
+from statefulspark.storage.local.store import LocalStore
 
 PROCESSES = 4
 
@@ -199,7 +199,7 @@ def test_one_winner_among_processes(store: LocalStore) -> None:
 WRITER = """
 import sys
 from pathlib import Path
-from statefulspark.storage.local import LocalStore
+from statefulspark.storage.local.store import LocalStore
 store = LocalStore(Path(sys.argv[1]))
 for i in range(10_000):
     data = bytes([i % 256]) * 300_000

@@ -16,10 +16,10 @@ from runtime.tests.storage.flaky_proxy import Fault, FlakyProxy
 from statefulspark.errors import InvalidInputError, UnavailableError
 from statefulspark.faults.storage import FAULTS_ENVIRONMENT, FaultPlan, FaultyStore
 from statefulspark.storage.base import ObjectStore
-from statefulspark.storage.local import LocalStore
+from statefulspark.storage.local.store import LocalStore
 from statefulspark.storage.open import StorageSettings, check_reachable, open_store
 from statefulspark.storage.retrying import RetryingStore
-from statefulspark.storage.s3 import S3Store
+from statefulspark.storage.s3.store import S3Store
 
 
 def inner(url: str, settings: StorageSettings | None = None) -> ObjectStore:

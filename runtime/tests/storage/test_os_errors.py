@@ -11,7 +11,7 @@ import pytest
 from statefulspark.errors import UnavailableError
 from statefulspark.job.spark.query_failures import query_error, slot_error
 from statefulspark.rpc.error_codes import error_body, error_of
-from statefulspark.storage.os_errors import disk_error, local_disk
+from statefulspark.storage.local.os_errors import disk_error, local_disk
 
 _REMEDY = r"\. Free space there, or choose another disk: spec\.stateBackend\.rocksdb\.localDir .*TMPDIR"
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from statefulspark.errors import InvalidInputError
-from statefulspark.storage.private_folder import check_private, make_private
+from statefulspark.storage.local.private_folder import check_private, make_private
 
 OTHER = 12345
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a folder to another user")

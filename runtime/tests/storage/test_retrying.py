@@ -11,7 +11,7 @@ import pytest
 
 from statefulspark.errors import ClosedError, ConflictError, CorruptDataError, InvalidInputError, UnavailableError
 from statefulspark.storage.cancellation import Cancellation
-from statefulspark.storage.local import LocalStore
+from statefulspark.storage.local.store import LocalStore
 from statefulspark.storage.retrying import RetryingStore, RetryPolicy
 
 

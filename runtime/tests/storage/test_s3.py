@@ -23,7 +23,7 @@ from runtime.tests.storage.flaky_proxy import Fault, FlakyProxy
 from statefulspark.errors import ClosedError, ConflictError, CorruptDataError, InvalidInputError, UnavailableError
 from statefulspark.storage.cancellation import Cancellation
 from statefulspark.storage.limits import S3Limits
-from statefulspark.storage.s3 import S3Store
+from statefulspark.storage.s3.store import S3Store
 from statefulspark.storage.storage_settings import StorageSettings
 
 RESET = Fault()

@@ -18,7 +18,7 @@ from runtime.tests.s3_server import BUCKET, S3Server, s3_server
 from statefulspark.errors import InvalidInputError, UnavailableError
 from statefulspark.storage.limits import S3Limits
 from statefulspark.storage.retrying import RetryingStore, RetryPolicy
-from statefulspark.storage.s3 import S3Store
+from statefulspark.storage.s3.store import S3Store
 from statefulspark.storage.storage_settings import StorageSettings
 
 PREFIX = "rotation"

@@ -12,8 +12,8 @@ from runtime.tests.storage.flaky_proxy import Fault, FlakyProxy
 
 from statefulspark.errors import InvalidInputError
 from statefulspark.storage.limits import S3Limits
-from statefulspark.storage.s3 import S3Store
-from statefulspark.storage.s3_objects import S3Encryption, S3ObjectSettings
+from statefulspark.storage.s3.objects import S3Encryption, S3ObjectSettings
+from statefulspark.storage.s3.store import S3Store
 from statefulspark.storage.storage_settings import StorageSettings
 
 OPERATIONS: dict[str, Callable[[S3Store, Path], object]] = {

@@ -13,10 +13,10 @@ from runtime.tests.s3_server import BUCKET
 from runtime.tests.storage.flaky_proxy import Fault, FlakyProxy
 
 from statefulspark.errors import UnavailableError
-from statefulspark.storage import s3_downloads
 from statefulspark.storage.limits import S3Limits
-from statefulspark.storage.s3 import S3Store
-from statefulspark.storage.s3_downloads import Download
+from statefulspark.storage.s3 import downloads as s3_downloads
+from statefulspark.storage.s3.downloads import Download
+from statefulspark.storage.s3.store import S3Store
 from statefulspark.storage.storage_settings import StorageSettings
 
 RANGE = 100_000

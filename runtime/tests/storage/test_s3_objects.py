@@ -24,8 +24,8 @@ from statefulspark.rpc.messages.conversion import Conversion
 from statefulspark.storage.keys import probe_key
 from statefulspark.storage.limits import S3Limits
 from statefulspark.storage.object_kinds import kind_of_object
-from statefulspark.storage.s3 import S3Store
-from statefulspark.storage.s3_objects import S3Checksum, S3Encryption, S3ObjectSettings
+from statefulspark.storage.s3.objects import S3Checksum, S3Encryption, S3ObjectSettings
+from statefulspark.storage.s3.store import S3Store
 from statefulspark.storage.storage_settings import StorageSettings
 
 PART = 5 << 20

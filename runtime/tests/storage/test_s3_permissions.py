@@ -25,7 +25,7 @@ from statefulspark.state.store.base import Change
 from statefulspark.storage.cancellation import Cancellation
 from statefulspark.storage.limits import S3Limits
 from statefulspark.storage.open import check_reachable
-from statefulspark.storage.s3 import S3Store
+from statefulspark.storage.s3.store import S3Store
 from statefulspark.storage.storage_settings import StorageSettings
 
 PREFIX = "team/state"

@@ -20,8 +20,8 @@ from statefulspark.errors import CorruptDataError
 from statefulspark.state.store.base import Change
 from statefulspark.storage.base import ObjectStore
 from statefulspark.storage.open import open_store
-from statefulspark.storage.s3 import S3Store
-from statefulspark.storage.s3_objects import S3Checksum, S3ObjectSettings
+from statefulspark.storage.s3.objects import S3Checksum, S3ObjectSettings
+from statefulspark.storage.s3.store import S3Store
 from statefulspark.storage.storage_settings import StorageSettings
 
 

@@ -20,7 +20,7 @@ from runtime.tests.storage.flaky_proxy import FlakyProxy
 
 from statefulspark.errors import InvalidInputError
 from statefulspark.storage.limits import S3Limits
-from statefulspark.storage.s3 import S3Store
+from statefulspark.storage.s3.store import S3Store
 from statefulspark.storage.storage_settings import StorageSettings
 
 PART_BYTES = 5 << 20

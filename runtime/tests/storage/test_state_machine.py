@@ -14,9 +14,9 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule, run_stat
 from statefulspark.errors import ConflictError
 from statefulspark.faults.storage import FaultPlan, FaultyStore
 from statefulspark.storage.base import ObjectStore
-from statefulspark.storage.local import LocalStore
+from statefulspark.storage.local.store import LocalStore
 from statefulspark.storage.retrying import RetryingStore, RetryPolicy
-from statefulspark.storage.s3 import S3Store
+from statefulspark.storage.s3.store import S3Store
 
 # No key is a folder of another: file systems cannot hold both.
 KEYS = ["a", "a-b", "b/1", "b/10", "b/2/x", "b/2/y", "b-", "c/d/e/f", "\u00e9/\U0001f600"]

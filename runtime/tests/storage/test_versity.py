@@ -22,8 +22,8 @@ from statefulspark.faults.storage import FaultPlan, FaultyStore
 from statefulspark.storage.limits import S3Limits
 from statefulspark.storage.open import check_reachable, open_store
 from statefulspark.storage.retrying import RetryingStore, RetryPolicy
-from statefulspark.storage.s3 import S3Store
-from statefulspark.storage.s3_objects import S3Checksum, S3ObjectSettings
+from statefulspark.storage.s3.objects import S3Checksum, S3ObjectSettings
+from statefulspark.storage.s3.store import S3Store
 from statefulspark.storage.storage_settings import StorageSettings
 from statefulspark.testing.object_store import ObjectStoreContract
 

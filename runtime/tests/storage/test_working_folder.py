@@ -11,13 +11,13 @@ from pathlib import Path
 import pytest
 
 from statefulspark.errors import InvalidInputError
-from statefulspark.storage.dead_folders import DeadFolders
-from statefulspark.storage.working_folder import open_scratch_folder, open_socket_folder, open_working_folder, private_folder
+from statefulspark.storage.local.dead_folders import DeadFolders
+from statefulspark.storage.local.working_folder import open_scratch_folder, open_socket_folder, open_working_folder, private_folder
 
 _SLOT = """
 import sys
 from pathlib import Path
-from statefulspark.storage.working_folder import open_working_folder
+from statefulspark.storage.local.working_folder import open_working_folder
 folder = open_working_folder(Path(sys.argv[1]), 1)
 (folder.path / "CURRENT").write_text("state")
 print(folder.path, flush=True)

@@ -8,9 +8,9 @@ from typing import Any
 
 import yaml
 
-from statefulspark.config import pods
 from statefulspark.config.job import API_VERSION, KIND, StatefulSparkJobSpec
-from statefulspark.config.kubernetes import driver_spec
+from statefulspark.config.kubernetes import pods
+from statefulspark.config.kubernetes.manifest import driver_spec
 from statefulspark_operator.api.names import COMPONENT_DRIVER, LABEL_JOB
 from statefulspark_operator.builders.certificates import Signed
 from statefulspark_operator.builders.identities import JobIdentity

@@ -11,8 +11,8 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
-from statefulspark.config import pods
 from statefulspark.config.job import StatefulSparkJobSpec
+from statefulspark.config.kubernetes import pods
 from statefulspark_operator.api.names import ANNOTATION_KEY_ID, COMPONENT_DRIVER, COMPONENT_EXECUTOR, COMPONENT_STORAGE
 from statefulspark_operator.builders.identities import JobIdentity
 

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 import aiohttp
 
-from statefulspark.config.pods import API_KEEP_ALIVE_S, TLS_SERVER_NAME
+from statefulspark.config.kubernetes.pods import API_KEEP_ALIVE_S, TLS_SERVER_NAME
 from statefulspark.errors import ConflictError, InvalidInputError, StatefulSparkError, UnavailableError
 from statefulspark_operator.api.drivers import Driver
 from statefulspark_operator.api.responses import CheckpointsResponse, OperationsResponse, ProblemResponse, StatusResponse, driver_of, parse

@@ -8,8 +8,8 @@ from typing import Any, Final
 from statefulspark.config.changes import refusal
 from statefulspark.config.document_bounds import shown
 from statefulspark.config.job import StatefulSparkJobSpec
-from statefulspark.config.kubernetes import validate_on_kubernetes
-from statefulspark.config.local_storage import storage_warnings
+from statefulspark.config.kubernetes.local_storage import storage_warnings
+from statefulspark.config.kubernetes.manifest import validate_on_kubernetes
 from statefulspark.config.problems import MESSAGE_MAX
 from statefulspark.config.state_backend import StateBackendType
 from statefulspark.errors import InvalidInputError

@@ -9,7 +9,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.registry import Collector
 
-from statefulspark.config.durations import parse_duration
+from statefulspark.config.values.durations import parse_duration
 from statefulspark.errors import InvalidInputError
 from statefulspark_operator.api.jobs import LifecycleState
 from statefulspark_operator.clients.kubernetes import Tree

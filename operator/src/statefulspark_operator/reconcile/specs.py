@@ -10,7 +10,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from statefulspark.config.job import StatefulSparkJobSpec
-from statefulspark.config.kubernetes import validate_on_kubernetes, validate_snapshot
+from statefulspark.config.kubernetes.manifest import validate_on_kubernetes, validate_snapshot
 from statefulspark.config.snapshot import StateSnapshotSpec
 from statefulspark.errors import InvalidInputError
 from statefulspark_operator.reconcile.state_backends import with_state_backend

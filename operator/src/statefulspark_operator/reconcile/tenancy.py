@@ -12,10 +12,10 @@ from fnmatch import fnmatchcase
 from typing import Final
 from urllib.parse import urlsplit
 
-from statefulspark.config.addresses import address_of, is_metadata
 from statefulspark.config.job import StatefulSparkJobSpec
-from statefulspark.config.locations import SCHEMES, is_below
 from statefulspark.config.snapshot import StateSnapshotSpec
+from statefulspark.config.values.addresses import address_of, is_metadata
+from statefulspark.config.values.locations import SCHEMES, is_below
 
 EVERYWHERE: Final = tuple(f"{scheme}://" for scheme in SCHEMES)
 _NEVER: Final = (

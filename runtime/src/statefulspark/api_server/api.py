@@ -25,9 +25,9 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from statefulspark.api_server import pages
 from statefulspark.api_server.authentication import BearerGate
 from statefulspark.api_server.bodies import BodyLimit
-from statefulspark.api_server.history_models import SAMPLES_MAX, HistoryModel
 from statefulspark.api_server.log_routes import log_routes
-from statefulspark.api_server.models import (
+from statefulspark.api_server.models.history import SAMPLES_MAX, HistoryModel
+from statefulspark.api_server.models.job import (
     CancelRequest,
     CheckpointListModel,
     CheckpointModel,
@@ -43,10 +43,10 @@ from statefulspark.api_server.models import (
     StopModel,
     StopRequest,
 )
+from statefulspark.api_server.models.rescale import Parallelism, RescalePlanModel, RescaleRequest
 from statefulspark.api_server.operations import OperationKind, Operations, Work
 from statefulspark.api_server.problems import Problem, problem_of
 from statefulspark.api_server.prometheus import CONTENT_TYPE, exposition
-from statefulspark.api_server.rescale_models import Parallelism, RescalePlanModel, RescaleRequest
 from statefulspark.api_server.state_routes import state_routes
 from statefulspark.api_server.tokens import TokenCheck
 from statefulspark.coordinator.controls import CheckpointInfo, JobControls, JobError, JobState, JobStatus, MemoryChange

@@ -14,9 +14,8 @@ from urllib.parse import quote
 import httpx
 from pydantic import BaseModel, ValidationError
 
-from statefulspark.api_server.history_models import HistoryModel
-from statefulspark.api_server.log_models import LogsModel
-from statefulspark.api_server.models import (
+from statefulspark.api_server.models.history import HistoryModel
+from statefulspark.api_server.models.job import (
     CheckpointListModel,
     CheckpointModel,
     MemoryModel,
@@ -27,12 +26,13 @@ from statefulspark.api_server.models import (
     StopModel,
     StopRequest,
 )
+from statefulspark.api_server.models.log import LogsModel
+from statefulspark.api_server.models.rescale import RescalePlanModel
+from statefulspark.api_server.models.state import StateEntriesModel, StateListModel, StateModel
 from statefulspark.api_server.problems import error_of
-from statefulspark.api_server.rescale_models import RescalePlanModel
-from statefulspark.api_server.state_models import StateEntriesModel, StateListModel, StateModel
 from statefulspark.config.savepoints import SavepointFormat
 from statefulspark.coordinator.controls import JobError
-from statefulspark.coordinator.queried_state import StateQuery
+from statefulspark.coordinator.query.queried_state import StateQuery
 from statefulspark.errors import InvalidInputError, StatefulSparkError, UnavailableError
 
 Model = TypeVar("Model", bound=BaseModel)

@@ -6,8 +6,8 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, Query
 
-from statefulspark.api_server.log_models import LogRecordModel, LogsModel
-from statefulspark.api_server.models import ProblemModel
+from statefulspark.api_server.models.job import ProblemModel
+from statefulspark.api_server.models.log import LogRecordModel, LogsModel
 from statefulspark.logs.levels import LogLevel
 from statefulspark.logs.tail import RECORDS_MAX, LogTail
 

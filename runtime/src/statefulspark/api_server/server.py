@@ -19,7 +19,7 @@ import uvicorn
 from starlette.types import ASGIApp
 
 from statefulspark.api_server.connection_limits import ConnectionLimiter, limited_protocol
-from statefulspark.config.pods import API_KEEP_ALIVE_S
+from statefulspark.config.kubernetes.pods import API_KEEP_ALIVE_S
 from statefulspark.errors import InvalidInputError, StatefulSparkError, UnavailableError
 from statefulspark.rpc.certificates import RENEWAL_POLL_S, CertificateFolder
 

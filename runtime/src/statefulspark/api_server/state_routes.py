@@ -6,10 +6,10 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, Query
 
-from statefulspark.api_server.models import ProblemModel
-from statefulspark.api_server.state_models import StateEntriesModel, StateListModel, StateModel
+from statefulspark.api_server.models.job import ProblemModel
+from statefulspark.api_server.models.state import StateEntriesModel, StateListModel, StateModel
 from statefulspark.coordinator.controls import JobControls
-from statefulspark.coordinator.queried_state import ENTRIES_MAX, StateQuery
+from statefulspark.coordinator.query.queried_state import ENTRIES_MAX, StateQuery
 
 _TEXT_MAX = 65_536
 

@@ -16,8 +16,8 @@ from statefulspark.checkpoint.formats.digests import FileDigest, check_digest, d
 from statefulspark.errors import CorruptDataError
 from statefulspark.storage.base import ObjectStore
 from statefulspark.storage.hashes import HashAlgorithm
-from statefulspark.storage.local import file_of
-from statefulspark.storage.os_errors import local_disk, translated
+from statefulspark.storage.local.os_errors import local_disk, translated
+from statefulspark.storage.local.store import file_of
 
 T = TypeVar("T")
 U = TypeVar("U")

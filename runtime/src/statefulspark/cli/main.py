@@ -1,6 +1,6 @@
 """The ``statefulspark`` command: collects the sub-commands and turns errors into exit codes.
 
-Each sub-command lives in a module of this package that has ``register(app)``. To add one, write the module and add its name to
+Each sub-command lives in a module below this package that has ``register(app)``. To add one, write the module and add its name to
 `COMMAND_SECTIONS`. These modules must import quickly: whatever needs pyspark is imported inside the command.
 
 Exit codes: 0 success, 1 failure (the message says what to do next), 2 invalid input, nothing was changed.
@@ -15,19 +15,21 @@ from typing import Annotated, Any, ClassVar, Final
 
 import typer
 
-from statefulspark.cli.groups import CommandGroup
-from statefulspark.cli.output import say
+from statefulspark.cli.common.groups import CommandGroup
+from statefulspark.cli.common.output import say
 from statefulspark.errors import InvalidInputError, StatefulSparkError
 from statefulspark.logs.redaction import redact
 
 COMMAND_SECTIONS: Final = {
-    "Write and run": ("init", "validate", "run", "list", "memory", "connectors"),
-    "A running job": ("status", "ui", "logs", "history", "savepoint", "rescale", "tune", "stop", "cancel"),
-    "Checkpoints and savepoints": ("checkpoints", "state", "verify", "snapshot", "key_groups", "gc"),
-    "New savepoints from old ones": ("convert", "rewrite", "delete_keys", "bootstrap"),
-    "Pods": ("executor",),
-}
-"""Modules of this package with sub-commands, by the section of the help that lists them."""
+    "Write and run": ("launch.init", "launch.validate", "launch.run", "launch.list", "launch.memory", "launch.connectors"),
+    "A running job": (
+        "driver.status", "driver.ui", "driver.logs", "driver.history", "driver.savepoint", "driver.rescale", "driver.tune", "driver.stop", "driver.cancel",
+    ),
+    "Checkpoints and savepoints": ("stored.checkpoints", "stored.state", "stored.verify", "stored.snapshot", "stored.key_groups", "stored.gc"),
+    "New savepoints from old ones": ("stored.convert", "stored.rewrite", "stored.delete_keys", "stored.bootstrap"),
+    "Pods": ("launch.executor",),
+}  # fmt: skip
+"""Modules of sub-commands, by the section of the help that lists them."""
 
 _EXIT_FAILED = 1
 _EXIT_INVALID_INPUT = 2
@@ -36,7 +38,9 @@ _EXIT_INVALID_INPUT = 2
 class _Commands(CommandGroup):
     """The command group; the one place where an error becomes text and an exit code."""
 
-    sections: ClassVar = {title: tuple(name.replace("_", "-") for name in names) for title, names in COMMAND_SECTIONS.items()}
+    sections: ClassVar = {
+        title: tuple(name.partition(".")[2].replace("_", "-") for name in names) for title, names in COMMAND_SECTIONS.items()
+    }
 
     def invoke(self, ctx: Any) -> Any:
         """Run the sub-command, ending with ``error: ...`` on stderr when it raises one of this package's errors."""

@@ -10,11 +10,11 @@ from urllib.parse import urlsplit
 from pydantic import AfterValidator, Field, SecretStr
 
 from statefulspark.config.base import IGNORE, UPGRADE, CelRule, Expected, Flag, Model, ObjectName, Text, WholeNumber, local_only
-from statefulspark.config.durations import Duration, at_least
-from statefulspark.config.locations import StorageUrl, check_endpoint, check_mounted
 from statefulspark.config.problems import Problem
 from statefulspark.config.s3 import S3Spec
-from statefulspark.config.sizes import ByteSize, between
+from statefulspark.config.values.durations import Duration, at_least
+from statefulspark.config.values.locations import StorageUrl, check_endpoint, check_mounted
+from statefulspark.config.values.sizes import ByteSize, between
 
 
 class CheckpointingMode(StrEnum):

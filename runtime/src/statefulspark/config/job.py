@@ -27,18 +27,18 @@ from statefulspark.config.base import (
 )
 from statefulspark.config.checkpointing import CheckpointingSpec
 from statefulspark.config.claim_mode import ClaimMode
-from statefulspark.config.durations import Duration, at_least
 from statefulspark.config.jars import JarSpec
-from statefulspark.config.locations import StorageUrl
 from statefulspark.config.memory import JobMemory, job_memory
 from statefulspark.config.problems import Problem
 from statefulspark.config.resources import DriverSpec, ExecutorSpec
 from statefulspark.config.restart import RestartStrategySpec
 from statefulspark.config.savepoints import SavepointsSpec
-from statefulspark.config.scalars import ScalarText
-from statefulspark.config.secret_names import PATTERN, REFERENCES, WAY
 from statefulspark.config.spark_conf_homes import SPARK_CONF_HOMES
 from statefulspark.config.state_backend import StateBackendSpec
+from statefulspark.config.values.durations import Duration, at_least
+from statefulspark.config.values.locations import StorageUrl
+from statefulspark.config.values.scalars import ScalarText
+from statefulspark.config.values.secret_names import PATTERN, REFERENCES, WAY
 from statefulspark.errors import InvalidInputError
 from statefulspark.keygroups import MAX_PARALLELISM_LIMIT, default_max_parallelism
 

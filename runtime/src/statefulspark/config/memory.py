@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from statefulspark.config.resources import DriverSpec, ExecutorSpec
-from statefulspark.config.rocksdb_options import choose
+from statefulspark.config.rocksdb.options import choose
 from statefulspark.config.state_backend import BACKENDS, StateBackendSpec, StateBackendType
 from statefulspark.errors import InvalidInputError
 from statefulspark.memory.baselines import MEBIBYTE

@@ -8,9 +8,9 @@ from typing import Annotated, Any
 from pydantic import AfterValidator, Field
 
 from statefulspark.config.base import SCALE, UPGRADE, CelRule, Model, Number, WholeNumber
-from statefulspark.config.cores import Cores
 from statefulspark.config.problems import Problem, refused
-from statefulspark.config.sizes import ByteSize, between, format_size, parse_size
+from statefulspark.config.values.cores import Cores
+from statefulspark.config.values.sizes import ByteSize, between, format_size, parse_size
 from statefulspark.keygroups import MAX_PARALLELISM_LIMIT
 from statefulspark.memory.baselines import HEAP_BYTES_MIN, MEBIBYTE, SLOT_BASELINE_BYTES, SLOT_WORK_BYTES_MIN
 from statefulspark.memory.process_memory import JvmRequest

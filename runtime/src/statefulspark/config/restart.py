@@ -9,8 +9,8 @@ from typing import Annotated
 from pydantic import Field
 
 from statefulspark.config.base import UPGRADE, Model, Number, WholeNumber
-from statefulspark.config.durations import Duration, at_least
 from statefulspark.config.problems import Problem
+from statefulspark.config.values.durations import Duration, at_least
 
 _Attempts = Annotated[WholeNumber, Field(ge=1, le=2_147_483_647)]
 

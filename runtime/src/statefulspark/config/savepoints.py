@@ -8,9 +8,9 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from statefulspark.config.base import IGNORE, CelRule, Model, WholeNumber
-from statefulspark.config.cron import Cron
-from statefulspark.config.durations import Duration, at_least
 from statefulspark.config.problems import Problem
+from statefulspark.config.values.cron import Cron
+from statefulspark.config.values.durations import Duration, at_least
 
 SavepointFormat = Literal["canonical", "native"]
 """Canonical: Parquet files, which jobs with any state backend restore. Native: the files of the state backend that took it."""

@@ -9,9 +9,9 @@ from pydantic import ConfigDict, Field
 
 from statefulspark.config.base import IGNORE, REJECT, CelRule, Flag, Model, ObjectName, Resource, WholeNumber
 from statefulspark.config.job import API_VERSION
-from statefulspark.config.locations import StorageUrl
 from statefulspark.config.problems import Problem
 from statefulspark.config.savepoints import SavepointFormat
+from statefulspark.config.values.locations import StorageUrl
 
 SNAPSHOT_KIND: Final = "StateSnapshot"
 

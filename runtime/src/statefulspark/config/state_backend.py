@@ -11,10 +11,10 @@ from pydantic import AfterValidator, Field, StringConstraints, WithJsonSchema
 
 from statefulspark.config.base import UPGRADE, CelRule, Expected, Flag, Model, Number, Text, no_server_default
 from statefulspark.config.problems import Problem, did_you_mean, refused
-from statefulspark.config.rocksdb_names import METRICS
-from statefulspark.config.rocksdb_options import BLOCK_BASED, OPTIONS, REFUSED, PredefinedOptions, choose, read_option
-from statefulspark.config.scalars import ScalarText
-from statefulspark.config.sizes import ByteSize, between
+from statefulspark.config.rocksdb.names import METRICS
+from statefulspark.config.rocksdb.options import BLOCK_BASED, OPTIONS, REFUSED, PredefinedOptions, choose, read_option
+from statefulspark.config.values.scalars import ScalarText
+from statefulspark.config.values.sizes import ByteSize, between
 from statefulspark.errors import InvalidInputError
 from statefulspark.memory.split import POOL_REMEDY, exact, pool_problem
 

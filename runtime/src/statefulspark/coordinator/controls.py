@@ -14,11 +14,11 @@ from typing import Literal, Protocol
 from statefulspark.config.savepoints import SavepointFormat
 from statefulspark.coordinator.history import JobHistory
 from statefulspark.coordinator.ongoing_work import PendingSnapshot
-from statefulspark.coordinator.queried_state import StateReads
+from statefulspark.coordinator.query.queried_state import StateReads
 from statefulspark.coordinator.reported_metrics import Lag, SourceStatus, UserMetricStatus
-from statefulspark.coordinator.rescales import Rescale, RescalePlan
-from statefulspark.coordinator.savepoint_formats import MissingTable
-from statefulspark.coordinator.slot_status import SlotStatus, StepSkew
+from statefulspark.coordinator.slots.rescales import Rescale, RescalePlan
+from statefulspark.coordinator.slots.status import SlotStatus, StepSkew
+from statefulspark.coordinator.snapshots.savepoint_formats import MissingTable
 from statefulspark.errors import StatefulSparkError
 from statefulspark.logs.redaction import redact
 

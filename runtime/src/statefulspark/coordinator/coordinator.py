@@ -11,34 +11,34 @@ from dataclasses import dataclass, field
 
 import structlog
 
-from statefulspark.coordinator.adoption import Adoption
-from statefulspark.coordinator.batch_actions import BatchActions, Serving
-from statefulspark.coordinator.batch_completion import Completion
-from statefulspark.coordinator.batch_log import BatchLog
-from statefulspark.coordinator.batch_reports import BatchReports
-from statefulspark.coordinator.batch_starts import BatchStarts
-from statefulspark.coordinator.canonical_savepoints import CanonicalSavepoints
-from statefulspark.coordinator.checkpoint_schedule import CheckpointSchedule, SnapshotEnded
+from statefulspark.coordinator.batches.actions import BatchActions, Serving
+from statefulspark.coordinator.batches.adoption import Adoption
+from statefulspark.coordinator.batches.completion import Completion
+from statefulspark.coordinator.batches.log import BatchLog
+from statefulspark.coordinator.batches.reports import BatchReports
+from statefulspark.coordinator.batches.starts import BatchStarts
 from statefulspark.coordinator.core.life import BatchParameters, Life
-from statefulspark.coordinator.durable_job import DurableJob
+from statefulspark.coordinator.durable.durable_job import DurableJob
+from statefulspark.coordinator.durable.going_back import GoingBack, GoingBackWanted
+from statefulspark.coordinator.durable.returns import Told
+from statefulspark.coordinator.durable.spark_location import SparkLocation
 from statefulspark.coordinator.first_error import FirstError
-from statefulspark.coordinator.going_back import GoingBack, GoingBackWanted
 from statefulspark.coordinator.inbox import Inbox
-from statefulspark.coordinator.job_slots import JobSlots
-from statefulspark.coordinator.memory_tuning import MemoryTuner, RunningMemory
-from statefulspark.coordinator.operator_states import OperatorDistribution
-from statefulspark.coordinator.pending_checkpoint import CheckpointTimes
-from statefulspark.coordinator.query_lifecycle import QueryLifecycle
-from statefulspark.coordinator.restore_failures import RestoreFailures
-from statefulspark.coordinator.restore_preparation import RestorePreparation
-from statefulspark.coordinator.returns import Told
-from statefulspark.coordinator.slot_actions import SlotActions
-from statefulspark.coordinator.slot_calls import SlotCalls
-from statefulspark.coordinator.slot_crashes import CrashWatch
-from statefulspark.coordinator.slot_table import SlotTable
-from statefulspark.coordinator.snapshot_requests import SnapshotRequests
-from statefulspark.coordinator.spark_location import SparkLocation
-from statefulspark.coordinator.state_queries import StateQueries
+from statefulspark.coordinator.query.lifecycle import QueryLifecycle
+from statefulspark.coordinator.query.state_queries import StateQueries
+from statefulspark.coordinator.slots.actions import SlotActions
+from statefulspark.coordinator.slots.calls import SlotCalls
+from statefulspark.coordinator.slots.crashes import CrashWatch
+from statefulspark.coordinator.slots.job_slots import JobSlots
+from statefulspark.coordinator.slots.memory_tuning import MemoryTuner, RunningMemory
+from statefulspark.coordinator.slots.operator_states import OperatorDistribution
+from statefulspark.coordinator.slots.restore_failures import RestoreFailures
+from statefulspark.coordinator.slots.restore_preparation import RestorePreparation
+from statefulspark.coordinator.slots.table import SlotTable
+from statefulspark.coordinator.snapshots.canonical import CanonicalSavepoints
+from statefulspark.coordinator.snapshots.pending import CheckpointTimes
+from statefulspark.coordinator.snapshots.requests import SnapshotRequests
+from statefulspark.coordinator.snapshots.schedule import CheckpointSchedule, SnapshotEnded
 from statefulspark.coordinator.view import CoordinatorView, view_of
 from statefulspark.errors import FencedError, SlotCrashedError, StatefulSparkError
 from statefulspark.exchange.endpoint import Endpoint

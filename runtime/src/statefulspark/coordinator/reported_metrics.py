@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from statefulspark.process.metrics import MetricKind
+from statefulspark.process.api.metrics import MetricKind
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -6,15 +6,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from statefulspark.checkpoint.formats.metadata import CheckpointMetadata
-from statefulspark.coordinator.batch_log import BatchLog
-from statefulspark.coordinator.checkpoint_schedule import CheckpointSchedule
+from statefulspark.coordinator.batches.log import BatchLog
+from statefulspark.coordinator.batches.totals import SnapshotTotals, StepTotals
 from statefulspark.coordinator.controls import CheckpointInfo
-from statefulspark.coordinator.durable_job import DurableJob
-from statefulspark.coordinator.memory_tuning import MemoryTuner
+from statefulspark.coordinator.durable.durable_job import DurableJob
 from statefulspark.coordinator.ongoing_work import PendingSnapshot
-from statefulspark.coordinator.slot_state import READY, Slot
-from statefulspark.coordinator.slot_table import SlotTable
-from statefulspark.coordinator.totals import SnapshotTotals, StepTotals
+from statefulspark.coordinator.slots.memory_tuning import MemoryTuner
+from statefulspark.coordinator.slots.state import READY, Slot
+from statefulspark.coordinator.slots.table import SlotTable
+from statefulspark.coordinator.snapshots.schedule import CheckpointSchedule
 from statefulspark.state.encoding.layout import StateInfo
 from statefulspark.state.registry import StateRegistry
 

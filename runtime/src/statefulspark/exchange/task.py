@@ -20,8 +20,8 @@ from statefulspark.errors import FencedError, UnavailableError
 from statefulspark.exchange.config import ExchangeConfig
 from statefulspark.exchange.endpoint import Endpoint
 from statefulspark.keygroups import key_group_of_hash, slot_of
-from statefulspark.process.pieces import pieces
-from statefulspark.process.reserved_columns import KEY_HASH, SOURCE
+from statefulspark.process.output.pieces import pieces
+from statefulspark.process.rows.reserved_columns import KEY_HASH, SOURCE
 from statefulspark.rpc.flight import ExchangeCall, FlightPeer
 from statefulspark.rpc.messages.batches import Begin, BeginAnswer, EmptyPartition, ExchangeRequest, PartitionRun, SlotUnreachable, Wait
 from statefulspark.rpc.messages.slot_control import Ping

@@ -14,13 +14,13 @@ from statefulspark.pipeline.output_types import OutputType, output_struct
 from statefulspark.pipeline.step_arguments import arrow_input
 from statefulspark.pipeline.tagged_streams import TaggedStream, side_outputs_of
 from statefulspark.pipeline.watermarks import InputTimes, step_watermarks
-from statefulspark.process.broadcast_functions import KeyedBroadcastProcessFunction
-from statefulspark.process.broadcast_states import check_descriptors
-from statefulspark.process.co_functions import KeyedCoProcessFunction, check_function
-from statefulspark.process.functions import KeyedProcessFunction
-from statefulspark.process.output_tag import OutputTag
-from statefulspark.process.reserved_columns import PART
-from statefulspark.process.step_spec import InputSpec, StepSpec
+from statefulspark.process.api.broadcast_functions import KeyedBroadcastProcessFunction
+from statefulspark.process.api.co_functions import KeyedCoProcessFunction, check_function
+from statefulspark.process.api.functions import KeyedProcessFunction
+from statefulspark.process.api.output_tag import OutputTag
+from statefulspark.process.rows.reserved_columns import PART
+from statefulspark.process.rows.step_spec import InputSpec, StepSpec
+from statefulspark.process.runner.broadcast_states import check_descriptors
 from statefulspark.state.api.descriptors import MapStateDescriptor
 from statefulspark.state.api.names import check_uid
 

@@ -14,12 +14,12 @@ from statefulspark.pipeline.output_types import OutputType, output_struct
 from statefulspark.pipeline.step_arguments import arrow_input, idle_ms, value_columns
 from statefulspark.pipeline.tagged_streams import TaggedStream, side_outputs_of
 from statefulspark.pipeline.watermarks import InputTimes, step_watermarks
-from statefulspark.process.broadcast_functions import KeyedBroadcastProcessFunction
-from statefulspark.process.co_function_adapters import CoFlatMapAdapter, CoMapAdapter
-from statefulspark.process.co_functions import CoFlatMapFunction, CoMapFunction, KeyedCoProcessFunction, check_function
-from statefulspark.process.functions import KeyedProcessFunction
-from statefulspark.process.output_tag import OutputTag
-from statefulspark.process.step_spec import InputSpec, StepSpec
+from statefulspark.process.adapters.co_function_adapters import CoFlatMapAdapter, CoMapAdapter
+from statefulspark.process.api.broadcast_functions import KeyedBroadcastProcessFunction
+from statefulspark.process.api.co_functions import CoFlatMapFunction, CoMapFunction, KeyedCoProcessFunction, check_function
+from statefulspark.process.api.functions import KeyedProcessFunction
+from statefulspark.process.api.output_tag import OutputTag
+from statefulspark.process.rows.step_spec import InputSpec, StepSpec
 from statefulspark.state.api.names import check_uid
 
 if TYPE_CHECKING:

@@ -26,9 +26,9 @@ from statefulspark.exchange.task import exchange_partition, spare_collector
 from statefulspark.keygroups import slot_expression
 from statefulspark.pipeline.column_names import quoted
 from statefulspark.pipeline.tagged_streams import TaggedStream, tagged_struct
-from statefulspark.process.output_tag import OutputTag
-from statefulspark.process.reserved_columns import FIRST, KEY_HASH, PART, SECOND, SECOND_SOURCES, SLOT, SOURCE
-from statefulspark.process.step_spec import StepSpec
+from statefulspark.process.api.output_tag import OutputTag
+from statefulspark.process.rows.reserved_columns import FIRST, KEY_HASH, PART, SECOND, SECOND_SOURCES, SLOT, SOURCE
+from statefulspark.process.rows.step_spec import StepSpec
 from statefulspark.rpc.messages.batches import PartitionRun
 
 if TYPE_CHECKING:

@@ -22,7 +22,7 @@ from statefulspark.pipeline.watermarks import Upstream, passed_on, upstream_of
 from statefulspark.state.api.descriptors import MapStateDescriptor
 
 if TYPE_CHECKING:
-    from statefulspark.process.function_runner import StepSpec
+    from statefulspark.process.runner.function_runner import StepSpec
 
 
 class Sink(Protocol):

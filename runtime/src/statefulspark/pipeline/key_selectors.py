@@ -9,7 +9,7 @@ from pyspark.sql import Column, DataFrame
 
 from statefulspark.errors import InvalidInputError, type_name
 from statefulspark.pipeline.column_names import quoted
-from statefulspark.process.functions import KeySelector
+from statefulspark.process.api.functions import KeySelector
 
 _REMEDY = "Use columns of the row and pyspark.sql.functions only, or compute the key with withColumn and name the column"
 

@@ -21,14 +21,14 @@ from statefulspark.pipeline.step_arguments import arrow_input, check_column, idl
 from statefulspark.pipeline.tagged_streams import TaggedStream, side_outputs_of
 from statefulspark.pipeline.watermarks import InputTimes, step_watermarks
 from statefulspark.pipeline.windowed_streams import KeyedInput, WindowedStream
+from statefulspark.process.api.co_functions import StepFunction, check_function
+from statefulspark.process.api.functions import KeyedProcessFunction
+from statefulspark.process.api.output_tag import OutputTag
 from statefulspark.process.batches.aggregates import Aggregate
 from statefulspark.process.batches.functions import BatchKeyedProcessFunction
 from statefulspark.process.batches.running_aggregates import RunningAggregates
-from statefulspark.process.co_functions import StepFunction, check_function
-from statefulspark.process.functions import KeyedProcessFunction
-from statefulspark.process.output_tag import OutputTag
-from statefulspark.process.reserved_columns import RESERVED
-from statefulspark.process.step_spec import StepSpec
+from statefulspark.process.rows.reserved_columns import RESERVED
+from statefulspark.process.rows.step_spec import StepSpec
 from statefulspark.process.windows.assigners import CountSlidingWindowAssigner, CountTumblingWindowAssigner, WindowAssigner
 from statefulspark.state.api.names import check_uid
 

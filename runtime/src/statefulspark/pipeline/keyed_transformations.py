@@ -11,9 +11,9 @@ from pyspark.sql import DataFrame
 from pyspark.sql import types as T  # noqa: N812  Spark's own convention
 
 from statefulspark.pipeline.output_types import OutputType, output_struct
-from statefulspark.process.function_adapters import REDUCE_STATE, FilterAdapter, FlatMapAdapter, MapAdapter, ReduceAdapter
-from statefulspark.process.functions import FilterFunction, FlatMapFunction, KeyedProcessFunction, MapFunction
-from statefulspark.process.rolling_aggregations import Aggregation, RollingAggregation
+from statefulspark.process.adapters.function_adapters import REDUCE_STATE, FilterAdapter, FlatMapAdapter, MapAdapter, ReduceAdapter
+from statefulspark.process.adapters.rolling_aggregations import Aggregation, RollingAggregation
+from statefulspark.process.api.functions import FilterFunction, FlatMapFunction, KeyedProcessFunction, MapFunction
 from statefulspark.state.api.functions import ReduceFunction
 from statefulspark.state.api.names import RuntimeName
 

@@ -12,7 +12,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import types as T  # noqa: N812  Spark's own convention
 from pyspark.sql.pandas.types import to_arrow_schema
 
-from statefulspark.config.durations import parse_duration
+from statefulspark.config.values.durations import parse_duration
 from statefulspark.errors import InvalidInputError
 
 __all__ = ["arrow_input", "check_column", "check_event_time", "idle_ms", "value_columns", "warn_without_watermark", "watermark_delay_ms"]

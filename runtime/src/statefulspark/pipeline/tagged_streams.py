@@ -13,8 +13,8 @@ from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 
 from statefulspark.errors import InvalidInputError
 from statefulspark.pipeline.output_types import OutputType, output_struct
-from statefulspark.process.output_tag import MAIN, OutputTag
-from statefulspark.process.side_outputs import SideOutput
+from statefulspark.process.api.output_tag import MAIN, OutputTag
+from statefulspark.process.output.side_outputs import SideOutput
 
 
 @dataclass(frozen=True)

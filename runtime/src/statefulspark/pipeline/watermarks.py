@@ -15,8 +15,8 @@ from pyspark.sql import DataFrame
 
 from statefulspark.pipeline.step_arguments import check_event_time, warn_without_watermark, watermark_delay_ms
 from statefulspark.pipeline.streaming_plan import children_of, step_of
-from statefulspark.process.function_adapters import only_orders
-from statefulspark.process.step_spec import StepSpec
+from statefulspark.process.adapters.function_adapters import only_orders
+from statefulspark.process.rows.step_spec import StepSpec
 
 __all__ = ["InputTimes", "Upstream", "passed_on", "step_watermarks", "upstream_of"]
 

@@ -14,7 +14,7 @@ from statefulspark.errors import InvalidInputError
 from statefulspark.pipeline.column_names import quoted
 from statefulspark.pipeline.output_types import output_struct
 from statefulspark.pipeline.tagged_streams import TaggedStream, spark_schema
-from statefulspark.process.output_tag import MAIN
+from statefulspark.process.api.output_tag import MAIN
 from statefulspark.process.windows.assigners import WindowAssigner
 from statefulspark.process.windows.late_rows import LateRow
 from statefulspark.process.windows.window_operator import WindowOperator

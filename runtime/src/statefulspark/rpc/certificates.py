@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-from statefulspark.config.pods import TLS_AUTHORITY_FILE, TLS_CERTIFICATE_FILE, TLS_FOLDER_VARIABLE, TLS_KEY_FILE
+from statefulspark.config.kubernetes.pods import TLS_AUTHORITY_FILE, TLS_CERTIFICATE_FILE, TLS_FOLDER_VARIABLE, TLS_KEY_FILE
 from statefulspark.errors import InvalidInputError, UnavailableError
 
 _READS_MAX = 5

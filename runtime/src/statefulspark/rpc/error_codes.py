@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from statefulspark import errors
-from statefulspark.storage.os_errors import disk_error
+from statefulspark.storage.local.os_errors import disk_error
 
 _CODES: dict[str, tuple[type[errors.StatefulSparkError], tuple[str, ...]]] = {
     "invalid-input": (errors.InvalidInputError, ("field", "remedy")),

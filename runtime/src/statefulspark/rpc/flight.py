@@ -18,7 +18,7 @@ import pyarrow as pa
 import pyarrow.flight as fl
 
 from statefulspark import errors
-from statefulspark.config.pods import TLS_SERVER_NAME
+from statefulspark.config.kubernetes.pods import TLS_SERVER_NAME
 from statefulspark.rpc.certificates import CertificateFolder, Certificates
 from statefulspark.rpc.codec import Action, Answer, Request, answer_type, decode, encode
 from statefulspark.rpc.error_codes import error_body, error_of

@@ -17,7 +17,7 @@ from statefulspark.errors import StatefulSparkError, UnavailableError
 from statefulspark.rpc.certificates import RENEWAL_POLL_S, CertificateFolder, Certificates
 from statefulspark.rpc.codec import Action
 from statefulspark.rpc.flight import ExchangeHandler, FlightService
-from statefulspark.storage.working_folder import open_socket_folder
+from statefulspark.storage.local.working_folder import open_socket_folder
 
 _log = structlog.get_logger("statefulspark.flight")
 _REBIND_S: Final = 10.0

@@ -20,7 +20,7 @@ class IdleDeletes:
     """Flushes the write buffers when the cleanup has deleted entries and no batch has changed the slot for `IDLE_S`.
 
     Nothing else fills the buffers then. The deletes would stay in them, and the files would keep their size. RocksDB compacts files that
-    consist of deletes by itself (see `rocksdb_options`). Used by the thread that sends heartbeats.
+    consist of deletes by itself (see `config.rocksdb.options`). Used by the thread that sends heartbeats.
 
     Args:
         now_s: A monotonic clock.

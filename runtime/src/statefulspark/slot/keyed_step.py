@@ -15,13 +15,13 @@ from statefulspark import failpoints
 from statefulspark.checkpoint.formats.changelog import ChangelogHeader, ChangelogWriter
 from statefulspark.errors import FencedError, InvalidInputError, UnavailableError
 from statefulspark.exchange.config import SlotConfig
-from statefulspark.process.failures import user_function_error
-from statefulspark.process.function_runner import KeyedFunctionRunner, StepSpec
-from statefulspark.process.key_group_rows import KeyGroupRows
-from statefulspark.process.keytypes import key_type_infos
-from statefulspark.process.lifecycle import FunctionLifecycle
-from statefulspark.process.metrics import LATE_RECORDS, count_of
-from statefulspark.process.two_inputs import runner_class
+from statefulspark.process.api.metrics import LATE_RECORDS, count_of
+from statefulspark.process.rows.key_group_rows import KeyGroupRows
+from statefulspark.process.rows.keytypes import key_type_infos
+from statefulspark.process.runner.failures import user_function_error
+from statefulspark.process.runner.function_runner import KeyedFunctionRunner, StepSpec
+from statefulspark.process.runner.lifecycle import FunctionLifecycle
+from statefulspark.process.runner.two_inputs import runner_class
 from statefulspark.rpc.flight import ExchangeStream, FlightPeer
 from statefulspark.rpc.messages.batches import Acknowledge, BatchRun, ExchangeRequest, RunMetrics
 from statefulspark.rpc.messages.heartbeat import StepReport

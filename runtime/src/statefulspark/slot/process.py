@@ -33,7 +33,7 @@ from statefulspark.logs.forwarding import ForwardedRecords
 from statefulspark.logs.redaction import hide_secrets
 from statefulspark.logs.shared_credentials import environment_secrets
 from statefulspark.memory.tuning import MemoryTuning
-from statefulspark.process.function_runner import StepSpec
+from statefulspark.process.runner.function_runner import StepSpec
 from statefulspark.rpc.flight import FlightPeer
 from statefulspark.rpc.listener import FlightListener
 from statefulspark.rpc.messages.batches import Wait
@@ -50,10 +50,10 @@ from statefulspark.slot.service import SlotService
 from statefulspark.slot.state_stores import store_opener
 from statefulspark.state.store.open_store import sizes_of
 from statefulspark.state.store.split_store import rocksdb_part
-from statefulspark.storage.dead_folders import DeadFolders, mark_owner
+from statefulspark.storage.local.dead_folders import DeadFolders, mark_owner
+from statefulspark.storage.local.os_errors import WORKING_FIELD, local_disk, translated
+from statefulspark.storage.local.working_folder import WorkingFolder, open_working_folder, private_folder
 from statefulspark.storage.open import open_store
-from statefulspark.storage.os_errors import WORKING_FIELD, local_disk, translated
-from statefulspark.storage.working_folder import WorkingFolder, open_working_folder, private_folder
 
 STOPPED = "stopped"
 DECLINED = "declined"

@@ -37,7 +37,7 @@ from statefulspark.state.store.base import KeyValueStore
 from statefulspark.state.store.split_store import rocksdb_part
 from statefulspark.storage.base import ObjectStore
 from statefulspark.storage.cancellation import Cancellation
-from statefulspark.storage.os_errors import disk_error, local_disk
+from statefulspark.storage.local.os_errors import disk_error, local_disk
 
 _SNAPSHOT_WAIT_S = 30.0
 """A snapshot waits this long for cancelled exchanges, and for an earlier one that still reads the store."""

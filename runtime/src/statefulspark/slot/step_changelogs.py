@@ -18,7 +18,7 @@ from statefulspark.checkpoint.restore.operator_state import StoredOperatorState
 from statefulspark.checkpoint.restore.replay import replay
 from statefulspark.exchange.config import SlotConfig
 from statefulspark.keygroups import key_group_range
-from statefulspark.process.value_times import InputValueTimes
+from statefulspark.process.rows.value_times import InputValueTimes
 from statefulspark.rpc.flight import FlightPeer
 from statefulspark.rpc.messages.batches import BatchRun
 from statefulspark.rpc.messages.slots import Changelogs

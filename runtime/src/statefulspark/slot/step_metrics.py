@@ -9,9 +9,9 @@ from typing import Final
 
 import pyarrow as pa
 
-from statefulspark.process.key_group_rows import KeyGroupRows
-from statefulspark.process.metrics import MetricGroup, UserMetric
-from statefulspark.process.reserved_columns import KEY_HASH
+from statefulspark.process.api.metrics import MetricGroup, UserMetric
+from statefulspark.process.rows.key_group_rows import KeyGroupRows
+from statefulspark.process.rows.reserved_columns import KEY_HASH
 from statefulspark.rpc.messages.heartbeat import StepReport
 from statefulspark.state.backend import KeyedStateBackend
 

@@ -18,11 +18,11 @@ from statefulspark.checkpoint.inspect.decoding import type_text
 from statefulspark.checkpoint.inspect.reader import state_infos
 from statefulspark.state.store.own_backend import trust_backend
 from statefulspark.state.types.arrow_types import Conversions
-from statefulspark.state_tables.frames import frame_of
-from statefulspark.state_tables.key_deletion import KeyDeletion, delete_keys_of
-from statefulspark.state_tables.reading import StateReader
-from statefulspark.state_tables.rewriting import WrittenSavepoint
-from statefulspark.state_tables.savepoint_writer import SavepointWriter
+from statefulspark.state_tables.read.frames import frame_of
+from statefulspark.state_tables.read.reading import StateReader
+from statefulspark.state_tables.write.key_deletion import KeyDeletion, delete_keys_of
+from statefulspark.state_tables.write.rewriting import WrittenSavepoint
+from statefulspark.state_tables.write.savepoint_writer import SavepointWriter
 from statefulspark.storage.open import open_store
 from statefulspark.storage.storage_settings import StorageSettings
 
@@ -207,6 +207,6 @@ def register(spark: SparkSession, *, storage: StorageSettings | None = None) -> 
         storage: Settings of an S3-compatible store. They travel to the executors in the class of the data source, never in options, which
             Spark prints. Credentials default to those of the AWS tools, on each executor.
     """
-    from statefulspark.state_tables.data_source import register_in  # noqa: PLC0415  pyspark takes seconds to import
+    from statefulspark.state_tables.read.data_source import register_in  # noqa: PLC0415  pyspark takes seconds to import
 
     register_in(spark, storage or StorageSettings())

@@ -36,7 +36,7 @@ from statefulspark.storage.hashes import HashAlgorithm
 from statefulspark.storage.keys import check_folder, check_key, check_prefix
 from statefulspark.storage.limits import StoreLimits
 from statefulspark.storage.per_process import PerProcess
-from statefulspark.storage.s3_errors import is_untrusted
+from statefulspark.storage.s3.errors import is_untrusted
 from statefulspark.storage.storage_settings import FIELD, StorageSettings
 from statefulspark.storage.transfers import cancelable_file, download, each
 

@@ -10,11 +10,11 @@ import urllib.parse
 from importlib.util import find_spec
 from pathlib import Path
 
-from statefulspark.config.locations import EXAMPLES, suggestion
+from statefulspark.config.values.locations import EXAMPLES, suggestion
 from statefulspark.errors import ConflictError, InvalidInputError, UnavailableError
 from statefulspark.storage.base import ObjectStore
 from statefulspark.storage.keys import probe_key
-from statefulspark.storage.local import LocalStore
+from statefulspark.storage.local.store import LocalStore
 from statefulspark.storage.remote import OPENERS
 from statefulspark.storage.retrying import RetryingStore
 from statefulspark.storage.storage_settings import StorageSettings
@@ -102,7 +102,7 @@ def _open(url: str, settings: StorageSettings | None) -> ObjectStore:
     if scheme == "s3":
         bucket, prefix = _bucket_and_prefix(rest)
         # Imported here (hence the noqa): boto3 takes long to load, and a job on file:// has no use for it.
-        from statefulspark.storage.s3 import S3Store  # noqa: PLC0415
+        from statefulspark.storage.s3.store import S3Store  # noqa: PLC0415
 
         return S3Store(bucket, prefix, settings)
     if scheme in OPENERS:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
-from statefulspark.config.locations import AZURE_PLACE, AZURE_REMEDY, HDFS_PLACE, HDFS_REMEDY
+from statefulspark.config.values.locations import AZURE_PLACE, AZURE_REMEDY, HDFS_PLACE, HDFS_REMEDY
 from statefulspark.errors import InvalidInputError
 from statefulspark.storage import cloud_errors
 from statefulspark.storage.base import ObjectStore
@@ -45,7 +45,7 @@ def _open_hdfs(rest: str, _settings: StorageSettings | None) -> ObjectStore:
     if not HDFS_PLACE.fullmatch(authority):
         raise InvalidInputError("names no NameNode or name service", field=_FIELD, remedy=HDFS_REMEDY)
     try:
-        from statefulspark.storage.hdfs import HdfsStore  # noqa: PLC0415  see above
+        from statefulspark.storage.hdfs.store import HdfsStore  # noqa: PLC0415  see above
     except ModuleNotFoundError as exc:
         raise cloud_errors.missing_library("hdfs", "hdfs") from exc
     return HdfsStore(authority, folder.strip("/"))

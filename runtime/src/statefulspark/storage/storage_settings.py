@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from statefulspark.errors import InvalidInputError
-from statefulspark.storage.s3_objects import S3ObjectSettings
+from statefulspark.storage.s3.objects import S3ObjectSettings
 
 FIELD = "checkpointing.storage"
 """Manifest path of these settings; prefix of field names in errors."""

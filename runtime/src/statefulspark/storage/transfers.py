@@ -12,7 +12,7 @@ from typing import BinaryIO, TypeVar
 
 from statefulspark.storage.cancellation import Cancellation
 from statefulspark.storage.keys import TEMPORARY_PREFIX
-from statefulspark.storage.os_errors import WORKING_FIELD, translated
+from statefulspark.storage.local.os_errors import WORKING_FIELD, translated
 
 T = TypeVar("T")
 

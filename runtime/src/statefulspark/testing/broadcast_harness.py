@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from statefulspark.process.broadcast_functions import KeyedBroadcastProcessFunction
-from statefulspark.process.output_tag import OutputTag
-from statefulspark.process.step_spec import StepSpec
+from statefulspark.process.api.broadcast_functions import KeyedBroadcastProcessFunction
+from statefulspark.process.api.output_tag import OutputTag
+from statefulspark.process.rows.step_spec import StepSpec
 from statefulspark.state.api.descriptors import MapStateDescriptor
 from statefulspark.testing.inputs import BROADCAST, BroadcastInput
 from statefulspark.testing.process_harness import stamped

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Literal
 
-from statefulspark.process.function_adapters import AnyFunction
+from statefulspark.process.adapters.function_adapters import AnyFunction
 
 
 class Event(Enum):

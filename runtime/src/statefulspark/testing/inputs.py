@@ -10,11 +10,11 @@ import pyarrow as pa
 
 from statefulspark.checkpoint.formats.pipeline import StepKey
 from statefulspark.errors import InvalidInputError
-from statefulspark.process.broadcast_states import check_descriptors
-from statefulspark.process.output import OutputSchema
-from statefulspark.process.reserved_columns import FIRST, KEY_HASH, PART, SECOND_SOURCES, SOURCE
-from statefulspark.process.reserved_columns import SECOND as SECOND_STRUCT
-from statefulspark.process.step_spec import InputSpec, StepSpec
+from statefulspark.process.output.output import OutputSchema
+from statefulspark.process.rows.reserved_columns import FIRST, KEY_HASH, PART, SECOND_SOURCES, SOURCE
+from statefulspark.process.rows.reserved_columns import SECOND as SECOND_STRUCT
+from statefulspark.process.rows.step_spec import InputSpec, StepSpec
+from statefulspark.process.runner.broadcast_states import check_descriptors
 from statefulspark.state.api.descriptors import MapStateDescriptor
 from statefulspark.testing.key_hash import KeyHash
 from statefulspark.testing.schemas import Schema, arrow_schema

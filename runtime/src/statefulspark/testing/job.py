@@ -15,9 +15,9 @@ from statefulspark.checkpoint.inspect.decoding import StateEntry
 from statefulspark.checkpoint.inspect.reader import read_state
 from statefulspark.checkpoint.write.inline import InlineLimits
 from statefulspark.errors import ClosedError, InvalidInputError, NotRestorableError, StatefulSparkError
-from statefulspark.process.function_adapters import AnyFunction, adapted_to
-from statefulspark.process.output_tag import OutputTag
-from statefulspark.process.step_spec import StepSpec
+from statefulspark.process.adapters.function_adapters import AnyFunction, adapted_to
+from statefulspark.process.api.output_tag import OutputTag
+from statefulspark.process.rows.step_spec import StepSpec
 from statefulspark.state.store.own_backend import imported_backend, is_own_backend, trust_backend
 from statefulspark.storage.open import open_store
 from statefulspark.testing.events import AnyEvent, Event

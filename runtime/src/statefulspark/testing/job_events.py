@@ -9,7 +9,7 @@ from statefulspark.checkpoint.catalog import checkpoint_ids
 from statefulspark.checkpoint.formats import paths
 from statefulspark.coordinator.controls import CheckpointInfo
 from statefulspark.errors import FencedError, InternalError, InvalidInputError, StatefulSparkError
-from statefulspark.process.function_adapters import adapted_to
+from statefulspark.process.adapters.function_adapters import adapted_to
 from statefulspark.testing.events import (
     ADVANCE,
     DOWNTIME,

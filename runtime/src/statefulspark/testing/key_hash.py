@@ -11,9 +11,9 @@ import pyarrow.types as pt
 from statefulspark.checkpoint.formats.pipeline import KeyColumn, StepKey
 from statefulspark.checkpoint.inspect.key_hashes import key_hash
 from statefulspark.errors import InvalidInputError, NotRestorableError
-from statefulspark.process.columns import python_values
-from statefulspark.process.keytypes import key_type_info
-from statefulspark.process.step_spec import InputSpec
+from statefulspark.process.rows.columns import python_values
+from statefulspark.process.rows.keytypes import key_type_info
+from statefulspark.process.rows.step_spec import InputSpec
 from statefulspark.state.encoding.keys import KeyCodec
 
 

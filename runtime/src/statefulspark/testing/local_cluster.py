@@ -15,17 +15,17 @@ from statefulspark.checkpoint.lineage.lineage import begin_attempt
 from statefulspark.checkpoint.spark.location import LocationFiles
 from statefulspark.checkpoint.spark.state_uploader import SparkStateUploader
 from statefulspark.coordinator.coordinator import Coordinator, Listen
-from statefulspark.coordinator.durable_job import DurableJob
-from statefulspark.coordinator.memory_tuning import MemoryTuner
-from statefulspark.coordinator.pending_checkpoint import CheckpointTimes
-from statefulspark.coordinator.recovery import batch_log, recovered_batch, restore_location, state_registry
-from statefulspark.coordinator.slot_state import LOST, READY
-from statefulspark.coordinator.slot_table import SlotTable
-from statefulspark.coordinator.spark_location import SparkLocation
+from statefulspark.coordinator.durable.durable_job import DurableJob
+from statefulspark.coordinator.durable.recovery import batch_log, recovered_batch, restore_location, state_registry
+from statefulspark.coordinator.durable.spark_location import SparkLocation
+from statefulspark.coordinator.slots.memory_tuning import MemoryTuner
+from statefulspark.coordinator.slots.state import LOST, READY
+from statefulspark.coordinator.slots.table import SlotTable
+from statefulspark.coordinator.snapshots.pending import CheckpointTimes
 from statefulspark.errors import CorruptDataError, NotRestorableError, UnavailableError
 from statefulspark.exchange.config import ExchangeConfig, SlotConfig
-from statefulspark.process.checkpointed_functions import is_checkpointed
-from statefulspark.process.step_spec import idle_afters_ms, steps_before, watermark_columns
+from statefulspark.process.rows.step_spec import idle_afters_ms, steps_before, watermark_columns
+from statefulspark.process.runner.checkpointed_functions import is_checkpointed
 from statefulspark.rpc.flight import FlightPeer
 from statefulspark.rpc.messages.heartbeat import Heartbeat, SlotReport
 from statefulspark.rpc.messages.slots import Ready, Register, RestoreFailed

@@ -15,12 +15,12 @@ from typing import Any
 import pyarrow as pa
 
 from statefulspark.coordinator.controls import CheckpointInfo
-from statefulspark.coordinator.snapshot_requests import SnapshotRequest
+from statefulspark.coordinator.snapshots.requests import SnapshotRequest
 from statefulspark.errors import InvalidInputError, StatefulSparkError, UnavailableError
 from statefulspark.exchange.task import exchange_partition, slot_of_first_row
-from statefulspark.process.columns import python_values
-from statefulspark.process.output_tag import MAIN
-from statefulspark.process.side_outputs import untagged
+from statefulspark.process.api.output_tag import MAIN
+from statefulspark.process.output.side_outputs import untagged
+from statefulspark.process.rows.columns import python_values
 from statefulspark.rpc.messages.batches import PartitionRun, Planned, Tick, Wait
 from statefulspark.testing.local_cluster import LocalCluster
 from statefulspark.testing.local_job import LocalJob, Row

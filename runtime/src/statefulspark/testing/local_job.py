@@ -12,9 +12,9 @@ import pyarrow as pa
 from statefulspark.checkpoint.formats.pipeline import StepKey
 from statefulspark.checkpoint.lineage.identity import ensure_job
 from statefulspark.checkpoint.write.inline import DEFAULT_LIMITS, InlineLimits
-from statefulspark.coordinator.event_times import Delays
+from statefulspark.coordinator.batches.event_times import Delays
 from statefulspark.keygroups import slot_of
-from statefulspark.process.step_spec import StepSpec
+from statefulspark.process.rows.step_spec import StepSpec
 from statefulspark.storage.base import ObjectStore
 from statefulspark.storage.open import open_store
 from statefulspark.testing.inputs import ExchangeRows

@@ -15,16 +15,16 @@ import pyarrow as pa
 
 from statefulspark.errors import ClosedError, InvalidInputError, NotRestorableError
 from statefulspark.keygroups import KeyGroupRange
-from statefulspark.process.co_functions import StepFunction
-from statefulspark.process.columns import python_values
-from statefulspark.process.function_runner import KeyedFunctionRunner
-from statefulspark.process.keytypes import key_type_infos
-from statefulspark.process.lifecycle import FunctionLifecycle
-from statefulspark.process.output_tag import MAIN, OutputTag
-from statefulspark.process.rows import InputRow, row_class, rows_of
-from statefulspark.process.side_outputs import untagged
-from statefulspark.process.step_spec import InputSpec, StepSpec
-from statefulspark.process.two_inputs import runner_class
+from statefulspark.process.api.co_functions import StepFunction
+from statefulspark.process.api.output_tag import MAIN, OutputTag
+from statefulspark.process.output.side_outputs import untagged
+from statefulspark.process.rows.columns import python_values
+from statefulspark.process.rows.keytypes import key_type_infos
+from statefulspark.process.rows.rows import InputRow, row_class, rows_of
+from statefulspark.process.rows.step_spec import InputSpec, StepSpec
+from statefulspark.process.runner.function_runner import KeyedFunctionRunner
+from statefulspark.process.runner.lifecycle import FunctionLifecycle
+from statefulspark.process.runner.two_inputs import runner_class
 from statefulspark.state.backend import BatchBudget, KeyedStateBackend
 from statefulspark.state.encoding.keys import KeyCodec
 from statefulspark.state.encoding.layout import StateInfo, key_group_range_bounds

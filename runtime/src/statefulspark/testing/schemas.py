@@ -9,8 +9,8 @@ from typing import Any, Final, TypeAlias
 import pyarrow as pa
 
 from statefulspark.errors import InvalidInputError
-from statefulspark.process.output_tag import OutputTag, SparkSchema
-from statefulspark.process.side_outputs import SideOutput
+from statefulspark.process.api.output_tag import OutputTag, SparkSchema
+from statefulspark.process.output.side_outputs import SideOutput
 from statefulspark.state.types.base import TypeInformation
 
 __all__ = ["Schema", "arrow_schema", "side_outputs_of"]

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from statefulspark.process.co_function_adapters import AnyCoFunction, co_adapted
-from statefulspark.process.output_tag import OutputTag
-from statefulspark.process.step_spec import StepSpec
+from statefulspark.process.adapters.co_function_adapters import AnyCoFunction, co_adapted
+from statefulspark.process.api.output_tag import OutputTag
+from statefulspark.process.rows.step_spec import StepSpec
 from statefulspark.testing.inputs import SECOND, SecondInput
 from statefulspark.testing.process_harness import stamped
 from statefulspark.testing.schemas import Schema, arrow_schema, side_outputs_of

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from statefulspark.errors import InvalidInputError
-from statefulspark.process.step_spec import StepSpec
+from statefulspark.process.rows.step_spec import StepSpec
 from statefulspark.testing.process_harness import HarnessSnapshot, ProcessHarness
 
 __all__ = ["TwoWatermarksHarness"]

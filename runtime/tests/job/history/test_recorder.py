@@ -18,11 +18,11 @@ from statefulspark.checkpoint.formats.records import AttemptClaim
 from statefulspark.checkpoint.gc.plan import JobFolder, plan_gc
 from statefulspark.checkpoint.lineage.fencing import claim_attempt
 from statefulspark.checkpoint.write.removal import remove_state
-from statefulspark.coordinator.batch_log import BatchLog
+from statefulspark.coordinator.batches.log import BatchLog
+from statefulspark.coordinator.batches.totals import SnapshotTotals
 from statefulspark.coordinator.controls import CheckpointInfo, JobError, JobState, JobStatus
 from statefulspark.coordinator.core.life import BatchParameters
-from statefulspark.coordinator.fence import Fence
-from statefulspark.coordinator.totals import SnapshotTotals
+from statefulspark.coordinator.durable.fence import Fence
 from statefulspark.coordinator.view import CoordinatorView
 from statefulspark.errors import CorruptDataError, FencedError, UnavailableError, UserFunctionError
 from statefulspark.job.history import recorder as module

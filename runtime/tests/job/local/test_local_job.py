@@ -20,7 +20,7 @@ from statefulspark.exchange.rendezvous import announce, present, rendezvous
 from statefulspark.job.local.collected_output import CollectedOutput
 from statefulspark.job.local.interruptible import Background
 from statefulspark.job.local.local_manifest import local_manifest
-from statefulspark.storage.working_folder import local_job_path, open_local_job_folder
+from statefulspark.storage.local.working_folder import local_job_path, open_local_job_folder
 
 
 @pytest.mark.parametrize("name", ["", "Clicks", "my job", "1st", "x" * 46, None])
@@ -102,7 +102,7 @@ def test_folders_of_killed_processes_are_removed(tmp_path: Path, monkeypatch: py
     """By the next job, whose own folder is where its streams expect it and only this user's. Those of living jobs stay."""
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     code = (
-        "import os, signal; from statefulspark.storage.working_folder import *; "
+        "import os, signal; from statefulspark.storage.local.working_folder import *; "
         "open_local_job_folder(local_job_path()); os.kill(os.getpid(), signal.SIGKILL)"
     )
     subprocess.run([sys.executable, "-c", code], env={**os.environ, "TMPDIR": str(tmp_path)}, check=False, timeout=60)

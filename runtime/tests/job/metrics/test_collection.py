@@ -11,10 +11,10 @@ import pytest
 
 from statefulspark.api_server.prometheus import families
 from statefulspark.checkpoint.formats.records import ChangelogRef
-from statefulspark.coordinator.batch_log import BatchLog
-from statefulspark.coordinator.memory_tuning import MemoryTuner
-from statefulspark.coordinator.slot_state import Slot
-from statefulspark.coordinator.totals import SlotSnapshot, SnapshotTotals
+from statefulspark.coordinator.batches.log import BatchLog
+from statefulspark.coordinator.batches.totals import SlotSnapshot, SnapshotTotals
+from statefulspark.coordinator.slots.memory_tuning import MemoryTuner
+from statefulspark.coordinator.slots.state import Slot
 from statefulspark.coordinator.view import CoordinatorView, view_of
 from statefulspark.errors import InternalError
 from statefulspark.job.metrics.collection import samples_of
@@ -22,8 +22,8 @@ from statefulspark.job.metrics.definitions import DEFINITIONS, sample
 from statefulspark.job.metrics.reference import updated
 from statefulspark.job.metrics.skew import skew_of
 from statefulspark.memory.tuning import MemoryTuning
-from statefulspark.process.key_group_rows import RowSpread
-from statefulspark.process.metrics import UserMetric
+from statefulspark.process.api.metrics import UserMetric
+from statefulspark.process.rows.key_group_rows import RowSpread
 from statefulspark.rpc.messages.batches import Acknowledge, RunMetrics
 from statefulspark.rpc.messages.heartbeat import NativeMemory, NativeMetric, SlotReport, StepReport
 from statefulspark.state.registry import StateRegistry

@@ -7,9 +7,9 @@ from typing import Any, cast
 
 from runtime.tests.job.metrics.test_collection import reporting
 
-from statefulspark.coordinator.slot_state import Slot
+from statefulspark.coordinator.slots.state import Slot
 from statefulspark.job.metrics.user_metrics import METRICS_MAX, SLOT_VALUES_MAX, number_of_user_metrics, user_metrics_of
-from statefulspark.process.metrics import MetricGroup, UserMetric
+from statefulspark.process.api.metrics import MetricGroup, UserMetric
 from statefulspark.slot.step_metrics import USER_METRIC_NAME_MAX, USER_METRICS_MAX, user_metrics
 
 

@@ -17,8 +17,8 @@ from runtime.tests.depth import examples
 from runtime.tests.small_session import small_session
 
 from statefulspark.errors import InvalidInputError
-from statefulspark.job.preflight import RestorableState, check_sink_batches
 from statefulspark.job.spark.file_sinks import FileSink
+from statefulspark.job.start.preflight import RestorableState, check_sink_batches
 
 pytestmark = pytest.mark.slow
 INTERVAL = 3

@@ -131,7 +131,7 @@ def test_an_error_of_the_sinks_function_is_named_and_no_defect_of_ours() -> None
 
 _SLOT = """An error occurred while calling z:org.apache.spark.api.python.PythonRDD.collectAndServe.
 : org.apache.spark.SparkException: Job aborted due to stage failure: Task 0 in stage 3.0 failed 4 times: PythonException: Traceback
-  File "/x/statefulspark/process/function_runner.py", line 257, in _call
+  File "/x/statefulspark/process/runner/function_runner.py", line 257, in _call
 ValueError: no such file
 
 The above exception was the direct cause of the following exception:

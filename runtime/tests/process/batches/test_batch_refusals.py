@@ -19,7 +19,7 @@ from statefulspark import (
     ValueStateDescriptor,
 )
 from statefulspark.errors import InvalidInputError, UserFunctionError
-from statefulspark.process.co_functions import check_function
+from statefulspark.process.api.co_functions import check_function
 from statefulspark.testing import KeyedProcessHarness
 
 SCHEMA = {"user": pa.string(), "n": pa.int64()}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import datetime
 
 from statefulspark.config.job import StatefulSparkJobSpec
-from statefulspark.config.kubernetes import validate_on_kubernetes
+from statefulspark.config.kubernetes.manifest import validate_on_kubernetes
 from statefulspark.config.snapshot import StateSnapshotSpec
 from statefulspark.errors import InvalidInputError
 from statefulspark_operator.api.drivers import Driver, Failure

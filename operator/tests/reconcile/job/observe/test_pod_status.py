@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from statefulspark.api_server import termination
+from statefulspark.api_server.run import termination
 from statefulspark.config.job import StatefulSparkJobSpec
 from statefulspark.coordinator.controls import CheckpointInfo, JobState, JobStatus
 from statefulspark_operator.builders import pods as builders

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from statefulspark.config.cron import next_time
 from statefulspark.config.savepoints import SavepointScheduleSpec
+from statefulspark.config.values.cron import next_time
 from statefulspark_operator.api.snapshots import SnapshotState
 from statefulspark_operator.reconcile.job.plan import savepoint_schedule
 from statefulspark_operator.reconcile.job.plan.savepoint_schedule import next_due

@@ -12,7 +12,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from statefulspark.config.job import StatefulSparkJobSpec
-from statefulspark.config.kubernetes import validate_on_kubernetes
+from statefulspark.config.kubernetes.manifest import validate_on_kubernetes
 from statefulspark.config.state_backend import StateBackendType
 from statefulspark.errors import InvalidInputError
 from statefulspark.keygroups import default_max_parallelism

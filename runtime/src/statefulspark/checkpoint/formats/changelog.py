@@ -33,7 +33,7 @@ from statefulspark.checkpoint.formats.documents import Document
 from statefulspark.checkpoint.formats.operator_state import encode_operator_frame, read_operator_frame
 from statefulspark.errors import ClosedError, CorruptDataError, IncompatibleFormatError
 from statefulspark.keygroups import MAX_PARALLELISM_LIMIT
-from statefulspark.process.value_times import InputValueTimes
+from statefulspark.process.rows.value_times import InputValueTimes
 from statefulspark.state.encoding.layout import has_joint_sessions, is_segmented
 from statefulspark.state.operator.entries import OperatorEntry, describes_broadcast
 from statefulspark.state.store.base import Change

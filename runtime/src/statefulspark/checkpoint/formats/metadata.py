@@ -16,7 +16,7 @@ from statefulspark.checkpoint.formats.documents import Document, decode_document
 from statefulspark.checkpoint.formats.pipeline import Pipeline
 from statefulspark.errors import InternalError
 from statefulspark.keygroups import MAX_PARALLELISM_LIMIT, KeyGroupRange
-from statefulspark.process.value_times import InputValueTimes
+from statefulspark.process.rows.value_times import InputValueTimes
 from statefulspark.state.encoding.entries import CANONICAL, HEAP_TIMERS_FILE, PARQUET_ENTRIES_FILE
 from statefulspark.state.encoding.layout import has_joint_sessions, is_segmented
 from statefulspark.state.operator.entries import describes_broadcast

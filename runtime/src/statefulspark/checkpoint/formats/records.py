@@ -10,7 +10,7 @@ from statefulspark.checkpoint.formats.digests import CHECKSUM_PATTERN, XXH128_VE
 from statefulspark.checkpoint.formats.documents import Document
 from statefulspark.checkpoint.formats.pipeline import Pipeline
 from statefulspark.keygroups import MAX_PARALLELISM_LIMIT, KeyGroupRange
-from statefulspark.process.value_times import InputValueTimes
+from statefulspark.process.rows.value_times import InputValueTimes
 
 
 class JobIdentity(Document):

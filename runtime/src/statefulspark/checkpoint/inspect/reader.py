@@ -27,8 +27,8 @@ from statefulspark.state.store.base import StoredEntries
 from statefulspark.state.store.open_store import open_snapshot
 from statefulspark.state.tables.raw_keyed import RAW_KEYED, is_raw_header
 from statefulspark.state.timers import TIMER_KINDS
+from statefulspark.storage.local.working_folder import open_scratch_folder
 from statefulspark.storage.open import open_store as open_url
-from statefulspark.storage.working_folder import open_scratch_folder
 
 OpenKind = Callable[[str, Path], StoredEntries]
 """Opens the entries of a kind of store in a folder that holds a snapshot's files."""

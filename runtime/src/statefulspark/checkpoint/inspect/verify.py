@@ -23,8 +23,8 @@ from statefulspark.errors import CorruptDataError, InvalidInputError
 from statefulspark.state.encoding.layout import StateInfo, state_id_of
 from statefulspark.state.operator.entries import OperatorEntry, is_broadcast, is_operator_state
 from statefulspark.state.store.open_store import open_snapshot
+from statefulspark.storage.local.working_folder import open_scratch_folder
 from statefulspark.storage.open import open_store as open_url
-from statefulspark.storage.working_folder import open_scratch_folder
 
 _THREADS = 8
 _AFTER_ALL_KEYS = b"\xff\xff\xff"

@@ -25,7 +25,7 @@ from statefulspark.state.encoding.layout import StateInfo
 from statefulspark.state.evolution.histories import merge_newer
 from statefulspark.state.operator.entries import OperatorEntry, is_broadcast, is_operator_state
 from statefulspark.storage.base import ObjectStore
-from statefulspark.storage.os_errors import local_disk
+from statefulspark.storage.local.os_errors import local_disk
 
 _THREADS: Final = 8
 _OBJECTS_AT_ONCE: Final = 32

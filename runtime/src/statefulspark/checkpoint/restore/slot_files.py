@@ -15,7 +15,7 @@ from statefulspark.checkpoint.transfers import download_verified, in_parallel
 from statefulspark.errors import CorruptDataError
 from statefulspark.state.store.heap_store import ENTRIES_FILE
 from statefulspark.state.store.own_backend import is_own_backend
-from statefulspark.storage.os_errors import deleted_file
+from statefulspark.storage.local.os_errors import deleted_file
 
 
 @dataclass(frozen=True, slots=True)

@@ -29,7 +29,7 @@ from statefulspark.checkpoint.spark.state_files import STATE_FOLDER, grouped, ha
 from statefulspark.checkpoint.transfers import download_verified, in_parallel
 from statefulspark.errors import CorruptDataError, UnavailableError
 from statefulspark.storage.base import ObjectStore
-from statefulspark.storage.os_errors import local_disk
+from statefulspark.storage.local.os_errors import local_disk
 
 _ALONE_BYTES = 1 << 20
 """Files of at least this size get a separate pack: they live long, and one request each is cheap for them."""

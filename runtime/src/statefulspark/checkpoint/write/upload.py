@@ -30,7 +30,7 @@ from statefulspark.state.store.heap_store import ENTRIES_FILE
 from statefulspark.state.store.own_backend import is_own_backend
 from statefulspark.storage.base import ObjectStore
 from statefulspark.storage.cancellation import Cancellation
-from statefulspark.storage.os_errors import deleted_file
+from statefulspark.storage.local.os_errors import deleted_file
 
 OPERATOR_FILE_NAME = "operator"
 _SHARED_SUFFIX = ".sst"

@@ -9,10 +9,10 @@ from dataclasses import dataclass, field
 
 from statefulspark.coordinator.controls import JobStatus
 from statefulspark.coordinator.history import HistorySample
-from statefulspark.coordinator.slot_state import Slot
+from statefulspark.coordinator.slots.state import Slot
 from statefulspark.coordinator.view import CoordinatorView
 from statefulspark.job.history.samples import SERIES_MAX, bounded_series, bounded_states, series_name
-from statefulspark.process.metrics import UserMetric
+from statefulspark.process.api.metrics import UserMetric
 
 _YEARS_MS = 1000 * 366 * 86_400_000
 """A watermark that is further from the clock is the beginning or the end of time."""

@@ -17,7 +17,7 @@ import structlog
 from statefulspark.config.savepoints import SavepointFormat
 from statefulspark.coordinator.controls import CheckpointInfo, JobError, JobState, JobStatus
 from statefulspark.coordinator.history import EventKind, HistoryEvent, HistorySample, JobHistory
-from statefulspark.coordinator.rescales import Rescale
+from statefulspark.coordinator.slots.rescales import Rescale
 from statefulspark.coordinator.view import CoordinatorView
 from statefulspark.errors import FencedError, StatefulSparkError
 from statefulspark.job.history.collecting import Counts, Interval, counts_of, sample_of

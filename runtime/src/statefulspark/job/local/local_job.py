@@ -21,27 +21,27 @@ from pyspark.sql.streaming.readwriter import DataStreamWriter
 from statefulspark.checkpoint.formats.pipeline import TICKS, StepKey
 from statefulspark.errors import ConflictError, InvalidInputError
 from statefulspark.exchange.rendezvous import announce, rendezvous
-from statefulspark.job.engine import quietly
-from statefulspark.job.interactive import Interactive
 from statefulspark.job.local.collected_output import CollectedOutput
 from statefulspark.job.local.interruptible import Background
 from statefulspark.job.local.local_manifest import local_manifest
 from statefulspark.job.local.running_local_job import RunningLocalJob
 from statefulspark.job.local.session_checks import check_threads, check_workers, checked_parallelism, session_facts
 from statefulspark.job.local.session_settings import protocol_settings
-from statefulspark.job.running import RunningJob
+from statefulspark.job.run.engine import quietly
+from statefulspark.job.run.running import RunningJob
 from statefulspark.job.spark.logs import hide_failures, show_failures
 from statefulspark.job.spark.session import quiet
 from statefulspark.job.spark.sources import source_ids
 from statefulspark.job.spark.stream_writer import reset_options, writer_setting
-from statefulspark.job.start import RunOptions, start_job
+from statefulspark.job.start.interactive import Interactive
+from statefulspark.job.start.start_job import RunOptions, start_job
 from statefulspark.pipeline.job import Job
 from statefulspark.pipeline.outputs import WriteOutput, outputs_writer
 from statefulspark.pipeline.tagged_streams import TaggedStream
 from statefulspark.pipeline.tick_source import tick_source
-from statefulspark.process.output_tag import MAIN
-from statefulspark.process.step_spec import StepSpec
-from statefulspark.storage.working_folder import WorkingFolder, local_job_path, open_local_job_folder
+from statefulspark.process.api.output_tag import MAIN
+from statefulspark.process.rows.step_spec import StepSpec
+from statefulspark.storage.local.working_folder import WorkingFolder, local_job_path, open_local_job_folder
 
 _START_TIMEOUT_S: Final = 300.0
 _POLL_S: Final = 0.05

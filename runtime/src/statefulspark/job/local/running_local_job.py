@@ -15,11 +15,11 @@ from statefulspark.coordinator.controls import JobState
 from statefulspark.errors import ClosedError, InvalidInputError
 from statefulspark.job.local.collected_output import CollectedOutput
 from statefulspark.job.local.interruptible import Background
-from statefulspark.job.running import RunningJob
-from statefulspark.process.output_tag import MAIN
+from statefulspark.job.run.running import RunningJob
+from statefulspark.process.api.output_tag import MAIN
 from statefulspark.state_tables import read_arrow
-from statefulspark.state_tables.frames import frame_of
-from statefulspark.storage.working_folder import WorkingFolder
+from statefulspark.state_tables.read.frames import frame_of
+from statefulspark.storage.local.working_folder import WorkingFolder
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -7,14 +7,14 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
+from statefulspark.coordinator.batches.totals import SnapshotTotals, StepTotals
 from statefulspark.coordinator.controls import MetricSample
-from statefulspark.coordinator.slot_state import Slot
-from statefulspark.coordinator.totals import SnapshotTotals, StepTotals
+from statefulspark.coordinator.slots.state import Slot
 from statefulspark.coordinator.view import CoordinatorView
 from statefulspark.job.metrics.definitions import sample
 from statefulspark.job.metrics.skew import skew_of
 from statefulspark.job.metrics.sources import sources_of
-from statefulspark.process.metrics import numbers
+from statefulspark.process.api.metrics import numbers
 from statefulspark.slot.step_metrics import TOP_KEY_GROUPS
 from statefulspark.state.encoding.layout import StateInfo
 from statefulspark.state.store.native_metrics import COLUMN_FAMILY_AS_VARIABLE, NATIVE_METRICS

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from statefulspark.coordinator.slot_state import Slot
-from statefulspark.coordinator.slot_status import BusyKeyGroup, SlotSpread, StepSkew
-from statefulspark.process.key_group_rows import RowSpread
+from statefulspark.coordinator.slots.state import Slot
+from statefulspark.coordinator.slots.status import BusyKeyGroup, SlotSpread, StepSkew
+from statefulspark.process.rows.key_group_rows import RowSpread
 
 
 @dataclass(frozen=True, slots=True)

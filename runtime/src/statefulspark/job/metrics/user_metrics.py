@@ -7,8 +7,8 @@ from collections.abc import Iterable, Mapping
 from typing import Final
 
 from statefulspark.coordinator.reported_metrics import UserMetricStatus
-from statefulspark.coordinator.slot_state import Slot
-from statefulspark.process.metrics import UserMetric
+from statefulspark.coordinator.slots.state import Slot
+from statefulspark.process.api.metrics import UserMetric
 
 METRICS_MAX: Final = 200
 """Metrics of functions in a status; `/metrics` has them all."""

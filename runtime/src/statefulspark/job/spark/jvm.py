@@ -19,7 +19,7 @@ from pyspark.errors import PySparkRuntimeError
 from pyspark.java_gateway import launch_gateway
 from pyspark.sql import SparkSession
 
-from statefulspark.config.secret_names import is_secret, is_secret_value
+from statefulspark.config.values.secret_names import is_secret, is_secret_value
 from statefulspark.errors import JvmLostError, UnavailableError
 
 JVM_EXIT_S: Final = 0.5

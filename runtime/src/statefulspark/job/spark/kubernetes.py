@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Final
 
 from statefulspark.config.job import StatefulSparkJob
-from statefulspark.config.pods import (
+from statefulspark.config.kubernetes.pods import (
     BLOCK_MANAGER_PORT,
     COMPONENT_LABEL,
     CREDENTIALS,

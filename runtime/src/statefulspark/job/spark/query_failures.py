@@ -14,7 +14,7 @@ from statefulspark.errors import (
     UnavailableError,
     UserFunctionError,
 )
-from statefulspark.storage.os_errors import disk_trouble_in
+from statefulspark.storage.local.os_errors import disk_trouble_in
 
 _PLAIN = {cls.__name__: cls for cls in (NotRestorableError, InvalidInputError, UnavailableError, FencedError)}
 _FOUND = re.compile(

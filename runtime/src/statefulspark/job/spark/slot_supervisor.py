@@ -1,7 +1,7 @@
 """Slot supervisors: one thread per slot that keeps the slot's long-lived Spark task running.
 
 Each slot is a Spark job of one task. Spark restarts a lost task elsewhere by itself; when a job has used up its task retries,
-the supervisor submits it again; `coordinator/slot_replacement.py` says when. The jobs run in a scheduler pool whose minimum share gives
+the supervisor submits it again; `coordinator/slots/replacement.py` says when. The jobs run in a scheduler pool whose minimum share gives
 them priority over the query's tasks.
 """
 
@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable
 
 from pyspark import InheritableThread, SparkContext
 
-from statefulspark.coordinator.slot_replacement import resubmit_pause_s
+from statefulspark.coordinator.slots.replacement import resubmit_pause_s
 from statefulspark.errors import StatefulSparkError
 from statefulspark.exchange.config import SlotConfig
 from statefulspark.job.spark.query_failures import slot_error

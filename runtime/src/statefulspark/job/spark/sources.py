@@ -16,7 +16,7 @@ import structlog
 from pyspark.sql import DataFrame
 
 from statefulspark.checkpoint.formats.pipeline import TICKS, SourceId, tick_label
-from statefulspark.config.secret_names import is_secret_option
+from statefulspark.config.values.secret_names import is_secret_option
 from statefulspark.pipeline.streaming_plan import children_of, name_of, options_of, step_of
 
 _FILES = frozenset({"avro", "binaryfile", "csv", "json", "orc", "parquet", "text", "xml"})

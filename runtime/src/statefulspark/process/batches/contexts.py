@@ -9,14 +9,14 @@ import pyarrow as pa
 import pyarrow.types as pt
 
 from statefulspark.errors import InvalidInputError
+from statefulspark.process.api.functions import TimeDomain
 from statefulspark.process.batches.functions import BatchKeyedProcessFunction, BatchTimerService
 from statefulspark.process.batches.states import CallKeys
-from statefulspark.process.columns import event_time_ms
-from statefulspark.process.functions import TimeDomain
+from statefulspark.process.rows.columns import event_time_ms
 from statefulspark.state.timers import EVENT_TIMERS, PROCESSING_TIMERS
 
 if TYPE_CHECKING:
-    from statefulspark.process.contexts import SlotTimerService
+    from statefulspark.process.api.contexts import SlotTimerService
     from statefulspark.state.timers import TimerTable
 
 __all__ = ["CallContext", "CallTimerService"]

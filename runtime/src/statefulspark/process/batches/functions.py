@@ -9,7 +9,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from statefulspark.process.functions import RuntimeContext
+from statefulspark.process.api.functions import RuntimeContext
 from statefulspark.state.api.functions import Function
 from statefulspark.state.api.states import ValueState
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     import numpy as np
     import pyarrow as pa
 
-    from statefulspark.process.functions import TimeDomain
+    from statefulspark.process.api.functions import TimeDomain
     from statefulspark.state.api.descriptors import ValueStateDescriptor
 
 __all__ = ["BatchKeyedProcessFunction", "BatchRuntimeContext", "BatchTimerService", "BatchValueState", "Produced"]

@@ -10,9 +10,9 @@ import numpy as np
 import pyarrow as pa
 
 from statefulspark.keygroups import key_group_of_hash
-from statefulspark.process.columns import python_values
-from statefulspark.process.keyruns import run_starts
-from statefulspark.process.reserved_columns import KEY_HASH, RESERVED
+from statefulspark.process.rows.columns import python_values
+from statefulspark.process.rows.keyruns import run_starts
+from statefulspark.process.rows.reserved_columns import KEY_HASH, RESERVED
 from statefulspark.state.encoding.idents import Idents
 from statefulspark.state.encoding.keys import KeyCodec
 

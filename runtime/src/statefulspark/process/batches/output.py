@@ -8,7 +8,7 @@ import pyarrow as pa
 
 from statefulspark.errors import InvalidInputError, type_name
 from statefulspark.process.batches.conversions import Misfit, cast_safely
-from statefulspark.process.pieces import pieces
+from statefulspark.process.output.pieces import pieces
 
 __all__ = ["ArrowOutput"]
 

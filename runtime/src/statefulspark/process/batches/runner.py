@@ -12,17 +12,17 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import pyarrow as pa
 
 from statefulspark.errors import InvalidInputError, StatefulSparkError
+from statefulspark.process.api.functions import TimeDomain
 from statefulspark.process.batches.contexts import CallContext, CallTimerService
 from statefulspark.process.batches.functions import BatchKeyedProcessFunction, Produced
 from statefulspark.process.batches.keys import KeyedBatches, key_array, whole_keys
 from statefulspark.process.batches.output import ArrowOutput
 from statefulspark.process.batches.states import KeyedBatchContext
-from statefulspark.process.callbacks import check_rows
-from statefulspark.process.failures import USER_ERRORS, user_function_error
-from statefulspark.process.function_runner import KeyedFunctionRunner
-from statefulspark.process.functions import TimeDomain
-from statefulspark.process.step_spec import StepSpec
-from statefulspark.process.timer_firing import TimerFiring
+from statefulspark.process.rows.step_spec import StepSpec
+from statefulspark.process.runner.callbacks import check_rows
+from statefulspark.process.runner.failures import USER_ERRORS, user_function_error
+from statefulspark.process.runner.function_runner import KeyedFunctionRunner
+from statefulspark.process.runner.timer_firing import TimerFiring
 
 if TYPE_CHECKING:
     from statefulspark.state.backend import KeyedStateBackend

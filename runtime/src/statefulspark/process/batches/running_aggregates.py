@@ -15,7 +15,7 @@ from statefulspark.process.batches.aggregates import Aggregate
 from statefulspark.process.batches.functions import BatchKeyedProcessFunction, BatchValueState, Produced
 from statefulspark.process.batches.kernels import Groups, SumOverflowError, best, picked, sum_of
 from statefulspark.process.batches.states import KeyedBatchContext, without_arrow
-from statefulspark.process.row_types import type_info
+from statefulspark.process.rows.row_types import type_info
 from statefulspark.state.api.descriptors import ValueStateDescriptor
 from statefulspark.state.api.names import RuntimeName
 

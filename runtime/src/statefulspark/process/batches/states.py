@@ -8,11 +8,11 @@ from typing import Any, Final, NoReturn, cast
 import pyarrow as pa
 
 from statefulspark.errors import InvalidInputError
+from statefulspark.process.api.contexts import SlotRuntimeContext
 from statefulspark.process.batches.conversions import Misfit, cast_safely
 from statefulspark.process.batches.functions import BatchRuntimeContext, BatchValueState
-from statefulspark.process.columns import python_values
-from statefulspark.process.contexts import SlotRuntimeContext
-from statefulspark.process.output_types import ValueType
+from statefulspark.process.output.output_types import ValueType
+from statefulspark.process.rows.columns import python_values
 from statefulspark.state.api.descriptors import StateDescriptor, ValueStateDescriptor, descriptor_of
 from statefulspark.state.tables.value import KeyedValueState
 from statefulspark.state.types.arrow_types import AS_DECLARED, arrow_type

@@ -31,7 +31,7 @@ from statefulspark.state.times import Duration, Time
 from statefulspark.state.types.types import Types
 
 if TYPE_CHECKING:
-    from statefulspark.process.functions import RuntimeContext
+    from statefulspark.process.api.functions import RuntimeContext
 
 __all__ = [
     "CountSlidingWindowAssigner",

@@ -9,9 +9,9 @@ from typing import Any
 import pyarrow as pa
 
 from statefulspark.errors import InvalidInputError
-from statefulspark.process.functions import RuntimeContext
-from statefulspark.process.output import OutputSchema
-from statefulspark.process.row_types import row_type_info
+from statefulspark.process.api.functions import RuntimeContext
+from statefulspark.process.output.output import OutputSchema
+from statefulspark.process.rows.row_types import row_type_info
 from statefulspark.process.windows.evictors import Evictor, TimestampedValue
 from statefulspark.process.windows.window_contents import Emit, ListContents, in_columns
 from statefulspark.process.windows.windows import Window

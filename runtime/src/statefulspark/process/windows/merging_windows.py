@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 from itertools import pairwise
 from typing import Final, cast
 
-from statefulspark.process.functions import RuntimeContext
+from statefulspark.process.api.functions import RuntimeContext
 from statefulspark.process.windows.assigners import MergingWindowAssigner
 from statefulspark.process.windows.session_assigners import merges_touching_windows
 from statefulspark.process.windows.window_states import BYTES

@@ -5,7 +5,7 @@ from __future__ import annotations
 import struct
 from typing import Final
 
-from statefulspark.process.functions import RuntimeContext, TimeDomain, TimerService
+from statefulspark.process.api.functions import RuntimeContext, TimeDomain, TimerService
 from statefulspark.process.windows.merging_windows import merging_windows_state
 from statefulspark.process.windows.session_state import Session, SessionsTypeInfo, sessions_state
 from statefulspark.process.windows.window_contents import CombinedContents

@@ -8,7 +8,7 @@ from operator import attrgetter
 from typing import Any, Final
 
 from statefulspark.errors import InvalidInputError
-from statefulspark.process.functions import TimerService
+from statefulspark.process.api.functions import TimerService
 from statefulspark.process.windows.assigners import event_time
 from statefulspark.process.windows.session_assigners import event_time_gap, fixed_gap
 from statefulspark.process.windows.session_forms import SessionForms

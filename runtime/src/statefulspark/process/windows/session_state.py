@@ -6,7 +6,7 @@ import struct
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
-from statefulspark.process.functions import RuntimeContext
+from statefulspark.process.api.functions import RuntimeContext
 from statefulspark.process.windows.number_sessions import NumberSessions
 from statefulspark.state.api.descriptors import ValueStateDescriptor
 from statefulspark.state.api.names import RuntimeName

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from statefulspark.process.contexts import SlotTimerService
-from statefulspark.process.key_rows import FiredTimers, KeyedRows
+from statefulspark.process.api.contexts import SlotTimerService
+from statefulspark.process.runner.key_rows import FiredTimers, KeyedRows
 from statefulspark.process.windows.number_sessions import NumberSessions
 from statefulspark.process.windows.session_assigners import fixed_gap
 from statefulspark.process.windows.session_forms import SessionForms

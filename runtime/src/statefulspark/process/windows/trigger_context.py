@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from statefulspark.process.functions import RuntimeContext, TimeDomain, TimerService
-from statefulspark.process.metrics import MetricGroup
+from statefulspark.process.api.functions import RuntimeContext, TimeDomain, TimerService
+from statefulspark.process.api.metrics import MetricGroup
 from statefulspark.process.windows.evictors import Evictor
 from statefulspark.process.windows.triggers import Trigger
 from statefulspark.process.windows.window_states import SelectedWindow, WindowStates

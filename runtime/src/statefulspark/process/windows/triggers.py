@@ -12,7 +12,7 @@ from statefulspark.state.api.descriptors import ReducingStateDescriptor, StateDe
 from statefulspark.state.types.types import Types
 
 if TYPE_CHECKING:
-    from statefulspark.process.metrics import MetricGroup
+    from statefulspark.process.api.metrics import MetricGroup
 
 __all__ = ["CountTrigger", "EventTimeTrigger", "NeverTrigger", "ProcessingTimeTrigger", "PurgingTrigger", "Trigger", "TriggerResult"]
 

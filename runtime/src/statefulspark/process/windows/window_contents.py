@@ -10,10 +10,10 @@ from typing import Any, ClassVar, Final
 import pyarrow as pa
 
 from statefulspark.errors import InvalidInputError
-from statefulspark.process.callbacks import is_own
-from statefulspark.process.functions import RuntimeContext
-from statefulspark.process.output import OutputSchema
-from statefulspark.process.row_types import row_type_info
+from statefulspark.process.api.functions import RuntimeContext
+from statefulspark.process.output.output import OutputSchema
+from statefulspark.process.rows.row_types import row_type_info
+from statefulspark.process.runner.callbacks import is_own
 from statefulspark.process.windows.evictors import Evictor
 from statefulspark.process.windows.window_states import bytes_map
 from statefulspark.process.windows.windows import Window

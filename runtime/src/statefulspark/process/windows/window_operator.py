@@ -6,9 +6,9 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from statefulspark.errors import InvalidInputError, type_name
-from statefulspark.process.functions import KeyedProcessFunction, RuntimeContext, TimeDomain, TimerService
-from statefulspark.process.key_rows import DueTimers, KeyedRows, KeyRowsFunction, Visit
-from statefulspark.process.metrics import LATE_RECORDS
+from statefulspark.process.api.functions import KeyedProcessFunction, RuntimeContext, TimeDomain, TimerService
+from statefulspark.process.api.metrics import LATE_RECORDS
+from statefulspark.process.runner.key_rows import DueTimers, KeyedRows, KeyRowsFunction, Visit
 from statefulspark.process.windows.assigners import MergingWindowAssigner, WindowAssigner
 from statefulspark.process.windows.merging_windows import MergingWindows
 from statefulspark.process.windows.session_forms import SessionForms, next_due
@@ -25,7 +25,7 @@ from statefulspark.process.windows.windows import CountWindow, TimeWindow, Windo
 from statefulspark.state.timers import TIMESTAMP_MS_MAX
 
 if TYPE_CHECKING:
-    from statefulspark.process.contexts import ElementContext, TimerContext
+    from statefulspark.process.api.contexts import ElementContext, TimerContext
 
 __all__ = ["WindowOperator"]
 

@@ -7,8 +7,8 @@ from types import GeneratorType
 from typing import Any
 
 from statefulspark.errors import InvalidInputError
-from statefulspark.process.callbacks import check_rows, is_own
-from statefulspark.process.functions import RuntimeContext, TimerService
+from statefulspark.process.api.functions import RuntimeContext, TimerService
+from statefulspark.process.runner.callbacks import check_rows, is_own
 from statefulspark.process.windows.functions import ProcessWindowFunction, WindowFunction
 from statefulspark.process.windows.window_states import SelectedWindow, WindowStates
 from statefulspark.process.windows.windows import Window

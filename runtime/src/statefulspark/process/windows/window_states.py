@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Final, cast
 
 from statefulspark.errors import InvalidInputError
-from statefulspark.process.functions import RuntimeContext
+from statefulspark.process.api.functions import RuntimeContext
 from statefulspark.state.api.descriptors import (
     AggregatingStateDescriptor,
     ListStateDescriptor,

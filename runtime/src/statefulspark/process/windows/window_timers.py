@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import cast
 
-from statefulspark.process.functions import RuntimeContext, TimeDomain, TimerService
+from statefulspark.process.api.functions import RuntimeContext, TimeDomain, TimerService
 from statefulspark.process.windows.window_states import BYTES
 from statefulspark.state.api.descriptors import MapStateDescriptor
 from statefulspark.state.api.names import RuntimeName

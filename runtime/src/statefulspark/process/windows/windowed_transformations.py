@@ -10,7 +10,7 @@ from typing import Any, Generic, Self, TypeVar
 import pyarrow as pa
 
 from statefulspark.errors import InvalidInputError
-from statefulspark.process.output_tag import OutputTag
+from statefulspark.process.api.output_tag import OutputTag
 from statefulspark.process.windows.assigners import Length, WindowAssigner, milliseconds
 from statefulspark.process.windows.evicted_contents import AggregatedRows, EvictedContents, ReducedRows
 from statefulspark.process.windows.evictors import Evictor

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from statefulspark.errors import InvalidInputError
-from statefulspark.process.output_tag import OutputTag
+from statefulspark.process.api.output_tag import OutputTag
 from statefulspark.process.windows.assigners import (
     CountSlidingWindowAssigner,
     CountTumblingWindowAssigner,

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from typing import Literal
 
 from statefulspark.checkpoint.formats.records import ChangelogRef
-from statefulspark.process.broadcast_summary import BroadcastSummary
-from statefulspark.process.value_times import NO_VALUES, InputValueTimes
+from statefulspark.process.rows.value_times import NO_VALUES, InputValueTimes
+from statefulspark.process.runner.broadcast_summary import BroadcastSummary
 from statefulspark.rpc.codec import Message, RemoteError, Request
 
 

@@ -6,8 +6,8 @@ from dataclasses import dataclass, field
 
 from statefulspark.checkpoint.write.progress import UploadedBytes
 from statefulspark.memory.tuning import MemoryTuning
-from statefulspark.process.key_group_rows import RowSpread
-from statefulspark.process.metrics import UserMetric
+from statefulspark.process.api.metrics import UserMetric
+from statefulspark.process.rows.key_group_rows import RowSpread
 from statefulspark.rpc.codec import Message, Request
 from statefulspark.state.store.state_sizes import StateSize
 

@@ -1,6 +1,6 @@
 """Function, ReduceFunction and AggregateFunction: the functions that state descriptors take. PyFlink's names.
 
-The functions of keyed streams, which need a runtime context or timers, are in ``process/functions.py``.
+The functions of keyed streams, which need a runtime context or timers, are in ``process/api/functions.py``.
 """
 
 from __future__ import annotations

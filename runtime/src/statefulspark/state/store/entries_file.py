@@ -13,7 +13,7 @@ from typing import Final
 
 from statefulspark.errors import ClosedError, CorruptDataError, IncompatibleFormatError
 from statefulspark.state.encoding.entries import END_MARK, MAGIC, VERSION
-from statefulspark.storage.os_errors import deleted_file, local_disk
+from statefulspark.storage.local.os_errors import deleted_file, local_disk
 
 _RECORD: Final = struct.Struct(">II")
 _END: Final = struct.Struct(">IQI")

@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from statefulspark.errors import ClosedError, CorruptDataError, IncompatibleFormatError, InvalidInputError
-from statefulspark.storage.os_errors import disk_error, local_disk
+from statefulspark.storage.local.os_errors import disk_error, local_disk
 
 _VERSION_NAME: Final = b"statefulspark.entries"
 _VERSION: Final = b"1"

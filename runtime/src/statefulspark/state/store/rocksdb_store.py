@@ -35,7 +35,7 @@ from statefulspark.state.store.rocksdb_options import (
 )
 from statefulspark.state.store.table_files import write_table_files
 from statefulspark.state.store.write_batches import WRITE_ENTRIES, next_batch
-from statefulspark.storage.os_errors import disk_failure
+from statefulspark.storage.local.os_errors import disk_failure
 
 _WRITE_BYTES_MAX: Final = 1 << 30
 _INDEX: Final = re.compile(r"index block size [^;]*=(\d+)")

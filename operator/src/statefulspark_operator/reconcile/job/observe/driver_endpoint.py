@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from statefulspark.config.pods import API_PORT
+from statefulspark.config.kubernetes.pods import API_PORT
 from statefulspark_operator.reconcile.credentials import JobSecrets
 from statefulspark_operator.reconcile.job.observe.observation import DriverPod
 

@@ -6,8 +6,8 @@ from collections.abc import Iterable, Mapping
 from datetime import datetime
 from typing import Any, Final
 
-from statefulspark.config.pods import DRIVER_CONTAINER, EXECUTOR_CONTAINER
-from statefulspark.config.sizes import parse_size
+from statefulspark.config.kubernetes.pods import DRIVER_CONTAINER, EXECUTOR_CONTAINER
+from statefulspark.config.values.sizes import parse_size
 from statefulspark.errors import InvalidInputError, UnavailableError
 from statefulspark_operator.api.drivers import Failure
 from statefulspark_operator.api.names import ANNOTATION_GENERATION, ANNOTATION_KEY_ID

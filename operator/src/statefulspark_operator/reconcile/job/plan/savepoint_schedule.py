@@ -9,9 +9,9 @@ from collections.abc import Iterable
 from datetime import datetime, timedelta
 from typing import Final
 
-from statefulspark.config.cron import next_time, previous_time
 from statefulspark.config.job import StatefulSparkJobSpec
 from statefulspark.config.savepoints import SavepointScheduleSpec
+from statefulspark.config.values.cron import next_time, previous_time
 from statefulspark_operator.api.drivers import Failure
 from statefulspark_operator.api.snapshots import SnapshotState, SnapshotTrigger, SnapshotType
 from statefulspark_operator.reconcile.job.observe.observation import ObservedSnapshot

@@ -7,7 +7,7 @@ from typing import Final
 
 from statefulspark.config.changes import Cost, dearest, named, refusal, spec_changes
 from statefulspark.config.job import DesiredState, RescaleMode, StatefulSparkJobSpec
-from statefulspark.config.local_storage import storage_warnings
+from statefulspark.config.kubernetes.local_storage import storage_warnings
 from statefulspark_operator.api.jobs import SLOTS_MAX, LifecycleState, ReconciliationState, TransitionKind
 from statefulspark_operator.api.snapshots import SnapshotTrigger
 from statefulspark_operator.reconcile.job.plan import failing_batches, key_group_moves, stopping, transitions

@@ -1,0 +1,1 @@
+"""Requests and answers of the API: models with the descriptions of its OpenAPI document."""

@@ -1,0 +1,1 @@
+"""Options, tables and output that several commands share."""

@@ -1,0 +1,1 @@
+"""Commands that talk to the driver of a running job."""

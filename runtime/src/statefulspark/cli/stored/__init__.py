@@ -1,0 +1,1 @@
+"""Commands on checkpoints and savepoints in storage; no job needs to run."""

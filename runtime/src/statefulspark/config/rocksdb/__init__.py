@@ -1,0 +1,1 @@
+"""RocksDB's options and metrics by Flink's names."""

@@ -1,0 +1,1 @@
+"""Types of values in a manifest: durations, sizes, locations, cron lines."""

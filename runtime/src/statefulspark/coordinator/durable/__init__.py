@@ -1,0 +1,1 @@
+"""The job's folder in storage: attempts, fencing, recovery, going back, retention."""

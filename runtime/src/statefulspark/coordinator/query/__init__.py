@@ -1,0 +1,1 @@
+"""The life of Spark's query, and queries of running state."""

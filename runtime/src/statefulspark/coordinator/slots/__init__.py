@@ -1,0 +1,1 @@
+"""Slots as the driver knows them: incarnations, calls, losses, restores, rescaling."""

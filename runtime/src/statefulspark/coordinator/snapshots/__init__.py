@@ -1,0 +1,1 @@
+"""Checkpoints and savepoints, from the request to publication."""

@@ -1,0 +1,1 @@
+"""Ways in which a job ends: no more input, drained, canceled."""

@@ -1,0 +1,1 @@
+"""Failures that a job tolerates, and restarts after them."""

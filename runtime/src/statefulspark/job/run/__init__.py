@@ -1,0 +1,1 @@
+"""A running job, and the commands that inspect and change it."""

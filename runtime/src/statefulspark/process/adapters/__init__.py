@@ -1,0 +1,1 @@
+"""Map, filter, reduce and the other short forms, as keyed process functions."""

@@ -1,0 +1,1 @@
+"""The classes that users extend and the contexts they receive: PyFlink's names and signatures."""

@@ -1,0 +1,1 @@
+"""Rows that functions emit, as record batches of the declared schema."""

@@ -1,0 +1,1 @@
+"""A step's description, and its input rows and keys as Python values."""

@@ -1,0 +1,1 @@
+"""Runs a user's function over one batch of one slot."""

@@ -1,0 +1,1 @@
+"""Sorts a batch's rows into the order in which functions see them."""

@@ -1,0 +1,1 @@
+"""Makes states of a savepoint from rows that a caller gives."""

@@ -1,0 +1,1 @@
+"""Converts checkpoints into canonical savepoints."""

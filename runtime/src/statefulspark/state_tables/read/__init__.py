@@ -1,0 +1,1 @@
+"""Reads the states of a checkpoint as tables."""

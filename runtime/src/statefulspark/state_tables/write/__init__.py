@@ -1,0 +1,1 @@
+"""Writes a new savepoint from an existing one."""

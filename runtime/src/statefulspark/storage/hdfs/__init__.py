@@ -1,0 +1,1 @@
+"""Objects as files in HDFS."""

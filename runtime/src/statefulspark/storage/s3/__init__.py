@@ -1,0 +1,1 @@
+"""Objects in AWS S3 and compatible services, by boto3."""
