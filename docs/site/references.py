@@ -1,4 +1,4 @@
-"""Writes the reference pages that are made from code: the command line, the REST API and the Python API.
+"""Writes the reference pages that are made from code: the command line, the REST API, the Python API, and the coordinator's events and actions.
 
     python docs/site/references.py out/references
 
@@ -7,7 +7,9 @@ It runs in the project's environment. mkdocs reads what it writes, in an environ
 
 from __future__ import annotations
 
+import dataclasses
 import html
+import inspect
 import re
 import sys
 from pathlib import Path
@@ -24,6 +26,7 @@ import statefulspark.testing
 from statefulspark.api_server.api import create_app
 from statefulspark.api_server.pages import reference_page
 from statefulspark.cli.main import app
+from statefulspark.coordinator.core import actions, events
 from statefulspark.public_names import HOMES
 
 PYTHON_PAGES: Final = {
@@ -94,13 +97,35 @@ def python() -> dict[str, str]:
     return pages
 
 
+def core() -> str:
+    """Return the page of the coordinator's core: every event and every action with what it means, in the order of their modules."""
+    introduction = (
+        "# Events and actions of the coordinator\n\n"
+        "The core of the coordinator decides about the life of batches ([the batch protocol](../concepts/batch-protocol.md)): a pure function from a state and an event to a state\n"
+        "and actions ([RFC 0016](../rfcs/0016-coordinator-core.md)). A **step** is an action whose result comes back as an event with the step's number; a result of a step that no\n"
+        "longer runs is ignored.\n"
+    )
+    sections = [introduction]
+    for title, module, base in (("Events", events, events.Event), ("Actions", actions, actions.Action)):
+        rows = [f"## {title}\n", f"| {title.lower()[:-1]} | meaning | fields |", "|---|---|---|"]
+        for kind in vars(module).values():
+            if not (isinstance(kind, type) and issubclass(kind, base)) or kind in {base, events.Result}:
+                continue
+            names = [each.name for each in dataclasses.fields(kind)]
+            step = "" if "number" not in names else " *A step.*" if base is actions.Action else " *Result of a step.*"
+            meaning = " ".join((inspect.getdoc(kind) or "").replace("``", "`").split())
+            rows.append(f"| `{kind.__name__}` | {meaning}{step} | {', '.join(f'`{name}`' for name in names if name != 'number')} |")
+        sections.append("\n".join(rows) + "\n")
+    return "\n".join(sections)
+
+
 def _no_job() -> Any:
     return SimpleNamespace()
 
 
 def main(folder: Path) -> None:
     """Write all pages."""
-    pages = {"cli.md": cli(), "rest.md": rest(), **{f"python/{name}.md": text for name, text in python().items()}}
+    pages = {"cli.md": cli(), "rest.md": rest(), "core.md": core(), **{f"python/{name}.md": text for name, text in python().items()}}
     for name, text in pages.items():
         path = folder / name
         path.parent.mkdir(parents=True, exist_ok=True)
