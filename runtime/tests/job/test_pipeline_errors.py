@@ -87,7 +87,7 @@ def test_a_pipeline_that_returns_no_writer_is_told_what_to_return(returned: obje
     ("owner", "method", "names"),
     [
         (ConnectedStreams, "process", "event_time1, event_time2, watermark1, watermark2"),
-        (KeyedStream, "process", "event_time, watermark, idle_after, side_outputs"),
+        (KeyedStream, "process", "event_time, watermark, watermark_by, idle_after, side_outputs"),
     ],
 )
 def test_an_unknown_argument_is_answered_with_the_known_ones(owner: Any, method: str, names: str) -> None:
