@@ -25,7 +25,7 @@ def world(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.Mo
     monkeypatch.setattr("statefulspark.coordinator.batches.records.write_record", world.write_record)
     monkeypatch.setattr(BatchChangelogs, "put", partialmethod(_put, world))
     clock = world.clock()
-    for module in ("checkpoint_schedule", "fence"):
+    for module in ("snapshots.schedule", "durable.fence"):
         monkeypatch.setattr(f"statefulspark.coordinator.{module}.time", clock)
     return world
 
