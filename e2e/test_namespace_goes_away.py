@@ -27,6 +27,8 @@ def goes_away(job: CountingJob, about: str) -> None:
     job.check()
 
 
+# operator/tests/handlers/test_namespaces_cluster.py deletes namespaces of jobs on the same API server, without their pods.
+@pytest.mark.slow
 def test_namespace_goes_away(make_job: MakeJob, kubectl: Kubectl, operator: Operator) -> None:
     """With `watchNamespaces`, where the operator's Role goes with the namespace. No replica is restarted."""
     pods = sorted(operator.pods())

@@ -212,7 +212,7 @@ def alert_rules_input(load: Load, folder: Path) -> None:
         pytest.param("07-deduplication", None, marks=pytest.mark.exhaustive),
         pytest.param("08-weather", weather_input, marks=pytest.mark.exhaustive),
         pytest.param("09-delay-model", flights_input, marks=pytest.mark.exhaustive),
-        ("10-departures", departures_input),
+        pytest.param("10-departures", departures_input, marks=pytest.mark.exhaustive),
         pytest.param("11-departure-weather", departure_weather_input, marks=pytest.mark.exhaustive),
         pytest.param("12-alert-rules", alert_rules_input, marks=pytest.mark.exhaustive),
     ],
