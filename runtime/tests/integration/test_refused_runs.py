@@ -11,12 +11,13 @@ import re
 import socket
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
 import pytest
+from _pytest.mark import ParameterSet
 
 from .oracles import files, row
 from .work import Work
@@ -69,7 +70,8 @@ WITH_SPARK = {
     "column": Refusal("spec.job: Spark refuses the pipeline (pipelines.py, line ", entrypoint="misspelt_column"),
     "setting": Refusal("spec.sparkConf[spark.speculation]: is fixed to 'false'", spec=(("sparkConf", {"spark.speculation": "true"}),)),
 }
-IN_MAKE_TEST = {"sink", "missing source", "pipeline"}
+IN_MAKE_TEST = {"field", "checkpoint to start from", "key groups", "Spark version", "sink", "pipeline"}
+"""The tests of config, cli and job/spark have the others without a process for each."""
 
 
 @contextmanager
@@ -106,15 +108,17 @@ def check(work: Work, refusal: Refusal) -> None:
     assert not (work.folder / "storage" / "job").exists()
 
 
-@pytest.mark.parametrize("name", WITHOUT_SPARK)
+def cases(names: Iterable[str]) -> list[ParameterSet]:
+    return [pytest.param(each, marks=() if each in IN_MAKE_TEST else (pytest.mark.exhaustive,)) for each in names]
+
+
+@pytest.mark.parametrize("name", cases(WITHOUT_SPARK))
 def test_what_the_manifest_shows(work: Work, name: str) -> None:
     """Refused before Spark is started."""
     check(work, WITHOUT_SPARK[name])
 
 
-@pytest.mark.parametrize(
-    "name", [pytest.param(each, marks=() if each in IN_MAKE_TEST else (pytest.mark.exhaustive,)) for each in WITH_SPARK]
-)
+@pytest.mark.parametrize("name", cases(WITH_SPARK))
 def test_what_only_the_pipeline_shows(work: Work, name: str) -> None:
     """Refused before an attempt is claimed."""
     check(work, WITH_SPARK[name])
