@@ -48,7 +48,7 @@ def records_of(flights: pd.DataFrame) -> list[tuple[str | None, str]]:
 
 
 def final_watermark(messages: Sequence[Message]) -> pd.Timestamp:
-    """How far event time gets: an hour before the last flight of the partition that ends first."""
+    """The watermark at the end: an hour before the last flight of the partition that ends first."""
     last: dict[int, int] = {}
     for message in messages:
         flight = json.loads(value_of(message))

@@ -215,7 +215,7 @@ class _Client:
         end_s = time.monotonic() + self._settings.call_timeout_s
         while True:
             try:
-                return consumer.committed(asked, self._settings.call_timeout_s)
+                return consumer.committed(asked, max(_COORDINATOR_PAUSE_S, end_s - time.monotonic()))
             except self._library.KafkaException as error:
                 if error.args[0].code() not in _NO_COORDINATOR or time.monotonic() > end_s:
                     raise

@@ -70,7 +70,7 @@ def idle_ms(idle_after: str | int | None, *, has_event_time: bool) -> int | None
 
 
 def value_columns(watermark_by: str | Sequence[str] | None, field: str = "watermark_by") -> tuple[str, ...]:
-    """The columns by whose values event times are known; empty for None.
+    """Return the columns by whose values event times are known; empty for None.
 
     Args:
         watermark_by: A name, or several.

@@ -1,1 +1,1 @@
-"""What a manifest means on Kubernetes, and what operator and driver agree on about pods."""
+"""Manifests on Kubernetes, and the contract between operator and driver about pods."""

@@ -99,7 +99,7 @@ class Adoption:
 
 
 def adopted(done: Done) -> Adopted:
-    """Return what takes the place of the acknowledgement of a changelog."""
+    """Return the stand-in for the acknowledgement of a changelog."""
     first_ms, second_ms = done.event_times_ms
     return Adopted(
         changelog=done.ref,
